@@ -3,7 +3,6 @@
 //! `cargo run --example gguf_to_hugging_face -- MODEL.gguf OUT_DIR [bf16|f16|f32]`
 
 use std::error::Error;
-use std::path::Path;
 
 use anamnesis::{Checkpoint, Dtype, Names, remember};
 
@@ -27,12 +26,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     for note in remember.plan()?.notes {
         println!("note: {note}");
     }
-    let output = Path::new(output);
     remember.to_dir(output, 5_000_000_000)?;
-    for (name, bytes) in remember.model_files()? {
-        let path = output.join(name);
-        std::fs::create_dir_all(path.parent().unwrap_or(output))?;
-        std::fs::write(path, bytes)?;
-    }
     Ok(())
 }

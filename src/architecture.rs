@@ -101,7 +101,9 @@ mod tests {
     fn names_of_architectures_and_stored_tensors_are_unique() {
         for (i, row) in ARCHITECTURES.iter().enumerate() {
             assert!(
-                ARCHITECTURES[..i].iter().all(|other| other.name != row.name),
+                ARCHITECTURES[..i]
+                    .iter()
+                    .all(|other| other.name != row.name),
                 "{}",
                 row.name
             );

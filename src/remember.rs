@@ -19,7 +19,7 @@ use crate::Dtype;
 use crate::architecture::{self, Names};
 use crate::catalog::quote;
 use crate::checkpoint::Checkpoint;
-use crate::companions::Companions;
+use crate::companions::{CompanionContent, CompanionFile, Companions};
 use crate::error::{Error, Result};
 use crate::execute::Executor;
 use crate::limits::{Budget, over, zeroed};
@@ -219,12 +219,24 @@ impl<'c> Remember<'c> {
         }
     }
 
-    /// The files that [`to_dir`](Self::to_dir) writes beside the tensors: configuration, tokenizer, chat template.
+    /// The files that [`to_dir`](Self::to_dir) writes beside the tensors: configuration, tokenizer, chat template. Those of a
+    /// GGUF are made from its metadata, if its outputs have the names of [`Names::HuggingFace`].
     ///
     /// # Errors
-    /// I/O; a `config.json` that is not a JSON object, or is over a limit.
+    /// I/O; a `config.json` that is not a JSON object, or is over a limit; metadata that lacks a value which every model of
+    /// the architecture has.
     pub fn companions(&self) -> Result<Companions> {
-        Companions::of(self.checkpoint, self.output_dtype()?, self.code)
+        let dtype = self.output_dtype()?;
+        let mut companions = Companions::of(self.checkpoint, dtype, self.code)?;
+        if self.names == Names::HuggingFace {
+            let made = architecture::files(self.checkpoint, dtype, &self.checkpoint.budget())?;
+            let made = made.into_iter().map(|(name, bytes)| CompanionFile {
+                name,
+                content: CompanionContent::Bytes(bytes),
+            });
+            companions.files.extend(made);
+        }
+        Ok(companions)
     }
 
     /// The plan that would be executed. Needs the catalog, the configuration in the checkpoint's directory, and stored
@@ -241,22 +253,6 @@ impl<'c> Remember<'c> {
     /// As [`plan`](Self::plan), charged to a budget of which the checkpoint's own memory is spent.
     pub(crate) fn plan_within(&self, budget: &Budget) -> Result<Plan> {
         planning::plan(self, budget)
-    }
-
-    /// The files that a Hugging Face checkpoint has in addition to its tensors, made from the metadata of a GGUF of a known
-    /// architecture: `config.json`, `generation_config.json`, and those of the tokenizer. Each with its name. Empty for
-    /// other checkpoints, and unless [`names`](Self::names) are [`Names::HuggingFace`].
-    ///
-    /// # Errors
-    /// I/O errors; metadata that lacks a value which every model of the architecture has; files over
-    /// [`Limits::memory`](crate::Limits::memory).
-    pub fn model_files(&self) -> Result<Vec<(String, Vec<u8>)>> {
-        match self.names {
-            Names::HuggingFace => {
-                architecture::files(self.checkpoint, self.dtype, &self.checkpoint.budget())
-            }
-            Names::Stored => Ok(Vec::new()),
-        }
     }
 
     /// Executes a plan of [`plan`](Self::plan) into a sink.

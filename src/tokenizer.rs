@@ -56,7 +56,9 @@ pub(crate) fn files(checkpoint: &Checkpoint, budget: &Budget) -> Result<Vec<(Str
     if let Ok(model) = model(checkpoint) {
         let vocabulary = TokenList::read(checkpoint, budget)?;
         let document = match model {
-            TokenizerModel::ByteLevel(steps) => bpe::document(checkpoint, &vocabulary, steps, budget)?,
+            TokenizerModel::ByteLevel(steps) => {
+                bpe::document(checkpoint, &vocabulary, steps, budget)?
+            }
             TokenizerModel::SentencePiece => sentencepiece::bpe(checkpoint, &vocabulary, budget)?,
             TokenizerModel::Unigram => sentencepiece::unigram(checkpoint, &vocabulary, budget)?,
             TokenizerModel::WordPiece => wordpiece::document(checkpoint, &vocabulary)?,
@@ -65,7 +67,7 @@ pub(crate) fn files(checkpoint: &Checkpoint, budget: &Budget) -> Result<Vec<(Str
         let config = special_tokens::config(checkpoint, &vocabulary);
         files.push(("tokenizer_config.json".to_owned(), pretty(&config, budget)?));
     }
-    templates(checkpoint, budget, &mut files)?;
+    template(checkpoint, budget, &mut files)?;
     Ok(files)
 }
 
@@ -99,31 +101,23 @@ fn model(checkpoint: &Checkpoint) -> Result<TokenizerModel, String> {
     }
 }
 
-/// The default template and named ones, where transformers looks for them.
-fn templates(
+/// The template of chats, where transformers looks for it. Named templates are in `tokenizer_config.json`, together with this
+/// one.
+fn template(
     checkpoint: &Checkpoint,
     budget: &Budget,
     files: &mut Vec<(String, Vec<u8>)>,
 ) -> Result<()> {
-    const KEY: &str = "tokenizer.chat_template";
-    for (key, value) in checkpoint.catalog().metadata().iter() {
-        let (Some(rest), Value::Text(template)) = (key.strip_prefix(KEY), value) else {
-            continue;
-        };
-        let name = match rest.strip_prefix('.') {
-            _ if rest.is_empty() => "chat_template.jinja".to_owned(),
-            // the name becomes that of a file, so nothing but a plain word is one
-            Some(name)
-                if !name.is_empty()
-                    && name.len() <= 64
-                    && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)) =>
-            {
-                format!("additional_chat_templates/{name}.jinja")
-            }
-            _ => continue,
-        };
-        budget.text(template.len() + name.len(), "a chat template")?;
-        files.push((name, template.as_bytes().to_vec()));
+    if special_tokens::named_templates(checkpoint).next().is_some() {
+        return Ok(());
+    }
+    if let Some(Value::Text(text)) = checkpoint
+        .catalog()
+        .metadata()
+        .get(special_tokens::TEMPLATE)
+    {
+        budget.text(text.len(), "a chat template")?;
+        files.push(("chat_template.jinja".to_owned(), text.as_bytes().to_vec()));
     }
     Ok(())
 }

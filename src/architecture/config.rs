@@ -38,7 +38,11 @@ impl CheckpointConfig {
     }
 
     /// Sizes, heads, context length, vocabulary and tied embeddings of a decoder.
-    pub(super) fn decoder(class: &'static str, model_type: &'static str, model: &Model<'_>) -> Result<Self> {
+    pub(super) fn decoder(
+        class: &'static str,
+        model_type: &'static str,
+        model: &Model<'_>,
+    ) -> Result<Self> {
         let mut config = Self::new(class, model_type);
         config.set("vocab_size", model.vocabulary()?);
         config.set("hidden_size", model.required("embedding_length")?);
@@ -47,10 +51,7 @@ impl CheckpointConfig {
         config.set("num_attention_heads", model.heads(None)?);
         config.set("num_key_value_heads", model.key_value_heads(None)?);
         config.set("head_dim", model.head_size()?);
-        config.set_some(
-            "max_position_embeddings",
-            model.integer("context_length"),
-        );
+        config.set_some("max_position_embeddings", model.integer("context_length"));
         config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
         Ok(config)
     }
@@ -80,7 +81,10 @@ impl CheckpointConfig {
 
     /// Base of the rotary frequencies and their scaling.
     pub(super) fn rotary(&mut self, model: &Model<'_>) -> Result<()> {
-        self.set("rope_theta", model.float("rope.freq_base").unwrap_or(10_000.0));
+        self.set(
+            "rope_theta",
+            model.float("rope.freq_base").unwrap_or(10_000.0),
+        );
         self.set_some("rope_scaling", rotary_scaling(model)?);
         Ok(())
     }
@@ -94,7 +98,9 @@ pub(super) fn rotary_scaling(model: &Model<'_>) -> Result<Option<Json>> {
     let factor = model.float("rope.scaling.factor");
     let original = model.integer("rope.scaling.original_context_length");
     match (model.text("rope.scaling.type"), factor) {
-        (Some("linear"), Some(factor)) => Ok(Some(json!({"rope_type": "linear", "factor": factor}))),
+        (Some("linear"), Some(factor)) => {
+            Ok(Some(json!({"rope_type": "linear", "factor": factor})))
+        }
         (Some("yarn"), Some(factor)) => {
             let mut scaling = Map::new();
             scaling.insert("rope_type".into(), "yarn".into());
@@ -135,9 +141,7 @@ fn llama3_scaling(factors: &[f32], model: &Model<'_>) -> Option<Json> {
     }
     let base = model.float("rope.freq_base").unwrap_or(10_000.0);
     #[allow(clippy::cast_precision_loss)] // the elements of a head
-    let wavelength = |i: usize| {
-        std::f64::consts::TAU * base.powf(i as f64 / factors.len() as f64)
-    };
+    let wavelength = |i: usize| std::f64::consts::TAU * base.powf(i as f64 / factors.len() as f64);
     let smooth: Vec<(f64, f64)> = factors
         .iter()
         .enumerate()

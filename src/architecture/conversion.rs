@@ -71,7 +71,9 @@ pub(crate) fn convert(
         let mut known = false;
         for rule in name.rules(model) {
             known = true;
-            outputs(model, &name, rule, job, &by_name, dtype, wanted, budget, &mut done)?;
+            outputs(
+                model, &name, rule, job, &by_name, dtype, wanted, budget, &mut done,
+            )?;
         }
         if !known && wanted(stored) {
             budget.memory(text_cost(stored.len()), PLAN)?;
@@ -236,7 +238,9 @@ impl<'n> MatchedName<'n> {
 
     /// The name of another tensor of a rule for this one.
     fn other(&self, pattern: &str) -> String {
-        let whole = [".weight", ".bias"].iter().any(|end| pattern.ends_with(end));
+        let whole = [".weight", ".bias"]
+            .iter()
+            .any(|end| pattern.ends_with(end));
         let suffix = if whole {
             ""
         } else {

@@ -15,7 +15,10 @@ static GLM4_NAMES: &[TensorRule] = &[
         &["blk.{i}.post_attention_norm"],
         "model.layers.{i}.post_self_attn_layernorm",
     ),
-    same(&["blk.{i}.post_ffw_norm"], "model.layers.{i}.post_mlp_layernorm"),
+    same(
+        &["blk.{i}.post_ffw_norm"],
+        "model.layers.{i}.post_mlp_layernorm",
+    ),
     same(&["blk.{i}.ffn_up"], "model.layers.{i}.mlp.gate_up_proj"),
 ];
 

@@ -17,12 +17,24 @@ use super::rules::{ChangedTensor, StoredTensors, TensorRule, changed, same};
 
 static LATENT: &[TensorRule] = &[
     same(&["blk.{i}.attn_q_a"], "model.layers.{i}.self_attn.q_a_proj"),
-    same(&["blk.{i}.attn_q_a_norm"], "model.layers.{i}.self_attn.q_a_layernorm"),
+    same(
+        &["blk.{i}.attn_q_a_norm"],
+        "model.layers.{i}.self_attn.q_a_layernorm",
+    ),
     same(&["blk.{i}.attn_q_b"], "model.layers.{i}.self_attn.q_b_proj"),
-    same(&["blk.{i}.attn_kv_a_mqa"], "model.layers.{i}.self_attn.kv_a_proj_with_mqa"),
-    same(&["blk.{i}.attn_kv_a_norm"], "model.layers.{i}.self_attn.kv_a_layernorm"),
+    same(
+        &["blk.{i}.attn_kv_a_mqa"],
+        "model.layers.{i}.self_attn.kv_a_proj_with_mqa",
+    ),
+    same(
+        &["blk.{i}.attn_kv_a_norm"],
+        "model.layers.{i}.self_attn.kv_a_layernorm",
+    ),
     // files before the division
-    same(&["blk.{i}.attn_kv_b"], "model.layers.{i}.self_attn.kv_b_proj"),
+    same(
+        &["blk.{i}.attn_kv_b"],
+        "model.layers.{i}.self_attn.kv_b_proj",
+    ),
     changed(
         &["blk.{i}.attn_k_b", "blk.{i}.attn_v_b"],
         "model.layers.{i}.self_attn.kv_b_proj",
@@ -32,9 +44,18 @@ static LATENT: &[TensorRule] = &[
         &["blk.{i}.exp_probs_b.bias"],
         "model.layers.{i}.mlp.gate.e_score_correction_bias",
     ),
-    same(&["blk.{i}.ffn_gate_shexp"], "model.layers.{i}.mlp.shared_experts.gate_proj"),
-    same(&["blk.{i}.ffn_up_shexp"], "model.layers.{i}.mlp.shared_experts.up_proj"),
-    same(&["blk.{i}.ffn_down_shexp"], "model.layers.{i}.mlp.shared_experts.down_proj"),
+    same(
+        &["blk.{i}.ffn_gate_shexp"],
+        "model.layers.{i}.mlp.shared_experts.gate_proj",
+    ),
+    same(
+        &["blk.{i}.ffn_up_shexp"],
+        "model.layers.{i}.mlp.shared_experts.up_proj",
+    ),
+    same(
+        &["blk.{i}.ffn_down_shexp"],
+        "model.layers.{i}.mlp.shared_experts.down_proj",
+    ),
 ];
 
 /// For each head the rows of its keys, stored `[heads, rank, keys]`, and of its values, stored `[heads, values, rank]`.
@@ -44,7 +65,9 @@ fn keys_and_values(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedT
     else {
         return Err(stored.wrong(0));
     };
-    let rows = keys.checked_add(values).and_then(|rows| rows.checked_mul(heads));
+    let rows = keys
+        .checked_add(values)
+        .and_then(|rows| rows.checked_mul(heads));
     let (Some(rows), true) = (rows, heads == other_heads && rank == other_rank) else {
         return Err(stored.wrong(1));
     };
@@ -94,7 +117,10 @@ fn deepseek(model: &Model<'_>) -> Result<CheckpointConfig> {
     config.set("hidden_act", "silu");
     config.rms_norm(model)?;
     config.rotary(model)?;
-    if let Some(scaling) = config.keys.get_mut("rope_scaling").and_then(|s| s.as_object_mut())
+    if let Some(scaling) = config
+        .keys
+        .get_mut("rope_scaling")
+        .and_then(|s| s.as_object_mut())
         && let Some(multiplier) = model.float("rope.scaling.yarn_log_multiplier")
     {
         // the converter stores a tenth of `mscale_all_dim`, to which `mscale` is equal in the published models
@@ -104,7 +130,10 @@ fn deepseek(model: &Model<'_>) -> Result<CheckpointConfig> {
     }
     config.set("n_routed_experts", model.required("expert_count")?);
     config.set("num_experts_per_tok", model.required("expert_used_count")?);
-    config.set("moe_intermediate_size", model.required("expert_feed_forward_length")?);
+    config.set(
+        "moe_intermediate_size",
+        model.required("expert_feed_forward_length")?,
+    );
     config.set_some("n_shared_experts", model.integer("expert_shared_count"));
     let dense = model.integer("leading_dense_block_count").unwrap_or(0);
     config.set("first_k_dense_replace", dense);
@@ -114,7 +143,10 @@ fn deepseek(model: &Model<'_>) -> Result<CheckpointConfig> {
     config.set("norm_topk_prob", norm);
     // older files have no groups: eight of V3, and one of the small V2, are those of the published models
     let (groups, used) = match (third, model.integer("expert_group_count")) {
-        (_, Some(groups)) => (groups, model.integer("expert_group_used_count").unwrap_or(groups)),
+        (_, Some(groups)) => (
+            groups,
+            model.integer("expert_group_used_count").unwrap_or(groups),
+        ),
         (true, None) => (8, 4),
         (false, None) if model.integer("expert_count") == Some(160) => (8, 3),
         (false, None) => (1, 1),
@@ -125,7 +157,11 @@ fn deepseek(model: &Model<'_>) -> Result<CheckpointConfig> {
         config.set("scoring_func", "sigmoid");
         config.set("topk_method", "noaux_tc");
     } else {
-        let method = if groups > 1 { "group_limited_greedy" } else { "greedy" };
+        let method = if groups > 1 {
+            "group_limited_greedy"
+        } else {
+            "greedy"
+        };
         config.set("topk_method", method);
     }
     config.set("moe_layer_freq", json!(1));

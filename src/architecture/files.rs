@@ -41,7 +41,11 @@ fn config(model: &Model<'_>, dtype: Dtype) -> Result<Vec<u8>> {
 
 /// The ids of the first, last and filling token.
 fn token_ids(model: &Model<'_>, keys: &mut Map<String, Json>) {
-    let ids = [("bos_token_id", "bos"), ("eos_token_id", "eos"), ("pad_token_id", "padding")];
+    let ids = [
+        ("bos_token_id", "bos"),
+        ("eos_token_id", "eos"),
+        ("pad_token_id", "padding"),
+    ];
     for (key, token) in ids {
         let id = model.token_id(token);
         keys.insert(key.into(), id.map_or(Json::Null, Json::from));

@@ -13,20 +13,36 @@ use super::rules::{ChangedTensor, StoredTensors, TensorRule, changed};
 
 static NORMS: &[TensorRule] = &[
     changed(&["output_norm"], "model.norm", norm),
-    changed(&["blk.{i}.attn_norm"], "model.layers.{i}.input_layernorm", norm),
+    changed(
+        &["blk.{i}.attn_norm"],
+        "model.layers.{i}.input_layernorm",
+        norm,
+    ),
     changed(
         &["blk.{i}.post_attention_norm"],
         "model.layers.{i}.post_attention_layernorm",
         norm,
     ),
-    changed(&["blk.{i}.ffn_norm"], "model.layers.{i}.pre_feedforward_layernorm", norm),
+    changed(
+        &["blk.{i}.ffn_norm"],
+        "model.layers.{i}.pre_feedforward_layernorm",
+        norm,
+    ),
     changed(
         &["blk.{i}.post_ffw_norm"],
         "model.layers.{i}.post_feedforward_layernorm",
         norm,
     ),
-    changed(&["blk.{i}.attn_q_norm"], "model.layers.{i}.self_attn.q_norm", norm),
-    changed(&["blk.{i}.attn_k_norm"], "model.layers.{i}.self_attn.k_norm", norm),
+    changed(
+        &["blk.{i}.attn_q_norm"],
+        "model.layers.{i}.self_attn.q_norm",
+        norm,
+    ),
+    changed(
+        &["blk.{i}.attn_k_norm"],
+        "model.layers.{i}.self_attn.k_norm",
+        norm,
+    ),
 ];
 
 /// transformers' norms add one to the weight; llama.cpp stores the sum.
@@ -42,7 +58,10 @@ pub(super) const GEMMA2: Architecture = Architecture {
     config: |model| {
         // 46 layers: the model of 27B parameters
         let mut config = gemma(model, "Gemma2ForCausalLM", "gemma2", 46)?;
-        config.set_some("attn_logit_softcapping", model.float("attn_logit_softcapping"));
+        config.set_some(
+            "attn_logit_softcapping",
+            model.float("attn_logit_softcapping"),
+        );
         config.rotary(model)?;
         Ok(config)
     },

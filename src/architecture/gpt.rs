@@ -15,10 +15,26 @@ use super::rules::{ChangedTensor, StoredTensors, TensorRule, changed, same};
 
 /// Matrices of PyTorch's `Conv1D`, which are `[in, out]`.
 static GPT2_TRANSPOSED: &[TensorRule] = &[
-    changed(&["blk.{i}.attn_qkv.weight"], "transformer.h.{i}.attn.c_attn.weight", transposed),
-    changed(&["blk.{i}.attn_output.weight"], "transformer.h.{i}.attn.c_proj.weight", transposed),
-    changed(&["blk.{i}.ffn_up.weight"], "transformer.h.{i}.mlp.c_fc.weight", transposed),
-    changed(&["blk.{i}.ffn_down.weight"], "transformer.h.{i}.mlp.c_proj.weight", transposed),
+    changed(
+        &["blk.{i}.attn_qkv.weight"],
+        "transformer.h.{i}.attn.c_attn.weight",
+        transposed,
+    ),
+    changed(
+        &["blk.{i}.attn_output.weight"],
+        "transformer.h.{i}.attn.c_proj.weight",
+        transposed,
+    ),
+    changed(
+        &["blk.{i}.ffn_up.weight"],
+        "transformer.h.{i}.mlp.c_fc.weight",
+        transposed,
+    ),
+    changed(
+        &["blk.{i}.ffn_down.weight"],
+        "transformer.h.{i}.mlp.c_proj.weight",
+        transposed,
+    ),
 ];
 
 fn transposed(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
@@ -60,7 +76,10 @@ pub(super) const GPT2: Architecture = Architecture {
 
 static BLOOM_NAMES: &[TensorRule] = &[
     same(&["token_embd"], "transformer.word_embeddings"),
-    same(&["token_embd_norm"], "transformer.word_embeddings_layernorm"),
+    same(
+        &["token_embd_norm"],
+        "transformer.word_embeddings_layernorm",
+    ),
     same(&["output_norm"], "transformer.ln_f"),
     same(&["output"], "lm_head"),
     same(&["blk.{i}.attn_norm"], "transformer.h.{i}.input_layernorm"),
@@ -69,8 +88,14 @@ static BLOOM_NAMES: &[TensorRule] = &[
         "transformer.h.{i}.self_attention.query_key_value",
         bloom_attention,
     ),
-    same(&["blk.{i}.attn_output"], "transformer.h.{i}.self_attention.dense"),
-    same(&["blk.{i}.ffn_norm"], "transformer.h.{i}.post_attention_layernorm"),
+    same(
+        &["blk.{i}.attn_output"],
+        "transformer.h.{i}.self_attention.dense",
+    ),
+    same(
+        &["blk.{i}.ffn_norm"],
+        "transformer.h.{i}.post_attention_layernorm",
+    ),
     same(&["blk.{i}.ffn_up"], "transformer.h.{i}.mlp.dense_h_to_4h"),
     same(&["blk.{i}.ffn_down"], "transformer.h.{i}.mlp.dense_4h_to_h"),
 ];
@@ -119,8 +144,14 @@ static FALCON_NAMES: &[TensorRule] = &[
         "transformer.h.{i}.self_attention.query_key_value",
         falcon_attention,
     ),
-    same(&["blk.{i}.attn_output"], "transformer.h.{i}.self_attention.dense"),
-    same(&["blk.{i}.ffn_norm"], "transformer.h.{i}.post_attention_layernorm"),
+    same(
+        &["blk.{i}.attn_output"],
+        "transformer.h.{i}.self_attention.dense",
+    ),
+    same(
+        &["blk.{i}.ffn_norm"],
+        "transformer.h.{i}.post_attention_layernorm",
+    ),
     same(&["blk.{i}.ffn_up"], "transformer.h.{i}.mlp.dense_h_to_4h"),
     same(&["blk.{i}.ffn_down"], "transformer.h.{i}.mlp.dense_4h_to_h"),
 ];
@@ -132,9 +163,14 @@ fn falcon_attention(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<Cha
         model.key_value_heads(stored.layer)?,
     );
     let (rows, cols) = stored.matrix(0)?;
-    let all = groups.checked_mul(2).and_then(|both| both.checked_add(heads));
+    let all = groups
+        .checked_mul(2)
+        .and_then(|both| both.checked_add(heads));
     let head = all
-        .and_then(|all| rows.checked_div(all).filter(|head| head.checked_mul(all) == Some(rows)))
+        .and_then(|all| {
+            rows.checked_div(all)
+                .filter(|head| head.checked_mul(all) == Some(rows))
+        })
         .filter(|_| heads.is_multiple_of(groups))
         .ok_or_else(|| stored.wrong(0))?;
     let source = stored.source(0)?;
@@ -184,7 +220,10 @@ pub(super) const FALCON: Architecture = Architecture {
         config.set("alibi", false);
         config.layer_norm(model, "layer_norm_epsilon")?;
         config.set_some("max_position_embeddings", model.integer("context_length"));
-        config.set("rope_theta", model.float("rope.freq_base").unwrap_or(10_000.0));
+        config.set(
+            "rope_theta",
+            model.float("rope.freq_base").unwrap_or(10_000.0),
+        );
         config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
         Ok(config)
     },

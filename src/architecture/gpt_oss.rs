@@ -19,7 +19,10 @@ static EXPERTS: &[TensorRule] = &[
         &["blk.{i}.post_attention_norm"],
         "model.layers.{i}.post_attention_layernorm",
     ),
-    same(&["blk.{i}.attn_sinks.weight"], "model.layers.{i}.self_attn.sinks"),
+    same(
+        &["blk.{i}.attn_sinks.weight"],
+        "model.layers.{i}.self_attn.sinks",
+    ),
     same(&["blk.{i}.ffn_gate_inp"], "model.layers.{i}.mlp.router"),
     changed(
         &["blk.{i}.ffn_gate_exps.weight", "blk.{i}.ffn_up_exps.weight"],
@@ -90,7 +93,11 @@ pub(super) const GPT_OSS: Architecture = Architecture {
         config.rms_norm(model)?;
         config.rotary(model)?;
         // not in the metadata, the same in both published models
-        if let Some(scaling) = config.keys.get_mut("rope_scaling").and_then(|s| s.as_object_mut()) {
+        if let Some(scaling) = config
+            .keys
+            .get_mut("rope_scaling")
+            .and_then(|s| s.as_object_mut())
+        {
             for (key, value) in [("beta_fast", 32.0), ("beta_slow", 1.0)] {
                 if !scaling.contains_key(key) {
                     scaling.insert(key.into(), value.into());

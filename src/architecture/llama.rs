@@ -19,10 +19,22 @@ pub(super) static DECODER: &[TensorRule] = &[
     same(&["blk.{i}.attn_q"], "model.layers.{i}.self_attn.q_proj"),
     same(&["blk.{i}.attn_k"], "model.layers.{i}.self_attn.k_proj"),
     same(&["blk.{i}.attn_v"], "model.layers.{i}.self_attn.v_proj"),
-    same(&["blk.{i}.attn_output"], "model.layers.{i}.self_attn.o_proj"),
-    same(&["blk.{i}.attn_q_norm"], "model.layers.{i}.self_attn.q_norm"),
-    same(&["blk.{i}.attn_k_norm"], "model.layers.{i}.self_attn.k_norm"),
-    same(&["blk.{i}.ffn_norm"], "model.layers.{i}.post_attention_layernorm"),
+    same(
+        &["blk.{i}.attn_output"],
+        "model.layers.{i}.self_attn.o_proj",
+    ),
+    same(
+        &["blk.{i}.attn_q_norm"],
+        "model.layers.{i}.self_attn.q_norm",
+    ),
+    same(
+        &["blk.{i}.attn_k_norm"],
+        "model.layers.{i}.self_attn.k_norm",
+    ),
+    same(
+        &["blk.{i}.ffn_norm"],
+        "model.layers.{i}.post_attention_layernorm",
+    ),
     same(&["blk.{i}.ffn_gate"], "model.layers.{i}.mlp.gate_proj"),
     same(&["blk.{i}.ffn_up"], "model.layers.{i}.mlp.up_proj"),
     same(&["blk.{i}.ffn_down"], "model.layers.{i}.mlp.down_proj"),
@@ -30,13 +42,24 @@ pub(super) static DECODER: &[TensorRule] = &[
 
 /// Queries and keys whose rows llama.cpp reorders.
 pub(super) static ROTARY: &[TensorRule] = &[
-    changed(&["blk.{i}.attn_q"], "model.layers.{i}.self_attn.q_proj", rotary_query),
-    changed(&["blk.{i}.attn_k"], "model.layers.{i}.self_attn.k_proj", rotary_key),
+    changed(
+        &["blk.{i}.attn_q"],
+        "model.layers.{i}.self_attn.q_proj",
+        rotary_query,
+    ),
+    changed(
+        &["blk.{i}.attn_k"],
+        "model.layers.{i}.self_attn.k_proj",
+        rotary_key,
+    ),
 ];
 
 /// Mixtral's router and experts: stacked, or one by one in files of 2023.
 static MIXTRAL: &[TensorRule] = &[
-    same(&["blk.{i}.ffn_gate_inp"], "model.layers.{i}.block_sparse_moe.gate"),
+    same(
+        &["blk.{i}.ffn_gate_inp"],
+        "model.layers.{i}.block_sparse_moe.gate",
+    ),
     changed(
         &["blk.{i}.ffn_gate_exps"],
         "model.layers.{i}.block_sparse_moe.experts.{e}.w1",
@@ -52,9 +75,18 @@ static MIXTRAL: &[TensorRule] = &[
         "model.layers.{i}.block_sparse_moe.experts.{e}.w3",
         expert,
     ),
-    same(&["blk.{i}.ffn_gate.{e}"], "model.layers.{i}.block_sparse_moe.experts.{e}.w1"),
-    same(&["blk.{i}.ffn_down.{e}"], "model.layers.{i}.block_sparse_moe.experts.{e}.w2"),
-    same(&["blk.{i}.ffn_up.{e}"], "model.layers.{i}.block_sparse_moe.experts.{e}.w3"),
+    same(
+        &["blk.{i}.ffn_gate.{e}"],
+        "model.layers.{i}.block_sparse_moe.experts.{e}.w1",
+    ),
+    same(
+        &["blk.{i}.ffn_down.{e}"],
+        "model.layers.{i}.block_sparse_moe.experts.{e}.w2",
+    ),
+    same(
+        &["blk.{i}.ffn_up.{e}"],
+        "model.layers.{i}.block_sparse_moe.experts.{e}.w3",
+    ),
 ];
 
 /// `general.architecture` = `llama`.
@@ -71,7 +103,9 @@ fn llama(model: &Model<'_>) -> Result<CheckpointConfig> {
     let (class, model_type) = match experts {
         Some(_) => ("MixtralForCausalLM", "mixtral"),
         // both classes have the same parameters; Llama's knows biases and Llama 3's frequencies
-        None if model.general_name_contains("mistral") && !biased => ("MistralForCausalLM", "mistral"),
+        None if model.general_name_contains("mistral") && !biased => {
+            ("MistralForCausalLM", "mistral")
+        }
         None => ("LlamaForCausalLM", "llama"),
     };
     let mut config = CheckpointConfig::decoder(class, model_type, model)?;

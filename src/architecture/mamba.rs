@@ -21,12 +21,17 @@ static NAMES: &[TensorRule] = &[
         "backbone.layers.{i}.mixer.conv1d.weight",
         convolution,
     ),
-    same(&["blk.{i}.ssm_conv1d.bias"], "backbone.layers.{i}.mixer.conv1d.bias"),
+    same(
+        &["blk.{i}.ssm_conv1d.bias"],
+        "backbone.layers.{i}.mixer.conv1d.bias",
+    ),
     same(&["blk.{i}.ssm_x"], "backbone.layers.{i}.mixer.x_proj"),
     same(&["blk.{i}.ssm_dt"], "backbone.layers.{i}.mixer.dt_proj"),
-    changed(&["blk.{i}.ssm_a"], "backbone.layers.{i}.mixer.A_log", |_, stored| {
-        stored.mapped(|value| (-value).ln())
-    }),
+    changed(
+        &["blk.{i}.ssm_a"],
+        "backbone.layers.{i}.mixer.A_log",
+        |_, stored| stored.mapped(|value| (-value).ln()),
+    ),
     same(&["blk.{i}.ssm_d"], "backbone.layers.{i}.mixer.D"),
     same(&["blk.{i}.ssm_out"], "backbone.layers.{i}.mixer.out_proj"),
 ];

@@ -24,7 +24,10 @@ pub(super) const PHI3: Architecture = Architecture {
         config.set("hidden_act", "silu");
         config.rms_norm(model)?;
         config.partial_rotary(model)?;
-        config.set("rope_theta", model.float("rope.freq_base").unwrap_or(10_000.0));
+        config.set(
+            "rope_theta",
+            model.float("rope.freq_base").unwrap_or(10_000.0),
+        );
         let original = model.integer("rope.scaling.original_context_length");
         config.set_some("original_max_position_embeddings", original);
         let long = model.floats("rope_factors_long.weight")?;

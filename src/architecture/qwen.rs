@@ -37,9 +37,18 @@ static SHARED_EXPERT: &[TensorRule] = &[
         "model.layers.{i}.mlp.shared_expert_gate",
         one_row,
     ),
-    same(&["blk.{i}.ffn_gate_shexp"], "model.layers.{i}.mlp.shared_expert.gate_proj"),
-    same(&["blk.{i}.ffn_up_shexp"], "model.layers.{i}.mlp.shared_expert.up_proj"),
-    same(&["blk.{i}.ffn_down_shexp"], "model.layers.{i}.mlp.shared_expert.down_proj"),
+    same(
+        &["blk.{i}.ffn_gate_shexp"],
+        "model.layers.{i}.mlp.shared_expert.gate_proj",
+    ),
+    same(
+        &["blk.{i}.ffn_up_shexp"],
+        "model.layers.{i}.mlp.shared_expert.up_proj",
+    ),
+    same(
+        &["blk.{i}.ffn_down_shexp"],
+        "model.layers.{i}.mlp.shared_expert.down_proj",
+    ),
 ];
 
 /// `general.architecture` = `qwen2`.
@@ -92,7 +101,11 @@ pub(super) const QWEN3MOE: Architecture = Architecture {
     },
 };
 
-fn dense(model: &Model<'_>, class: &'static str, model_type: &'static str) -> Result<CheckpointConfig> {
+fn dense(
+    model: &Model<'_>,
+    class: &'static str,
+    model_type: &'static str,
+) -> Result<CheckpointConfig> {
     let mut config = CheckpointConfig::decoder(class, model_type, model)?;
     config.set("hidden_act", "silu");
     config.rms_norm(model)?;
@@ -101,7 +114,11 @@ fn dense(model: &Model<'_>, class: &'static str, model_type: &'static str) -> Re
     Ok(config)
 }
 
-fn sparse(model: &Model<'_>, class: &'static str, model_type: &'static str) -> Result<CheckpointConfig> {
+fn sparse(
+    model: &Model<'_>,
+    class: &'static str,
+    model_type: &'static str,
+) -> Result<CheckpointConfig> {
     let mut config = dense(model, class, model_type)?;
     config.set("num_experts", model.required("expert_count")?);
     config.set("num_experts_per_tok", model.required("expert_used_count")?);

@@ -98,10 +98,7 @@ pub(super) fn decode_elements(
         return decoder.decode(input, out);
     }
     let item = dtype.width();
-    let mut made = scratch(
-        (rows.end - rows.start) as usize,
-        grid.cols as usize * item,
-    )?;
+    let mut made = scratch((rows.end - rows.start) as usize, grid.cols as usize * item)?;
     decoder.decode(input, &mut made)?;
     let skipped = (elements.start - rows.start * grid.cols) as usize * item;
     out.copy_from_slice(&made[skipped..][..out.len()]);

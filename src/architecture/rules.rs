@@ -294,4 +294,3 @@ pub(super) fn filled(pattern: &str, layer: Option<&str>, expert: Option<&str>) -
     }
     name
 }
-

@@ -27,32 +27,107 @@ static NAMES: &[TensorRule] = &[
     same(&["token_embd"], "shared"),
     same(&["output"], "lm_head"),
     same(&["enc.output_norm"], "encoder.final_layer_norm"),
-    same(&["enc.blk.{i}.attn_norm"], "encoder.block.{i}.layer.0.layer_norm"),
-    same(&["enc.blk.{i}.attn_q"], "encoder.block.{i}.layer.0.SelfAttention.q"),
-    same(&["enc.blk.{i}.attn_k"], "encoder.block.{i}.layer.0.SelfAttention.k"),
-    same(&["enc.blk.{i}.attn_v"], "encoder.block.{i}.layer.0.SelfAttention.v"),
-    same(&["enc.blk.{i}.attn_o"], "encoder.block.{i}.layer.0.SelfAttention.o"),
-    same(&["enc.blk.{i}.attn_rel_b"], "encoder.block.{i}.layer.0.SelfAttention.relative_attention_bias"),
-    same(&["enc.blk.{i}.ffn_norm"], "encoder.block.{i}.layer.1.layer_norm"),
-    same(&["enc.blk.{i}.ffn_gate"], "encoder.block.{i}.layer.1.DenseReluDense.wi_0"),
-    same(&["enc.blk.{i}.ffn_up"], "encoder.block.{i}.layer.1.DenseReluDense.wi_1"),
-    same(&["enc.blk.{i}.ffn_down"], "encoder.block.{i}.layer.1.DenseReluDense.wo"),
+    same(
+        &["enc.blk.{i}.attn_norm"],
+        "encoder.block.{i}.layer.0.layer_norm",
+    ),
+    same(
+        &["enc.blk.{i}.attn_q"],
+        "encoder.block.{i}.layer.0.SelfAttention.q",
+    ),
+    same(
+        &["enc.blk.{i}.attn_k"],
+        "encoder.block.{i}.layer.0.SelfAttention.k",
+    ),
+    same(
+        &["enc.blk.{i}.attn_v"],
+        "encoder.block.{i}.layer.0.SelfAttention.v",
+    ),
+    same(
+        &["enc.blk.{i}.attn_o"],
+        "encoder.block.{i}.layer.0.SelfAttention.o",
+    ),
+    same(
+        &["enc.blk.{i}.attn_rel_b"],
+        "encoder.block.{i}.layer.0.SelfAttention.relative_attention_bias",
+    ),
+    same(
+        &["enc.blk.{i}.ffn_norm"],
+        "encoder.block.{i}.layer.1.layer_norm",
+    ),
+    same(
+        &["enc.blk.{i}.ffn_gate"],
+        "encoder.block.{i}.layer.1.DenseReluDense.wi_0",
+    ),
+    same(
+        &["enc.blk.{i}.ffn_up"],
+        "encoder.block.{i}.layer.1.DenseReluDense.wi_1",
+    ),
+    same(
+        &["enc.blk.{i}.ffn_down"],
+        "encoder.block.{i}.layer.1.DenseReluDense.wo",
+    ),
     same(&["dec.output_norm"], "decoder.final_layer_norm"),
-    same(&["dec.blk.{i}.attn_norm"], "decoder.block.{i}.layer.0.layer_norm"),
-    same(&["dec.blk.{i}.attn_q"], "decoder.block.{i}.layer.0.SelfAttention.q"),
-    same(&["dec.blk.{i}.attn_k"], "decoder.block.{i}.layer.0.SelfAttention.k"),
-    same(&["dec.blk.{i}.attn_v"], "decoder.block.{i}.layer.0.SelfAttention.v"),
-    same(&["dec.blk.{i}.attn_o"], "decoder.block.{i}.layer.0.SelfAttention.o"),
-    same(&["dec.blk.{i}.attn_rel_b"], "decoder.block.{i}.layer.0.SelfAttention.relative_attention_bias"),
-    same(&["dec.blk.{i}.cross_attn_norm"], "decoder.block.{i}.layer.1.layer_norm"),
-    same(&["dec.blk.{i}.cross_attn_q"], "decoder.block.{i}.layer.1.EncDecAttention.q"),
-    same(&["dec.blk.{i}.cross_attn_k"], "decoder.block.{i}.layer.1.EncDecAttention.k"),
-    same(&["dec.blk.{i}.cross_attn_v"], "decoder.block.{i}.layer.1.EncDecAttention.v"),
-    same(&["dec.blk.{i}.cross_attn_o"], "decoder.block.{i}.layer.1.EncDecAttention.o"),
-    same(&["dec.blk.{i}.ffn_norm"], "decoder.block.{i}.layer.2.layer_norm"),
-    same(&["dec.blk.{i}.ffn_gate"], "decoder.block.{i}.layer.2.DenseReluDense.wi_0"),
-    same(&["dec.blk.{i}.ffn_up"], "decoder.block.{i}.layer.2.DenseReluDense.wi_1"),
-    same(&["dec.blk.{i}.ffn_down"], "decoder.block.{i}.layer.2.DenseReluDense.wo"),
+    same(
+        &["dec.blk.{i}.attn_norm"],
+        "decoder.block.{i}.layer.0.layer_norm",
+    ),
+    same(
+        &["dec.blk.{i}.attn_q"],
+        "decoder.block.{i}.layer.0.SelfAttention.q",
+    ),
+    same(
+        &["dec.blk.{i}.attn_k"],
+        "decoder.block.{i}.layer.0.SelfAttention.k",
+    ),
+    same(
+        &["dec.blk.{i}.attn_v"],
+        "decoder.block.{i}.layer.0.SelfAttention.v",
+    ),
+    same(
+        &["dec.blk.{i}.attn_o"],
+        "decoder.block.{i}.layer.0.SelfAttention.o",
+    ),
+    same(
+        &["dec.blk.{i}.attn_rel_b"],
+        "decoder.block.{i}.layer.0.SelfAttention.relative_attention_bias",
+    ),
+    same(
+        &["dec.blk.{i}.cross_attn_norm"],
+        "decoder.block.{i}.layer.1.layer_norm",
+    ),
+    same(
+        &["dec.blk.{i}.cross_attn_q"],
+        "decoder.block.{i}.layer.1.EncDecAttention.q",
+    ),
+    same(
+        &["dec.blk.{i}.cross_attn_k"],
+        "decoder.block.{i}.layer.1.EncDecAttention.k",
+    ),
+    same(
+        &["dec.blk.{i}.cross_attn_v"],
+        "decoder.block.{i}.layer.1.EncDecAttention.v",
+    ),
+    same(
+        &["dec.blk.{i}.cross_attn_o"],
+        "decoder.block.{i}.layer.1.EncDecAttention.o",
+    ),
+    same(
+        &["dec.blk.{i}.ffn_norm"],
+        "decoder.block.{i}.layer.2.layer_norm",
+    ),
+    same(
+        &["dec.blk.{i}.ffn_gate"],
+        "decoder.block.{i}.layer.2.DenseReluDense.wi_0",
+    ),
+    same(
+        &["dec.blk.{i}.ffn_up"],
+        "decoder.block.{i}.layer.2.DenseReluDense.wi_1",
+    ),
+    same(
+        &["dec.blk.{i}.ffn_down"],
+        "decoder.block.{i}.layer.2.DenseReluDense.wo",
+    ),
 ];
 
 /// `general.architecture` = `t5`.
@@ -76,8 +151,14 @@ pub(super) const T5: Architecture = Architecture {
         config.set("relative_attention_num_buckets", buckets);
         config.layer_norm(model, "layer_norm_epsilon")?;
         let gated = !model.satisfies(UNGATED);
-        config.set("feed_forward_proj", if gated { "gated-gelu" } else { "relu" });
-        config.set_some("decoder_start_token_id", model.integer("decoder_start_token_id"));
+        config.set(
+            "feed_forward_proj",
+            if gated { "gated-gelu" } else { "relu" },
+        );
+        config.set_some(
+            "decoder_start_token_id",
+            model.integer("decoder_start_token_id"),
+        );
         config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
         Ok(config)
     },

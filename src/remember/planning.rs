@@ -5,7 +5,9 @@ use crate::architecture::{ConvertedJob, Model, Names, convert};
 use crate::catalog::{TensorInfo, elements, quote};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{Budget, over, text_cost};
-use crate::plan::{Grid, Job, JobWork, PLAIN, Plan, RefusedWeight, StoredPart, TensorSpec, addressable};
+use crate::plan::{
+    Grid, Job, JobWork, PLAIN, Plan, RefusedWeight, StoredPart, TensorSpec, addressable,
+};
 use crate::quant::decode::{Cast, cast::casts};
 use crate::quant::scheme::{
     Context, ContextCaches, QuantConfig, SCHEMES, UnclaimedTensor, Weight, classify_unclaimed,
@@ -113,7 +115,7 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
         cx.note(note);
     }
     if let Some(model) = &model {
-        convert_names(model, &cx, &mut plan, what)?;
+        convert_names(model, &cx, &mut plan, what, dtype)?;
     } else if checkpoint.catalog().format() == "gguf" {
         cx.note(stored_names(what));
     }
@@ -138,13 +140,14 @@ fn convert_names(
     cx: &Context<'_>,
     plan: &mut Plan,
     what: &Remember<'_>,
+    dtype: Dtype,
 ) -> Result<()> {
     let (wanted, check) = (
         |name: &str| what.selection.contains(name),
         || what.control.check(),
     );
     let stored = std::mem::take(&mut plan.jobs);
-    let converted = convert(model, stored, what.dtype, &wanted, &check, cx.budget)?;
+    let converted = convert(model, stored, dtype, &wanted, &check, cx.budget)?;
     for ConvertedJob { job, changed } in converted.jobs {
         let sound = if changed {
             let allowed = what.checkpoint.limits().tile_bytes;

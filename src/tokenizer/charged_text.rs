@@ -37,10 +37,7 @@ impl<'b> ChargedText<'b> {
 
 impl io::Write for ChargedText<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Err(refusal) = self
-            .budget
-            .reserve(&mut self.bytes, bytes.len(), self.what)
-        {
+        if let Err(refusal) = self.budget.reserve(&mut self.bytes, bytes.len(), self.what) {
             self.refusal = Some(refusal);
             return Err(io::ErrorKind::OutOfMemory.into());
         }

@@ -152,7 +152,14 @@ pub(super) static PRE_TOKENIZERS: &[PreTokenizer] = &[
         ..NONE
     },
     PreTokenizer {
-        names: &["starcoder", "refact", "smollm", "codeshell", "exaone", "minerva-7b"],
+        names: &[
+            "starcoder",
+            "refact",
+            "smollm",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
+        ],
         steps: &[Digits { individual: true }, Bytes { gpt2: true }],
         ..NONE
     },
@@ -163,7 +170,9 @@ pub(super) static PRE_TOKENIZERS: &[PreTokenizer] = &[
         ..NONE
     },
     PreTokenizer {
-        names: &["gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "mellum", "exaone4"],
+        names: &[
+            "gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "mellum", "exaone4",
+        ],
         steps: &[Bytes { gpt2: true }],
         ..NONE
     },
@@ -204,7 +213,11 @@ pub(super) fn find(name: &str, architecture: Option<&str>) -> Option<&'static Pr
 impl PreTokenizer {
     /// The steps as the `tokenizers` crate reads them.
     pub(super) fn document(&self, prefix: bool) -> Json {
-        let steps: Vec<Json> = self.steps.iter().map(|step| step.document(prefix)).collect();
+        let steps: Vec<Json> = self
+            .steps
+            .iter()
+            .map(|step| step.document(prefix))
+            .collect();
         match <[Json; 1]>::try_from(steps) {
             Ok([step]) => step,
             Err(steps) => json!({"type": "Sequence", "pretokenizers": steps}),

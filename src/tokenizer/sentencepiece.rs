@@ -28,14 +28,7 @@ pub(super) fn bpe<'v>(
 ) -> Result<TokenizerDocument<'v>> {
     let index = vocabulary.index(budget)?;
     let merges = merges(vocabulary, &index, budget)?;
-    let unknown = special(checkpoint, vocabulary, "unknown_token_id")
-        .map(|(_, token)| token)
-        .or_else(|| {
-            vocabulary
-                .used()
-                .find(|(_, id)| vocabulary.kind(*id) == TokenKind::Unknown)
-                .map(|(token, _)| token)
-        });
+    let unknown = unknown(checkpoint, vocabulary).map(|(_, token)| token);
     let mut document = TokenizerDocument::new(TokenizerDocumentModel::Bpe {
         vocabulary,
         merges,
@@ -64,6 +57,16 @@ pub(super) fn bpe<'v>(
     document.decoder = Some(json!({"type": "Sequence", "decoders": decoders}));
     document.post_processor = template(checkpoint, vocabulary, true, false);
     Ok(document)
+}
+
+/// The token for what no other token stands for: by its id in the metadata, or by its kind.
+fn unknown<'v>(checkpoint: &Checkpoint, vocabulary: &'v TokenList) -> Option<(usize, &'v str)> {
+    special(checkpoint, vocabulary, "unknown_token_id").or_else(|| {
+        vocabulary
+            .used()
+            .find(|(_, id)| vocabulary.kind(*id) == TokenKind::Unknown)
+            .map(|(token, id)| (id, token))
+    })
 }
 
 /// The pairs of tokens that make each token, in the order in which SentencePiece joins them: by the score of the token that
@@ -121,7 +124,7 @@ pub(super) fn unigram<'v>(
     vocabulary: &'v TokenList,
     budget: &Budget,
 ) -> Result<TokenizerDocument<'v>> {
-    let unknown = special(checkpoint, vocabulary, "unknown_token_id").map(|(id, _)| id);
+    let unknown = unknown(checkpoint, vocabulary).map(|(id, _)| id);
     let mut document = TokenizerDocument::new(TokenizerDocumentModel::Unigram {
         vocabulary,
         unknown,
@@ -145,9 +148,8 @@ pub(super) fn unigram<'v>(
     }
     if flag(checkpoint, "remove_extra_whitespaces").unwrap_or(true) {
         normalizers.push(json!({"type": "Strip", "strip_left": false, "strip_right": true}));
-        normalizers.push(
-            json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": SPACE}),
-        );
+        normalizers
+            .push(json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": SPACE}));
     }
     document.normalizer = Some(json!({"type": "Sequence", "normalizers": normalizers}));
     let prefix = flag(checkpoint, "add_space_prefix").unwrap_or(true);

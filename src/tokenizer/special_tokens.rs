@@ -19,6 +19,21 @@ static ROLES: &[(&str, &str)] = &[
     ("mask_token", "mask_token_id"),
 ];
 
+/// The key of the default template of chats.
+pub(super) const TEMPLATE: &str = "tokenizer.chat_template";
+
+/// Templates for other uses, such as calls of tools: name and text.
+pub(super) fn named_templates(checkpoint: &Checkpoint) -> impl Iterator<Item = (&str, &str)> {
+    let named = |(key, value)| match value {
+        &Value::Text(ref text) => {
+            let name = str::strip_prefix(key, TEMPLATE)?.strip_prefix('.')?;
+            Some((name, &**text))
+        }
+        _ => None,
+    };
+    checkpoint.catalog().metadata().iter().filter_map(named)
+}
+
 /// The id and the text of the special token with this key.
 pub(super) fn special<'v>(
     checkpoint: &Checkpoint,
@@ -54,10 +69,16 @@ pub(super) fn config(checkpoint: &Checkpoint, vocabulary: &TokenList) -> Json {
     keys.insert("clean_up_tokenization_spaces".into(), false.into());
     let metadata = checkpoint.catalog().metadata();
     if let Some(Value::Text(architecture)) = metadata.get("general.architecture")
-        && let Some(Value::U64(length)) =
-            metadata.get(&[architecture, ".context_length"].concat())
+        && let Some(Value::U64(length)) = metadata.get(&[architecture, ".context_length"].concat())
     {
         keys.insert("model_max_length".into(), (*length).into());
+    }
+    let mut templates: Vec<Json> = named_templates(checkpoint)
+        .map(|(name, text)| json!({"name": name, "template": text}))
+        .collect();
+    if let (false, Some(Value::Text(text))) = (templates.is_empty(), metadata.get(TEMPLATE)) {
+        templates.push(json!({"name": "default", "template": text}));
+        keys.insert("chat_template".into(), templates.into());
     }
     // the class that reads tokenizer.json as it is; those of the architectures make steps of their own
     keys.insert("tokenizer_class".into(), "PreTrainedTokenizerFast".into());

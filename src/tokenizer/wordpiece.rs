@@ -37,7 +37,8 @@ pub(super) fn document<'v>(
             .or_else(|| special(checkpoint, vocabulary, "bos_token_id")),
         special(checkpoint, vocabulary, "seperator_token_id"),
     );
-    let mut document = TokenizerDocument::new(TokenizerDocumentModel::WordPiece { tokens, unknown });
+    let mut document =
+        TokenizerDocument::new(TokenizerDocumentModel::WordPiece { tokens, unknown });
     document.added_tokens = added(checkpoint, vocabulary);
     let lowercase = flag(checkpoint, "normalizer.lowercase").unwrap_or(!cased);
     document.normalizer = Some(json!({

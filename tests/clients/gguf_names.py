@@ -107,7 +107,7 @@ def byte_level(out, pre, vocabulary):
     tr.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<|a|>", eos_token="<|end|>", chat_template="{{ messages[0]['content'] }}").save_pretrained(out)
 
 
-def sentence_piece(out, model_type, vocabulary):
+def sentence_piece(out, model_type, vocabulary, prefix=True):
     import sentencepiece
 
     corpus = pathlib.Path(out) / "corpus.txt"
@@ -117,7 +117,7 @@ def sentence_piece(out, model_type, vocabulary):
     norm = {} if unigram else dict(normalization_rule_name="identity", remove_extra_whitespaces=False, byte_fallback=True, split_digits=True)
     sentencepiece.SentencePieceTrainer.train(
         input=str(corpus), model_prefix=str(pathlib.Path(out) / "spm"), vocab_size=vocabulary, model_type=model_type,
-        character_coverage=0.98, hard_vocab_limit=False, minloglevel=2, **ids, **norm)
+        character_coverage=0.98, hard_vocab_limit=False, minloglevel=2, add_dummy_prefix=prefix, **ids, **norm)
     corpus.unlink()
     (pathlib.Path(out) / "spm.vocab").unlink()
     name = "spiece.model" if unigram else "tokenizer.model"
@@ -150,8 +150,8 @@ def cases():
     yield "qwen3", c("Qwen3"), "qwen2"
     yield "qwen3-yarn", c("Qwen3", tie_word_embeddings=True, rope_parameters=dict(rope_type="yarn", rope_theta=1e6, factor=4.0, original_max_position_embeddings=64)), "qwen2"
     yield "qwen3moe", c("Qwen3Moe", norm_topk_prob=True, **MOE), "qwen2"
-    yield "gemma2", c("Gemma2", sliding_window=16, query_pre_attn_scalar=32), "spm"
-    yield "gemma3", c("Gemma3Text", num_hidden_layers=7, sliding_window=16, query_pre_attn_scalar=32), "spm"
+    yield "gemma2", c("Gemma2", sliding_window=16, query_pre_attn_scalar=32), "spm-gemma"
+    yield "gemma3", c("Gemma3Text", num_hidden_layers=7, sliding_window=16, query_pre_attn_scalar=32), "spm-gemma"
     yield "phi3", c("Phi3", num_key_value_heads=4, pad_token_id=0, sliding_window=None), "spm"
     yield "gpt-oss", c("GptOss", num_local_experts=4, num_experts_per_tok=2, intermediate_size=64, sliding_window=16), "gpt-4o"
     mla = dict(num_key_value_heads=4, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=64, kv_lora_rank=64,
@@ -163,9 +163,9 @@ def cases():
     yield "granite", c("Granite", embedding_multiplier=12.0, logits_scaling=8.0, residual_multiplier=0.22, attention_multiplier=0.0625), "refact"
     yield "starcoder2", c("Starcoder2", sliding_window=None, use_bias=True), "starcoder"
     falcon = dict(vocab_size=1000, hidden_size=128, num_hidden_layers=2, num_attention_heads=4, bos_token_id=1, eos_token_id=0)
-    yield "falcon", lambda: tr.FalconConfig(**falcon, multi_query=True, new_decoder_architecture=False), "falcon"
+    yield "falcon", lambda: tr.FalconConfig(**falcon, multi_query=True, num_kv_heads=1, new_decoder_architecture=False), "falcon"
     yield "falcon-40b", lambda: tr.FalconConfig(**falcon, num_kv_heads=2, new_decoder_architecture=True), "falcon"
-    yield "gpt2", lambda: tr.GPT2Config(vocab_size=1000, n_embd=128, n_layer=2, n_head=4, n_positions=128, bos_token_id=1, eos_token_id=0), "gpt-2"
+    yield "gpt2", lambda: tr.GPT2Config(vocab_size=1000, n_embd=128, n_layer=2, n_head=4, n_positions=128, n_ctx=128, bos_token_id=1, eos_token_id=0), "gpt-2"
     yield "stablelm", c("StableLm", partial_rotary_factor=0.25, use_qkv_bias=True), "olmo"
     yield "bloom", lambda: tr.BloomConfig(vocab_size=1000, hidden_size=128, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=0), "bloom"
     yield "mamba", lambda: tr.MambaConfig(vocab_size=1000, hidden_size=128, num_hidden_layers=2, state_size=16, bos_token_id=1, eos_token_id=0, pad_token_id=0), "olmo"
@@ -197,8 +197,8 @@ def make(config, tokenizer, out):
             if "e_score_correction_bias" in name:
                 buffer.copy_(torch.randn_like(buffer) * 0.1)
     model.save_pretrained(out)
-    if tokenizer == "spm":
-        sentence_piece(out, "bpe", VOCABULARY["spm"])
+    if tokenizer in ("spm", "spm-gemma"):
+        sentence_piece(out, "bpe", VOCABULARY["spm"], tokenizer == "spm")
         (pathlib.Path(out) / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "legacy": True}))
     elif tokenizer == "unigram":
         sentence_piece(out, "unigram", VOCABULARY["unigram"])
@@ -227,7 +227,7 @@ def compare_tokenizers(kind, source, out):
     if not os.path.exists(f"{out}/tokenizer.json"):
         return "none"
     ours = tr.AutoTokenizer.from_pretrained(out)
-    if kind in ("spm", "unigram"):
+    if kind in ("spm", "spm-gemma", "unigram"):
         import sentencepiece
 
         original = sentencepiece.SentencePieceProcessor(model_file=f"{source}/{'spiece.model' if kind == 'unigram' else 'tokenizer.model'}")

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use anamnesis::companions::CompanionContent;
 use anamnesis::plan::JobWork;
 use anamnesis::{Checkpoint, Dtype, Names, remember};
 use serde_json::Value as Json;
@@ -55,7 +56,8 @@ fn tensors_are_those_that_transformers_saved() {
             })
             .collect();
         let expected = expected["tensors"].as_object().unwrap();
-        let names = |tensors: &mut dyn Iterator<Item = &String>| tensors.cloned().collect::<Vec<_>>();
+        let names =
+            |tensors: &mut dyn Iterator<Item = &String>| tensors.cloned().collect::<Vec<_>>();
         assert_eq!(
             names(&mut made.keys()),
             names(&mut expected.keys()),
@@ -102,11 +104,15 @@ fn the_configuration_is_that_of_the_model() {
         let checkpoint = open(&case);
         let files = remember(&checkpoint)
             .names(Names::HuggingFace)
-            .model_files()
-            .unwrap();
+            .companions()
+            .unwrap()
+            .files;
         let file = |name: &str| {
-            let file = files.iter().find(|(found, _)| found == name);
-            let (_, bytes) = file.unwrap_or_else(|| panic!("{case}: no {name}"));
+            let file = files.iter().find(|file| file.name == name);
+            let file = file.unwrap_or_else(|| panic!("{case}: no {name}"));
+            let CompanionContent::Bytes(bytes) = &file.content else {
+                panic!("{case}: {name} is copied");
+            };
             serde_json::from_slice::<Json>(bytes).unwrap()
         };
         let made = file("config.json");
@@ -130,8 +136,14 @@ fn the_configuration_is_that_of_the_model() {
         assert!(compared > 8, "{case}: {compared} keys");
         let tokenizer = file("tokenizer.json");
         let size = tokenizer["model"]["vocab"].as_object().map(|v| v.len());
-        assert!(size.is_none_or(|size| size > 200), "{case}: {size:?} tokens");
-        assert_eq!(file("tokenizer_config.json")["tokenizer_class"], "PreTrainedTokenizerFast");
+        assert!(
+            size.is_none_or(|size| size > 200),
+            "{case}: {size:?} tokens"
+        );
+        assert_eq!(
+            file("tokenizer_config.json")["tokenizer_class"],
+            "PreTrainedTokenizerFast"
+        );
     }
 }
 
@@ -170,5 +182,5 @@ fn an_unknown_architecture_keeps_its_names_and_a_note_says_so() {
         names.collect::<Vec<_>>()
     };
     assert_eq!(of(&plan), of(&stored));
-    assert!(named.model_files().unwrap().is_empty());
+    assert!(named.companions().unwrap().files.is_empty());
 }

@@ -11,7 +11,7 @@ use anamnesis::load::{RecordingLoader, StorageInfo, choose};
 use anamnesis::plan::PLAIN;
 use anamnesis::quote::escape;
 use anamnesis::sink::Sharding;
-use anamnesis::{Checkpoint, Dtype, OutputDtype, Plan, remember};
+use anamnesis::{Checkpoint, Dtype, Names, OutputDtype, Plan, remember};
 use serde_json::json;
 
 use crate::args::{Color, RememberArgs, WeightArgs};
@@ -163,8 +163,14 @@ fn write(
         Sharding::Shards(_) => OutputDtype::Auto,
         Sharding::SingleFile => Dtype::BF16.into(),
     };
+    let names = match sharding {
+        // clients open a directory, and find tensors by the names of their classes
+        Sharding::Shards(_) => Names::HuggingFace,
+        Sharding::SingleFile => Names::Stored,
+    };
     let remember = remember
         .dtype(args.weights.dtype.unwrap_or(default))
+        .names(args.weights.names.unwrap_or(names))
         .threads(args.threads)
         .code(args.code)
         .untie(args.untie)
@@ -309,6 +315,7 @@ pub(crate) fn configure<'c>(
         .dtype(args.dtype.unwrap_or(Dtype::BF16.into()))
         .cast(args.cast)
         .native_rounding(args.native_rounding)
+        .names(args.names.unwrap_or_default())
         .filter(|name| {
             select::passes(&args.filter, name) && !args.exclude.iter().any(|x| x.is_match(name))
         })

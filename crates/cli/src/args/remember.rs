@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use anamnesis::OutputDtype;
+use anamnesis::{Names, OutputDtype};
 use clap::{Args, ValueHint};
 use globset::GlobMatcher;
 
 use super::OpenArgs;
-use super::values::{bytes, name_pattern, output_dtype, replacement};
+use super::values::{bytes, name_pattern, output_dtype, replacement, tensor_names};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -111,6 +111,10 @@ pub(crate) struct WeightArgs {
     /// Exclude weights whose full name matches; may be repeated.
     #[arg(long, short = 'x', value_name = "GLOB", value_parser = name_pattern)]
     pub(crate) exclude: Vec<GlobMatcher>,
+    /// Names of a GGUF's tensors: `stored`, or `hf`, those of transformers, with its values, configuration and tokenizer
+    /// [default: hf where the output is a directory and the architecture is known, else stored].
+    #[arg(long, value_name = "NAMES", value_parser = tensor_names())]
+    pub(crate) names: Option<Names>,
     /// Round HQQ and MLX weights after each operation, in the dtype of the scales, as their references do.
     #[arg(long)]
     pub(crate) native_rounding: bool,

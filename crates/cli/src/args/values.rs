@@ -1,7 +1,7 @@
 //! Parsers of argument values.
 
 use anamnesis::format::FORMATS;
-use anamnesis::{Dtype, Format, OutputDtype};
+use anamnesis::{Dtype, Format, Names, OutputDtype};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use globset::{Glob, GlobMatcher};
 
@@ -36,6 +36,14 @@ pub(super) fn replacement(text: &str) -> Result<(String, String), String> {
         Some((from, to)) if !from.is_empty() => Ok((from.to_owned(), to.to_owned())),
         _ => Err("expected FROM=TO, such as `model.=`".to_owned()),
     }
+}
+
+/// Which names the tensors of a GGUF get.
+pub(super) fn tensor_names() -> impl TypedValueParser<Value = Names> {
+    PossibleValuesParser::new(["stored", "hf"]).map(|name| match &*name {
+        "hf" => Names::HuggingFace,
+        _ => Names::Stored,
+    })
 }
 
 /// A number of bytes: `5000000`, `5GB`, `4.5GiB`.
