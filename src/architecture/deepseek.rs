@@ -88,8 +88,10 @@ pub(super) const DEEPSEEK2: Architecture = Architecture {
 };
 
 fn deepseek(model: &Model<'_>) -> Result<CheckpointConfig> {
-    // V3's router has sigmoids and a bias, V2's a softmax
-    let third = model.integer("expert_gating_func") == Some(2);
+    // V3's router has sigmoids and a bias, V2's a softmax; older files do not name the function
+    let dense = model.integer("leading_dense_block_count").unwrap_or(0);
+    let third = model.integer("expert_gating_func") == Some(2)
+        || model.has_tensor(&format!("blk.{dense}.exp_probs_b.bias"));
     let (class, model_type) = if third {
         ("DeepseekV3ForCausalLM", "deepseek_v3")
     } else {
@@ -135,7 +137,6 @@ fn deepseek(model: &Model<'_>) -> Result<CheckpointConfig> {
         model.required("expert_feed_forward_length")?,
     );
     config.set_some("n_shared_experts", model.integer("expert_shared_count"));
-    let dense = model.integer("leading_dense_block_count").unwrap_or(0);
     config.set("first_k_dense_replace", dense);
     let scale = model.float("expert_weights_scale").unwrap_or(1.0);
     config.set("routed_scaling_factor", scale);
