@@ -1,6 +1,7 @@
 //! Opening a checkpoint: a file, a directory, an index, a split GGUF, a directory of torch.distributed.checkpoint, a reader
 //! or bytes.
 
+mod directory;
 mod distributed;
 mod files;
 mod merge;

@@ -1,10 +1,14 @@
-//! The files that an index, a directory or `.metadata` names: plain names next to it, all of them present.
+//! The names of a checkpoint's files: those that an index, a directory or `.metadata` names are plain names next to it, all of
+//! them present.
 
 use std::path::{Component, Path, PathBuf};
 
 use crate::catalog::quote;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{Budget, text_cost};
+
+/// The end of the name of an index.
+pub(super) const INDEX: &str = ".index.json";
 
 /// Memory of one file of a checkpoint, beyond its path: its source, the catalog of its header, its descriptor.
 const FILE: u64 = 4 << 10;
@@ -63,4 +67,24 @@ pub(super) fn file_name(path: &Path) -> String {
     path.file_name()
         .map(|n| n.to_string_lossy().into_owned())
         .unwrap_or_default()
+}
+
+pub(super) fn is_index(path: &Path) -> bool {
+    path.as_os_str()
+        .as_encoded_bytes()
+        .ends_with(INDEX.as_bytes())
+}
+
+/// Splits `prefix-00002-of-00003.ext` into `(prefix, 2, 3)`.
+pub(super) fn split_name(name: &str) -> Option<(&str, u64, u64)> {
+    let stem = name.rsplit_once('.')?.0;
+    let (rest, of) = stem.rsplit_once("-of-")?;
+    let (prefix, n) = rest.rsplit_once('-')?;
+    let number = |s: &str| {
+        // five digits are what all writers use; a longer number has more
+        (s.len() >= 5 && s.bytes().all(|b| b.is_ascii_digit()))
+            .then(|| s.parse().ok())
+            .flatten()
+    };
+    Some((prefix, number(n)?, number(of)?))
 }

@@ -1,8 +1,8 @@
-//! The files of a checkpoint: those of a directory, those that an `….index.json` lists, and those of a split GGUF.
+//! The files of a checkpoint: those that an `….index.json` lists, those of a split GGUF, and those that are selected of a
+//! directory.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
@@ -13,16 +13,15 @@ use crate::catalog::quote;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::gguf;
 use crate::json::{self, JsonReader, Pairs, StringPairs, Text, Tree};
-use crate::limits::{Budget, text_cost};
+use crate::limits::Budget;
 use crate::source::regular::read_regular;
 
+use super::directory::select_files;
 use super::distributed;
 use super::merge::{ParsedFile, merge};
-use super::named_files::{charge_files, file_name, plain_name, require};
+use super::named_files::{charge_files, file_name, is_index, plain_name, require, split_name};
 use super::open::{OpenedPath, open_path, parse_path, parse_source};
 use super::{Checkpoint, OpenOptions};
-
-const INDEX: &str = ".index.json";
 
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
     let budget = options.budget();
@@ -57,12 +56,6 @@ fn open_directory(path: &Path, options: &OpenOptions, budget: &Budget) -> Result
     };
     checkpoint.catalog.warnings.extend(selection.warning);
     Ok(checkpoint)
-}
-
-fn is_index(path: &Path) -> bool {
-    path.as_os_str()
-        .as_encoded_bytes()
-        .ends_with(INDEX.as_bytes())
 }
 
 /// Opens the other files of a split GGUF if this file is one of them, and merges the catalogs.
@@ -288,175 +281,4 @@ fn open_split(
         .in_format(gguf::FORMAT.name));
     }
     Ok(checkpoint)
-}
-
-/// Splits `prefix-00002-of-00003.ext` into `(prefix, 2, 3)`.
-fn split_name(name: &str) -> Option<(&str, u64, u64)> {
-    let stem = name.rsplit_once('.')?.0;
-    let (rest, of) = stem.rsplit_once("-of-")?;
-    let (prefix, n) = rest.rsplit_once('-')?;
-    let number = |s: &str| {
-        // five digits are what all writers use; a longer number has more
-        (s.len() >= 5 && s.bytes().all(|b| b.is_ascii_digit()))
-            .then(|| s.parse().ok())
-            .flatten()
-    };
-    Some((prefix, number(n)?, number(of)?))
-}
-
-/// The files of a directory that are opened.
-struct FileSelection {
-    files: Vec<PathBuf>,
-    warning: Option<String>,
-}
-
-/// Selects the files of a directory: its index, else the only file or the complete set of shards of the first extension
-/// in the list.
-fn select_files(directory: &Path, budget: &Budget) -> Result<FileSelection> {
-    let mut names: Vec<String> = Vec::new();
-    // lists of names that are searched refer to them
-    const REFERENCES: u64 = 4 * size_of::<&String>() as u64;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        // `is_dir` follows links: hubs' caches consist of links to blobs
-        if !entry.path().is_dir() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            budget.memory(text_cost(name.capacity()) + REFERENCES, "the directory")?;
-            budget.push(&mut names, name, "the directory")?;
-        }
-    }
-    // the order of `read_dir` is unspecified, and the choice must not depend on it
-    names.sort();
-    let all = |with: &str| {
-        names
-            .iter()
-            .filter(|n| n.ends_with(with))
-            .collect::<Vec<_>>()
-    };
-    let one = |name: &String, warning| {
-        Ok(FileSelection {
-            files: vec![directory.join(name)],
-            warning,
-        })
-    };
-    let indexes: Vec<&String> = all(INDEX)
-        .into_iter()
-        .filter(|n| n.contains(".safetensors") || n.contains(".bin"))
-        .collect();
-    // the names that transformers writes
-    for preferred in [
-        "model.safetensors.index.json",
-        "pytorch_model.bin.index.json",
-    ] {
-        if let Some(name) = indexes.iter().find(|n| **n == preferred) {
-            let others: Vec<&str> = indexes
-                .iter()
-                .filter(|n| n != &name)
-                .map(|n| n.as_str())
-                .collect();
-            let warning = (!others.is_empty())
-                .then(|| format!("{name} was read; not read: {}", others.join(", ")));
-            return one(name, warning);
-        }
-    }
-    match indexes.as_slice() {
-        [] => {}
-        [only] => return one(only, None),
-        several => return Err(ambiguous(several)),
-    }
-    // safer and faster formats first
-    for extension in [
-        "safetensors",
-        "gguf",
-        distributed::EXTENSION,
-        "bin",
-        "pth",
-        "pt",
-        "ckpt",
-        "npz",
-        "npy",
-    ] {
-        let found = all(&format!(".{extension}"));
-        // the names that transformers reads, where several files have the extension
-        let main = found
-            .iter()
-            .find(|n| n.as_str() == "model.safetensors" || n.as_str() == "pytorch_model.bin");
-        match (found.as_slice(), main) {
-            ([], _) => {}
-            // the files that `.metadata` names, which is found by its name alone
-            (_, None) if extension == distributed::EXTENSION => {
-                let metadata = directory.join(distributed::METADATA);
-                require(std::slice::from_ref(&metadata))?;
-                return Ok(FileSelection {
-                    files: vec![metadata],
-                    warning: None,
-                });
-            }
-            // one shard of several is not a checkpoint
-            ([only], _) if split_name(only).is_none_or(|(_, _, of)| of == 1) => {
-                return one(only, None);
-            }
-            (several, Some(main)) => {
-                let others: Vec<&str> = several
-                    .iter()
-                    .filter(|n| n != &main)
-                    .map(|n| n.as_str())
-                    .collect();
-                return one(
-                    main,
-                    Some(format!("{main} was read; not read: {}", others.join(", "))),
-                );
-            }
-            // the first extension with files decides; files of other extensions are usually the same model in another
-            // format
-            (several, None) => return shard_set(directory, several, budget),
-        }
-    }
-    Err(Error::new(ErrorKind::UnknownFormat {
-        looks_like: "a directory without tensor files".into(),
-    }))
-}
-
-/// Several files are one checkpoint if they are the numbered shards of one.
-fn shard_set(directory: &Path, names: &[&String], budget: &Budget) -> Result<FileSelection> {
-    let splits: Vec<_> = names.iter().filter_map(|n| split_name(n)).collect();
-    let [(prefix, _, of), ..] = splits[..] else {
-        return Err(ambiguous(names));
-    };
-    // two numbered sets, or a set and another file: no name states which of them is the checkpoint
-    if splits.len() != names.len() || splits.iter().any(|s| (s.0, s.2) != (prefix, of)) {
-        return Err(ambiguous(names));
-    }
-    let extension = names[0].rsplit_once('.').map_or("", |(_, e)| e);
-    if extension == "gguf" {
-        // `open_split` finds the other files from any of them
-        return Ok(FileSelection {
-            files: vec![directory.join(names[0])],
-            warning: None,
-        });
-    }
-    // a file name must not make this build a list of 2⁶⁴ paths
-    if of > 1_000_000 {
-        return Err(ambiguous(names));
-    }
-    charge_files(budget, of, directory, names[0].len())?;
-    let files: Vec<PathBuf> = (1..=of)
-        .map(|n| directory.join(format!("{prefix}-{n:05}-of-{of:05}.{extension}")))
-        .collect();
-    require(&files)?;
-    Ok(FileSelection {
-        files,
-        warning: None,
-    })
-}
-
-fn ambiguous(names: &[&String]) -> Error {
-    const SHOWN: usize = 4;
-    let shown: Vec<&str> = names.iter().take(SHOWN).map(|n| n.as_str()).collect();
-    let more = if names.len() > SHOWN { ", …" } else { "" };
-    Error::unsupported(format!(
-        "the directory contains {} checkpoints; open one of them ({}{more})",
-        names.len(),
-        shown.join(", ")
-    ))
 }
