@@ -8,6 +8,9 @@ use crate::{FileRange, Namespace, RangeList};
 
 /// Total number of entries of the lists that are remembered as valid.
 const MAX_REMEMBERED: usize = 1 << 20;
+/// Number of lists that are remembered as valid. Each answer is compared with all of them, so that it bounds the time of a
+/// policy that returns a new list each time. It is four times the lists of one `start`.
+const MAX_LISTS: usize = 4096;
 /// Ranges may extend to the end of the last page, because the page cache holds whole pages.
 const PAGE: u64 = 4096;
 
@@ -89,7 +92,9 @@ impl RangeValidator {
         self.remembered += list.len();
         self.valid.push_back(Arc::clone(list));
         // the newest list is kept whatever its length, as the next answer is most likely a slice of it
-        while self.remembered > MAX_REMEMBERED && self.valid.len() > 1 {
+        while self.valid.len() > 1
+            && (self.remembered > MAX_REMEMBERED || self.valid.len() > MAX_LISTS)
+        {
             self.remembered -= self.valid.pop_front().map_or(0, |list| list.len());
         }
     }
@@ -169,6 +174,14 @@ mod tests {
             validator.remembered <= MAX_REMEMBERED + 1000,
             "{}",
             validator.remembered
+        );
+        // and so is their number
+        for _ in 0..2 * MAX_LISTS {
+            validator.check(&vec![range("a", 0, 1)].into()).unwrap();
+        }
+        assert_eq!(
+            (validator.valid.len(), validator.remembered),
+            (MAX_LISTS, MAX_LISTS)
         );
     }
 }
