@@ -2,10 +2,12 @@
 //! finding.
 //!
 //! The targets of a format open the input through two kinds of source, compare the catalogs and read every tensor. `plan`
-//! and `remember` continue to dequantised weights. `template` reads I/O templates.
+//! and `remember` continue to dequantised weights. `template` reads I/O templates. `host` is the conversation with the
+//! host process of a policy.
 
 #[path = "../../../benches/guard/src/counting_allocator.rs"]
 mod counting_allocator;
+mod host;
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -20,6 +22,11 @@ use counting_allocator::{CountingAllocator, counted};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// Sends the input to one side of a conversation between the runtime of the page cache and the host process of a policy.
+pub fn host(bytes: &[u8]) {
+    host::converse(bytes);
+}
 
 /// Limits so small that an allocation past the budget exceeds the fuzzer's memory limit.
 const LIMITS: Limits = Limits {
