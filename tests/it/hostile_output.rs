@@ -55,6 +55,42 @@ fn a_link_is_replaced_and_not_written_through() {
 }
 
 #[test]
+fn nothing_is_created_behind_a_link_to_nothing() {
+    let (checkpoint, scratch) = (checkpoint(), ScratchDir::new("dangling"));
+    let (absent, link, cycle) = (
+        scratch.path("absent"),
+        scratch.path("link"),
+        scratch.path("cycle"),
+    );
+    symlink(&cycle, &cycle).unwrap();
+    symlink(&absent, &link).unwrap();
+    for path in [&link, &cycle] {
+        assert!(remember(&checkpoint).to_file(path).is_err(), "{path:?}");
+        for overwrite in [false, true] {
+            let written = remember(&checkpoint).overwrite(overwrite).to_dir(path, 4);
+            assert!(written.is_err(), "{path:?}");
+        }
+        assert!(path.is_symlink(), "{path:?}");
+    }
+    // links in a directory, where the names of the checkpoint would be
+    let dir = scratch.path("dir");
+    fs::create_dir(&dir).unwrap();
+    for name in [
+        "model.safetensors.index.json",
+        "model-00002-of-00003.safetensors",
+    ] {
+        symlink(&absent, dir.join(name)).unwrap();
+    }
+    assert!(remember(&checkpoint).to_dir(&dir, 4).is_err());
+    remember(&checkpoint)
+        .overwrite(true)
+        .to_dir(&dir, 4)
+        .unwrap();
+    assert_eq!(Checkpoint::open(&dir).unwrap().tensors().len(), 3);
+    assert!(!absent.exists());
+}
+
+#[test]
 fn pipes_sockets_and_devices_are_refused() {
     let (checkpoint, scratch) = (checkpoint(), ScratchDir::new("special"));
     let (pipe, socket) = (scratch.path("pipe"), scratch.path("socket"));
