@@ -5,7 +5,8 @@ use std::io::Write;
 use anamnesis::plan::{Job, JobWork, PLAIN};
 use anamnesis::quote::escape;
 use anamnesis::{ByteRange, Catalog, Dtype, Plan};
-use serde_json::{Value, json};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::json;
 
 use crate::args::{Color, PlanArgs};
 use crate::exit::{Completion, Failure, RunError};
@@ -27,7 +28,12 @@ pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Com
     let dtype = remember.output_dtype().map_err(in_source)?;
     let catalog = checkpoint.catalog();
     if args.json {
-        json::write_line(&document(args, &plan, catalog), out)?;
+        let document = PlanDocument {
+            args,
+            plan: &plan,
+            catalog,
+        };
+        json::write_line(&document, out)?;
     } else {
         show(args, dtype, &plan, catalog, &Screen::new(color), out)?;
     }
@@ -148,33 +154,87 @@ fn decoder(job: &Job) -> String {
     }
 }
 
-fn document(args: &PlanArgs, plan: &Plan, catalog: &Catalog) -> Value {
-    let range = |bytes: ByteRange| json!([bytes.file, bytes.start, bytes.len]);
-    let jobs = plan.jobs.iter().map(|job| {
-        let parts = job.parts.iter().map(|part| {
-            let info = &catalog.tensors()[part.tensor];
-            json!({
-                "role": part.role, "name": &*info.name, "dtype": info.encoding.name(), "shape": info.shape.as_slice(),
-                "range": range(info.bytes),
+/// The document of `plan --json`. It is serialised as it is computed: a tree of its values takes 5 KB per weight.
+struct PlanDocument<'p> {
+    args: &'p PlanArgs,
+    plan: &'p Plan,
+    catalog: &'p Catalog,
+}
+
+impl Serialize for PlanDocument<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self {
+            args,
+            plan,
+            catalog,
+        } = self;
+        let files = || {
+            let files = catalog.files().iter();
+            files.map(|f| f.path.as_ref().map(|p| p.display().to_string()))
+        };
+        let refused = || {
+            let refused = plan.refused.iter();
+            refused.map(|r| json!({"name": &*r.name, "reason": r.error.to_string()}))
+        };
+        let jobs = || {
+            plan.jobs.iter().map(|job| JobDocument {
+                job,
+                catalog,
+                with_decoder: args.long,
             })
-        });
-        let mut document = json!({
-            "name": &*job.output.name, "dtype": job.output.dtype, "shape": job.output.shape.as_slice(),
-            "nbytes": job.output.nbytes(), "scheme": job.scheme,
-            "parts": parts.collect::<Vec<_>>(), "reads": job.reads(catalog).map(range).collect::<Vec<_>>(),
-        });
-        if args.long {
-            document["decoder"] = decoder(job).into();
+        };
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("version", &json::VERSION)?;
+        map.serialize_entry("source", &args.source.display().to_string())?;
+        map.serialize_entry("files", &Sequence(files))?;
+        map.serialize_entry("jobs", &Sequence(jobs))?;
+        map.serialize_entry("nbytes", &plan.nbytes())?;
+        map.serialize_entry("notes", &plan.notes)?;
+        map.serialize_entry("refused", &Sequence(refused))?;
+        map.end()
+    }
+}
+
+/// One job of a [`PlanDocument`].
+struct JobDocument<'p> {
+    job: &'p Job,
+    catalog: &'p Catalog,
+    with_decoder: bool,
+}
+
+impl Serialize for JobDocument<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (job, catalog) = (self.job, self.catalog);
+        let range = |bytes: ByteRange| (bytes.file, bytes.start, bytes.len);
+        let parts = || {
+            job.parts.iter().map(|part| {
+                let info = &catalog.tensors()[part.tensor];
+                json!({
+                    "role": part.role, "name": &*info.name, "dtype": info.encoding.name(),
+                    "shape": info.shape.as_slice(), "range": range(info.bytes),
+                })
+            })
+        };
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("name", &*job.output.name)?;
+        map.serialize_entry("dtype", &job.output.dtype)?;
+        map.serialize_entry("shape", job.output.shape.as_slice())?;
+        map.serialize_entry("nbytes", &job.output.nbytes())?;
+        map.serialize_entry("scheme", job.scheme)?;
+        map.serialize_entry("parts", &Sequence(parts))?;
+        map.serialize_entry("reads", &Sequence(|| job.reads(catalog).map(range)))?;
+        if self.with_decoder {
+            map.serialize_entry("decoder", &decoder(job))?;
         }
-        document
-    });
-    json!({
-        "version": json::VERSION,
-        "source": args.source.display().to_string(),
-        "files": catalog.files().iter().map(|f| f.path.as_ref().map(|p| p.display().to_string())).collect::<Vec<_>>(),
-        "jobs": jobs.collect::<Vec<_>>(),
-        "nbytes": plan.nbytes(),
-        "notes": plan.notes,
-        "refused": plan.refused.iter().map(|r| json!({"name": &*r.name, "reason": r.error.to_string()})).collect::<Vec<_>>(),
-    })
+        map.end()
+    }
+}
+
+/// The items of the iterators that a function returns, as a JSON array.
+struct Sequence<F>(F);
+
+impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Sequence<F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
+    }
 }
