@@ -150,6 +150,7 @@ mod remember;
 mod selection;
 pub mod sink;
 pub mod source;
+mod sync;
 pub mod template;
 mod tensor;
 #[cfg(test)]

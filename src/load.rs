@@ -22,6 +22,8 @@ mod coalesce;
 mod direct;
 mod loaded;
 mod mmap;
+#[cfg(all(test, shuttle))]
+mod models;
 mod pread;
 mod read_ahead;
 mod recording;

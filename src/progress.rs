@@ -5,10 +5,11 @@
 //! are relaxed atomics: they are reported, never used to publish data.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{AtomicBool, AtomicU64, PoisonMutex};
 
 /// How much of a run is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +75,7 @@ trait LockedCallback: Send + Sync {
     fn call(&self, progress: Progress);
 }
 
-impl<F: FnMut(Progress) + Send> LockedCallback for Mutex<F> {
+impl<F: FnMut(Progress) + Send> LockedCallback for PoisonMutex<F> {
     fn try_call(&self, progress: &mut dyn FnMut() -> Option<Progress>) {
         // a worker that finds the callback in use does not wait: another worker is reporting, and a slow callback
         // must not stop the load
@@ -95,7 +96,7 @@ impl<F: FnMut(Progress) + Send> LockedCallback for Mutex<F> {
 
 impl<'c> RunControl<'c> {
     pub(crate) fn set_progress(&mut self, callback: impl FnMut(Progress) + Send + 'c) {
-        self.callback = Some(Arc::new(Mutex::new(callback)));
+        self.callback = Some(Arc::new(PoisonMutex::new(callback)));
     }
 
     pub(crate) fn set_cancel(&mut self, token: &CancelToken) {
@@ -317,7 +318,7 @@ impl TaskProgress<'_, '_> {
 #[derive(Default)]
 pub(crate) struct FirstError {
     is_set: AtomicBool,
-    error: Mutex<Option<Error>>,
+    error: PoisonMutex<Option<Error>>,
 }
 
 impl FirstError {

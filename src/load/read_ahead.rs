@@ -15,7 +15,6 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
 use zeropool::{BufferPart, BufferPool, SharedBuffer};
 
 use super::coalesce::Coalesced;
@@ -25,6 +24,7 @@ use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::progress::{CHECK_INTERVAL, check_cancelled};
+use crate::sync::{Condvar, Mutex};
 use stop_reason::StopReason;
 
 /// How extents are split into requests.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use anamnesis_template::StridedRange;
@@ -15,6 +15,7 @@ use super::{Chunk, Feed, get_buffer};
 use crate::catalog::ByteRange;
 use crate::error::Result;
 use crate::progress::{RunControl, RunProgress, TaskProgress};
+use crate::sync::AtomicUsize;
 use crate::tensor::Tensor;
 use crate::threads::thread_count_for;
 
@@ -173,7 +174,7 @@ impl<'r, 'c> LoadRun<'r, 'c> {
         self.progress.failure.outcome()
     }
 
-    fn run_worker(&self, feed: &dyn Feed<'c>) {
+    pub(super) fn run_worker(&self, feed: &dyn Feed<'c>) {
         loop {
             // relaxed: the number alone decides who loads what, and results are published by `OnceLock` and the end
             // of the scope

@@ -14,6 +14,9 @@ static SHARED_TYPE_NAMES: &[&str] = &[
     "ErrorKind",
     // runs the examples of a crate's README
     "Readme",
+    // those of `parking_lot` in a crate that a model checker runs
+    "Mutex",
+    "Condvar",
 ];
 
 /// Words that fit too many things to be the whole name of a type.

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use parking_lot::MutexGuard;
 use zeropool::{Buffer, GetError};
 
 use super::super::POOL_TIMEOUT;
 use super::stop_reason::StopReason;
 use super::{ExtentState, ReadAhead, ReadAheadState, ReadRequest};
+use crate::sync::MutexGuard;
 
 impl ReadAhead<'_> {
     /// Gets the buffer of the next extent and splits it into requests. Releases the mutex while it waits for the
