@@ -86,11 +86,11 @@ impl RingFiles {
         // Of a file whose server bypasses the page cache (`FOPEN_DIRECT_IO`), the kernel continues a short read of a ring
         // at the offset where the read began, and reports other bytes as a success (Linux 6.18; `tests/io_faults.rs`).
         // No query tells which files are such.
-        let is_fuse = |source: &Box<dyn Source>| {
+        let is_fuse = |source: &dyn Source| {
             let kind = source.as_fd().map(storage_kind);
             kind == Some(StorageKind::Network("fuse"))
         };
-        if sources.iter().any(is_fuse) {
+        if sources.iter().any(|source| is_fuse(&**source)) {
             return Err(io::Error::other("its reads of FUSE files are not reliable"));
         }
         if direct && let Some(direct) = direct::DirectFiles::open(sources, report) {
