@@ -214,7 +214,8 @@ pub(super) const FALCON: Architecture = Architecture {
         if grouped {
             config.set("num_ln_in_parallel_attn", if two { 2 } else { 1 });
         }
-        config.set("multi_query", groups == 1);
+        // without effect in the newer architecture, whose files say so all the same
+        config.set("multi_query", groups == 1 || grouped);
         config.set("parallel_attn", !sequential);
         config.set("bias", model.has_tensor("blk.0.attn_qkv.bias"));
         config.set("alibi", false);

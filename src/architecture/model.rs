@@ -28,16 +28,18 @@ pub(crate) struct Model<'c> {
 }
 
 impl<'c> Model<'c> {
-    /// The model of a GGUF checkpoint, if its architecture is in the table.
+    /// The model of a GGUF checkpoint, if its architecture is in the table and its metadata is a whole configuration: a file
+    /// of a few tensors, such as an adapter, is no model.
     pub(crate) fn of(checkpoint: &'c Checkpoint) -> Option<Self> {
         if checkpoint.catalog().format() != "gguf" {
             return None;
         }
         let architecture = Architecture::find(Self::name(checkpoint)?)?;
-        Some(Self {
+        let model = Self {
             checkpoint,
             architecture,
-        })
+        };
+        (architecture.config)(&model).is_ok().then_some(model)
     }
 
     /// The value of `general.architecture`.
@@ -93,7 +95,7 @@ impl<'c> Model<'c> {
     pub(super) fn missing(&self, key: &str) -> Error {
         let key = [self.architecture.name, ".", key].concat();
         Error::malformed(format!(
-            "the metadata has no usable {}, which a Hugging Face checkpoint needs",
+            "the metadata has no usable {}, which a Hugging Face checkpoint needs; the stored names need none",
             quote(&key)
         ))
     }

@@ -180,7 +180,7 @@ fn stored_names(what: &Remember<'_>) -> String {
     match (what.names, Model::name(what.checkpoint)) {
         (Names::Stored, _) => "the names of the outputs are llama.cpp's".to_owned(),
         (Names::HuggingFace, Some(name)) => format!(
-            "the architecture {} is unknown; the names of the outputs are llama.cpp's",
+            "the architecture {} is unknown, or its metadata incomplete; the names of the outputs are llama.cpp's",
             quote(name)
         ),
         (Names::HuggingFace, None) => {

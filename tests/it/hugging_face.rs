@@ -18,6 +18,8 @@ static OTHER_KEYS: &[&str] = &[
     "use_cache",
     "initializer_range",
     "rope_parameters",
+    // not in the metadata: it follows from the size of the model
+    "query_pre_attn_scalar",
 ];
 
 fn expected() -> BTreeMap<String, Json> {

@@ -47,7 +47,10 @@ fn an_existing_file_is_replaced_only_with_overwrite() {
     ];
     assert_eq!(
         stdout_of(&remember),
-        format!("{}: 2 weights as BF16, 6.00 KiB\n", out.display())
+        format!(
+            "note: the names of the outputs are llama.cpp's\n{}: 2 weights as BF16, 6.00 KiB\n",
+            out.display()
+        )
     );
     let first = fs::read(&out).unwrap();
     let again = run(&remember);
