@@ -159,7 +159,10 @@ pub(super) const T5: Architecture = Architecture {
             "decoder_start_token_id",
             model.integer("decoder_start_token_id"),
         );
-        config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
+        let tied = !model.has_tensor("output.weight");
+        config.set("tie_word_embeddings", tied);
+        // the first models, whose embeddings are tied, scale what the head multiplies
+        config.set("scale_decoder_outputs", tied);
         Ok(config)
     },
 };
