@@ -24,14 +24,14 @@ pub(super) const TEMPLATE: &str = "tokenizer.chat_template";
 
 /// Templates for other uses, such as calls of tools: name and text.
 pub(super) fn named_templates(checkpoint: &Checkpoint) -> impl Iterator<Item = (&str, &str)> {
-    let named = |(key, value)| match value {
-        &Value::Text(ref text) => {
-            let name = str::strip_prefix(key, TEMPLATE)?.strip_prefix('.')?;
-            Some((name, &**text))
-        }
-        _ => None,
-    };
-    checkpoint.catalog().metadata().iter().filter_map(named)
+    let all = checkpoint.catalog().metadata().iter();
+    all.filter_map(|(key, value)| {
+        let Value::Text(text) = value else {
+            return None;
+        };
+        let name = key.strip_prefix(TEMPLATE)?.strip_prefix('.')?;
+        Some((name, &**text))
+    })
 }
 
 /// The id and the text of the special token with this key.

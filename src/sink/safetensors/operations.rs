@@ -4,7 +4,7 @@
 //! (`power_loss.rs`).
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
@@ -62,7 +62,7 @@ impl FileOperations for SystemFiles {
             use rustix::fs::OFlags;
             use rustix::io::Errno;
             use std::os::unix::fs::OpenOptionsExt;
-            let mut options = OpenOptions::new();
+            let mut options = fs::OpenOptions::new();
             options.read(true).write(true);
             options.custom_flags(OFlags::TMPFILE.bits().cast_signed());
             match options.open(directory) {
