@@ -25,6 +25,16 @@ static BY_HAND: &[(&str, Option<&str>, &str)] = &[
         Some("What is charged, and how it is tested"),
         "printed by tests/charged_memory.rs, which asserts the bounds",
     ),
+    (
+        "docs/untrusted.md",
+        Some("The command on hostile inputs"),
+        "printed by tests/hostile/costs.py, which asserts the bounds",
+    ),
+    (
+        "docs/untrusted.md",
+        Some("Proved"),
+        "printed by .ci/prove and the fuzz targets, with date and commit",
+    ),
 ];
 
 #[test]
