@@ -37,6 +37,11 @@ impl CheckpointConfig {
         }
     }
 
+    /// The members of `rope_scaling`, if frequencies are scaled.
+    pub(super) fn rope_scaling(&mut self) -> Option<&mut Map<String, Json>> {
+        self.keys.get_mut("rope_scaling")?.as_object_mut()
+    }
+
     /// Sizes, heads, context length, vocabulary and tied embeddings of a decoder.
     pub(super) fn decoder(
         class: &'static str,

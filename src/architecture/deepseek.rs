@@ -119,10 +119,7 @@ fn deepseek(model: &Model<'_>) -> Result<CheckpointConfig> {
     config.set("hidden_act", "silu");
     config.rms_norm(model)?;
     config.rotary(model)?;
-    if let Some(scaling) = config
-        .keys
-        .get_mut("rope_scaling")
-        .and_then(|s| s.as_object_mut())
+    if let Some(scaling) = config.rope_scaling()
         && let Some(multiplier) = model.float("rope.scaling.yarn_log_multiplier")
     {
         // the converter stores a tenth of `mscale_all_dim`, to which `mscale` is equal in the published models

@@ -74,20 +74,12 @@ pub(super) const GPT2: Architecture = Architecture {
     },
 };
 
-static BLOOM_NAMES: &[TensorRule] = &[
+/// Names that the classes of Bloom and Falcon have in common.
+static BLOOM_AND_FALCON_NAMES: &[TensorRule] = &[
     same(&["token_embd"], "transformer.word_embeddings"),
-    same(
-        &["token_embd_norm"],
-        "transformer.word_embeddings_layernorm",
-    ),
     same(&["output_norm"], "transformer.ln_f"),
     same(&["output"], "lm_head"),
     same(&["blk.{i}.attn_norm"], "transformer.h.{i}.input_layernorm"),
-    changed(
-        &["blk.{i}.attn_qkv"],
-        "transformer.h.{i}.self_attention.query_key_value",
-        bloom_attention,
-    ),
     same(
         &["blk.{i}.attn_output"],
         "transformer.h.{i}.self_attention.dense",
@@ -98,6 +90,18 @@ static BLOOM_NAMES: &[TensorRule] = &[
     ),
     same(&["blk.{i}.ffn_up"], "transformer.h.{i}.mlp.dense_h_to_4h"),
     same(&["blk.{i}.ffn_down"], "transformer.h.{i}.mlp.dense_4h_to_h"),
+];
+
+static BLOOM_NAMES: &[TensorRule] = &[
+    same(
+        &["token_embd_norm"],
+        "transformer.word_embeddings_layernorm",
+    ),
+    changed(
+        &["blk.{i}.attn_qkv"],
+        "transformer.h.{i}.self_attention.query_key_value",
+        bloom_attention,
+    ),
 ];
 
 /// Queries, keys and values of each head in turn; llama.cpp has all queries first.
@@ -111,7 +115,7 @@ fn bloom_attention(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<Chan
 /// `general.architecture` = `bloom`.
 pub(super) const BLOOM: Architecture = Architecture {
     name: "bloom",
-    tensors: &[BLOOM_NAMES],
+    tensors: &[BLOOM_NAMES, BLOOM_AND_FALCON_NAMES],
     omitted: &[],
     config: |model| {
         let mut config = CheckpointConfig::new("BloomForCausalLM", "bloom");
@@ -134,27 +138,11 @@ static FALCON_NORMS: &[TensorRule] = &[
 
 const TWO_NORMS: Need = Need::Tensor("blk.0.attn_norm_2.weight");
 
-static FALCON_NAMES: &[TensorRule] = &[
-    same(&["token_embd"], "transformer.word_embeddings"),
-    same(&["output_norm"], "transformer.ln_f"),
-    same(&["output"], "lm_head"),
-    same(&["blk.{i}.attn_norm"], "transformer.h.{i}.input_layernorm"),
-    changed(
-        &["blk.{i}.attn_qkv"],
-        "transformer.h.{i}.self_attention.query_key_value",
-        falcon_attention,
-    ),
-    same(
-        &["blk.{i}.attn_output"],
-        "transformer.h.{i}.self_attention.dense",
-    ),
-    same(
-        &["blk.{i}.ffn_norm"],
-        "transformer.h.{i}.post_attention_layernorm",
-    ),
-    same(&["blk.{i}.ffn_up"], "transformer.h.{i}.mlp.dense_h_to_4h"),
-    same(&["blk.{i}.ffn_down"], "transformer.h.{i}.mlp.dense_4h_to_h"),
-];
+static FALCON_NAMES: &[TensorRule] = &[changed(
+    &["blk.{i}.attn_qkv"],
+    "transformer.h.{i}.self_attention.query_key_value",
+    falcon_attention,
+)];
 
 /// For each head of keys its queries, the key and the value; llama.cpp has all queries, then all keys, then all values.
 fn falcon_attention(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
@@ -196,7 +184,7 @@ fn falcon_attention(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<Cha
 /// `general.architecture` = `falcon`.
 pub(super) const FALCON: Architecture = Architecture {
     name: "falcon",
-    tensors: &[FALCON_NORMS, FALCON_NAMES],
+    tensors: &[FALCON_NORMS, FALCON_NAMES, BLOOM_AND_FALCON_NAMES],
     omitted: &[],
     config: |model| {
         let mut config = CheckpointConfig::new("FalconForCausalLM", "falcon");

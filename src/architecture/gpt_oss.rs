@@ -93,11 +93,7 @@ pub(super) const GPT_OSS: Architecture = Architecture {
         config.rms_norm(model)?;
         config.rotary(model)?;
         // not in the metadata, the same in both published models
-        if let Some(scaling) = config
-            .keys
-            .get_mut("rope_scaling")
-            .and_then(|s| s.as_object_mut())
-        {
+        if let Some(scaling) = config.rope_scaling() {
             for (key, value) in [("beta_fast", 32.0), ("beta_slow", 1.0)] {
                 if !scaling.contains_key(key) {
                     scaling.insert(key.into(), value.into());
