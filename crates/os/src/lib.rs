@@ -15,6 +15,7 @@
 //! | [`cgroup`] | the control groups of a process |
 //! | [`memory`] | memory limit and usage of a control group or the machine |
 //! | [`pressure`] | memory pressure (PSI) |
+//! | [`writeback`] | begin to write a file's dirty pages (Linux only) |
 //! | [`files`] | opening without waiting; files under construction and their names |
 
 pub mod cgroup;
@@ -29,6 +30,8 @@ pub mod pressure;
 pub mod process;
 pub mod residency;
 pub mod topology;
+#[cfg(target_os = "linux")]
+pub mod writeback;
 
 pub use error::{Error, Result};
 

@@ -22,6 +22,9 @@ pub(super) trait FileOperations: fmt::Debug + Send + Sync {
 
     fn write(&self, file: &File, start: u64, bytes: &[u8]) -> io::Result<()>;
 
+    /// Begins to write the file's bytes to its device, so that [`sync`](Self::sync) has less to wait for.
+    fn start_writeback(&self, _file: &File) {}
+
     /// Returns when the file's bytes outlive a loss of power.
     fn sync(&self, file: &File) -> io::Result<()>;
 
@@ -97,6 +100,12 @@ impl FileOperations for SystemFiles {
 
     fn write(&self, file: &File, start: u64, bytes: &[u8]) -> io::Result<()> {
         write_all_at(file, start, bytes)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn start_writeback(&self, file: &File) {
+        // an error is that of `sync` as well, which reports it
+        let _ = anamnesis_os::writeback::start(file);
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
