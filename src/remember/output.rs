@@ -1,6 +1,8 @@
 //! The form of an output: one file or a directory, and the paths that are refused because they would replace the source.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use anamnesis_os::files::resolved;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
@@ -91,22 +93,6 @@ pub(super) fn check_not_source(
         }
     }
     Ok(())
-}
-
-/// The path without links, of which the last components may not exist yet.
-fn resolved(path: &Path) -> PathBuf {
-    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let mut missing = Vec::new();
-    for above in whole.ancestors() {
-        if let Ok(real) = above.canonicalize() {
-            return missing
-                .iter()
-                .rev()
-                .fold(real, |path, name| path.join(name));
-        }
-        missing.extend(above.file_name().map(std::ffi::OsStr::to_owned));
-    }
-    whole
 }
 
 /// The stem of the files in an output directory: that of the source where a client finds files by it, else `model`.

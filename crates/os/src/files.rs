@@ -3,7 +3,30 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
+
+/// The absolute path without links, of which the last components may not exist yet. A `..` behind a component that does not
+/// exist removes it, as if it were a directory.
+pub fn resolved(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for above in whole.ancestors() {
+        if let (Ok(mut real), Ok(missing)) = (above.canonicalize(), whole.strip_prefix(above)) {
+            for component in missing.components() {
+                match component {
+                    Component::ParentDir => drop(real.pop()),
+                    name => real.push(name),
+                }
+            }
+            let is_parent = |component| component == Component::ParentDir;
+            if missing.components().any(is_parent) {
+                // what `..` led to may be a link; no `..` is left, so that this is done once
+                return resolved(&real);
+            }
+            return real;
+        }
+    }
+    whole
+}
 
 /// Opens a file for reading. A FIFO is opened without waiting for a writer, and a terminal does not become that of the
 /// process. The caller checks what was opened (`File::metadata`) before it reads.
@@ -164,6 +187,23 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(!is_abandoned(&link), "a link may lead anywhere");
         assert!(!is_abandoned(directory.path()));
+    }
+
+    #[test]
+    fn links_are_resolved_also_before_missing_components() {
+        let directory = tempfile::tempdir().unwrap();
+        let real = directory.path().canonicalize().unwrap();
+        fs::create_dir(real.join("a")).unwrap();
+        std::os::unix::fs::symlink(real.join("a"), real.join("link")).unwrap();
+        for (path, expected) in [
+            ("link", "a"),
+            ("link/x/y", "a/x/y"),
+            ("x/../link/y", "a/y"),
+            ("x/../a", "a"),
+            ("link/../a/x/../y", "a/y"),
+        ] {
+            assert_eq!(resolved(&real.join(path)), real.join(expected), "{path}");
+        }
     }
 
     #[test]

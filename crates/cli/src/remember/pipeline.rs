@@ -4,11 +4,12 @@
 //! `model_index.json`, by which clients open the pipeline, is written last.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anamnesis::companions::Companions;
 use anamnesis::sink::write_companions;
 use anamnesis::{Dtype, ErrorKind};
+use anamnesis_os::files::resolved;
 
 use super::{RememberReport, left_out, write};
 use crate::args::RememberArgs;
@@ -92,16 +93,6 @@ fn companions_of(args: &RememberArgs, directory: &Path) -> Result<Companions, Fa
         args.code,
         limits,
     )?)
-}
-
-/// The path without links, of which the last components may not exist yet.
-fn resolved(path: &Path) -> PathBuf {
-    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let existing = whole.ancestors().find_map(|above| {
-        let rest = whole.strip_prefix(above).ok()?;
-        Some(above.canonicalize().ok()?.join(rest))
-    });
-    existing.unwrap_or(whole)
 }
 
 impl RememberReport {
