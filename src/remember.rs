@@ -401,8 +401,8 @@ impl<'c> Remember<'c> {
         let path = path.as_ref();
         output::check_not_source(self.checkpoint, path, &sharding)?;
         let companions = match sharding {
-            Sharding::Shards(_) => self.companions()?.files,
-            Sharding::SingleFile => Vec::new(),
+            Sharding::Shards(_) => self.companions()?,
+            Sharding::SingleFile => Companions::default(),
         };
         // read before the sink is made: arrays of a GGUF are still in the file
         let metadata = metadata::safetensors_metadata(self.checkpoint)?;

@@ -2,31 +2,6 @@
 //!
 //! Source: the format description of the `safetensors` repository. Tensors are laid out widest elements
 //! first, as that crate's writer does, so that each is aligned to its elements.
-//!
-//! # What a loss of power or a killed run leaves
-//!
-//! Files are written without a name (`O_TMPFILE`), or under a temporary one where the file system has no such files. A
-//! temporary file is locked while its process lives, and the next run to the same target removes those that are not
-//! locked. After any prefix of the following calls, a reader finds the complete old checkpoint or the complete new one, or
-//! after step 2 none:
-//!
-//! 1. Each file is synced.
-//! 2. Companion files (`config.json`) that would get other bytes are removed, so that no client, all of which need them, finds
-//!    tensors beside the configuration of others: from here to the commit the directory contains no checkpoint. Where
-//!    all of them are new or equal, nothing is removed, and a reader finds a complete checkpoint at any time.
-//! 3. Of several shards: the index gets a temporary name that records the names of the shards. The shards get names that
-//!    no shard in the directory has (`ShardNames::generation`), so that the index which is still in place keeps its
-//!    shards. The directory and the parents of new directories are synced.
-//! 4. Companion files get their names; after step 2, what the old checkpoint leaves is removed before that.
-//! 5. The index, or the only file, gets its name by one rename or link. This is the commit. The directory is synced.
-//! 6. What the old checkpoint leaves is removed: the files that its index names, and all numbered shards. Some readers prefer
-//!    the index to `model.safetensors`, some the reverse: a new index is in place before the old single file goes, and a
-//!    new single file before the old index. An old index is removed, and the directory synced, before its shards are.
-//!
-//! A run that ends between 2 and 5 leaves shards without an index. The record of step 3 lets the next run remove them;
-//! companion files that it left are those of the next run too, or are refused without `overwrite`.
-//! A directory of numbered shards without an index has no such commit: until step 5 it contains two numbered sets, which
-//! readers refuse as ambiguous.
 
 mod beside;
 mod file;
@@ -35,6 +10,7 @@ mod names;
 mod operations;
 #[cfg(all(test, target_os = "linux"))]
 mod power_loss;
+mod publish;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -44,12 +20,12 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::companions::CompanionFile;
+use crate::companions::{CompanionFile, Companions};
 use crate::error::{Error, Result};
 use crate::plan::TensorSpec;
 
 use super::Sink;
-use beside::{Companion, remove_if_there};
+use beside::Companion;
 use file::Shard;
 use header::FileLayout;
 use names::{PartNames, ShardNames, Stem};
@@ -76,7 +52,8 @@ pub struct SafetensorsSink {
     overwrite: bool,
     stem: String,
     metadata: Vec<(String, String)>,
-    companion_files: Vec<CompanionFile>,
+    companion_files: Companions,
+    /// Those of them that have been written.
     companions: Vec<Companion>,
     /// The files that the index in the directory names.
     old_files: BTreeSet<PathBuf>,
@@ -99,7 +76,7 @@ impl SafetensorsSink {
             overwrite: false,
             stem: "model".to_owned(),
             metadata: Vec::new(),
-            companion_files: Vec::new(),
+            companion_files: Companions::default(),
             companions: Vec::new(),
             old_files: BTreeSet::new(),
             shards: Vec::new(),
@@ -135,9 +112,14 @@ impl SafetensorsSink {
 
     /// Files that are written beside the tensors, in a directory.
     #[must_use]
-    pub fn companions(mut self, files: Vec<CompanionFile>) -> Self {
+    pub fn companions(mut self, files: Companions) -> Self {
         self.companion_files = files;
         self
+    }
+
+    /// The files of [`companions`](Self::companions), and what was left out of them.
+    pub fn companion_files(&self) -> &Companions {
+        &self.companion_files
     }
 
     /// The safetensors files that the sink writes. They exist after the run.
@@ -271,110 +253,6 @@ impl SafetensorsSink {
         paths.iter().try_for_each(|path| self.check_free(path))?;
         Ok((paths, names))
     }
-
-    /// Whether the file that readers open first has its name.
-    fn is_committed(&self) -> bool {
-        match &self.index {
-            Some((index, _)) => index.is_published(),
-            None => self.shards.iter().all(Shard::is_published),
-        }
-    }
-
-    fn sync_directory(&self, directory: &Path) -> Result<()> {
-        let synced = self.system.sync_directory(directory);
-        synced.map_err(|e| Error::from(e).in_file(directory))
-    }
-
-    /// Names the files: steps 2 to 5 of the protocol.
-    fn publish(&mut self, directory: &Path) -> Result<()> {
-        for created in &self.created_directories {
-            self.sync_directory(directory_of(created))?;
-        }
-        if let Some((index, names)) = &mut self.index {
-            index.name_temporarily(Some(*names))?;
-        }
-        let replaces = self.companions.iter().any(Companion::replaces);
-        if replaces {
-            let system = &*self.system;
-            let mut companions = self.companions.iter_mut();
-            companions.try_for_each(|companion| companion.remove_replaced(system))?;
-            self.sync_directory(directory)?;
-        }
-        if self.index.is_some() {
-            self.shards.iter_mut().try_for_each(Shard::publish_new)?;
-        }
-        if self.index.is_some() {
-            self.sync_directory(directory)?;
-        }
-        if replaces {
-            let stem = self.stem()?;
-            for old in [stem.index(), stem.single()] {
-                remove_if_there(&*self.system, &directory.join(old))?;
-            }
-            self.sync_directory(directory)?;
-            // some readers open numbered shards without an index
-            self.remove_old_shards(directory)?;
-            self.sync_directory(directory)?;
-        }
-        if !self.companions.is_empty() {
-            self.companions
-                .iter_mut()
-                .try_for_each(Companion::publish)?;
-            self.sync_directory(directory)?;
-        }
-        let commit = match &mut self.index {
-            Some((index, _)) => std::slice::from_mut(index),
-            // without an index there is one file
-            None => &mut self.shards[..],
-        };
-        for file in commit {
-            if self.overwrite {
-                file.publish_over()?;
-            } else {
-                file.publish_new()?;
-            }
-        }
-        self.sync_directory(directory)
-    }
-
-    /// Removes the shards of the old checkpoint; whether there were any.
-    fn remove_old_shards(&self, directory: &Path) -> Result<bool> {
-        let new = self.index.as_ref().map(|(_, names)| *names);
-        let stem = self.stem()?;
-        let old = stem.shards(directory, |found| Some(found) != new);
-        let numbered = old.map_err(|e| Error::from(e).in_file(directory))?;
-        let named = self.old_files.iter().filter(|old| {
-            let is_file = fs::symlink_metadata(old).is_ok_and(|meta| !meta.is_dir());
-            is_file && !self.shards.iter().any(|shard| shard.target() == *old)
-        });
-        let mut removed = false;
-        for path in named.chain(&numbered) {
-            removed |= remove_if_there(&*self.system, path)?;
-        }
-        Ok(removed)
-    }
-
-    /// Removes what the old checkpoint left: step 6 of the protocol.
-    fn remove_old(&self, parts: &PartNames) -> Result<()> {
-        let (directory, stem) = (parts.directory(), self.stem()?);
-        let remove = |path: &Path| remove_if_there(&*self.system, path);
-        let mut removed = false;
-        if self.index.is_some() {
-            removed |= remove(&directory.join(stem.single()))?;
-        } else if remove(&directory.join(stem.index()))? {
-            // an index that returns after a loss of power must find its shards
-            self.sync_directory(directory)?;
-        }
-        removed |= self.remove_old_shards(directory)?;
-        // their shards were among the old ones, or have the names of the new ones
-        for part in parts.abandoned().into_iter().flatten() {
-            removed |= remove(&part.path).unwrap_or(false);
-        }
-        if removed {
-            self.sync_directory(directory)?;
-        }
-        Ok(())
-    }
 }
 
 /// The directory that contains a path.
@@ -408,7 +286,7 @@ pub fn write_companions(
         sink.sync_directory(directory_of(directory))?;
     }
     for companion in &mut sink.companions {
-        companion.publish_over()?;
+        companion.publish()?;
     }
     sink.sync_directory(parts.directory())
 }
@@ -446,7 +324,7 @@ impl Sink for SafetensorsSink {
             .fold(0, u64::saturating_add);
         file::check_space(parts.directory(), total, &self.target)?;
         if let Sharding::Shards(_) = self.sharding {
-            for file in &self.companion_files {
+            for file in &self.companion_files.files {
                 let written =
                     Companion::create(&self.system, &parts, file, |path| self.check_free(path));
                 self.companions.push(written?);
@@ -502,19 +380,7 @@ impl Sink for SafetensorsSink {
         let index = self.index.iter().map(|(index, _)| index);
         self.shards.iter().chain(index).try_for_each(Shard::sync)?;
         self.companions.iter().try_for_each(Companion::sync)?;
-        if let Err(error) = self.publish(parts.directory()) {
-            // A single file is not removed: it may have replaced another. Shards have replaced none, and without their
-            // index nothing refers to them.
-            if let Some((index, _)) = &self.index
-                && !index.is_published()
-            {
-                self.shards.iter().for_each(Shard::remove);
-            }
-            if !self.is_committed() {
-                self.companions.iter().for_each(Companion::remove);
-            }
-            return Err(error);
-        }
+        self.publish(parts.directory())?;
         // published: they are no longer removed when the sink is dropped
         self.created_directories.clear();
         if self.overwrite && matches!(self.sharding, Sharding::Shards(_)) {

@@ -207,12 +207,8 @@ fn write(
     }
     let (dtype, mut notes) = (remember.output_dtype()?, plan.notes.clone());
     notes.extend(wrapper_prefix(&checkpoint, &plan, args));
-    let companions = match sharding {
-        Sharding::Shards(_) => remember.companions()?,
-        Sharding::SingleFile => Companions::default(),
-    };
-    notes.extend(left_out(&companions));
     let mut sink = remember.safetensors(output, sharding)?;
+    notes.extend(left_out(sink.companion_files()));
     let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
     let (weights, nbytes) = (plan.jobs.len() - plain, plan.nbytes());
     // from here on there is output to remove, so an interrupt cancels instead of ending the process
@@ -234,7 +230,8 @@ fn write(
         });
     let recorded = recorded.transpose()?;
     let files = sink.files().map(std::path::Path::to_owned).collect();
-    let companions = companions.files.into_iter().map(|file| file.name).collect();
+    let companions = sink.companion_files().files.iter();
+    let companions = companions.map(|file| file.name.clone()).collect();
     Ok(RememberReport {
         files,
         companions,

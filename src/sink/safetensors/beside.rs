@@ -84,18 +84,10 @@ impl Companion {
         self.file.sync()
     }
 
-    /// Gives the file its name.
+    /// Gives the file its name, and replaces what has it.
     pub(super) fn publish(&mut self) -> Result<()> {
         match self.existing {
-            Existing::Equal => Ok(()),
-            // what was there has been removed, and another process' file is refused
-            Existing::Nothing | Existing::Different => self.file.publish_new(),
-        }
-    }
-
-    /// Gives the file its name, and replaces what has it.
-    pub(super) fn publish_over(&mut self) -> Result<()> {
-        match self.existing {
+            // the file of another process is refused
             Existing::Nothing => self.file.publish_new(),
             Existing::Equal => Ok(()),
             Existing::Different => self.file.publish_over(),

@@ -17,7 +17,7 @@ use super::{SafetensorsSink, Sharding};
 use crate::Dtype;
 use crate::catalog::Shape;
 use crate::checkpoint::Checkpoint;
-use crate::companions::{CompanionContent, CompanionFile};
+use crate::companions::{CompanionContent, CompanionFile, Companions};
 use crate::error::{ErrorKind, Result};
 use crate::plan::TensorSpec;
 use crate::sink::Sink;
@@ -381,7 +381,10 @@ fn write_with(
 ) -> Result<()> {
     let mut sink = SafetensorsSink::new(root.join("out"), form.sharding())
         .overwrite(overwrite)
-        .companions(companions.to_vec());
+        .companions(Companions {
+            files: companions.to_vec(),
+            ..Companions::default()
+        });
     sink.system = system;
     let spec = |name: &str| TensorSpec {
         name: name.into(),
