@@ -15,7 +15,8 @@ pub use options::Options;
 
 const ROUNDS: usize = 7;
 const UNRELATED: &str = r#"unrelated crate "anamnesis" 0.7.10"#;
-const DD: &str = "limit: dd of the same size";
+/// Our outputs are synced before they get their names, so that the limit is synced as well. The peer does not sync.
+const DD: &str = "limit: dd of the same size, conv=fsync";
 
 /// `peers remember FILE.gguf`.
 pub fn compare(args: &[&str]) -> ExitCode {
@@ -113,6 +114,7 @@ pub fn case(options: &Options) -> Case {
             "bs=1M",
             &count,
             "iflag=count_bytes",
+            "conv=fsync",
             "status=none",
         ];
         runnable.push((Variant::new(DD, &dd, parse), zeros.0.clone()));
