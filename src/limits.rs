@@ -234,8 +234,9 @@ impl Budget {
     #[inline]
     pub(crate) fn steps(&self, n: u64, what: &str) -> Result<()> {
         let total = self.steps.get().saturating_add(n);
+        within(total, self.limits.steps, what, "steps")?;
         self.steps.set(total);
-        within(total, self.limits.steps, what, "steps")
+        Ok(())
     }
 
     /// Rejects nesting deeper than the limit.

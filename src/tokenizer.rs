@@ -55,6 +55,7 @@ pub(crate) fn files(checkpoint: &Checkpoint, budget: &Budget) -> Result<Vec<(Str
     let mut files = Vec::new();
     if let Ok(model) = model(checkpoint) {
         let vocabulary = TokenList::read(checkpoint, budget)?;
+        special_tokens::charge(checkpoint, &vocabulary, budget)?;
         let document = match model {
             TokenizerModel::ByteLevel(steps) => {
                 bpe::document(checkpoint, &vocabulary, steps, budget)?

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anamnesis::{Checkpoint, Limits, OpenOptions, Result, Usage, source};
+use anamnesis::{Checkpoint, Limits, Names, OpenOptions, Result, Usage, remember, source};
 use counting_allocator::{CountingAllocator, counted};
 use support::amplifiers::{self, Amplifier};
 use support::corpus::{corpus_entries, quantised_files};
@@ -18,6 +18,7 @@ use support::fixtures;
 use support::random::random_bytes;
 use support::scratch_dir::ScratchDir;
 use support::testing::ThreadTime;
+use support::tokenizer_amplifiers;
 use support::writers::{StoredTensor, safetensors};
 
 #[global_allocator]
@@ -298,4 +299,51 @@ fn plans_cost_what_is_charged() {
     }
     assert!(planned > 20, "only {planned} files were planned");
     assert_none(&wrong);
+}
+
+/// The configuration and the tokenizer that are made from the metadata of a GGUF.
+#[test]
+fn tokenizers_of_ggufs_cost_what_is_charged() {
+    let _one = one_test();
+    let (mut wrong, mut written) = (Vec::new(), 0);
+    for nbytes in [64 << 10, 1 << 20, 6 << 20] {
+        for (what, bytes) in tokenizer_amplifiers::all(nbytes) {
+            let found = tokenizer_cost(&bytes);
+            if std::env::var_os("ANAMNESIS_SHOW").is_some() {
+                println!("{what}: {found:?}");
+            }
+            written += usize::from(found.outcome.as_ref().is_ok_and(|files| *files > 2));
+            wrong.extend(
+                found
+                    .wrong()
+                    .map(|cost| format!("{what}, {nbytes}: {cost}")),
+            );
+        }
+    }
+    assert!(written > 40, "only {written} tokenizers were written");
+    assert_none(&wrong);
+}
+
+/// What opening a GGUF and making the files beside its tensors cost. The outcome counts the files.
+fn tokenizer_cost(bytes: &[u8]) -> Cost {
+    let usage = Usage::new();
+    let source = source::MemorySource::new(bytes.to_vec());
+    let options = OpenOptions::new().usage(&usage);
+    let (mut source, mut outcome) = (Some(source), Ok(0));
+    let began = ThreadTime::start();
+    let counts = counted(&mut || {
+        let source = source.take().expect("called once");
+        outcome = options.from_source(source).and_then(|checkpoint| {
+            let remember = remember(&checkpoint).names(Names::HuggingFace);
+            Ok(remember.companions()?.files.len())
+        });
+    });
+    Cost {
+        nbytes: bytes.len() as u64,
+        peak: counts.peak,
+        charged: usage.memory(),
+        steps: usage.steps(),
+        time: began.elapsed(),
+        outcome,
+    }
 }

@@ -206,8 +206,9 @@ impl Model<'_> {
 
     /// Whether the metadata says so.
     pub(super) fn general_name_contains(&self, part: &str) -> bool {
+        let is_part = |bytes: &[u8]| bytes.eq_ignore_ascii_case(part.as_bytes());
         ["general.basename", "general.name"].iter().any(|key| {
-            matches!(self.value(key), Some(Value::Text(name)) if name.to_ascii_lowercase().contains(part))
+            matches!(self.value(key), Some(Value::Text(name)) if name.as_bytes().windows(part.len()).any(is_part))
         })
     }
 }

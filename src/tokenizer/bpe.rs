@@ -10,7 +10,7 @@ use crate::limits::Budget;
 use super::TOKENIZER;
 use super::document::{TokenizerDocument, TokenizerDocumentModel};
 use super::pre_tokenizers::PreTokenizer;
-use super::special_tokens::{added, flag, template};
+use super::special_tokens::{AddedTokens, flag, template};
 use super::vocabulary::{TokenList, list};
 
 pub(super) fn document<'v>(
@@ -31,23 +31,27 @@ pub(super) fn document<'v>(
         // the texts of the vocabulary, which outlive the list of merges; a merge of tokens that do not exist, or into one, is
         // without effect in llama.cpp, and the `tokenizers` crate refuses it
         let (left, right) = (&merge[..at], &merge[at + 1..]);
-        let joined = [left, right].concat();
         let found = (index.get_key_value(left), index.get_key_value(right));
-        if let (Some((left, _)), Some((right, _))) = found
-            && index.contains_key(&*joined)
-        {
-            budget.push(&mut merges, (*left, *right), TOKENIZER)?;
+        if let (Some((left, _)), Some((right, _))) = found {
+            // in place: a merge may be as long as the file
+            let mut joined = merge.into_string();
+            joined.remove(at);
+            if index.contains_key(&*joined) {
+                budget.push(&mut merges, (*left, *right), TOKENIZER)?;
+            }
         }
     }
     let prefix = flag(checkpoint, "add_space_prefix").unwrap_or(false);
-    let mut document = TokenizerDocument::new(TokenizerDocumentModel::Bpe {
-        vocabulary,
-        merges,
-        unknown: None,
-        byte_fallback: false,
-        ignore_merges: steps.ignore_merges,
-    });
-    document.added_tokens = added(checkpoint, vocabulary);
+    let mut document = TokenizerDocument::new(
+        AddedTokens::new(checkpoint, vocabulary),
+        TokenizerDocumentModel::Bpe {
+            vocabulary,
+            merges,
+            unknown: None,
+            byte_fallback: false,
+            ignore_merges: steps.ignore_merges,
+        },
+    );
     document.normalizer = steps.nfc.then(|| json!({"type": "NFC"}));
     document.pre_tokenizer = Some(steps.document(prefix));
     let bytes = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true});

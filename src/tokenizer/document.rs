@@ -2,11 +2,14 @@
 //!
 //! The vocabulary and the merges, which are most of the text, are serialised from the metadata without a copy.
 
+use std::borrow::Cow;
+
 use serde::ser::{SerializeMap, SerializeSeq, SerializeStruct, SerializeTuple};
 use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
 
-use super::vocabulary::TokenList;
+use super::special_tokens::AddedTokens;
+use super::vocabulary::{TokenKind, TokenList};
 
 /// The whole document.
 #[derive(Debug, Serialize)]
@@ -14,7 +17,7 @@ pub(super) struct TokenizerDocument<'v> {
     pub(super) version: &'static str,
     pub(super) truncation: Option<Json>,
     pub(super) padding: Option<Json>,
-    pub(super) added_tokens: Vec<Json>,
+    pub(super) added_tokens: AddedTokens<'v>,
     pub(super) normalizer: Option<Json>,
     pub(super) pre_tokenizer: Option<Json>,
     pub(super) post_processor: Option<Json>,
@@ -37,18 +40,18 @@ pub(super) enum TokenizerDocumentModel<'v> {
         unknown: Option<usize>,
     },
     WordPiece {
-        tokens: Vec<(String, usize)>,
+        vocabulary: &'v TokenList,
         unknown: &'v str,
     },
 }
 
 impl<'v> TokenizerDocument<'v> {
-    pub(super) fn new(model: TokenizerDocumentModel<'v>) -> Self {
+    pub(super) fn new(added_tokens: AddedTokens<'v>, model: TokenizerDocumentModel<'v>) -> Self {
         Self {
             version: "1.0",
             truncation: None,
             padding: None,
-            added_tokens: Vec::new(),
+            added_tokens,
             normalizer: None,
             pre_tokenizer: None,
             post_processor: None,
@@ -134,23 +137,37 @@ impl Serialize for TokenizerDocumentModel<'_> {
                 model.serialize_field("byte_fallback", &false)?;
                 model.end()
             }
-            Self::WordPiece { tokens, unknown } => {
+            Self::WordPiece {
+                vocabulary,
+                unknown,
+            } => {
                 let mut model = s.serialize_map(Some(5))?;
                 model.serialize_entry("type", "WordPiece")?;
                 model.serialize_entry("unk_token", unknown)?;
                 model.serialize_entry("continuing_subword_prefix", "##")?;
                 model.serialize_entry("max_input_chars_per_word", &100)?;
-                model.serialize_entry("vocab", &WordPieces(tokens))?;
+                model.serialize_entry("vocab", &WordPieces(vocabulary))?;
                 model.end()
             }
         }
     }
 }
 
-struct WordPieces<'t>(&'t [(String, usize)]);
+/// Tokens as WordPiece has them, and ids, as an object.
+///
+/// llama.cpp's converter (`conversion/bert.py`) writes `▁` in front of tokens that begin a word and removes `##` from those
+/// that continue one. Here that is undone.
+struct WordPieces<'v>(&'v TokenList);
 
 impl Serialize for WordPieces<'_> {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_map(self.0.iter().map(|(token, id)| (token, id)))
+        s.collect_map(self.0.used().map(|(token, id)| {
+            let token = match (token.strip_prefix('▁'), self.0.kind(id)) {
+                (Some(token), _) => Cow::Borrowed(token),
+                (None, TokenKind::Normal) => Cow::Owned(["##", token].concat()),
+                (None, _) => Cow::Borrowed(token),
+            };
+            (token, id)
+        }))
     }
 }

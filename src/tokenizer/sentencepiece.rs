@@ -11,12 +11,15 @@ use crate::error::Result;
 use crate::limits::Budget;
 
 use super::document::{TokenizerDocument, TokenizerDocumentModel};
-use super::special_tokens::{added, flag, special, template};
+use super::special_tokens::{AddedTokens, flag, special, template};
 use super::vocabulary::{TokenKind, TokenList, list};
 use super::{TOKENIZER, base64};
 
 /// SentencePiece's space.
 const SPACE: &str = "\u{2581}";
+
+/// Bytes that are hashed per step.
+const HASHED_PER_STEP: u64 = 16;
 
 /// BPE whose merges follow from the scores.
 ///
@@ -29,16 +32,18 @@ pub(super) fn bpe<'v>(
     let index = vocabulary.index(budget)?;
     let merges = merges(vocabulary, &index, budget)?;
     let unknown = unknown(checkpoint, vocabulary).map(|(_, token)| token);
-    let mut document = TokenizerDocument::new(TokenizerDocumentModel::Bpe {
-        vocabulary,
-        merges,
-        unknown,
-        byte_fallback: true,
-        ignore_merges: false,
-    });
+    let mut document = TokenizerDocument::new(
+        AddedTokens::new(checkpoint, vocabulary),
+        TokenizerDocumentModel::Bpe {
+            vocabulary,
+            merges,
+            unknown,
+            byte_fallback: true,
+            ignore_merges: false,
+        },
+    );
     let prefix = flag(checkpoint, "add_space_prefix").unwrap_or(true);
     let replaced = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE});
-    document.added_tokens = added(checkpoint, vocabulary);
     document.normalizer = Some(if prefix {
         // the prefix is that of every text between special tokens, as in llama.cpp
         let prepended = json!({"type": "Prepend", "prepend": SPACE});
@@ -89,9 +94,11 @@ fn merges<'v>(
         if vocabulary.kind(id) == TokenKind::Byte {
             continue;
         }
-        budget.steps(1 + token.len() as u64 / 4, TOKENIZER)?;
         let first = merges.len();
         let chars = token.chars().count();
+        // both parts are hashed at each place: the square of the length
+        let hashed = (token.len() as u64).saturating_mul(chars as u64);
+        budget.steps(1 + hashed / HASHED_PER_STEP, TOKENIZER)?;
         for (left_chars, (at, _)) in token.char_indices().enumerate().skip(1) {
             let (left, right) = token.split_at(at);
             if index.contains_key(left) && index.contains_key(right) {
@@ -125,11 +132,13 @@ pub(super) fn unigram<'v>(
     budget: &Budget,
 ) -> Result<TokenizerDocument<'v>> {
     let unknown = unknown(checkpoint, vocabulary).map(|(id, _)| id);
-    let mut document = TokenizerDocument::new(TokenizerDocumentModel::Unigram {
-        vocabulary,
-        unknown,
-    });
-    document.added_tokens = added(checkpoint, vocabulary);
+    let mut document = TokenizerDocument::new(
+        AddedTokens::new(checkpoint, vocabulary),
+        TokenizerDocumentModel::Unigram {
+            vocabulary,
+            unknown,
+        },
+    );
     let mut normalizers: Vec<Json> = Vec::new();
     let charsmap: Vec<u8> = list(checkpoint, "tokenizer.ggml.precompiled_charsmap", budget)?
         .iter()

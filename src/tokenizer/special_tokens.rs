@@ -1,10 +1,13 @@
 //! Special tokens: `tokenizer_config.json`, the added tokens of `tokenizer.json`, and the template that surrounds a text.
 
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value as Json, json};
 
 use crate::catalog::metadata::Value;
 use crate::checkpoint::Checkpoint;
+use crate::limits::{Budget, text_cost};
 
+use super::TOKENIZER;
 use super::vocabulary::{TokenKind, TokenList};
 
 /// transformers' names of the special tokens, and those of their ids in a GGUF.
@@ -18,6 +21,9 @@ static ROLES: &[(&str, &str)] = &[
     ("cls_token", "cls_token_id"),
     ("mask_token", "mask_token_id"),
 ];
+
+/// Memory of a JSON object with two members.
+const TEMPLATE_COST: u64 = 512;
 
 /// The key of the default template of chats.
 pub(super) const TEMPLATE: &str = "tokenizer.chat_template";
@@ -58,7 +64,30 @@ pub(super) fn flag(checkpoint: &Checkpoint, key: &str) -> Option<bool> {
     }
 }
 
-/// `tokenizer_config.json`.
+/// Copies of a special token at one time: in `tokenizer_config.json` for two roles, and in the template of texts.
+const COPIES: u64 = 12;
+
+/// Charges the copies of special tokens and chat templates that this module makes.
+pub(super) fn charge(
+    checkpoint: &Checkpoint,
+    vocabulary: &TokenList,
+    budget: &Budget,
+) -> crate::error::Result<()> {
+    for (_, key) in ROLES {
+        if let Some((_, token)) = special(checkpoint, vocabulary, key) {
+            budget.memory(COPIES * text_cost(token.len()), TOKENIZER)?;
+        }
+    }
+    for (name, text) in named_templates(checkpoint) {
+        budget.memory(
+            TEMPLATE_COST + text_cost(name.len()) + text_cost(text.len()),
+            TOKENIZER,
+        )?;
+    }
+    Ok(())
+}
+
+/// `tokenizer_config.json`. Its memory is that of [`charge`].
 pub(super) fn config(checkpoint: &Checkpoint, vocabulary: &TokenList) -> Json {
     let mut keys = Map::new();
     for (role, key) in ROLES {
@@ -85,30 +114,59 @@ pub(super) fn config(checkpoint: &Checkpoint, vocabulary: &TokenList) -> Json {
     keys.into()
 }
 
-/// The tokens that are found in a text before the model of the tokenizer sees it.
-pub(super) fn added(checkpoint: &Checkpoint, vocabulary: &TokenList) -> Vec<Json> {
-    let roles: Vec<usize> = ROLES
-        .iter()
-        .filter_map(|(_, key)| Some(special(checkpoint, vocabulary, key)?.0))
-        .collect();
-    let added = vocabulary.used().filter_map(|(token, id)| {
-        let special = match vocabulary.kind(id) {
-            TokenKind::Control | TokenKind::Unknown => true,
-            TokenKind::UserDefined => false,
-            _ if roles.contains(&id) => true,
-            _ => return None,
-        };
-        Some(json!({
-            "id": id,
-            "content": token,
-            "single_word": false,
-            "lstrip": false,
-            "rstrip": false,
-            "normalized": false,
-            "special": special,
+/// The tokens that are found in a text before the model of the tokenizer sees it. They are made while the document is
+/// written: all of a large vocabulary may be of this kind.
+#[derive(Debug)]
+pub(super) struct AddedTokens<'v> {
+    vocabulary: &'v TokenList,
+    /// The ids of the tokens that have a role.
+    roles: Vec<usize>,
+}
+
+/// A token in `added_tokens` of `tokenizer.json`.
+#[derive(Serialize)]
+struct AddedToken<'v> {
+    id: usize,
+    content: &'v str,
+    single_word: bool,
+    lstrip: bool,
+    rstrip: bool,
+    normalized: bool,
+    special: bool,
+}
+
+impl<'v> AddedTokens<'v> {
+    pub(super) fn new(checkpoint: &Checkpoint, vocabulary: &'v TokenList) -> Self {
+        let roles = ROLES
+            .iter()
+            .filter_map(|(_, key)| Some(special(checkpoint, vocabulary, key)?.0))
+            .collect();
+        Self { vocabulary, roles }
+    }
+
+    fn is_special(&self, id: usize) -> Option<bool> {
+        match self.vocabulary.kind(id) {
+            TokenKind::Control | TokenKind::Unknown => Some(true),
+            TokenKind::UserDefined => Some(false),
+            _ => self.roles.contains(&id).then_some(true),
+        }
+    }
+}
+
+impl Serialize for AddedTokens<'_> {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_seq(self.vocabulary.used().filter_map(|(content, id)| {
+            Some(AddedToken {
+                id,
+                content,
+                single_word: false,
+                lstrip: false,
+                rstrip: false,
+                normalized: false,
+                special: self.is_special(id)?,
+            })
         }))
-    });
-    added.collect()
+    }
 }
 
 /// The step that adds the first and the last token to a text, if one of them is added. `first` and `last` are what an

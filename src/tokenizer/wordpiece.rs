@@ -1,7 +1,4 @@
 //! WordPiece, as BERT has it.
-//!
-//! llama.cpp's converter (`conversion/bert.py`) writes `▁` in front of tokens that begin a word and removes `##` from those
-//! that continue one. Here that is undone.
 
 use serde_json::json;
 
@@ -9,24 +6,13 @@ use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 
 use super::document::{TokenizerDocument, TokenizerDocumentModel};
-use super::special_tokens::{added, flag, special};
+use super::special_tokens::{AddedTokens, flag, special};
 use super::vocabulary::{TokenKind, TokenList};
 
 pub(super) fn document<'v>(
     checkpoint: &Checkpoint,
     vocabulary: &'v TokenList,
 ) -> Result<TokenizerDocument<'v>> {
-    let tokens: Vec<(String, usize)> = vocabulary
-        .used()
-        .map(|(token, id)| {
-            let token = match (token.strip_prefix('▁'), vocabulary.kind(id)) {
-                (Some(token), _) => token.to_owned(),
-                (None, TokenKind::Normal) => ["##", token].concat(),
-                (None, _) => token.to_owned(),
-            };
-            (token, id)
-        })
-        .collect();
     // a cased model has tokens with capital letters
     let cased = vocabulary.used().any(|(token, id)| {
         vocabulary.kind(id) == TokenKind::Normal && token.chars().any(char::is_uppercase)
@@ -37,9 +23,13 @@ pub(super) fn document<'v>(
             .or_else(|| special(checkpoint, vocabulary, "bos_token_id")),
         special(checkpoint, vocabulary, "seperator_token_id"),
     );
-    let mut document =
-        TokenizerDocument::new(TokenizerDocumentModel::WordPiece { tokens, unknown });
-    document.added_tokens = added(checkpoint, vocabulary);
+    let mut document = TokenizerDocument::new(
+        AddedTokens::new(checkpoint, vocabulary),
+        TokenizerDocumentModel::WordPiece {
+            vocabulary,
+            unknown,
+        },
+    );
     let lowercase = flag(checkpoint, "normalizer.lowercase").unwrap_or(!cased);
     document.normalizer = Some(json!({
         "type": "BertNormalizer",

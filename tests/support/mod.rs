@@ -24,6 +24,7 @@ pub mod sparse_file;
 pub mod tensor_files;
 #[path = "../../src/testing.rs"]
 pub mod testing;
+pub mod tokenizer_amplifiers;
 pub mod valid_files;
 pub mod writers;
 

@@ -14,8 +14,8 @@ use std::sync::LazyLock;
 
 use anamnesis::sink::{MemorySink, NullSink};
 use anamnesis::{
-    Checkpoint, Dtype, Error, Format, Limits, OpenOptions, Plan, QuantConfig, Remember, Usage,
-    source,
+    Checkpoint, Dtype, Error, Format, Limits, Names, OpenOptions, Plan, QuantConfig, Remember,
+    Usage, source,
 };
 
 use counting_allocator::{CountingAllocator, counted};
@@ -229,6 +229,11 @@ fn with_plan(bytes: &[u8], check: impl Fn(Remember<'_>, Plan)) {
     remember = remember
         .cast(options_byte & 8 != 0)
         .native_rounding(options_byte & 16 != 0);
+    if options_byte & 32 != 0 {
+        remember = remember.names(Names::HuggingFace);
+        // the configuration and the tokenizer that the metadata of a GGUF gives
+        let _ = charged(&usage, bytes.len(), || remember.companions());
+    }
     if let Ok(config) = QuantConfig::from_json(config) {
         remember = remember.config(config);
     }
