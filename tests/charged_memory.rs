@@ -15,10 +15,10 @@ use counting_allocator::{CountingAllocator, counted};
 use support::amplifiers::{self, Amplifier};
 use support::corpus::{corpus_entries, quantised_files};
 use support::fixtures;
+use support::model_amplifiers;
 use support::random::random_bytes;
 use support::scratch_dir::ScratchDir;
 use support::testing::ThreadTime;
-use support::tokenizer_amplifiers;
 use support::writers::{StoredTensor, safetensors};
 
 #[global_allocator]
@@ -301,14 +301,14 @@ fn plans_cost_what_is_charged() {
     assert_none(&wrong);
 }
 
-/// The configuration and the tokenizer that are made from the metadata of a GGUF.
+/// The plan, the configuration and the tokenizer of a Hugging Face checkpoint that a GGUF gives.
 #[test]
-fn tokenizers_of_ggufs_cost_what_is_charged() {
+fn models_of_ggufs_cost_what_is_charged() {
     let _one = one_test();
     let (mut wrong, mut written) = (Vec::new(), 0);
     for nbytes in [64 << 10, 1 << 20, 6 << 20] {
-        for (what, bytes) in tokenizer_amplifiers::all(nbytes) {
-            let found = tokenizer_cost(&bytes);
+        for (what, bytes) in model_amplifiers::all(nbytes) {
+            let found = model_cost(&bytes);
             if std::env::var_os("ANAMNESIS_SHOW").is_some() {
                 println!("{what}: {found:?}");
             }
@@ -320,12 +320,12 @@ fn tokenizers_of_ggufs_cost_what_is_charged() {
             );
         }
     }
-    assert!(written > 40, "only {written} tokenizers were written");
+    assert!(written > 40, "only {written} models have a tokenizer");
     assert_none(&wrong);
 }
 
-/// What opening a GGUF and making the files beside its tensors cost. The outcome counts the files.
-fn tokenizer_cost(bytes: &[u8]) -> Cost {
+/// What opening a GGUF, planning its weights and making the files beside them cost. The outcome counts the files.
+fn model_cost(bytes: &[u8]) -> Cost {
     let usage = Usage::new();
     let source = source::MemorySource::new(bytes.to_vec());
     let options = OpenOptions::new().usage(&usage);
@@ -335,6 +335,7 @@ fn tokenizer_cost(bytes: &[u8]) -> Cost {
         let source = source.take().expect("called once");
         outcome = options.from_source(source).and_then(|checkpoint| {
             let remember = remember(&checkpoint).names(Names::HuggingFace);
+            remember.plan()?;
             Ok(remember.companions()?.files.len())
         });
     });

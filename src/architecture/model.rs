@@ -1,5 +1,7 @@
 //! A GGUF of a known architecture: its metadata by the keys of the architecture.
 
+use std::cell::OnceCell;
+
 use crate::catalog::metadata::Value;
 use crate::catalog::quote;
 use crate::checkpoint::Checkpoint;
@@ -25,6 +27,10 @@ pub(super) enum Need {
 pub(crate) struct Model<'c> {
     pub(super) checkpoint: &'c Checkpoint,
     pub(super) architecture: &'static Architecture,
+    /// Attention heads per layer, or one number for all; read once, since every tensor of attention needs them.
+    heads: OnceCell<Vec<Value>>,
+    /// The same for heads of keys and values. Empty if the metadata has none.
+    key_value_heads: OnceCell<Vec<Value>>,
 }
 
 impl<'c> Model<'c> {
@@ -38,6 +44,8 @@ impl<'c> Model<'c> {
         let model = Self {
             checkpoint,
             architecture,
+            heads: OnceCell::new(),
+            key_value_heads: OnceCell::new(),
         };
         (architecture.config)(&model).is_ok().then_some(model)
     }
@@ -118,16 +126,24 @@ impl<'c> Model<'c> {
         }
     }
 
-    /// The number of a layer: the one value of a key, or the layer's of an array.
-    fn of_layer(&self, key: &str, layer: Option<u64>) -> Result<Option<u64>> {
-        let Some(list) = self.list(key)? else {
-            return Ok(None);
+    /// The number of a layer: the one value of a key, or the layer's of an array. `read` keeps the values.
+    fn of_layer(
+        &self,
+        read: &OnceCell<Vec<Value>>,
+        key: &str,
+        layer: Option<u64>,
+    ) -> Result<Option<u64>> {
+        let list = match read.get() {
+            Some(list) => list,
+            None => {
+                let list = self.list(key)?.unwrap_or_default();
+                read.get_or_init(|| list)
+            }
         };
         let layer = usize::try_from(layer.unwrap_or(0)).unwrap_or(usize::MAX);
-        let value = if list.len() == 1 {
-            list.first()
-        } else {
-            list.get(layer)
+        let value = match &list[..] {
+            [one] => Some(one),
+            list => list.get(layer),
         };
         Ok(value.and_then(as_integer))
     }
@@ -135,14 +151,15 @@ impl<'c> Model<'c> {
     /// Attention heads of a layer.
     pub(super) fn heads(&self, layer: Option<u64>) -> Result<u64> {
         const KEY: &str = "attention.head_count";
-        self.of_layer(KEY, layer)?
+        self.of_layer(&self.heads, KEY, layer)?
             .filter(|heads| *heads > 0)
             .ok_or_else(|| self.missing(KEY))
     }
 
     /// Heads of keys and values of a layer: those of queries where the metadata has no number of their own.
     pub(super) fn key_value_heads(&self, layer: Option<u64>) -> Result<u64> {
-        let heads = self.of_layer("attention.head_count_kv", layer)?;
+        const KEY: &str = "attention.head_count_kv";
+        let heads = self.of_layer(&self.key_value_heads, KEY, layer)?;
         heads
             .filter(|heads| *heads > 0)
             .map_or_else(|| self.heads(layer), Ok)

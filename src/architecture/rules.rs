@@ -271,16 +271,20 @@ pub(super) fn one_row(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<Chang
 /// The stored tensor's name with its first number as `{i}` and its second as `{e}`, and these numbers as text.
 pub(super) fn pattern_of(name: &str) -> (String, Vec<&str>) {
     let mut numbers = Vec::new();
-    let components = name.split('.').map(|component| {
+    // two marks may be longer than their numbers
+    let mut pattern = String::with_capacity(name.len() + 2 * "{i}".len());
+    for (position, component) in name.split('.').enumerate() {
+        if position > 0 {
+            pattern.push('.');
+        }
         let number = !component.is_empty() && component.bytes().all(|b| b.is_ascii_digit());
         if number && numbers.len() < 2 {
             numbers.push(component);
-            ["{i}", "{e}"][numbers.len() - 1]
+            pattern.push_str(["{i}", "{e}"][numbers.len() - 1]);
         } else {
-            component
+            pattern.push_str(component);
         }
-    });
-    let pattern = components.collect::<Vec<_>>().join(".");
+    }
     (pattern, numbers)
 }
 

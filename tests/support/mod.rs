@@ -12,6 +12,7 @@ pub mod malformed_files;
 pub mod manifest_comparison;
 pub mod manifest_dtypes;
 pub mod manifest_exceptions;
+pub mod model_amplifiers;
 pub mod mounted;
 pub mod open_modes;
 pub mod process_status;
@@ -24,7 +25,6 @@ pub mod sparse_file;
 pub mod tensor_files;
 #[path = "../../src/testing.rs"]
 pub mod testing;
-pub mod tokenizer_amplifiers;
 pub mod valid_files;
 pub mod writers;
 
