@@ -7,6 +7,7 @@ mod remember;
 mod template;
 mod values;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anamnesis::{Dtype, Format, Limits, OpenOptions};
@@ -207,13 +208,15 @@ impl OpenArgs {
 }
 
 impl Cli {
-    /// Parses the program's arguments.
-    pub(crate) fn read() -> Result<Self, clap::Error> {
-        let mut cli = Self::try_parse()?;
+    /// Parses arguments, of which the first is the program's name.
+    pub(crate) fn read(words: &[OsString]) -> Result<Self, clap::Error> {
+        let mut cli = Self::try_parse_from(words)?;
         if let Verb::Inspect(inspect) = &mut cli.verb {
             inspect.resolve_metadata_word(
                 // clap does not report which of the two forms was written
-                std::env::args_os().any(|word| word.to_string_lossy().starts_with("--metadata=")),
+                words
+                    .iter()
+                    .any(|word| word.to_string_lossy().starts_with("--metadata=")),
             );
             if inspect.paths.is_empty() {
                 let message = "`--metadata=KEY` needs a PATH";

@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 use std::path::Path;
-use std::process::ExitCode;
 
 use anamnesis::Remedy;
 use anamnesis::quote::escape;
@@ -187,11 +186,11 @@ impl From<anamnesis::template::Error> for Failure {
 
 /// Reports a pending failure and returns the exit status. A closed pipe counts as success, so that
 /// `anamnesis inspect … | head` does not fail.
-pub(crate) fn status(result: Result<Completion, RunError>) -> ExitCode {
+pub(crate) fn status(result: Result<Completion, RunError>) -> u8 {
     match result {
-        Ok(Completion::Done) => ExitCode::SUCCESS,
-        Ok(Completion::Failed) => ExitCode::from(1),
-        Ok(Completion::Interrupted) => ExitCode::from(130),
+        Ok(Completion::Done) => 0,
+        Ok(Completion::Failed) => 1,
+        Ok(Completion::Interrupted) => 130,
         #[cfg(target_os = "linux")]
         Ok(Completion::Child(status)) => {
             use std::os::unix::process::ExitStatusExt;
@@ -200,9 +199,9 @@ pub(crate) fn status(result: Result<Completion, RunError>) -> ExitCode {
                 .code()
                 .or_else(|| status.signal().map(|signal| 128 + signal))
                 .unwrap_or(1);
-            ExitCode::from(u8::try_from(code).unwrap_or(1))
+            u8::try_from(code).unwrap_or(1)
         }
-        Err(RunError::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(RunError::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(RunError::Output(e)) => {
             Failure::new(
                 "io",
@@ -210,19 +209,19 @@ pub(crate) fn status(result: Result<Completion, RunError>) -> ExitCode {
                 "check the destination of standard output",
             )
             .report();
-            ExitCode::from(1)
+            1
         }
         Err(RunError::Failure(failure)) => {
             failure.report();
-            ExitCode::from(1)
+            1
         }
     }
 }
 
 /// Prints clap's help, version or argument error, and returns its exit status.
-pub(crate) fn argument_error(message: &clap::Error) -> ExitCode {
+pub(crate) fn argument_error(message: &clap::Error) -> u8 {
     match message.print() {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(1),
-        _ => ExitCode::from(u8::try_from(message.exit_code()).unwrap_or(2)),
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => 1,
+        _ => u8::try_from(message.exit_code()).unwrap_or(2),
     }
 }

@@ -10,7 +10,7 @@ use indicatif::ProgressBar;
 use sha2::{Digest, Sha256};
 
 use crate::exit::Failure;
-use crate::interrupt;
+use crate::interrupt::Interrupt;
 use crate::output::progress;
 use crate::text::plural;
 
@@ -25,6 +25,7 @@ pub(crate) fn fill(
     checkpoint: &Checkpoint,
     summary: &mut Summary,
     wanted: impl Fn(&str) -> bool,
+    interrupt: &Interrupt,
 ) -> Result<(), Failure> {
     let (rows, unhashed): (Vec<_>, Vec<_>) = checkpoint
         .tensors()
@@ -46,14 +47,14 @@ pub(crate) fn fill(
             .map(|(_, tensor)| tensor.info().nbytes())
             .fold(0, u64::saturating_add),
     );
-    interrupt::exit_and_clear(&bar);
+    interrupt.handle();
     let next = AtomicUsize::new(0);
     let done = Mutex::new((Vec::with_capacity(rows.len()), None));
     let work = || {
         // one tensor at a time from a shared counter: tensors differ by orders of magnitude in size, so equal shares
         // would not end together
         while let Some((row, tensor)) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let hash = sha256(tensor, &bar);
+            let hash = sha256(tensor, &bar, interrupt);
             let mut done = done.lock().expect("no thread panics with the lock");
             match hash {
                 Ok(hash) => done.0.push((*row, hash)),
@@ -85,13 +86,17 @@ pub(crate) fn fill(
     error.map_or(Ok(()), |e| Err(e.into()))
 }
 
-fn sha256(tensor: &Tensor<'_>, bar: &ProgressBar) -> anamnesis::Result<String> {
+fn sha256(
+    tensor: &Tensor<'_>,
+    bar: &ProgressBar,
+    interrupt: &Interrupt,
+) -> anamnesis::Result<String> {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut hash = Sha256::new();
     tensor.chunks(|chunk| {
         hash.update(chunk);
         bar.inc(chunk.len() as u64);
-        Ok(())
+        interrupt.check()
     })?;
     let digits = hash
         .finalize()

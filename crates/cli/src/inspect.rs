@@ -6,6 +6,7 @@ use anamnesis::{OpenOptions, Summary, Value};
 
 use crate::args::{Color, InspectArgs};
 use crate::exit::{Completion, Failure, RunError, with_flags};
+use crate::interrupt::Interrupt;
 use crate::output::json::InspectDocument;
 use crate::output::{Screen, Stdout, metadata, overview, tensors, tree};
 use crate::paths::{self, InputPath};
@@ -25,6 +26,7 @@ struct Inspection {
 pub(crate) fn run(
     args: &InspectArgs,
     color: Color,
+    interrupt: &Interrupt,
     out: &mut Stdout,
 ) -> Result<Completion, RunError> {
     let screen = Screen::new(color);
@@ -36,7 +38,10 @@ pub(crate) fn run(
     let mut completion = Completion::Done;
     let mut shown = 0;
     for input in paths::expand(&args.paths) {
-        let failure = match input.and_then(|input| inspect(&input, args, &options)) {
+        if interrupt.requested() {
+            break;
+        }
+        let failure = match input.and_then(|input| inspect(&input, args, &options, interrupt)) {
             Err(failure) => Some(failure),
             Ok(inspection) => {
                 match &mut document {
@@ -57,6 +62,10 @@ pub(crate) fn run(
             completion = Completion::Failed;
         }
     }
+    if interrupt.requested() {
+        // an incomplete document would look like a complete one
+        return Ok(Completion::Interrupted);
+    }
     if let Some(document) = document {
         document.finish(out)?;
     }
@@ -67,9 +76,10 @@ fn inspect(
     input: &InputPath,
     args: &InspectArgs,
     options: &OpenOptions,
+    interrupt: &Interrupt,
 ) -> Result<Inspection, Failure> {
     let mut inspection =
-        summarise(input, args, options).map_err(|failure| input.locate(failure))?;
+        summarise(input, args, options, interrupt).map_err(|failure| input.locate(failure))?;
     inspection.failure = inspection.failure.map(|failure| input.locate(failure));
     Ok(inspection)
 }
@@ -78,6 +88,7 @@ fn summarise(
     input: &InputPath,
     args: &InspectArgs,
     options: &OpenOptions,
+    interrupt: &Interrupt,
 ) -> Result<Inspection, Failure> {
     let checkpoint = input.open(options, !args.opening.no_map)?;
     let value = match &args.metadata {
@@ -97,7 +108,7 @@ fn summarise(
     let wanted = |name: &str| select::passes(&args.filter, name);
     // before the filter and the order are applied: hashes are stored by the tensor's place in the catalog
     let failure = if args.hash {
-        hash::fill(&checkpoint, &mut summary, wanted).err()
+        hash::fill(&checkpoint, &mut summary, wanted, interrupt).err()
     } else {
         None
     };

@@ -1,53 +1,72 @@
-//! SIGINT and SIGTERM. `ctrlc` runs the handler on a thread of its own, so that it may lock and allocate.
+//! Interrupts: by SIGINT and SIGTERM where the command is a program, by a token where it is called as a library.
+//! `ctrlc` runs its handler on a thread of its own, so that it may lock and allocate.
 
 use std::ops::ControlFlow;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use anamnesis::CancelToken;
-use indicatif::ProgressBar;
+use anamnesis::{CancelToken, Error, ErrorKind, Result};
 
-static TOKEN: LazyLock<CancelToken> = LazyLock::new(CancelToken::new);
-
-/// Installs a handler that clears `bar` and exits with status 130 at once: for work that leaves nothing to clean up.
-pub(crate) fn exit_and_clear(bar: &ProgressBar) {
-    bar_on_screen().replace(bar.clone());
-    // fails if an earlier call installed this handler, which reads the bar when it runs
-    let _ = ctrlc::set_handler(|| {
-        bar_on_screen()
-            .take()
-            .iter()
-            .for_each(ProgressBar::finish_and_clear);
-        std::process::exit(130);
-    });
+/// How a run of the command is interrupted. A run that is interrupted stops in order, leaves no unfinished output and has
+/// the status 130.
+#[derive(Clone, Debug)]
+pub struct Interrupt {
+    token: CancelToken,
+    by_signals: bool,
 }
 
-/// Installs a handler that cancels [`token`], which [`requested`] reads: for work that has to stop in order.
-pub(crate) fn set_flag() {
-    // a handler can be set once per process; a verb that repeats its work keeps the first
-    let _ = ctrlc::set_handler(|| TOKEN.cancel());
-}
-
-/// Whether an interrupt was received since [`set_flag`].
-pub(crate) fn requested() -> bool {
-    TOKEN.is_cancelled()
-}
-
-/// The token that an interrupt cancels, for the runs of the library.
-pub(crate) fn token() -> &'static CancelToken {
-    &TOKEN
-}
-
-/// [`requested`] as the answer of a loader's callback: `Break` after an interrupt.
-pub(crate) fn control_flow() -> ControlFlow<()> {
-    if requested() {
-        ControlFlow::Break(())
-    } else {
-        ControlFlow::Continue(())
+impl Interrupt {
+    /// By cancelling a token. The process's signals stay as they are.
+    pub fn by_token(token: &CancelToken) -> Self {
+        Self {
+            token: token.clone(),
+            by_signals: false,
+        }
     }
-}
 
-/// The progress bar that the handler of [`exit_and_clear`] clears.
-fn bar_on_screen() -> MutexGuard<'static, Option<ProgressBar>> {
-    static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
-    BAR.lock().unwrap_or_else(PoisonError::into_inner)
+    /// By SIGINT, SIGTERM or SIGHUP. They are handled from the moment on at which a verb has something to clean up, for as
+    /// long as the process lives; before, they end the process, as in every program that does not handle them.
+    pub fn by_signals() -> Self {
+        Self {
+            token: CancelToken::new(),
+            by_signals: true,
+        }
+    }
+
+    /// Called before the work starts that has to stop in order: from here on, signals cancel it.
+    pub(crate) fn handle(&self) {
+        if self.by_signals {
+            let token = self.token.clone();
+            // a handler can be set once per process; a verb that repeats its work keeps the first
+            let _ = ctrlc::set_handler(move || token.cancel());
+        }
+    }
+
+    /// Whether the run was interrupted.
+    pub(crate) fn requested(&self) -> bool {
+        self.token.is_cancelled()
+    }
+
+    /// The token that an interrupt cancels, for the runs of the library.
+    pub(crate) fn token(&self) -> &CancelToken {
+        &self.token
+    }
+
+    /// [`requested`](Self::requested) as the answer of a loader's callback: `Break` after an interrupt.
+    pub(crate) fn control_flow(&self) -> ControlFlow<()> {
+        if self.requested() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+
+    /// # Errors
+    ///
+    /// `Cancelled` after an interrupt.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.requested() {
+            Err(Error::new(ErrorKind::Cancelled))
+        } else {
+            Ok(())
+        }
+    }
 }

@@ -15,12 +15,13 @@ use zeropool::BufferPool;
 
 use crate::args::{Color, LoadArgs, LoaderName};
 use crate::exit::{Completion, Failure, RunError};
+use crate::interrupt::Interrupt;
 use crate::output::table::{Column, Table};
 use crate::output::{BOLD, DIM, Screen, Stdout, json, progress};
 use crate::resource_usage::ResourceUsage;
 use crate::template::SavedTemplate;
 use crate::text::{ByteSize, plural};
-use crate::{interrupt, select, template};
+use crate::{select, template};
 
 /// The measurements of one round.
 struct LoadRound {
@@ -54,8 +55,13 @@ struct DeviceRate {
 /// Bytes of a mapping that are touched between two checks for an interrupt.
 const TOUCH_STEP: usize = 16 << 20;
 
-pub(crate) fn run(args: &LoadArgs, color: Color, out: &mut Stdout) -> Result<Completion, RunError> {
-    match measure(args) {
+pub(crate) fn run(
+    args: &LoadArgs,
+    color: Color,
+    interrupt: &Interrupt,
+    out: &mut Stdout,
+) -> Result<Completion, RunError> {
+    match measure(args, interrupt) {
         Ok(report) if args.json => json::write_line(&document(args, &report), out)?,
         Ok(report) => show(args, &report, &Screen::new(color), out)?,
         Err(failure) => {
@@ -63,7 +69,7 @@ pub(crate) fn run(args: &LoadArgs, color: Color, out: &mut Stdout) -> Result<Com
                 json::write_failure(&failure, out)?;
             }
             failure.report();
-            return Ok(if interrupt::requested() {
+            return Ok(if interrupt.requested() {
                 Completion::Interrupted
             } else {
                 Completion::Failed
@@ -71,19 +77,19 @@ pub(crate) fn run(args: &LoadArgs, color: Color, out: &mut Stdout) -> Result<Com
         }
     }
     // an interrupt during the device measurement: the rounds are complete and have been printed
-    Ok(if interrupt::requested() {
+    Ok(if interrupt.requested() {
         Completion::Interrupted
     } else {
         Completion::Done
     })
 }
 
-fn measure(args: &LoadArgs) -> Result<LoadReport, Failure> {
+fn measure(args: &LoadArgs, interrupt: &Interrupt) -> Result<LoadReport, Failure> {
     if let Some(path) = &args.record {
         template::check_output(path, args.overwrite)?;
     }
     let checkpoint = args.opening.options().open(&args.source)?;
-    interrupt::set_flag();
+    interrupt.handle();
     let pool = BufferPool::new();
     let is_owned = !args.borrow_mapped && args.loader != LoaderName::Mmap;
     let mut report: Option<LoadReport> = None;
@@ -115,8 +121,15 @@ fn measure(args: &LoadArgs) -> Result<LoadReport, Failure> {
                 ..choice.clone()
             },
         );
-        let (tensors, nbytes, round) =
-            run_round(args, &checkpoint, &pool, is_owned, &used, &storage)?;
+        let (tensors, nbytes, round) = run_round(
+            args,
+            interrupt,
+            &checkpoint,
+            &pool,
+            is_owned,
+            &used,
+            &storage,
+        )?;
         let recorded = recording.map(|(path, recording)| {
             let template = recording
                 .template()
@@ -135,7 +148,7 @@ fn measure(args: &LoadArgs) -> Result<LoadReport, Failure> {
         report.rounds.push(round);
     }
     let mut report = report.expect("--repeat is at least one round");
-    report.device = device_rate(&checkpoint);
+    report.device = device_rate(&checkpoint, interrupt);
     Ok(report)
 }
 
@@ -165,6 +178,7 @@ fn choose_loader(args: &LoadArgs, storage: &StorageInfo, is_owned: bool) -> Load
 /// Loads the checkpoint once. Returns the number of tensors, their bytes, and the measurements.
 fn run_round(
     args: &LoadArgs,
+    interrupt: &Interrupt,
     checkpoint: &Checkpoint,
     pool: &BufferPool,
     is_owned: bool,
@@ -179,7 +193,7 @@ fn run_round(
         .filter(wanted)
         .choice(choice.clone())
         .progress(|progress| bar.set_position(progress.done))
-        .cancel(interrupt::token());
+        .cancel(interrupt.token());
     let load = if is_owned { load } else { load.borrow_mapped() };
     let before = ResourceUsage::now();
     let begun = Instant::now();
@@ -194,7 +208,7 @@ fn run_round(
         for bytes in mapped.flat_map(|bytes| bytes.chunks(TOUCH_STEP)) {
             // one byte of every page makes it resident; `black_box` keeps the loop
             std::hint::black_box(bytes.iter().step_by(4096).fold(0u8, |sum, byte| sum ^ byte));
-            check_interrupt()?;
+            interrupt.check()?;
         }
         Ok(loaded)
     });
@@ -217,23 +231,12 @@ fn run_round(
     Ok((loaded.tensors().len(), loaded.nbytes(), round))
 }
 
-/// # Errors
-///
-/// `Cancelled` after an interrupt.
-fn check_interrupt() -> anamnesis::Result<()> {
-    if interrupt::requested() {
-        Err(anamnesis::Error::new(ErrorKind::Cancelled))
-    } else {
-        Ok(())
-    }
-}
-
 /// Maximum number of bytes that the measurement of the device reads.
 const DEVICE_SAMPLE: u64 = 8 << 30;
 
 /// Measures the device: reads the files with `O_DIRECT` in large requests and discards the bytes. `None` for files that are
 /// not on a local device, for less than 1 MiB, and if reading fails, because the rounds are a result without it.
-fn device_rate(checkpoint: &Checkpoint) -> Option<DeviceRate> {
+fn device_rate(checkpoint: &Checkpoint, interrupt: &Interrupt) -> Option<DeviceRate> {
     let kind = StorageInfo::of(checkpoint).kind;
     if !matches!(
         kind,
@@ -277,8 +280,8 @@ fn device_rate(checkpoint: &Checkpoint) -> Option<DeviceRate> {
     let mut io = None;
     let read = raw.run(&reading, &reads, &mut |feed| {
         for i in 0..reads.len() {
-            drop::<Chunk<'_>>(feed.get_cancellable(i, &mut |_| interrupt::control_flow())?);
-            check_interrupt()?;
+            drop::<Chunk<'_>>(feed.get_cancellable(i, &mut |_| interrupt.control_flow())?);
+            interrupt.check()?;
         }
         io = feed.report();
         Ok(())

@@ -7,11 +7,17 @@ mod status;
 
 use crate::args::{Color, PpcVerb};
 use crate::exit::{Completion, Failure, RunError};
+use crate::interrupt::Interrupt;
 use crate::output::Stdout;
 
-pub(crate) fn run(args: &PpcVerb, color: Color, out: &mut Stdout) -> Result<Completion, RunError> {
+pub(crate) fn run(
+    args: &PpcVerb,
+    color: Color,
+    interrupt: &Interrupt,
+    out: &mut Stdout,
+) -> Result<Completion, RunError> {
     match args {
-        PpcVerb::Run(args) => run::run(args),
+        PpcVerb::Run(args) => run::run(args, interrupt),
         PpcVerb::Status(args) => status::run(args, color, out),
         PpcVerb::Host => match anamnesis_ppc::host::serve() {
             Ok(()) => Ok(Completion::Done),

@@ -19,7 +19,7 @@ use anamnesis_ppc::{self as ppc, EventSource, FileEntry, Namespace, Runtime};
 
 use crate::args::RecordArgs;
 use crate::exit::{Completion, Failure, RunError};
-use crate::interrupt;
+use crate::interrupt::Interrupt;
 use crate::output::Stdout;
 use crate::ppc::child::{ChildCommand, run_until, wait};
 use crate::ppc::failure;
@@ -31,7 +31,11 @@ use process_tree::ProcessTree;
 /// Service name, which is also the file name of the recorded template.
 const SERVICE: &str = "recording";
 
-pub(crate) fn run(args: &RecordArgs, out: &mut Stdout) -> Result<Completion, RunError> {
+pub(crate) fn run(
+    args: &RecordArgs,
+    interrupt: &Interrupt,
+    out: &mut Stdout,
+) -> Result<Completion, RunError> {
     warnings::show();
     check_output(&args.out, args.overwrite)?;
     let dir = model_directory(args)?;
@@ -70,7 +74,7 @@ pub(crate) fn run(args: &RecordArgs, out: &mut Stdout) -> Result<Completion, Run
     let mut source = event_source(args, &dir, namespace)?;
     // before the command starts, so that its first read is reported
     runtime.watch(&mut *source).map_err(failure)?;
-    interrupt::set_flag();
+    interrupt.handle();
     let child = ChildCommand::start(&args.command)?;
     let root = child.as_ref().map(ChildCommand::pid).or(args.pid);
     let source: Box<dyn EventSource> = match root {
@@ -78,7 +82,7 @@ pub(crate) fn run(args: &RecordArgs, out: &mut Stdout) -> Result<Completion, Run
         None => source,
     };
     let completion = run_until(&runtime, source, |ended| {
-        let completion = wait_for_end(child, args.pid, ended);
+        let completion = wait_for_end(interrupt, child, args.pid, ended);
         // the source reports the last events with a delay
         std::thread::sleep(std::time::Duration::from_millis(300));
         completion
@@ -177,16 +181,17 @@ fn event_source(
 
 /// Waits until the command or the process of `--pid` ends, or until an interrupt.
 fn wait_for_end(
+    interrupt: &Interrupt,
     child: Option<ChildCommand>,
     pid: Option<u32>,
     source_ended: &AtomicBool,
 ) -> Completion {
     let Some(pid) = pid else {
-        return wait(child, source_ended);
+        return wait(interrupt, child, source_ended);
     };
     // not a child, so it cannot be waited for
     while Path::new("/proc").join(pid.to_string()).exists()
-        && !interrupt::requested()
+        && !interrupt.requested()
         && !source_ended.load(Ordering::Relaxed)
     {
         std::thread::sleep(std::time::Duration::from_millis(50));

@@ -16,22 +16,24 @@ use serde_json::json;
 
 use crate::args::{Color, RememberArgs, WeightArgs};
 use crate::exit::{Completion, Failure, RunError, with_flags};
+use crate::interrupt::Interrupt;
 use crate::output::{Screen, Stdout, WARNING, json, progress};
 use crate::template::SavedTemplate;
 use crate::text::{ByteSize, plural};
-use crate::{interrupt, select, template};
+use crate::{select, template};
 
 pub(crate) fn run(
     args: &RememberArgs,
     color: Color,
+    interrupt: &Interrupt,
     out: &mut Stdout,
 ) -> Result<Completion, RunError> {
     let screen = Screen::new(color);
     let started = Instant::now();
     let written = if pipeline::is_pipeline(&args.source) {
-        pipeline::write_all(args, &screen)
+        pipeline::write_all(args, &screen, interrupt)
     } else {
-        write(args, &args.source, &args.output, &screen)
+        write(args, &args.source, &args.output, &screen, interrupt)
     };
     match written {
         Ok(report) if args.json => {
@@ -84,7 +86,7 @@ pub(crate) fn run(
                 json::write_failure(&failure, out)?;
             }
             failure.report();
-            Ok(if interrupt::requested() {
+            Ok(if interrupt.requested() {
                 Completion::Interrupted
             } else {
                 Completion::Failed
@@ -144,6 +146,7 @@ fn write(
     source: &Path,
     output: &Path,
     screen: &Screen,
+    interrupt: &Interrupt,
 ) -> Result<RememberReport, Failure> {
     if let Some(path) = &args.record {
         template::check_output(path, args.overwrite)?;
@@ -212,11 +215,11 @@ fn write(
     let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
     let (weights, nbytes) = (plan.jobs.len() - plain, plan.nbytes());
     // from here on there is output to remove, so an interrupt cancels instead of ending the process
-    interrupt::set_flag();
+    interrupt.handle();
     let bar = progress::bar("writing", nbytes);
     let result = remember
         .progress(|progress| bar.set_position(progress.done))
-        .cancel(interrupt::token())
+        .cancel(interrupt.token())
         .run(&plan, &mut sink);
     bar.finish_and_clear();
     result.map_err(|e| Failure::from(e.in_file(source)))?;

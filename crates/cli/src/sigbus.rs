@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anamnesis::quote::is_hidden;
 
-/// Installs the handler. Without it the process would be ended by the signal, so that a failure is not reported.
-pub(crate) fn install() {
+/// Installs a handler of SIGBUS for the whole process, which reports the mapped file that cannot be read and ends the process
+/// with status 1. Without it the signal ends the process, and the failure is not reported.
+pub fn report_bus_errors() {
     // SAFETY: all fields of the structure are integers or nullable pointers, for which zero is a value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_bus_error as *const () as usize;

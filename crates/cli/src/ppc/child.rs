@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::PidfdFlags;
 
 use crate::exit::{Completion, Failure};
-use crate::interrupt;
+use crate::interrupt::Interrupt;
 
 /// A child process, which is terminated and reaped when this value is dropped.
 pub(crate) struct ChildCommand(Child);
@@ -79,7 +79,11 @@ pub(crate) fn run_until(
 
 /// Waits until the child process ends. An interrupt sends it SIGTERM. Without a child, waits until an interrupt or until
 /// `source_ended` is set.
-pub(crate) fn wait(mut child: Option<ChildCommand>, source_ended: &AtomicBool) -> Completion {
+pub(crate) fn wait(
+    interrupt: &Interrupt,
+    mut child: Option<ChildCommand>,
+    source_ended: &AtomicBool,
+) -> Completion {
     // becomes readable when the process ends; `None` before Linux 5.3
     let pidfd = child.as_ref().and_then(|child_command| {
         rustix::process::pidfd_open(
@@ -100,7 +104,7 @@ pub(crate) fn wait(mut child: Option<ChildCommand>, source_ended: &AtomicBool) -
         if child.is_none() && source_ended.load(Ordering::Relaxed) {
             return Completion::Done;
         }
-        if interrupt::requested() && !terminated {
+        if interrupt.requested() && !terminated {
             let Some(child_command) = &child else {
                 return Completion::Done;
             };

@@ -11,11 +11,11 @@ use super::child::{ChildCommand, run_until, wait};
 use super::policy::PolicyArgument;
 use crate::args::PpcRunArgs;
 use crate::exit::{Completion, Failure, RunError};
-use crate::interrupt;
+use crate::interrupt::Interrupt;
 use crate::text::{ByteSize, ExactCount, plural};
 use crate::warnings;
 
-pub(super) fn run(args: &PpcRunArgs) -> Result<Completion, RunError> {
+pub(super) fn run(args: &PpcRunArgs, interrupt: &Interrupt) -> Result<Completion, RunError> {
     warnings::show();
     let failed = super::failure;
     // before any page is prefetched, so that pages are charged to these control groups
@@ -54,12 +54,12 @@ pub(super) fn run(args: &PpcRunArgs) -> Result<Completion, RunError> {
             );
         })
         .ok();
-    interrupt::set_flag();
+    interrupt.handle();
     if !args.command.is_empty() {
         runtime.notify_start();
     }
     let child = ChildCommand::start(&args.command)?;
-    let completion = run_until(&runtime, source, |ended| wait(child, ended));
+    let completion = run_until(&runtime, source, |ended| wait(interrupt, child, ended));
     drop(status_socket);
     let status = runtime.status();
     for policy in runtime.policies().registrations() {

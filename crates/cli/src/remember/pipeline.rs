@@ -14,6 +14,7 @@ use anamnesis_os::files::resolved;
 use super::{RememberReport, left_out, write};
 use crate::args::RememberArgs;
 use crate::exit::Failure;
+use crate::interrupt::Interrupt;
 use crate::output::Screen;
 
 const INDEX: &str = "model_index.json";
@@ -23,7 +24,11 @@ pub(super) fn is_pipeline(source: &Path) -> bool {
     source.is_dir() && source.join(INDEX).is_file()
 }
 
-pub(super) fn write_all(args: &RememberArgs, screen: &Screen) -> Result<RememberReport, Failure> {
+pub(super) fn write_all(
+    args: &RememberArgs,
+    screen: &Screen,
+    interrupt: &Interrupt,
+) -> Result<RememberReport, Failure> {
     let (source, output) = (&args.source, &args.output);
     if args.record.is_some() {
         let help = "record one component: `remember SOURCE/unet -o OUT/unet --record …`";
@@ -42,7 +47,7 @@ pub(super) fn write_all(args: &RememberArgs, screen: &Screen) -> Result<Remember
     for component in components(source)? {
         let (from, to) = (source.join(&component), output.join(&component));
         if has_tensors(args, &from)? {
-            let written = write(args, &from, &to.join(""), screen)?;
+            let written = write(args, &from, &to.join(""), screen, interrupt)?;
             report.add(&component, written);
         } else {
             let companions = companions_of(args, &from)?;

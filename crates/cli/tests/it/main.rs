@@ -5,6 +5,7 @@ mod exit_status;
 mod inspect_json;
 mod inspect_output;
 mod killed;
+mod library;
 mod load;
 #[cfg(target_os = "linux")]
 mod mapped_files;

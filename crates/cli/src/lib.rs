@@ -1,0 +1,93 @@
+//! The `anamnesis` command as a library: inspects, dequantises and loads tensor files, and drives the page cache.
+//!
+//! [`run`] and [`run_with`] do what the program does with the same arguments, in a process of the caller's: other programs have the
+//! command as a part of theirs. They write to standard output and standard error, change no handler of a signal, and never
+//! end the process. Only what the caller invokes changes the process: [`report_bus_errors`], and
+//! [`Interrupt::by_signals`].
+//!
+//! ```
+//! use anamnesis::CancelToken;
+//! use anamnesis_cli::{Interrupt, run_with};
+//!
+//! let token = CancelToken::new(); // cancelled by another thread, it interrupts the run
+//! let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/gguf/plain_v3.gguf");
+//! let status = run_with(["anamnesis", "inspect", "--summary", path], &Interrupt::by_token(&token));
+//! assert_eq!(status, 0);
+//! ```
+
+mod args;
+mod completions;
+mod exit;
+mod hash;
+mod inspect;
+mod interrupt;
+mod load;
+mod man;
+mod output;
+mod paths;
+mod plan;
+#[cfg(target_os = "linux")]
+mod ppc;
+#[cfg(target_os = "linux")]
+mod record;
+mod remember;
+mod resource_usage;
+mod select;
+#[cfg(unix)]
+mod sigbus;
+mod template;
+mod text;
+mod version;
+#[cfg(target_os = "linux")]
+mod warnings;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anamnesis::CancelToken;
+use args::{Cli, Verb};
+pub use interrupt::Interrupt;
+use output::Stdout;
+#[cfg(unix)]
+pub use sigbus::report_bus_errors;
+
+/// Runs the command. The first argument is the program's name, as in [`std::env::args_os`].
+///
+/// The exit status is 0 for success, 1 for failure and 2 for invalid arguments; of `ppc run` and `record`, that of the program
+/// that they started. Failures have been reported on standard error. The run cannot be interrupted: see [`run_with`].
+///
+/// A policy in a shared library (`ppc run --policy ./lib.so`) runs in a host process, for which the running program is
+/// started with the arguments `ppc host`: a program other than `anamnesis` passes them to this function. `record` and `ppc run`
+/// install a `tracing` subscriber, unless the process has one.
+pub fn run(args: impl IntoIterator<Item = impl Into<OsString>>) -> ExitCode {
+    ExitCode::from(run_with(args, &Interrupt::by_token(&CancelToken::new())))
+}
+
+/// As [`run`], and can be interrupted; the exit status is 130 then. Returns the status as a number, which an [`ExitCode`] does
+/// not tell: not every caller is a `main`.
+pub fn run_with(args: impl IntoIterator<Item = impl Into<OsString>>, interrupt: &Interrupt) -> u8 {
+    let words: Vec<OsString> = args.into_iter().map(Into::into).collect();
+    let cli = match Cli::read(&words) {
+        Ok(cli) => cli,
+        Err(message) => return exit::argument_error(&message),
+    };
+    let mut out = Stdout::lock();
+    let result = match &cli.verb {
+        Verb::Inspect(args) => inspect::run(args, cli.color, interrupt, &mut out),
+        Verb::Remember(args) => remember::run(args, cli.color, interrupt, &mut out),
+        Verb::Load(args) => load::run(args, cli.color, interrupt, &mut out),
+        Verb::Plan(args) => plan::run(args, cli.color, &mut out),
+        #[cfg(target_os = "linux")]
+        Verb::Record(args) => record::run(args, interrupt, &mut out),
+        #[cfg(target_os = "linux")]
+        Verb::Ppc(args) => ppc::run(args, cli.color, interrupt, &mut out),
+        Verb::Template(args) => template::run(args, cli.color, &mut out),
+        Verb::Completions(args) => completions::run(args, &mut out),
+        Verb::Man(args) => man::run(args, &mut out),
+    };
+    exit::status(result.and_then(|completion| Ok(out.finish().map(|()| completion)?)))
+}
+
+/// Does nothing: only Unix has SIGBUS.
+#[cfg(not(unix))]
+pub fn report_bus_errors() {}
