@@ -4,6 +4,7 @@
 mod directory;
 mod distributed;
 mod files;
+mod handle;
 mod merge;
 mod named_files;
 mod open;
@@ -11,6 +12,7 @@ mod shards;
 
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::Dtype;
 use crate::catalog::{Catalog, Value};
@@ -21,6 +23,8 @@ use crate::source::cursor::Cursor;
 use crate::source::{CheckedSource, MemorySource, ReaderSource, Source, StreamSource};
 
 pub(crate) use files::TemplateFiles;
+pub use handle::CheckpointHandle;
+pub(crate) use handle::Ownership;
 
 /// Options of opening: limits, mapping, and what the file does not state itself.
 ///
@@ -151,7 +155,7 @@ impl OpenOptions {
     /// As [`Checkpoint::open`], except missing parts.
     pub fn from_source(&self, source: impl Source + 'static) -> Result<Checkpoint> {
         let budget = self.budget();
-        let source = Box::new(CheckedSource::new(source));
+        let source = Arc::new(CheckedSource::new(source));
         let file = open::parse_source(source, None, self, &budget)?;
         merge::merge(vec![file], self, &budget)
     }
@@ -205,7 +209,7 @@ impl OpenOptions {
 /// # Ok::<(), anamnesis::Error>(())
 /// ```
 pub struct Checkpoint {
-    sources: Vec<Box<dyn Source>>,
+    sources: Vec<Arc<dyn Source>>,
     catalog: Catalog,
     limits: Limits,
     usage: Option<Usage>,
@@ -296,7 +300,7 @@ impl Checkpoint {
     }
 
     /// The sources of the checkpoint's files, indexed by [`ByteRange::file`](crate::ByteRange::file).
-    pub fn sources(&self) -> &[Box<dyn Source>] {
+    pub fn sources(&self) -> &[Arc<dyn Source>] {
         &self.sources
     }
 

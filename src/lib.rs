@@ -75,7 +75,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | crate root | [`Checkpoint`], [`OpenOptions`], [`Tensor`], [`Limits`], [`Error`], and the functions above |
+//! | crate root | [`Checkpoint`], [`CheckpointHandle`], [`OpenOptions`], [`Tensor`], [`Limits`], [`Error`], and the functions above |
 //! | [`catalog`] | the description of a checkpoint as data |
 //! | [`inspect`] | the summary that `anamnesis inspect --json` prints |
 //! | [`source`] | where bytes come from: maps, files, memory, readers, streams, functions |
@@ -164,7 +164,7 @@ pub use architecture::Names;
 pub use catalog::{
     Catalog, Encoding, Endian, Item, Layout, Metadata, StoredArray, TensorInfo, Value,
 };
-pub use checkpoint::{Checkpoint, OpenOptions};
+pub use checkpoint::{Checkpoint, CheckpointHandle, OpenOptions};
 pub use error::{Error, ErrorKind, Remedy, Result};
 pub use format::Format;
 pub use inspect::Summary;

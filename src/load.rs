@@ -46,6 +46,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::limits::over;
 use crate::progress::check_cancelled;
+use crate::source::{MappedBytes, MemorySource};
 
 pub use builder::{Load, load};
 pub use choose::{LoaderChoice, choose};
@@ -180,9 +181,12 @@ pub const MAX_GAP: u64 = 64 << 10;
 
 /// Bytes of a file.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Chunk<'c> {
     /// Borrowed from a mapped file or a source in memory.
     Borrowed(&'c [u8]),
+    /// As borrowed bytes, with the source that they lie in: of a load of an `Arc<Checkpoint>`.
+    Mapped(MappedBytes),
     /// In a pool's buffer, or in a part of one.
     Pooled(SharedBuffer),
 }
@@ -193,8 +197,39 @@ impl Deref for Chunk<'_> {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Borrowed(bytes) => bytes,
+            Self::Mapped(bytes) => bytes,
             Self::Pooled(bytes) => bytes,
         }
+    }
+}
+
+impl Chunk<'_> {
+    /// Whether the bytes are those of the source, which may change with it.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        matches!(self, Self::Borrowed(_) | Self::Mapped(_))
+    }
+
+    /// The same bytes without a lifetime. Borrowed ones are found in the checkpoint's sources, of which `file` is tried
+    /// first.
+    pub(crate) fn shared(self, checkpoint: &Checkpoint, file: u32) -> Chunk<'static> {
+        let borrowed = match self {
+            Self::Borrowed(borrowed) => borrowed,
+            Self::Mapped(bytes) => return Chunk::Mapped(bytes),
+            Self::Pooled(bytes) => return Chunk::Pooled(bytes),
+        };
+        if borrowed.is_empty() {
+            return Chunk::Borrowed(&[]);
+        }
+        let sources = checkpoint.sources();
+        let first = sources.get(file as usize);
+        let found = first.into_iter().chain(sources);
+        let found = found.filter_map(|source| MappedBytes::find(source, borrowed));
+        // a loader of the caller's may borrow from elsewhere, which is known to last as long as the checkpoint only
+        let copy = || {
+            let source = Arc::new(MemorySource::new(borrowed.to_vec()));
+            MappedBytes::new(source, 0..borrowed.len()).expect("memory is addressable")
+        };
+        Chunk::Mapped(found.into_iter().next().unwrap_or_else(copy))
     }
 }
 

@@ -18,7 +18,7 @@ use zeropool::{Buffer, BufferPool};
 use crate::Dtype;
 use crate::architecture::{self, Names};
 use crate::catalog::quote;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::CheckpointHandle;
 use crate::companions::{CompanionContent, CompanionFile, Companions};
 use crate::error::{Error, Result};
 use crate::execute::Executor;
@@ -36,7 +36,7 @@ type Rename<'c> = Arc<dyn Fn(&str) -> String + Send + Sync + 'c>;
 /// Dequantises the weights of a checkpoint. Made by [`remember`].
 #[derive(Clone)]
 pub struct Remember<'c> {
-    checkpoint: &'c Checkpoint,
+    checkpoint: CheckpointHandle<'c>,
     dtype: OutputDtype,
     cast: bool,
     native: bool,
@@ -80,9 +80,11 @@ pub use dtype::OutputDtype;
 /// assert_eq!(weight.bytes.len(), 3 * 512 * 4);
 /// # Ok::<(), anamnesis::Error>(())
 /// ```
-pub fn remember(checkpoint: &Checkpoint) -> Remember<'_> {
+///
+/// With an `Arc<Checkpoint>` the builder has no lifetime: see [`CheckpointHandle`].
+pub fn remember<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Remember<'c> {
     Remember {
-        checkpoint,
+        checkpoint: checkpoint.into(),
         dtype: Dtype::BF16.into(),
         cast: false,
         native: false,
@@ -227,9 +229,9 @@ impl<'c> Remember<'c> {
     /// the architecture has.
     pub fn companions(&self) -> Result<Companions> {
         let dtype = self.output_dtype()?;
-        let mut companions = Companions::of(self.checkpoint, dtype, self.code)?;
+        let mut companions = Companions::of(&self.checkpoint, dtype, self.code)?;
         if self.names == Names::HuggingFace {
-            let made = architecture::files(self.checkpoint, dtype, &self.checkpoint.budget())?;
+            let made = architecture::files(&self.checkpoint, dtype, &self.checkpoint.budget())?;
             let made = made.into_iter().map(|(name, bytes)| CompanionFile {
                 name,
                 content: CompanionContent::Bytes(bytes),
@@ -263,7 +265,7 @@ impl<'c> Remember<'c> {
         // a refused weight ends the run before anything is written: an output without one of its weights looks
         // complete
         plan.check()?;
-        let mut executor = Executor::new(self.checkpoint, plan).threads(self.threads);
+        let mut executor = Executor::new(&self.checkpoint, plan).threads(self.threads);
         if let Some(loader) = &self.loader {
             executor = executor.loader(Arc::clone(loader));
         }
@@ -380,7 +382,7 @@ impl<'c> Remember<'c> {
     /// # Errors
     /// If the path has the ending of another format.
     pub fn sharding(&self, path: impl AsRef<Path>, shard_bytes: Option<u64>) -> Result<Sharding> {
-        output::sharding(self.checkpoint, path.as_ref(), shard_bytes)
+        output::sharding(&self.checkpoint, path.as_ref(), shard_bytes)
     }
 
     fn write(&self, path: &Path, sharding: Sharding) -> Result<()> {
@@ -399,16 +401,16 @@ impl<'c> Remember<'c> {
         sharding: Sharding,
     ) -> Result<SafetensorsSink> {
         let path = path.as_ref();
-        output::check_not_source(self.checkpoint, path, &sharding)?;
+        output::check_not_source(&self.checkpoint, path, &sharding)?;
         let companions = match sharding {
             Sharding::Shards(_) => self.companions()?,
             Sharding::SingleFile => Companions::default(),
         };
         // read before the sink is made: arrays of a GGUF are still in the file
-        let metadata = metadata::safetensors_metadata(self.checkpoint)?;
+        let metadata = metadata::safetensors_metadata(&self.checkpoint)?;
         Ok(SafetensorsSink::new(path, sharding)
             .overwrite(self.overwrite)
-            .file_stem(output::file_stem(self.checkpoint))
+            .file_stem(output::file_stem(&self.checkpoint))
             .companions(companions)
             .metadata(metadata))
     }

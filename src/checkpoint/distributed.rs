@@ -1,6 +1,7 @@
 //! Opens a directory of torch.distributed.checkpoint: `.metadata` and the `.distcp` files that it names.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::catalog::{Catalog, FileInfo};
 use crate::error::{Error, Result};
@@ -68,7 +69,7 @@ fn read(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoin
     merge(parsed, options, budget)
 }
 
-fn open_source(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Box<dyn Source>> {
+fn open_source(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Arc<dyn Source>> {
     let (file, len) = open_regular(path)?;
     Ok(source_of(file, len, options, budget))
 }

@@ -1,6 +1,7 @@
 //! Merging the catalogs of several files into one.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use crate::catalog::{Catalog, Encoding, quote};
 use crate::error::{Error, Result};
@@ -11,7 +12,7 @@ use crate::source::Source;
 
 /// An opened file and the catalog of its header.
 pub(super) struct ParsedFile {
-    pub(super) source: Box<dyn Source>,
+    pub(super) source: Arc<dyn Source>,
     pub(super) catalog: Catalog,
 }
 

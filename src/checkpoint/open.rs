@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::OpenOptions;
 use super::merge::ParsedFile;
@@ -15,7 +16,7 @@ use crate::source::{FileSource, SMALL, Source, StreamSource};
 /// An opened path.
 pub(super) enum OpenedPath {
     Directory,
-    File(Box<dyn Source>),
+    File(Arc<dyn Source>),
 }
 
 /// Opens a path of the caller's: a file is mapped or read, a pipe is streamed. Makes one `open` and one `fstat`: for a
@@ -33,7 +34,7 @@ pub(super) fn open_path(path: &Path, options: &OpenOptions, budget: &Budget) -> 
     }
     if !meta.is_file() {
         // pipes and terminals have no length and cannot be read at offsets
-        return Ok(OpenedPath::File(Box::new(StreamSource::new(file))));
+        return Ok(OpenedPath::File(Arc::new(StreamSource::new(file))));
     }
     Ok(OpenedPath::File(source_of(
         file,
@@ -49,15 +50,15 @@ pub(super) fn source_of(
     len: u64,
     options: &OpenOptions,
     budget: &Budget,
-) -> Box<dyn Source> {
+) -> Arc<dyn Source> {
     // charged like every other allocation; a file that exceeds the budget is read in windows instead
     let keep = len <= SMALL && budget.memory(len, "a small file").is_ok();
     #[cfg(feature = "mmap")]
     if options.mmap {
-        return Box::new(crate::source::MmapSource::with_len(file, len, keep));
+        return Arc::new(crate::source::MmapSource::with_len(file, len, keep));
     }
     let _ = options;
-    Box::new(FileSource::with_len(file, len, keep))
+    Arc::new(FileSource::with_len(file, len, keep))
 }
 
 /// Opens a file that an index or a directory names, which must be a regular one, and parses its header.
@@ -76,7 +77,7 @@ pub(super) fn parse_path(
 
 /// Parses the header of a source.
 pub(super) fn parse_source(
-    source: Box<dyn Source>,
+    source: Arc<dyn Source>,
     path: Option<&Path>,
     options: &OpenOptions,
     budget: &Budget,

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use zeropool::BufferPool;
 
 use super::choose::choose_for;
-use super::loaded::{Loaded, LoadedTensor, TensorStream};
+use super::loaded::{Loaded, LoadedTensor, Next, TensorStream};
 use super::slice::TensorSlice;
 use super::tasks::{ByteOrigin, LoadRun, LoadTask, plan_tasks};
 use super::{Feed, IoReport, LoadContext, Loader, LoaderChoice};
 use crate::catalog::{ByteRange, TensorInfo, quote};
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, CheckpointHandle, Ownership};
 use crate::error::{Error, Result};
 use crate::limits::{Limits, over};
 use crate::progress::{CancelToken, Progress, RunControl};
@@ -23,7 +23,7 @@ type Slices<'c> = Arc<dyn Fn(&TensorInfo) -> TensorSlice + Send + Sync + 'c>;
 /// Loads the tensors of a checkpoint into memory. Made by [`load`].
 #[derive(Clone)]
 pub struct Load<'c> {
-    checkpoint: &'c Checkpoint,
+    checkpoint: CheckpointHandle<'c>,
     choice: Option<LoaderChoice>,
     pool: Option<BufferPool>,
     borrow_mapped: bool,
@@ -52,9 +52,11 @@ pub struct Load<'c> {
 /// assert_eq!(tensors.get("lm_head.weight").expect("the checkpoint has it").bytes().len(), 1024);
 /// # Ok::<(), anamnesis::Error>(())
 /// ```
-pub fn load(checkpoint: &Checkpoint) -> Load<'_> {
+///
+/// With an `Arc<Checkpoint>` the builder and its results have no lifetime: see [`CheckpointHandle`].
+pub fn load<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Load<'c> {
+    let checkpoint = checkpoint.into();
     Load {
-        checkpoint,
         choice: None,
         pool: None,
         borrow_mapped: false,
@@ -63,6 +65,7 @@ pub fn load(checkpoint: &Checkpoint) -> Load<'_> {
         slice: None,
         // the limits of opening hold for loading too, unless the caller sets others
         limits: *checkpoint.limits(),
+        checkpoint,
         read_ahead: 256 << 20,
         control: RunControl::default(),
     }
@@ -169,14 +172,24 @@ impl<'c> Load<'c> {
     /// I/O errors; tensors that cannot be read (sparse, without data, damaged) or sliced as requested; a tensor above
     /// [`Limits::tensor_bytes`], or more in sum than the pool's budget; cancellation.
     pub fn run(&self) -> Result<Loaded<'c>> {
+        match &self.checkpoint.0 {
+            Ownership::Borrowed(checkpoint) => self.run_on(checkpoint),
+            Ownership::Shared(checkpoint) => Ok(self.run_on(checkpoint)?.shared(checkpoint)),
+        }
+    }
+
+    /// As [`run`](Self::run), with results that borrow from the checkpoint.
+    fn run_on<'k>(&self, checkpoint: &'k Checkpoint) -> Result<Loaded<'k>>
+    where
+        'c: 'k,
+    {
         let pool = self.pool_or_new();
         // shared buffers: all tensors are kept, so one read can serve tied weights
-        let (reads, tasks) = self.tasks(true)?;
+        let (reads, tasks) = self.tasks(checkpoint, true)?;
         self.check_budget(&tasks, &pool)?;
         let run = LoadRun::new(&pool, self.borrow_mapped, &tasks, &self.control);
-        let (choice, report) = self.feed(&reads, &pool, u64::MAX, &mut |feed| {
-            run.load_all(feed, self.threads)
-        })?;
+        let load_all = &mut |feed: &dyn Feed<'k>| run.load_all(feed, self.threads);
+        let (choice, report) = self.feed(checkpoint, &reads, &pool, u64::MAX, load_all)?;
         run.progress.finish();
         Ok(Loaded::new(run.into_tensors(), choice, report))
     }
@@ -204,13 +217,33 @@ impl<'c> Load<'c> {
         &self,
         mut consumer: impl FnMut(&mut TensorStream<'_, 'c>) -> Result<()> + Send,
     ) -> Result<()> {
+        match &self.checkpoint.0 {
+            Ownership::Borrowed(checkpoint) => self.stream_on(checkpoint, &mut |next| {
+                consumer(&mut TensorStream::new(next))
+            }),
+            Ownership::Shared(checkpoint) => self.stream_on(checkpoint, &mut |next| {
+                let mut next = || Some(next()?.map(|tensor| tensor.shared(checkpoint)));
+                consumer(&mut TensorStream::new(&mut next))
+            }),
+        }
+    }
+
+    /// As [`stream`](Self::stream), with tensors that borrow from the checkpoint. `consumer` receives the function that
+    /// loads the next one.
+    fn stream_on<'k>(
+        &self,
+        checkpoint: &'k Checkpoint,
+        consumer: &mut (dyn FnMut(Next<'_, 'k>) -> Result<()> + Send),
+    ) -> Result<()>
+    where
+        'c: 'k,
+    {
         let pool = self.pool_or_new();
-        let (reads, tasks) = self.tasks(false)?;
+        let (reads, tasks) = self.tasks(checkpoint, false)?;
         let run = LoadRun::new(&pool, self.borrow_mapped, &tasks, &self.control);
-        self.feed(&reads, &pool, self.read_ahead, &mut |feed| {
+        self.feed(checkpoint, &reads, &pool, self.read_ahead, &mut |feed| {
             // one tensor at a time, on the thread of the consumer: what it does not request is not loaded
-            let mut next = || run.load_next(feed);
-            consumer(&mut TensorStream::new(&mut next))
+            consumer(&mut || run.load_next(feed))
         })?;
         // a consumer may stop early; then no callback reports an end that was not reached
         if run.progress.is_complete() {
@@ -242,7 +275,7 @@ impl<'c> Load<'c> {
     pub fn tensor_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
         let wanted = name.to_owned();
         let only = self.clone().filter(move |found| *found == *wanted);
-        let (_, tasks) = only.tasks(false)?;
+        let (_, tasks) = only.tasks(&self.checkpoint, false)?;
         let needed = tasks
             .first()
             .ok_or_else(|| self.checkpoint.no_tensor(name))?
@@ -265,9 +298,13 @@ impl<'c> Load<'c> {
     }
 
     /// The reads and tasks of the load. `share`: whether tensors of the same bytes share one buffer.
-    fn tasks(&self, share: bool) -> Result<(Vec<ByteRange>, Vec<LoadTask<'c>>)> {
+    fn tasks<'k>(
+        &self,
+        checkpoint: &'k Checkpoint,
+        share: bool,
+    ) -> Result<(Vec<ByteRange>, Vec<LoadTask<'k>>)> {
         let selected = |tensor: &Tensor<'_>| self.selection.contains(&tensor.info().name);
-        let mut tensors: Vec<_> = self.checkpoint.tensors().filter(selected).collect();
+        let mut tensors: Vec<_> = checkpoint.tensors().filter(selected).collect();
         // before tasks are planned, because reads are issued in their order
         self.selection.sort(&mut tensors, |tensor| tensor.info());
         let slice = |tensor: &Tensor<'_>| {
@@ -303,17 +340,18 @@ impl<'c> Load<'c> {
     }
 
     /// Runs a loader over the reads. Returns the loader and its report.
-    fn feed(
+    fn feed<'k>(
         &self,
+        checkpoint: &'k Checkpoint,
         reads: &[ByteRange],
         pool: &BufferPool,
         read_ahead: u64,
-        consumer: &mut (dyn FnMut(&dyn Feed<'c>) -> Result<()> + Send),
+        consumer: &mut (dyn FnMut(&dyn Feed<'k>) -> Result<()> + Send),
     ) -> Result<(LoaderChoice, Option<IoReport>)> {
         let choice = self
             .choice
             .clone()
-            .unwrap_or_else(|| choose_for(self.checkpoint, self.borrow_mapped));
+            .unwrap_or_else(|| choose_for(checkpoint, self.borrow_mapped));
         // no page is read that contains no byte of the slice
         let max_gap = if self.slice.is_some() {
             4095
@@ -321,7 +359,7 @@ impl<'c> Load<'c> {
             super::MAX_GAP
         };
         let context = LoadContext {
-            checkpoint: self.checkpoint,
+            checkpoint,
             pool: pool.clone(),
             read_ahead,
             max_gap,

@@ -34,7 +34,7 @@ const PAGE: u64 = 4096;
 impl DirectFiles {
     /// Opens all of them again. Returns `None` and reports the reason if one has no descriptor, or lies on a file system
     /// without direct I/O.
-    pub(super) fn open(sources: &[Box<dyn Source>], report: &Arc<ReportBuilder>) -> Option<Self> {
+    pub(super) fn open(sources: &[Arc<dyn Source>], report: &Arc<ReportBuilder>) -> Option<Self> {
         let opened = Self::open_all(sources, report).inspect_err(|error| {
             static ONCE: Once = Once::new();
             ONCE.call_once(|| tracing::info!(%error, "no direct I/O on these files: reading through the page cache"));
@@ -43,7 +43,7 @@ impl DirectFiles {
         opened.ok()
     }
 
-    fn open_all(sources: &[Box<dyn Source>], report: &Arc<ReportBuilder>) -> io::Result<Self> {
+    fn open_all(sources: &[Arc<dyn Source>], report: &Arc<ReportBuilder>) -> io::Result<Self> {
         let mut align = PAGE;
         let mut files = Vec::with_capacity(sources.len());
         for source in sources {

@@ -1,11 +1,11 @@
 //! Loaded tensors.
 
-use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::{Chunk, IoReport, LoaderChoice};
 use crate::Dtype;
 use crate::catalog::{Encoding, Shape, TensorInfo};
+use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::tensor::Element;
 
@@ -13,8 +13,8 @@ use crate::tensor::Element;
 #[derive(Clone, Debug)]
 pub struct Loaded<'c> {
     tensors: Vec<LoadedTensor<'c>>,
-    /// Built by the first look-up.
-    names: OnceLock<HashMap<&'c str, usize>>,
+    /// The indices of the tensors in the order of their names. Built by the first look-up.
+    by_name: OnceLock<Box<[usize]>>,
     choice: LoaderChoice,
     report: Option<IoReport>,
 }
@@ -22,9 +22,17 @@ pub struct Loaded<'c> {
 /// A tensor in memory.
 #[derive(Clone, Debug)]
 pub struct LoadedTensor<'c> {
-    info: &'c TensorInfo,
+    info: InfoHandle<'c>,
     shape: Shape,
     bytes: Chunk<'c>,
+}
+
+/// The description of a tensor.
+#[derive(Clone, Debug)]
+enum InfoHandle<'c> {
+    Borrowed(&'c TensorInfo),
+    /// That with this index in the catalog.
+    Shared(Arc<Checkpoint>, usize),
 }
 
 /// An iterator over tensors that are loaded one by one, while the next ones are read. See
@@ -33,7 +41,8 @@ pub struct TensorStream<'r, 'c> {
     next: Next<'r, 'c>,
 }
 
-type Next<'r, 'c> = &'r mut dyn FnMut() -> Option<Result<LoadedTensor<'c>>>;
+/// The function that loads the next tensor of a stream.
+pub(super) type Next<'r, 'c> = &'r mut dyn FnMut() -> Option<Result<LoadedTensor<'c>>>;
 
 impl<'c> Loaded<'c> {
     pub(super) fn new(
@@ -43,9 +52,20 @@ impl<'c> Loaded<'c> {
     ) -> Self {
         Self {
             tensors,
-            names: OnceLock::new(),
+            by_name: OnceLock::new(),
             choice,
             report,
+        }
+    }
+
+    /// The same tensors without a lifetime.
+    pub(super) fn shared(self, checkpoint: &Arc<Checkpoint>) -> Loaded<'static> {
+        let tensors = self.tensors.into_iter();
+        Loaded {
+            tensors: tensors.map(|tensor| tensor.shared(checkpoint)).collect(),
+            by_name: self.by_name,
+            choice: self.choice,
+            report: self.report,
         }
     }
 
@@ -56,18 +76,17 @@ impl<'c> Loaded<'c> {
 
     /// The tensor with this name.
     pub fn get(&self, name: &str) -> Option<&LoadedTensor<'c>> {
-        let named = || {
-            self.tensors
-                .iter()
-                .enumerate()
-                .map(|(i, tensor)| (tensor.name(), i))
-                .collect()
-        };
-        self.names
-            // most callers iterate, so the map of names is made by the first look-up only
-            .get_or_init(named)
-            .get(name)
+        // most callers iterate, so the order of names is made by the first look-up only
+        let by_name = self.by_name.get_or_init(|| {
+            let mut by_name: Box<[usize]> = (0..self.tensors.len()).collect();
+            by_name.sort_by_key(|&i| self.tensors[i].name());
+            by_name
+        });
+        let first = by_name.partition_point(|&i| self.tensors[i].name() < name);
+        by_name
+            .get(first)
             .map(|&i| &self.tensors[i])
+            .filter(|tensor| tensor.name() == name)
     }
 
     /// The loader, and the reason why it was chosen.
@@ -115,17 +134,34 @@ impl<'c> Iterator for TensorStream<'_, 'c> {
 
 impl<'c> LoadedTensor<'c> {
     pub(super) fn new(info: &'c TensorInfo, shape: Shape, bytes: Chunk<'c>) -> Self {
+        let info = InfoHandle::Borrowed(info);
         Self { info, shape, bytes }
     }
 
+    /// The same tensor without a lifetime.
+    pub(super) fn shared(self, checkpoint: &Arc<Checkpoint>) -> LoadedTensor<'static> {
+        let info = self.info();
+        let tensors = checkpoint.catalog().tensors();
+        let number = tensors.element_offset(info);
+        let number = number.expect("a load has the tensors of its checkpoint's catalog");
+        LoadedTensor {
+            bytes: self.bytes.shared(checkpoint, tensors[number].bytes.file),
+            info: InfoHandle::Shared(Arc::clone(checkpoint), number),
+            shape: self.shape,
+        }
+    }
+
     /// Its name.
-    pub fn name(&self) -> &'c str {
-        &self.info.name
+    pub fn name(&self) -> &str {
+        &self.info().name
     }
 
     /// Its description in the catalog: of the whole tensor, even if only a slice was loaded.
-    pub fn info(&self) -> &'c TensorInfo {
-        self.info
+    pub fn info(&self) -> &TensorInfo {
+        match &self.info {
+            InfoHandle::Borrowed(info) => info,
+            InfoHandle::Shared(checkpoint, number) => &checkpoint.catalog().tensors()[*number],
+        }
     }
 
     /// The shape of what was loaded, outermost dimension first.
@@ -141,7 +177,7 @@ impl<'c> LoadedTensor<'c> {
 
     /// The elements as a slice: `None` if they are not plain, native-endian, aligned `T`.
     pub fn view<T: Element>(&self) -> Option<&[T]> {
-        let Encoding::Plain(dtype) = self.info.encoding else {
+        let Encoding::Plain(dtype) = self.info().encoding else {
             return None;
         };
         // loaded bytes are little endian on every machine

@@ -86,14 +86,14 @@ impl PreadLoader {
 
 /// The files as the threads read them.
 enum RequestSource<'c> {
-    Buffered(&'c [Box<dyn crate::Source>]),
+    Buffered(&'c [Arc<dyn crate::Source>]),
     #[cfg(target_os = "linux")]
     Direct(super::direct::DirectFiles),
 }
 
 impl<'c> RequestSource<'c> {
     fn open(
-        sources: &'c [Box<dyn crate::Source>],
+        sources: &'c [Arc<dyn crate::Source>],
         direct: bool,
         report: &Arc<ReportBuilder>,
     ) -> Self {

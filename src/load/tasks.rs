@@ -229,15 +229,15 @@ impl<'r, 'c> LoadRun<'r, 'c> {
                 let chunk = get(feed, read, 0, &mut progress)?;
                 if tensor.has_integrity_check() {
                     // a chunk that is copied below is read in any case, so its checksum costs no further access
-                    let borrowed = self.borrow_mapped && matches!(chunk, Chunk::Borrowed(_));
+                    let borrowed = self.borrow_mapped && chunk.is_borrowed();
                     tensor.verify(&chunk, borrowed, &mut |bytes| progress.worked(bytes))?;
                 }
                 Some(match chunk {
                     // the loader borrowed because it could, but the caller did not allow it: a loaded tensor must
                     // outlive a change of the file
-                    Chunk::Borrowed(bytes) if !self.borrow_mapped && !bytes.is_empty() => {
-                        let mut copy = self.buffer(bytes.len() as u64, &mut progress)?;
-                        progress.copy(0, bytes, &mut copy)?;
+                    chunk if !self.borrow_mapped && chunk.is_borrowed() && !chunk.is_empty() => {
+                        let mut copy = self.buffer(chunk.len() as u64, &mut progress)?;
+                        progress.copy(0, &chunk, &mut copy)?;
                         Chunk::Pooled(copy.freeze())
                     }
                     chunk => chunk,

@@ -79,7 +79,7 @@ enum RingFiles {
 
 impl RingFiles {
     fn open(
-        sources: &[Box<dyn Source>],
+        sources: &[Arc<dyn Source>],
         direct: bool,
         report: &Arc<ReportBuilder>,
     ) -> io::Result<Self> {

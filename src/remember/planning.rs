@@ -21,7 +21,7 @@ const PLAN: &str = "the plan";
 
 /// The configuration that the caller has set, or the one in the checkpoint's directory.
 pub(super) fn config(what: &Remember<'_>, budget: &Budget) -> Result<QuantConfig> {
-    let checkpoint = what.checkpoint;
+    let checkpoint = &*what.checkpoint;
     Ok(match (&what.config, checkpoint.path()) {
         (Some(config), _) => config.clone(),
         // the other formats describe their quantisation themselves, and their directory may hold the configuration of another
@@ -34,7 +34,7 @@ pub(super) fn config(what: &Remember<'_>, budget: &Budget) -> Result<QuantConfig
 }
 
 pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
-    let checkpoint = what.checkpoint;
+    let checkpoint = &*what.checkpoint;
     let config = config(what, budget)?;
     let dtype = what.dtype.resolve(checkpoint.catalog(), &config);
     if !matches!(dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32) {
@@ -163,7 +163,7 @@ fn convert_names(
     for (name, error) in converted.refused {
         refuse(plan, &name, error, cx.budget)?;
     }
-    if let Some(reason) = tokenizer::unsupported(what.checkpoint) {
+    if let Some(reason) = tokenizer::unsupported(&what.checkpoint) {
         cx.note(reason);
     }
     for name in converted.unknown {
@@ -177,7 +177,7 @@ fn convert_names(
 
 /// The note for a GGUF whose outputs have the names of the file.
 fn stored_names(what: &Remember<'_>) -> String {
-    match (what.names, Model::name(what.checkpoint)) {
+    match (what.names, Model::name(&what.checkpoint)) {
         (Names::Stored, _) => "the names of the outputs are llama.cpp's".to_owned(),
         (Names::HuggingFace, Some(name)) => format!(
             "the architecture {} is unknown, or its metadata incomplete; the names of the outputs are llama.cpp's",

@@ -26,6 +26,7 @@ mod checked;
 pub(crate) mod cursor;
 mod file;
 mod function;
+mod mapped_bytes;
 mod memory;
 #[cfg(feature = "mmap")]
 mod mmap;
@@ -43,6 +44,7 @@ pub(crate) use checked::CheckedSource;
 pub use file::FileSource;
 pub(crate) use file::SMALL;
 pub use function::FnSource;
+pub use mapped_bytes::MappedBytes;
 pub use memory::MemorySource;
 #[cfg(feature = "mmap")]
 pub use mmap::MmapSource;

@@ -12,13 +12,13 @@ use crate::support::tensor_files::{
 };
 use crate::support::{fixtures, skip};
 use anamnesis::load::{Chunk, LoadContext, Loader, MAX_GAP, MmapLoader, PreadLoader, load};
-use anamnesis::{ByteRange, Checkpoint, Error, ErrorKind};
+use anamnesis::{ByteRange, Checkpoint, CheckpointHandle, Error, ErrorKind};
 use proptest::prelude::*;
 use zeropool::BufferPool;
 
-/// The bytes of all tensors, loaded with this loader.
-fn load_all(
-    checkpoint: &Checkpoint,
+/// The bytes of all tensors, loaded with this loader from a checkpoint that is borrowed or shared.
+fn load_all<'c>(
+    checkpoint: impl Into<CheckpointHandle<'c>>,
     loader: &Arc<dyn Loader>,
     borrow: bool,
 ) -> Result<Vec<Vec<u8>>, Error> {
@@ -48,11 +48,16 @@ fn loading_and_reading_give_the_same_bytes() {
             let Ok(checkpoint) = mode.open(&path, None) else {
                 continue;
             };
-            for (name, loader) in &loaders {
+            let checkpoint = Arc::new(checkpoint);
+            let handles = [CheckpointHandle::from(&*checkpoint), (&checkpoint).into()];
+            for ((name, loader), handle) in loaders
+                .iter()
+                .flat_map(|loader| handles.iter().map(move |handle| (loader, handle)))
+            {
                 let what = format!("{} {mode:?} {name}", path.display());
                 match (
                     &expected,
-                    load_all(&checkpoint, loader, mode != OpenMode::Read),
+                    load_all(handle.clone(), loader, mode != OpenMode::Read),
                 ) {
                     (Ok(expected), Ok(found)) => assert!(*expected == found, "{what} differs"),
                     (Err(expected), Err(found)) => {
@@ -70,7 +75,7 @@ fn loading_and_reading_give_the_same_bytes() {
             }
         }
     }
-    assert!(loaded > 1000, "{loaded}");
+    assert!(loaded > 2000, "{loaded}");
 }
 
 #[test]

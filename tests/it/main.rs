@@ -29,6 +29,7 @@ mod naive_kernels;
 mod non_temporal_stores;
 mod npz;
 mod numpy;
+mod owned_results;
 mod predict;
 mod predict_large_models;
 mod predict_parallel;

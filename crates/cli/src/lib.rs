@@ -51,6 +51,11 @@ use output::Stdout;
 #[cfg(unix)]
 pub use sigbus::report_bus_errors;
 
+/// The example of the README runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// Runs the command. The first argument is the program's name, as in [`std::env::args_os`].
 ///
 /// The exit status is 0 for success, 1 for failure and 2 for invalid arguments; of `ppc run` and `record`, that of the program

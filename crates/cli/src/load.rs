@@ -9,7 +9,7 @@ use anamnesis::load::{
     RecordingLoader, StorageInfo, choose,
 };
 use anamnesis::quote::escape;
-use anamnesis::{ByteRange, Checkpoint, ErrorKind, load};
+use anamnesis::{ByteRange, Checkpoint, load};
 use serde_json::{Value, json};
 use zeropool::BufferPool;
 

@@ -1,6 +1,7 @@
 //! The items of the `.distcp` files: from `.metadata` and the archives to a catalog.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::catalog::metadata::Value;
 use crate::catalog::{Catalog, Layout, TensorChunk, TensorInfo, quote};
@@ -20,7 +21,7 @@ const SHOWN: usize = 3;
 /// in the catalog they follow `.metadata`. `opaque` is as in [`ReadOptions`].
 pub(crate) fn catalog(
     manifest: Manifest,
-    files: &[(PathBuf, Box<dyn Source>)],
+    files: &[(PathBuf, Arc<dyn Source>)],
     opaque: bool,
     budget: &Budget,
 ) -> Result<Catalog> {
@@ -64,7 +65,7 @@ pub(crate) fn catalog(
 }
 
 struct ItemReader<'f, 'b> {
-    files: &'f [(PathBuf, Box<dyn Source>)],
+    files: &'f [(PathBuf, Arc<dyn Source>)],
     opaque: bool,
     budget: &'b Budget,
     catalog: Catalog,
