@@ -27,7 +27,6 @@ mod qwen;
 mod rows;
 mod rules;
 mod t5;
-mod transposed_matrices;
 
 use crate::error::Result;
 

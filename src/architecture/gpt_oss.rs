@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use crate::catalog::Shape;
 use crate::error::Result;
+use crate::quant::decode::TransposedMatrices;
 
 use super::Architecture;
 use super::config::CheckpointConfig;
 use super::llama::DECODER;
 use super::model::Model;
 use super::rules::{ChangedTensor, StoredTensors, TensorRule, changed, same};
-use super::transposed_matrices::TransposedMatrices;
 
 static EXPERTS: &[TensorRule] = &[
     same(

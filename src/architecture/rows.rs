@@ -1,7 +1,4 @@
 //! Outputs whose rows are rows of other decoders in another order: permuted, a range of a stack, or several weights stacked.
-//!
-//! The inner decoders' grids need not have the rows of their tensors (a row of ggml's is a block), so rows are addressed as
-//! ranges of elements, and the rows of a grid that contain them are decoded.
 
 // Planning has verified that the bytes of a tile can be counted in a `usize`.
 #![allow(clippy::cast_possible_truncation)]
@@ -9,10 +6,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::Dtype;
 use crate::error::Result;
-use crate::plan::{DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
-use crate::quant::decode::scratch;
+use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
+use crate::quant::decode::{InputCursor, decode_elements, rows_with};
 
 /// Rows of `cols` elements, each a row of one of the sources.
 #[derive(Debug)]
@@ -64,45 +60,6 @@ impl RowOrder {
             }
         }
     }
-}
-
-/// The rows of a grid that contain these elements, in whole steps.
-pub(super) fn rows_with(grid: Grid, elements: &Range<u64>) -> Range<u64> {
-    let (cols, step) = (grid.cols.max(1), grid.step.max(1));
-    let end = elements.end.div_ceil(cols);
-    elements.start / cols / step * step
-        ..end
-            .checked_next_multiple_of(step)
-            .unwrap_or(grid.rows)
-            .min(grid.rows)
-}
-
-/// Decodes these elements of a decoder into `out`, from the inputs of the rows that contain them.
-pub(super) fn decode_elements(
-    decoder: &dyn Decoder,
-    elements: &Range<u64>,
-    shared: &[PartBytes<'_>],
-    inputs: &[PartBytes<'_>],
-    dtype: Dtype,
-    out: &mut [u8],
-) -> Result<()> {
-    let grid = decoder.grid();
-    let rows = rows_with(grid, elements);
-    let input = DecodeInput {
-        shared,
-        inputs,
-        rows: rows.clone(),
-        dtype,
-    };
-    if rows.start * grid.cols == elements.start && rows.end * grid.cols == elements.end {
-        return decoder.decode(input, out);
-    }
-    let item = dtype.width();
-    let mut made = scratch((rows.end - rows.start) as usize, grid.cols as usize * item)?;
-    decoder.decode(input, &mut made)?;
-    let skipped = (elements.start - rows.start * grid.cols) as usize * item;
-    out.copy_from_slice(&made[skipped..][..out.len()]);
-    Ok(())
 }
 
 impl RowSource {
@@ -163,25 +120,23 @@ impl Decoder for RowGather {
             rows,
             dtype,
         } = parts;
-        let mut left = shared;
+        let mut cursor = InputCursor::new(shared);
         let shared: Vec<_> = self
             .sources
             .iter()
-            .map(|source| left.split_off(..source.decoder.shared().len()))
-            .map(|own| own.expect("one range for each that `shared` named"))
+            .map(|source| cursor.take(source.decoder.shared().len()))
             .collect();
-        let (mut inputs, mut out, row) = (inputs, out, self.cols as usize * dtype.width());
+        let mut cursor = InputCursor::new(inputs);
+        let (mut out, row) = (out, self.cols as usize * dtype.width());
         for (source, run) in self.runs(rows) {
             let decoder = &*self.sources[source].decoder;
             let elements = self.elements(&run);
             // the same computation as in `inputs`, so that ranges and bytes correspond
             let count = decoder.inputs(rows_with(decoder.grid(), &elements)).len();
-            let own = inputs
-                .split_off(..count)
-                .expect("one range for each that `inputs` named");
             let made = out
                 .split_off_mut(..(run.end - run.start) as usize * row)
                 .expect("as long as the rows");
+            let own = cursor.take(count);
             decode_elements(decoder, &elements, shared[source], own, dtype, made)?;
         }
         Ok(())

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use crate::catalog::{Shape, elements, quote};
 use crate::error::{Error, Result};
 use crate::plan::{Decoder, Job, JobWork, StoredPart};
-use crate::quant::decode::Cast;
+use crate::quant::decode::{Cast, TransposedMatrices};
 
 use super::mapped_elements::MappedElements;
 use super::model::{Model, Need};
 use super::rows::{RowGather, RowOrder, RowSource};
-use super::transposed_matrices::TransposedMatrices;
 
 /// One output, or one per expert.
 ///

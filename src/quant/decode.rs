@@ -12,6 +12,7 @@
 //! | [`NibbleRows`] | two rows in one stored row, a nibble each |
 //! | [`Cast`] | unquantised elements |
 //! | [`Smoothed`] | another decoder, then a factor per column and a low-rank part |
+//! | [`TransposedMatrices`] | another decoder, whose matrices are transposed |
 //! | [`Composite`] | another decoder, some of whose parts are first computed by a [`PartView`] |
 
 // Planning has verified that the bytes of a tile can be counted in a `usize`.
@@ -21,8 +22,10 @@ pub(crate) mod cast;
 mod code_order;
 mod columns;
 mod composite;
+mod elements;
 mod factors;
 pub(crate) mod grouped;
+mod input_cursor;
 mod linear;
 mod nibble_rows;
 mod smoothed;
@@ -30,18 +33,20 @@ pub(crate) mod streaming;
 mod tile_rows;
 mod transposed;
 mod transposed_factors;
-mod whole_transposed;
+mod transposed_matrices;
 
 pub(crate) use cast::Cast;
 pub(crate) use code_order::CodeOrder;
 pub(crate) use columns::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
 pub(crate) use composite::{Composite, DecodedPart, PartOffset, PartSource, PartView};
+pub(crate) use elements::{decode_elements, rows_with};
 pub(crate) use factors::{Factors, half_exponent, to_f32};
 pub(crate) use grouped::{CODES, Codes, GlobalScale, Grouped, Planes, Scales, Zeros};
+pub(crate) use input_cursor::InputCursor;
 pub(crate) use linear::{GroupFactors, Linear};
 pub(crate) use nibble_rows::NibbleRows;
 pub(crate) use smoothed::{LowRank, Smoothed};
 pub(crate) use tile_rows::{scratch, split_by_matrix};
 pub(crate) use transposed::{Transposed, TransposedScales, TransposedZeros};
 pub(crate) use transposed_factors::TransposedFactors;
-pub(crate) use whole_transposed::WholeTransposed;
+pub(crate) use transposed_matrices::TransposedMatrices;

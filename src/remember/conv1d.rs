@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use crate::catalog::Shape;
-use crate::quant::decode::WholeTransposed;
+use crate::quant::decode::TransposedMatrices;
 use crate::quant::scheme::Weight;
 
 /// Model types of `config.json` whose classes have `Conv1D` modules.
@@ -34,8 +34,9 @@ pub(super) fn oriented(weight: Weight, model_type: Option<&str>) -> Weight {
     }
     Weight {
         shape: Shape::from_slice(&[cols, rows]),
-        decoder: Arc::new(WholeTransposed {
+        decoder: Arc::new(TransposedMatrices {
             inner: weight.decoder,
+            matrices: 1,
             rows,
             cols,
         }),

@@ -15,6 +15,9 @@ use crate::Dtype;
 use crate::error::Result;
 use crate::plan::{DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
 
+use super::elements::rows_with;
+use super::input_cursor::InputCursor;
+
 /// A decoder, with the source of each of its parts.
 #[derive(Debug)]
 pub(crate) struct Composite {
@@ -126,16 +129,11 @@ impl PartView for DecodedPart {
     }
 }
 
-/// The rows of the grid that contain these bytes.
+/// The rows of a view that contain these bytes. It computes whole steps, whose rows share stored bytes; what is in front of
+/// the range is skipped afterwards.
 fn rows_of(grid: Grid, span: &PartRange) -> Range<u64> {
-    let Grid {
-        rows, cols, step, ..
-    } = grid;
-    let row = |byte: u64| byte / cols.max(1);
-    let end = row((span.bytes.start + span.bytes.len).saturating_sub(1)) + 1;
-    // a view computes whole steps, whose rows share stored bytes; what is in front of the range is skipped afterwards
-    row(span.bytes.start) / step * step
-        ..end.checked_next_multiple_of(step).unwrap_or(rows).min(rows)
+    let start = span.bytes.start;
+    rows_with(grid, &(start..start + span.bytes.len.max(1)))
 }
 
 /// The bytes of one range of the inner decoder: read, or computed (the range begins at this byte).
@@ -191,13 +189,10 @@ impl Decoder for Composite {
         } = parts;
         let spans = self.inner.inputs(rows.clone());
         // ranges are consumed in the order in which `inputs` listed them
-        let (mut ready, mut left) = (Vec::with_capacity(spans.len()), inputs);
+        let (mut ready, mut cursor) = (Vec::with_capacity(spans.len()), InputCursor::new(inputs));
         for span in &spans {
-            let count = match &self.parts[span.part] {
-                PartSource::Stored(_) => {
-                    ready.push(PartData::Read(left[0]));
-                    1
-                }
+            ready.push(match &self.parts[span.part] {
+                PartSource::Stored(_) => PartData::Read(cursor.next()),
                 PartSource::Computed(view) => {
                     let grid = view.grid();
                     // the same computation as in `inputs`, so that ranges and bytes correspond
@@ -209,12 +204,10 @@ impl Decoder for Composite {
                     )?;
                     // the view's rows may begin before the range
                     let skipped = span.bytes.start - rows.start * grid.cols;
-                    view.make(rows, &left[..count], &mut bytes)?;
-                    ready.push(PartData::Computed(bytes, skipped as usize));
-                    count
+                    view.make(rows, cursor.take(count), &mut bytes)?;
+                    PartData::Computed(bytes, skipped as usize)
                 }
-            };
-            left = &left[count..];
+            });
         }
         let inputs: Vec<_> = ready
             .iter()
