@@ -10,6 +10,7 @@ use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 
 use crate::support::fixture;
+use crate::support::scratch_dir::ScratchDir;
 
 /// Keys of transformers' configuration that say nothing about the model, or have another spelling that means the same.
 static OTHER_KEYS: &[&str] = &[
@@ -34,7 +35,7 @@ fn open(case: &str) -> Checkpoint {
 #[test]
 fn tensors_are_those_that_transformers_saved() {
     let cases = expected();
-    assert!(cases.len() >= 4);
+    assert!(cases.len() >= 24);
     for (case, expected) in cases {
         let checkpoint = open(&case);
         let made = remember(&checkpoint)
@@ -136,6 +137,7 @@ fn the_configuration_is_that_of_the_model() {
             compared += 1;
         }
         assert!(compared > 8, "{case}: {compared} keys");
+        check_rotary(&case, &made, expected);
         let tokenizer = file("tokenizer.json");
         let size = tokenizer["model"]["vocab"].as_object().map(|v| v.len());
         assert!(
@@ -146,6 +148,26 @@ fn the_configuration_is_that_of_the_model() {
             file("tokenizer_config.json")["tokenizer_class"],
             "PreTrainedTokenizerFast"
         );
+    }
+}
+
+/// Base and scaling of the rotary frequencies, which transformers 5 has under one key: by the type of attention in Gemma 3.
+fn check_rotary(case: &str, made: &Json, expected: &serde_json::Map<String, Json>) {
+    let Some(parameters) = expected.get("rope_parameters").filter(|p| p.is_object()) else {
+        return;
+    };
+    let parameters = parameters.get("full_attention").unwrap_or(parameters);
+    assert_eq!(made["rope_theta"], parameters["rope_theta"], "{case}");
+    let kind = parameters["rope_type"].as_str().unwrap();
+    if kind == "default" {
+        assert!(made.get("rope_scaling").is_none(), "{case}");
+        return;
+    }
+    let scaling = made["rope_scaling"].as_object().unwrap();
+    let own = scaling.get("rope_type").or_else(|| scaling.get("type"));
+    assert_eq!(own.unwrap(), kind, "{case}");
+    for key in ["factor", "short_factor", "long_factor"] {
+        assert_eq!(scaling.get(key), parameters.get(key), "{case}: {key}");
     }
 }
 
