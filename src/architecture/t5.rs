@@ -161,8 +161,8 @@ pub(super) const T5: Architecture = Architecture {
         );
         let tied = !model.has_tensor("output.weight");
         config.set("tie_word_embeddings", tied);
-        // the first models, whose embeddings are tied, scale what the head multiplies
-        config.set("scale_decoder_outputs", tied);
+        // the first models, with tied embeddings and one matrix, scale what the head multiplies
+        config.set("scale_decoder_outputs", tied && !gated);
         Ok(config)
     },
 };

@@ -77,7 +77,10 @@ impl Serialize for TokenScores<'_> {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let mut list = s.serialize_seq(Some(self.0.len()))?;
         for id in 0..self.0.len() {
-            list.serialize_element(&(self.0.token(id).unwrap_or_default(), self.0.score(id)))?;
+            // all digits of the F32: the reader has F64, in which the shortest digits are another value, and sums of
+            // scores that are equal would differ
+            let score = f64::from(self.0.score(id));
+            list.serialize_element(&(self.0.token(id).unwrap_or_default(), score))?;
         }
         list.end()
     }

@@ -40,6 +40,9 @@ const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const DEEPSEEK3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
 const DEEPSEEK_LETTERS: &str = "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\u{1F7D}ᾀ-ᾴᾶ-ᾼ\u{1FBE}ῂ-ῄῆ-ῌῐ-\u{1FD3}ῖ-\u{1FDB}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u{2126}ℨ\u{212A}-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+";
+const MINICPM: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const SEED: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+";
+const BLOOM: &str = " ?[^(\\s|[.,!?…。，、।۔،])]+";
 const CJK: &str = "[一-龥ࠀ-一가-\u{D7FF}]+";
 
 /// Byte-level steps without anything else.
@@ -54,7 +57,14 @@ const NONE: PreTokenizer = PreTokenizer {
 /// All pre-tokenizers.
 pub(super) static PRE_TOKENIZERS: &[PreTokenizer] = &[
     PreTokenizer {
-        names: &["llama-bpe", "llama3", "llama-v3", "falcon3"],
+        names: &[
+            "llama-bpe",
+            "llama3",
+            "llama-v3",
+            "falcon3",
+            "pixtral",
+            "midm-2.0",
+        ],
         steps: &[Split(LLAMA3), Bytes { gpt2: false }],
         ignore_merges: true,
         first: true,
@@ -66,7 +76,7 @@ pub(super) static PRE_TOKENIZERS: &[PreTokenizer] = &[
         ..NONE
     },
     PreTokenizer {
-        names: &["glm4"],
+        names: &["glm4", "glm5"],
         steps: &[Split(LLAMA3), Bytes { gpt2: false }],
         ignore_merges: true,
         ..NONE
@@ -88,7 +98,7 @@ pub(super) static PRE_TOKENIZERS: &[PreTokenizer] = &[
         ..NONE
     },
     PreTokenizer {
-        names: &["gpt-4o", "llama4"],
+        names: &["gpt-4o", "llama4", "kanana2"],
         steps: &[Split(GPT4O), Bytes { gpt2: false }],
         ..NONE
     },
@@ -100,7 +110,7 @@ pub(super) static PRE_TOKENIZERS: &[PreTokenizer] = &[
         ..NONE
     },
     PreTokenizer {
-        names: &["deepseek-v3"],
+        names: &["deepseek-v3", "joyai-llm", "hunyuan-dense"],
         steps: &[
             Split(r"\p{N}{1,3}"),
             Split("[一-龥\u{3040}-ゟ゠-ヿ]+"),
@@ -159,6 +169,7 @@ pub(super) static PRE_TOKENIZERS: &[PreTokenizer] = &[
             "codeshell",
             "exaone",
             "minerva-7b",
+            "mellum2",
         ],
         steps: &[Digits { individual: true }, Bytes { gpt2: true }],
         ..NONE
@@ -171,14 +182,43 @@ pub(super) static PRE_TOKENIZERS: &[PreTokenizer] = &[
     },
     PreTokenizer {
         names: &[
-            "gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "mellum", "exaone4",
+            "gpt-2",
+            "phi-2",
+            "jina-es",
+            "jina-de",
+            "gigachat",
+            "mellum",
+            "exaone4",
+            "a.x-4.0",
+            "trillion",
+            "granite-docling",
         ],
         steps: &[Bytes { gpt2: true }],
         ..NONE
     },
     PreTokenizer {
         names: &["bloom", "poro-chat", "gpt3-finnish"],
-        steps: &[Split(" ?[^(\\s|[.,!?…。，、।۔،])]+"), Bytes { gpt2: false }],
+        steps: &[Split(BLOOM), Bytes { gpt2: false }],
+        ..NONE
+    },
+    PreTokenizer {
+        names: &["viking"],
+        steps: &[
+            Split(BLOOM),
+            Digits { individual: true },
+            Bytes { gpt2: false },
+        ],
+        ..NONE
+    },
+    PreTokenizer {
+        names: &["minicpm5"],
+        steps: &[Split(r"\p{N}{1,3}"), Split(MINICPM), Bytes { gpt2: false }],
+        ignore_merges: true,
+        ..NONE
+    },
+    PreTokenizer {
+        names: &["seed-coder"],
+        steps: &[Split(SEED), Bytes { gpt2: false }],
         ..NONE
     },
 ];

@@ -13,10 +13,9 @@ pub(super) fn document<'v>(
     checkpoint: &Checkpoint,
     vocabulary: &'v TokenList,
 ) -> Result<TokenizerDocument<'v>> {
-    // a cased model has tokens with capital letters
-    let cased = vocabulary.used().any(|(token, id)| {
-        vocabulary.kind(id) == TokenKind::Normal && token.chars().any(char::is_uppercase)
-    });
+    let cased = vocabulary
+        .used()
+        .any(|(token, id)| vocabulary.kind(id) == TokenKind::Normal && has_capitals(token));
     let unknown = special(checkpoint, vocabulary, "unknown_token_id").map_or("[UNK]", |(_, t)| t);
     let (cls, sep) = (
         special(checkpoint, vocabulary, "cls_token_id")
@@ -48,4 +47,25 @@ pub(super) fn document<'v>(
         }));
     }
     Ok(document)
+}
+
+/// Whether a token has a letter that lower-casing changes: no vocabulary of lower-cased texts has one. ℝ is a capital that
+/// it does not change.
+fn has_capitals(token: &str) -> bool {
+    token.chars().any(|c| !c.to_lowercase().eq([c]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_capitals;
+
+    #[test]
+    fn capitals_without_a_lower_case_are_in_vocabularies_of_lower_case() {
+        for token in ["▁the", "ing", "ℝ", "ß", "你", "1"] {
+            assert!(!has_capitals(token), "{token}");
+        }
+        for token in ["▁The", "ING", "Ä", "Ж"] {
+            assert!(has_capitals(token), "{token}");
+        }
+    }
 }

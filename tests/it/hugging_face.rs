@@ -172,6 +172,37 @@ fn check_rotary(case: &str, made: &Json, expected: &serde_json::Map<String, Json
 }
 
 #[test]
+fn scores_have_all_digits_of_their_f32() {
+    let files = remember(&open("t5"))
+        .names(Names::HuggingFace)
+        .companions()
+        .unwrap()
+        .files;
+    let file = files
+        .iter()
+        .find(|file| file.name == "tokenizer.json")
+        .unwrap();
+    let CompanionContent::Bytes(bytes) = &file.content else {
+        panic!("tokenizer.json is copied");
+    };
+    // `serde_json` rounds what it parses, so the digits are taken from the text: [["token",-1.5],["token",…]]
+    let text = std::str::from_utf8(bytes).unwrap();
+    let (_, list) = text.split_once("\"vocab\":[[").unwrap();
+    let (list, _) = list.split_once("]]").unwrap();
+    let entries = list
+        .split("],[")
+        .filter_map(|entry| entry.rsplit_once("\","));
+    let scores: Vec<f64> = entries.map(|(_, score)| score.parse().unwrap()).collect();
+    assert!(scores.len() > 200, "{} scores", scores.len());
+    for score in scores {
+        // the shortest digits of an F32 are another F64
+        #[allow(clippy::cast_possible_truncation)]
+        let single = score as f32;
+        assert_eq!(f64::from(single).to_bits(), score.to_bits(), "{score}");
+    }
+}
+
+#[test]
 fn filters_select_by_the_new_names() {
     let checkpoint = open("mixtral");
     let names = remember(&checkpoint).names(Names::HuggingFace);
