@@ -1,5 +1,6 @@
 //! A checkpoint's metadata as strings, for a safetensors header.
 
+use crate::architecture::{Model, Names};
 use crate::catalog::metadata::Value;
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
@@ -10,10 +11,18 @@ const MAX_METADATA: usize = 64 << 20;
 
 /// Keys and values for `__metadata__`: those of safetensors unchanged; those of GGUF with the prefix `gguf.` and the
 /// value as JSON, arrays included. Entries beyond [`MAX_METADATA`] are left out.
-pub(super) fn safetensors_metadata(checkpoint: &Checkpoint) -> Result<Vec<(String, String)>> {
+///
+/// Of a GGUF whose outputs have the `names` of transformers only texts about the model are left (`general.name`, author,
+/// licence, origin): configuration and tokenizer are files of their own, numbers describe how the file was stored, and the
+/// header of a vocabulary of 150 000 tokens would have 9.5 MB that every client parses.
+pub(super) fn safetensors_metadata(
+    checkpoint: &Checkpoint,
+    names: Names,
+) -> Result<Vec<(String, String)>> {
     let catalog = checkpoint.catalog();
     // transformers refuses safetensors files whose metadata does not say `format`
     let mut carried = vec![("format".to_owned(), "pt".to_owned())];
+    let described = names == Names::HuggingFace && Model::of(checkpoint).is_some();
     let mut total = 0;
     for (key, value) in catalog.metadata.iter() {
         let pair = match (catalog.format, value) {
@@ -22,6 +31,12 @@ pub(super) fn safetensors_metadata(checkpoint: &Checkpoint) -> Result<Vec<(Strin
                 continue;
             }
             ("safetensors", Value::Text(text)) => (key.to_owned(), text.to_string()),
+            ("gguf", value)
+                if described
+                    && !(key.starts_with("general.") && matches!(value, Value::Text(_))) =>
+            {
+                continue;
+            }
             ("gguf", _) => {
                 let whole = checkpoint.metadata(key)?.unwrap_or(Value::Null);
                 (

@@ -172,6 +172,28 @@ fn check_rotary(case: &str, made: &Json, expected: &serde_json::Map<String, Json
 }
 
 #[test]
+fn the_header_holds_no_metadata_that_is_in_other_files() {
+    let checkpoint = open("llama");
+    let scratch = ScratchDir::new("named-header");
+    let header = |names: Names| {
+        let path = scratch.path(&format!("{names:?}.safetensors"));
+        remember(&checkpoint).names(names).to_file(&path).unwrap();
+        let written = Checkpoint::open(&path).unwrap();
+        let metadata = written.catalog().metadata().iter();
+        metadata.map(|(key, _)| key.to_owned()).collect::<Vec<_>>()
+    };
+    let stored = header(Names::Stored);
+    assert!(stored.iter().any(|key| key == "gguf.tokenizer.ggml.tokens"));
+    let named = header(Names::HuggingFace);
+    assert!(named.iter().any(|key| key == "format"));
+    assert!(named.iter().any(|key| key == "gguf.general.architecture"));
+    for key in &named {
+        assert!(key == "format" || key.starts_with("gguf.general."), "{key}");
+    }
+    assert!(!named.iter().any(|key| key == "gguf.general.file_type"));
+}
+
+#[test]
 fn scores_have_all_digits_of_their_f32() {
     let files = remember(&open("t5"))
         .names(Names::HuggingFace)
