@@ -7,7 +7,7 @@ use crate::catalog::quote;
 use crate::error::{Error, Result};
 use crate::kernel;
 use crate::limits::{Budget, text_cost};
-use crate::plan::{Job, JobWork, TensorSpec};
+use crate::plan::{Job, JobWork, RefusedWeight, TensorSpec};
 
 use super::model::Model;
 use super::rules::{StoredTensors, TensorRule, filled, pattern_of};
@@ -34,27 +34,37 @@ pub(crate) struct ConvertedJob {
     pub(crate) changed: bool,
 }
 
-/// Converts the jobs of all stored tensors. `dtype` is that of dequantised weights; `wanted` selects outputs by name, and
-/// `check` reports cancellation.
+/// Converts the jobs of all stored tensors; `refused` are those that have none. `dtype` is that of dequantised weights;
+/// `wanted` selects outputs by name, and `check` reports cancellation.
 pub(crate) fn convert(
     model: &Model<'_>,
     jobs: Vec<Job>,
+    refused: Vec<RefusedWeight>,
     dtype: Dtype,
     wanted: &dyn Fn(&str) -> bool,
     check: &dyn Fn() -> Result<()>,
     budget: &Budget,
 ) -> Result<Conversion> {
     // names twice, in a map and in a set, each with a table entry
-    let names: u64 = jobs
-        .iter()
-        .map(|job| 2 * text_cost(job.output.name.len()) + 128)
+    let all_names = || {
+        let made = jobs.iter().map(|job| &*job.output.name);
+        made.chain(refused.iter().map(|weight| &*weight.name))
+    };
+    let names: u64 = all_names()
+        .map(|name| 2 * text_cost(name.len()) + 128)
         .fold(0, u64::saturating_add);
     let _names = budget.temporary(names, PLAN)?;
-    let by_name: HashMap<&str, &Job> = jobs.iter().map(|job| (&*job.output.name, job)).collect();
+    let stored = StoredNames {
+        jobs: jobs.iter().map(|job| (&*job.output.name, job)).collect(),
+        refused: refused
+            .iter()
+            .map(|weight| (&*weight.name, &weight.error))
+            .collect(),
+    };
     let mut others = HashSet::new();
-    for job in &jobs {
+    for name in all_names() {
         check()?;
-        let name = MatchedName::new(&job.output.name);
+        let name = MatchedName::new(name);
         for rule in name.rules(model) {
             others.extend(rule.stored[1..].iter().map(|other| name.other(other)));
         }
@@ -62,31 +72,59 @@ pub(crate) fn convert(
     let mut done = Conversion::default();
     for job in &jobs {
         check()?;
-        let stored = &*job.output.name;
-        let name = MatchedName::new(stored);
-        budget.steps(1 + stored.len() as u64 / 4, PLAN)?;
-        if others.contains(stored) || model.architecture.omitted.contains(&&*name.pattern) {
+        let own = &*job.output.name;
+        let name = MatchedName::new(own);
+        budget.steps(1 + own.len() as u64 / 4, PLAN)?;
+        if others.contains(own) || model.architecture.omitted.contains(&&*name.pattern) {
             continue;
         }
         let mut known = false;
         for rule in name.rules(model) {
             known = true;
             outputs(
-                model, &name, rule, job, &by_name, dtype, wanted, budget, &mut done,
+                model, &name, rule, job, &stored, dtype, wanted, budget, &mut done,
             )?;
         }
-        if !known && wanted(stored) {
-            budget.memory(text_cost(stored.len()), PLAN)?;
-            budget.push(&mut done.unknown, stored.into(), PLAN)?;
+        if !known && wanted(own) {
+            budget.memory(text_cost(own.len()), PLAN)?;
+            budget.push(&mut done.unknown, own.into(), PLAN)?;
             let job = ConvertedJob {
                 job: job.clone(),
                 changed: false,
             };
-            budget.memory(text_cost(stored.len()), PLAN)?;
+            budget.memory(text_cost(own.len()), PLAN)?;
             budget.push(&mut done.jobs, job, PLAN)?;
         }
     }
+    for weight in &refused {
+        check()?;
+        let own = &*weight.name;
+        let name = MatchedName::new(own);
+        budget.steps(1 + own.len() as u64 / 4, PLAN)?;
+        // with another tensor's output, if it has one
+        if others.contains(own) || model.architecture.omitted.contains(&&*name.pattern) {
+            continue;
+        }
+        if let Some(output) = name.first_output(model, wanted, budget)? {
+            refuse(&mut done, output, weight.error.duplicate(), budget)?;
+        }
+    }
     Ok(done)
+}
+
+/// The stored tensors, by name.
+struct StoredNames<'j> {
+    jobs: HashMap<&'j str, &'j Job>,
+    /// Those that cannot be decoded.
+    refused: HashMap<&'j str, &'j Error>,
+}
+
+/// Lists an output that cannot be made.
+fn refuse(done: &mut Conversion, output: String, error: Error, budget: &Budget) -> Result<()> {
+    // the name by which a filter leaves it out; the message has that of the stored tensor
+    let error = error.context(&quote(&output));
+    budget.memory(error.memory() + text_cost(output.len()), PLAN)?;
+    budget.push(&mut done.refused, (output.into(), error), PLAN)
 }
 
 /// The outputs of a rule: one, or one per expert.
@@ -96,7 +134,7 @@ fn outputs(
     name: &MatchedName<'_>,
     rule: &TensorRule,
     first: &Job,
-    by_name: &HashMap<&str, &Job>,
+    by_name: &StoredNames<'_>,
     dtype: Dtype,
     wanted: &dyn Fn(&str) -> bool,
     budget: &Budget,
@@ -104,7 +142,7 @@ fn outputs(
 ) -> Result<()> {
     let pattern = [rule.output, name.suffix(rule)].concat();
     let (layer, second) = (name.numbers.first().copied(), name.numbers.get(1).copied());
-    let experts = if pattern.contains("{e}") && second.is_none() {
+    let experts = if name.per_expert(&pattern) {
         first.output.shape.first().copied().unwrap_or(0)
     } else {
         1
@@ -113,7 +151,7 @@ fn outputs(
     let mut absent = None;
     for other in &rule.stored[1..] {
         let other = name.other(other);
-        match by_name.get(&*other) {
+        match by_name.jobs.get(&*other) {
             Some(job) => jobs.push(job),
             None => absent = Some(other),
         }
@@ -136,11 +174,14 @@ fn outputs(
         )?;
         stored.expert = expert;
         let made = match (&absent, rule.change) {
-            (Some(other), _) => Err(Error::malformed(format!(
-                "tensor {}: {}, which belongs to it, is missing",
-                quote(&first.output.name),
-                quote(other)
-            ))),
+            (Some(other), _) => Err(match by_name.refused.get(&**other) {
+                Some(error) => error.duplicate(),
+                None => Error::malformed(format!(
+                    "tensor {}: {}, which belongs to it, is missing",
+                    quote(&first.output.name),
+                    quote(other)
+                )),
+            }),
             (None, None) => {
                 let mut job = first.clone();
                 job.output.name = output.as_str().into();
@@ -171,8 +212,7 @@ fn outputs(
         match made {
             Ok(job) => budget.push(&mut done.jobs, job, PLAN)?,
             Err(error) => {
-                budget.memory(error.memory(), PLAN)?;
-                budget.push(&mut done.refused, (output.into(), error), PLAN)?;
+                refuse(done, output, error, budget)?;
                 // the other experts of the stack would be refused for the same reason
                 return Ok(());
             }
@@ -229,6 +269,41 @@ impl<'n> MatchedName<'n> {
             .find(|rules| rules.iter().any(applies))
             .unwrap_or_default();
         list.iter().filter(move |rule| applies(rule))
+    }
+
+    /// Whether a pattern of outputs stands for one output per expert of a stack.
+    fn per_expert(&self, pattern: &str) -> bool {
+        pattern.contains("{e}") && self.numbers.len() < 2
+    }
+
+    /// The name of the first output of this tensor that is wanted, for a tensor without a job; the tensor's own name if no
+    /// rule names it. Experts are counted by the metadata, as the shape may be unknown.
+    fn first_output(
+        &self,
+        model: &Model<'_>,
+        wanted: &dyn Fn(&str) -> bool,
+        budget: &Budget,
+    ) -> Result<Option<String>> {
+        let (layer, second) = (self.numbers.first().copied(), self.numbers.get(1).copied());
+        let mut known = false;
+        for rule in self.rules(model) {
+            known = true;
+            let pattern = [rule.output, self.suffix(rule)].concat();
+            let experts = if self.per_expert(&pattern) {
+                model.integer("expert_count").unwrap_or(1).max(1)
+            } else {
+                1
+            };
+            for expert in 0..experts {
+                budget.steps(1, PLAN)?;
+                let output = filled(&pattern, layer, second.or(Some(&expert.to_string())));
+                if wanted(&output) {
+                    return Ok(Some(output));
+                }
+            }
+        }
+        let own = filled(&self.pattern, layer, second);
+        Ok((!known && wanted(&own)).then_some(own))
     }
 
     /// What the rule's names lack of this one: `.weight`, `.bias` or nothing.

@@ -63,7 +63,7 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
     };
     // a filter selects outputs, whose names are made from those of stored tensors below
     let wanted = |name: &str| model.is_some() || what.selection.contains(name);
-    let mut slots = claims(&cx, &mut plan, what)?;
+    let mut slots = claims(&cx, &mut plan, &wanted, &|| what.control.check())?;
     for (tensor, slot) in slots.iter_mut().enumerate() {
         // in file order, so that outputs are read in the order in which they are stored
         match std::mem::replace(slot, TensorClaim::Taken) {
@@ -147,7 +147,8 @@ fn convert_names(
         || what.control.check(),
     );
     let stored = std::mem::take(&mut plan.jobs);
-    let converted = convert(model, stored, dtype, &wanted, &check, cx.budget)?;
+    let refused = std::mem::take(&mut plan.refused);
+    let converted = convert(model, stored, refused, dtype, &wanted, &check, cx.budget)?;
     for ConvertedJob { job, changed } in converted.jobs {
         let sound = if changed {
             let allowed = what.checkpoint.limits().tile_bytes;
@@ -237,7 +238,12 @@ enum TensorClaim {
 }
 
 /// Offers every tensor to every scheme. The first claim counts, and covers the parts of its weight.
-fn claims(cx: &Context<'_>, plan: &mut Plan, what: &Remember<'_>) -> Result<Vec<TensorClaim>> {
+fn claims(
+    cx: &Context<'_>,
+    plan: &mut Plan,
+    wanted: &dyn Fn(&str) -> bool,
+    check: &dyn Fn() -> Result<()>,
+) -> Result<Vec<TensorClaim>> {
     let tensors = cx.catalog.tensors();
     let mut slots = Vec::new();
     cx.budget.reserve(&mut slots, tensors.len(), PLAN)?;
@@ -251,10 +257,9 @@ fn claims(cx: &Context<'_>, plan: &mut Plan, what: &Remember<'_>) -> Result<Vec<
             continue;
         }
         // in the order of the table, which has schemes with stricter conditions first
-        what.control.check()?;
+        check()?;
         let name = &cx.info(tensor).name;
         cx.budget.steps(1 + name.len() as u64 / 16, PLAN)?;
-        let wanted = |name: &str| what.selection.contains(name);
         for scheme in SCHEMES {
             let claimed = (scheme.claim)(cx, tensor);
             cx.check()?;

@@ -171,6 +171,77 @@ fn check_rotary(case: &str, made: &Json, expected: &serde_json::Map<String, Json
     }
 }
 
+/// A GGUF whose tensor of this name, F16 in the fixture, is I16: integers under a weight's name are refused.
+fn with_integers(case: &str, tensor: &str) -> Vec<u8> {
+    let mut bytes = std::fs::read(fixture(&format!("gguf/names/{case}.gguf"))).unwrap();
+    let name = tensor.as_bytes();
+    let at = bytes.windows(name.len()).position(|w| w == name).unwrap() + name.len();
+    let rank = u32::from_le_bytes(bytes[at..][..4].try_into().unwrap()) as usize;
+    bytes[at + 4 + 8 * rank..][..4].copy_from_slice(&25_u32.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn a_stored_tensor_that_cannot_be_read_refuses_its_outputs_only() {
+    let bytes = with_integers("llama", "blk.0.attn_k.weight");
+    let checkpoint = Checkpoint::from_bytes(bytes).unwrap();
+    let names = || remember(&checkpoint).names(Names::HuggingFace);
+    let output = "model.layers.0.self_attn.k_proj.weight";
+    let plan = names().plan().unwrap();
+    let refused: Vec<&str> = plan.refused.iter().map(|weight| &*weight.name).collect();
+    assert_eq!(refused, [output]);
+    let message = names().all().unwrap_err().to_string();
+    for part in [output, "blk.0.attn_k.weight", "I16"] {
+        assert!(message.contains(part), "{message}");
+    }
+    // the rest is written if the filter leaves this output out, and refused if it names it
+    let whole = remember(&open("llama"))
+        .names(Names::HuggingFace)
+        .all()
+        .unwrap();
+    let rest = names().filter(|name| name != output).all().unwrap();
+    assert_eq!(rest.len() + 1, whole.len());
+    assert!(rest.iter().all(|weight| whole.contains(weight)));
+    assert!(names().filter(|name| name == output).all().is_err());
+}
+
+#[test]
+fn a_stored_tensor_refuses_the_outputs_of_all_that_belong_to_it() {
+    // gate and up are one output of gpt-oss, and the stored tensor that is refused is the second
+    let bytes = with_integers("gpt-oss", "blk.0.ffn_up_exps.weight");
+    let checkpoint = Checkpoint::from_bytes(bytes).unwrap();
+    let named = remember(&checkpoint).names(Names::HuggingFace);
+    let plan = named.plan().unwrap();
+    let refused: Vec<&str> = plan.refused.iter().map(|weight| &*weight.name).collect();
+    assert_eq!(refused, ["model.layers.0.mlp.experts.gate_up_proj"]);
+    assert!(
+        !plan.notes.iter().any(|note| note.contains("ffn_")),
+        "{:?}",
+        plan.notes
+    );
+    // experts of a stack are outputs of their own
+    let bytes = with_integers("mixtral", "blk.0.ffn_down_exps.weight");
+    let checkpoint = Checkpoint::from_bytes(bytes).unwrap();
+    let first = |name: &str| !name.ends_with("experts.0.w2.weight");
+    let plan = remember(&checkpoint)
+        .names(Names::HuggingFace)
+        .filter(first)
+        .plan()
+        .unwrap();
+    let refused: Vec<&str> = plan.refused.iter().map(|weight| &*weight.name).collect();
+    assert_eq!(
+        refused,
+        ["model.layers.0.block_sparse_moe.experts.1.w2.weight"]
+    );
+    let none = |name: &str| !name.contains(".w2.");
+    let plan = remember(&checkpoint)
+        .names(Names::HuggingFace)
+        .filter(none)
+        .plan()
+        .unwrap();
+    assert!(plan.refused.is_empty());
+}
+
 #[test]
 fn the_header_holds_no_metadata_that_is_in_other_files() {
     let checkpoint = open("llama");
