@@ -2,6 +2,8 @@
 
 mod documents;
 mod exit_status;
+#[cfg(target_os = "linux")]
+mod failing_pages;
 mod inspect_json;
 mod inspect_output;
 mod killed;
