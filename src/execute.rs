@@ -7,10 +7,12 @@
 //! weight share.
 
 mod inputs;
+#[cfg(all(test, shuttle))]
+mod models;
 mod queue;
 mod routing;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::Dtype;
 use crate::checkpoint::Checkpoint;
@@ -20,6 +22,7 @@ use crate::plan::{DecodeInput, JobWork, Plan, TensorSpec, aligned_scratch};
 use crate::progress::{CancelToken, Progress, RunControl, RunProgress};
 use crate::quant::decode::cast;
 use crate::sink::Sink;
+use crate::sync::PoisonMutex;
 use crate::threads::thread_count_for;
 
 use inputs::{Buffers, JobCache};
@@ -129,7 +132,7 @@ impl<'c> Executor<'c> {
             checkpoint,
             plan,
             jobs: JobCache::new(plan),
-            queue: Mutex::new(queue),
+            queue: PoisonMutex::new(queue),
             sink,
             progress,
         };
@@ -158,7 +161,7 @@ const READ_AHEAD: u64 = 64 << 20;
 struct Workers<'r, 'c> {
     checkpoint: &'r Checkpoint,
     plan: &'r Plan,
-    queue: Mutex<WorkQueue<'r>>,
+    queue: PoisonMutex<WorkQueue<'r>>,
     jobs: JobCache<'r>,
     /// `None` if the sink provides memory, which the queue then hands out.
     sink: Option<&'r dyn Sink>,

@@ -23,7 +23,7 @@ mod direct;
 mod loaded;
 mod mmap;
 #[cfg(all(test, shuttle))]
-mod models;
+pub(crate) mod models;
 mod pread;
 mod read_ahead;
 mod recording;

@@ -3,8 +3,8 @@
 
 #[cfg(not(shuttle))]
 mod imp {
-    pub(crate) use std::sync::Mutex as PoisonMutex;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+    pub(crate) use std::sync::{Mutex as PoisonMutex, MutexGuard as PoisonMutexGuard, OnceLock};
 
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 }
@@ -14,8 +14,9 @@ mod imp {
     use std::ops::{Deref, DerefMut};
     use std::time::Duration;
 
-    pub(crate) use shuttle::sync::Mutex as PoisonMutex;
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+    pub(crate) use shuttle::sync::{Mutex as PoisonMutex, MutexGuard as PoisonMutexGuard};
+    use shuttle::thread::sleep;
 
     /// As that of `parking_lot`.
     pub(crate) struct Mutex<T>(PoisonMutex<T>);
@@ -69,6 +70,46 @@ mod imp {
             self.wait(guard);
             Notified
         }
+    }
+
+    /// As that of `std`. Other threads may run at the beginning of each call, and while the value is made.
+    pub(crate) struct OnceLock<T> {
+        cell: std::sync::OnceLock<T>,
+        /// Held while the value is made. Not locked later: a value may outlive the schedule in which it was made, as that of
+        /// a `static`, and a lock of the model checker may not.
+        making: PoisonMutex<()>,
+    }
+
+    impl<T> OnceLock<T> {
+        pub(crate) fn new() -> Self {
+            Self {
+                cell: std::sync::OnceLock::new(),
+                making: PoisonMutex::new(()),
+            }
+        }
+
+        pub(crate) fn get(&self) -> Option<&T> {
+            sleep(Duration::ZERO); // runs another thread
+            self.cell.get()
+        }
+
+        pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+            if let Some(value) = self.get() {
+                return value;
+            }
+            let _one_maker = self.making.lock().expect("no panic under a lock");
+            self.cell.get_or_init(make)
+        }
+    }
+
+    /// Runs a model with this many random schedules, and with as many that have few preemptions at chosen points (probabilistic
+    /// concurrency testing).
+    #[cfg(test)]
+    pub(crate) fn explore(schedules: usize, body: impl Fn() + Send + Sync + 'static) {
+        let body = std::sync::Arc::new(body);
+        let same = std::sync::Arc::clone(&body);
+        shuttle::check_random(move || body(), schedules);
+        shuttle::check_pct(move || same(), schedules, 3);
     }
 
     pub(crate) struct Notified;

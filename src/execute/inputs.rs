@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use smallvec::SmallVec;
 
@@ -15,6 +15,7 @@ use crate::load::Chunk;
 use crate::plan::{Job, JobWork, PartBytes, PartRange, Plan, Tile, addressable, aligned_scratch};
 use crate::progress::RunProgress;
 use crate::source::read_exact_at;
+use crate::sync::{AtomicU64, PoisonMutex};
 
 /// The bytes that a loader has read for each input of a tile; `None` where it has not.
 pub(super) type Prefetched<'c> = SmallVec<[Option<Chunk<'c>>; 3]>;
@@ -67,7 +68,7 @@ pub(super) struct JobCache<'c> {
 
 struct CachedJob<'c> {
     /// Locked while the inputs are made, so that the other workers wait for them.
-    inputs: Mutex<Option<Arc<JobInputs<'c>>>>,
+    inputs: PoisonMutex<Option<Arc<JobInputs<'c>>>>,
     /// Tiles that are not decoded.
     remaining: AtomicU64,
 }
@@ -79,7 +80,7 @@ impl<'c> JobCache<'c> {
             JobWork::Stream { .. } => 0,
         };
         let cached = |job| CachedJob {
-            inputs: Mutex::new(None),
+            inputs: PoisonMutex::new(None),
             // counted in advance: a worker cannot see whether others still decode tiles of the job
             remaining: AtomicU64::new(tiles(job)),
         };
@@ -107,6 +108,13 @@ impl<'c> JobCache<'c> {
         let made = Arc::new(JobInputs::new(checkpoint, job, number, routing, progress)?);
         *inputs = Some(made.clone());
         Ok(made)
+    }
+
+    /// Whether no inputs are kept.
+    #[cfg(all(test, shuttle))]
+    pub(super) fn is_released(&self) -> bool {
+        let mut jobs = self.jobs.iter();
+        jobs.all(|job| job.inputs.lock().expect("no panic under a lock").is_none())
     }
 
     /// Counts a decoded tile, and releases the inputs of its job after the last one.

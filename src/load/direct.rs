@@ -1,10 +1,13 @@
 //! Files that are opened again for direct I/O (`O_DIRECT`), which bypasses the page cache.
 
+#[cfg(all(test, shuttle))]
+mod models;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 
 use rustix::fs::{Mode, OFlags, StatxFlags};
@@ -12,6 +15,7 @@ use rustix::fs::{Mode, OFlags, StatxFlags};
 use super::report::ReportBuilder;
 use super::storage::{StorageKind, storage_kind};
 use crate::source::{Source, uninterrupted};
+use crate::sync::AtomicBool;
 
 /// All files of a checkpoint, opened for direct I/O, and the alignment that they need.
 #[derive(Debug)]

@@ -1,8 +1,10 @@
 //! Loading by borrowing from the mapped file.
 
+#[cfg(all(test, shuttle))]
+mod models;
+
 use std::ops::ControlFlow;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use zeropool::BufferPool;
 
@@ -13,6 +15,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{CHECK_INTERVAL, check_cancelled};
 use crate::source::read_exact_at;
+use crate::sync::{AtomicBool, AtomicU64, PoisonMutex};
 
 /// Borrows bytes of files that are mapped, and reads the others into the pool when they are consumed.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +75,7 @@ impl Loader for MmapLoader {
             window: self.window.min(context.read_ahead.max(1 << 20)),
             drop_behind: self.drop_behind,
             consumed: AtomicU64::new(0),
-            advice: Mutex::default(),
+            advice: PoisonMutex::default(),
             has_copied: AtomicBool::new(false),
         })
     }
@@ -99,7 +102,7 @@ struct MappedFeed<'r, 'c> {
     drop_behind: bool,
     /// Bytes that were consumed. Only steers the advice, so relaxed accesses suffice.
     consumed: AtomicU64,
-    advice: Mutex<AdvisedReads>,
+    advice: PoisonMutex<AdvisedReads>,
     /// Whether a read could not be borrowed.
     has_copied: AtomicBool,
 }

@@ -20,22 +20,14 @@ use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind};
 use crate::progress::{CancelToken, RunControl, RunProgress};
-use crate::sync::AtomicUsize;
-
-const ITERATIONS: usize = 1000;
-
-/// With random schedules, and with few preemptions at chosen points (probabilistic concurrency testing).
-fn explore(body: impl Fn() + Send + Sync + Copy + 'static) {
-    shuttle::check_random(body, ITERATIONS);
-    shuttle::check_pct(body, ITERATIONS, 3);
-}
+use crate::sync::{AtomicUsize, explore};
 
 const TENSORS: usize = 3;
 /// Of two requests each.
-const TENSOR_BYTES: usize = 5000;
+pub(crate) const TENSOR_BYTES: usize = 5000;
 
 /// A file of [`TENSORS`] tensors, and its bytes.
-static FILE: LazyLock<(Checkpoint, Vec<u8>)> = LazyLock::new(|| {
+pub(crate) static FILE: LazyLock<(Checkpoint, Vec<u8>)> = LazyLock::new(|| {
     let entry = |i: usize| {
         let (start, end) = (i * TENSOR_BYTES, (i + 1) * TENSOR_BYTES);
         format!(
@@ -50,26 +42,30 @@ static FILE: LazyLock<(Checkpoint, Vec<u8>)> = LazyLock::new(|| {
     (Checkpoint::from_bytes(bytes.clone()).unwrap(), bytes)
 });
 
-fn file_bytes(bytes: ByteRange) -> &'static [u8] {
+pub(crate) fn file_bytes(bytes: ByteRange) -> &'static [u8] {
     let start = usize::try_from(bytes.start).unwrap();
     &FILE.1[start..][..usize::try_from(bytes.len).unwrap()]
 }
 
-fn reads() -> Vec<ByteRange> {
+pub(crate) fn reads() -> Vec<ByteRange> {
     let tensors = FILE.0.catalog().tensors();
     tensors.iter().map(|tensor| tensor.bytes).collect()
 }
 
 /// A queue over the file that reads at most one extent ahead, with an extent for each read.
-struct Model {
+pub(crate) struct Model<'c> {
     pool: BufferPool,
-    queue: ReadAhead<'static>,
+    queue: ReadAhead<'c>,
     /// Offsets of the requests that readers received.
     seen: Mutex<Vec<u64>>,
 }
 
-impl Model {
-    fn new(reads: &[ByteRange]) -> Self {
+impl<'c> Model<'c> {
+    pub(crate) fn feed(&self) -> &dyn Feed<'c> {
+        &self.queue
+    }
+
+    pub(crate) fn new(reads: &[ByteRange]) -> Self {
         let pool = BufferPool::builder().budget(1 << 20).build().unwrap();
         let context = LoadContext {
             checkpoint: &FILE.0,
@@ -119,7 +115,7 @@ impl Model {
 
     /// Runs a reader, a consumer, and a third thread of either kind, as a loader does. The queue stops after the last
     /// consumer.
-    fn run(
+    pub(crate) fn run(
         &self,
         failing: Option<usize>,
         consumer: impl FnOnce(),
@@ -152,7 +148,7 @@ impl Model {
     }
 
     /// After the threads have ended: each request was read at most once, and no buffer is left.
-    fn finish(self) -> usize {
+    pub(crate) fn finish(self) -> usize {
         let seen = self.seen.into_inner().unwrap();
         let distinct: HashSet<u64> = seen.iter().copied().collect();
         assert_eq!(distinct.len(), seen.len(), "a request was read twice");
@@ -164,7 +160,7 @@ impl Model {
 
 #[test]
 fn every_request_is_read_once() {
-    explore(|| {
+    explore(1000, || {
         let reads = reads();
         let model = Model::new(&reads);
         model.run(None, || model.consume(&reads, 0..TENSORS), None);
@@ -175,7 +171,7 @@ fn every_request_is_read_once() {
 /// Consumers that get the last reads first, on two threads: the limit yields to what they wait for.
 #[test]
 fn no_order_of_consumption_deadlocks() {
-    explore(|| {
+    explore(1000, || {
         let reads = reads();
         let model = Model::new(&reads);
         model.run(
@@ -189,7 +185,7 @@ fn no_order_of_consumption_deadlocks() {
 
 #[test]
 fn a_failed_read_reaches_every_consumer() {
-    explore(|| {
+    explore(1000, || {
         let reads = reads();
         let model = Model::new(&reads);
         model.run(
@@ -203,7 +199,7 @@ fn a_failed_read_reaches_every_consumer() {
 
 #[test]
 fn readers_end_with_a_consumer_that_stops_early() {
-    explore(|| {
+    explore(1000, || {
         let reads = reads();
         let model = Model::new(&reads);
         model.run(None, || model.consume(&reads, [0]), None);
@@ -213,7 +209,7 @@ fn readers_end_with_a_consumer_that_stops_early() {
 
 #[test]
 fn each_task_of_a_load_is_done_once() {
-    explore(|| {
+    explore(1000, || {
         let tensors = FILE.0.tensors();
         let (reads, tasks) = plan_tasks(tensors, |_| TensorSlice::Whole, true).unwrap();
         let model = Model::new(&reads);
@@ -237,7 +233,7 @@ fn each_task_of_a_load_is_done_once() {
 
 #[test]
 fn a_load_with_a_failed_read_ends_in_its_error() {
-    explore(|| {
+    explore(1000, || {
         let tensors = FILE.0.tensors();
         let (reads, tasks) = plan_tasks(tensors, |_| TensorSlice::Whole, true).unwrap();
         let model = Model::new(&reads);
@@ -256,7 +252,7 @@ fn a_load_with_a_failed_read_ends_in_its_error() {
 
 #[test]
 fn a_cancelled_run_stops_every_worker() {
-    explore(|| {
+    explore(1000, || {
         let token = CancelToken::new();
         let reported = Mutex::new(Vec::new());
         let mut control = RunControl::default();
@@ -285,7 +281,7 @@ fn a_cancelled_run_stops_every_worker() {
 
 #[test]
 fn the_first_error_of_a_run_is_kept_and_stops_it() {
-    explore(|| {
+    explore(1000, || {
         let run = RunProgress::new(1, &RunControl::default());
         thread::scope(|scope| {
             for name in ["a", "b"] {

@@ -1,6 +1,9 @@
 //! A loader that records what is read through it, in the order of the requests: a recorded I/O template.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+#[cfg(all(test, shuttle))]
+mod models;
+
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use anamnesis_template::{Template, TemplateBuilder};
@@ -9,6 +12,7 @@ use super::{Chunk, Consumer, Feed, IoReport, LoadContext, Loader, OnBytes};
 use crate::catalog::ByteRange;
 use crate::checkpoint::{Checkpoint, TemplateFiles};
 use crate::error::{Error, Result};
+use crate::sync::{PoisonMutex, PoisonMutexGuard};
 
 /// Wraps a loader and records what is read through it. Clones share one recording.
 ///
@@ -34,7 +38,7 @@ use crate::error::{Error, Result};
 pub struct RecordingLoader<L> {
     loader: L,
     rank: u32,
-    log: Arc<Mutex<Log>>,
+    log: Arc<PoisonMutex<Log>>,
 }
 
 /// What was recorded so far.
@@ -100,7 +104,7 @@ impl<L: Loader> RecordingLoader<L> {
         Ok(builder.finish())
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
+    fn log(&self) -> PoisonMutexGuard<'_, Log> {
         // each critical section pushes one entry, so that the log is consistent after a panic
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -155,11 +159,11 @@ struct RecordingFeed<'r, 'c> {
     feed: &'r dyn Feed<'c>,
     reads: &'r [ByteRange],
     started: Instant,
-    log: &'r Mutex<Log>,
+    log: &'r PoisonMutex<Log>,
 }
 
 impl RecordingFeed<'_, '_> {
-    fn log(&self) -> MutexGuard<'_, Log> {
+    fn log(&self) -> PoisonMutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,8 +1,10 @@
 //! How bytes were really read, which may differ from what the loader was configured to do.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use crate::sync::{AtomicBool, PoisonMutex};
 
 /// What performs the reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +88,7 @@ pub(super) struct ReportBuilder {
     backend: Backend,
     direct: AtomicBool,
     buffered: AtomicBool,
-    fallback: Mutex<Option<String>>,
+    fallback: PoisonMutex<Option<String>>,
 }
 
 impl ReportBuilder {
@@ -96,7 +98,7 @@ impl ReportBuilder {
             backend,
             direct: no(),
             buffered: no(),
-            fallback: Mutex::new(fallback),
+            fallback: PoisonMutex::new(fallback),
         }
     }
 

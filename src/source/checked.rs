@@ -1,9 +1,9 @@
 //! A source of the caller's, held to the contract of [`Source`].
 
 use std::io;
-use std::sync::OnceLock;
 
 use super::{Source, not_longer, uninterrupted};
+use crate::sync::OnceLock;
 
 /// A source whose answers are checked: everything behind it relies on them. It has one length, returns at most the bytes
 /// that were requested, ends after [`MAX_INTERRUPTIONS`](super::MAX_INTERRUPTIONS), and borrows all of its bytes or none.

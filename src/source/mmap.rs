@@ -4,9 +4,9 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::OnceLock;
 
 use super::{FileSource, Source};
+use crate::sync::OnceLock;
 
 /// A file that is read with positioned reads and mapped, read-only, when a tensor is first borrowed from it.
 ///

@@ -30,6 +30,8 @@ mod mapped_bytes;
 mod memory;
 #[cfg(feature = "mmap")]
 mod mmap;
+#[cfg(all(test, shuttle))]
+mod models;
 #[cfg(target_os = "linux")]
 mod nowait;
 pub(crate) mod range;

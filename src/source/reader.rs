@@ -1,16 +1,17 @@
 //! Sources made of a seekable reader.
 
 use std::io::{self, Read, Seek, SeekFrom};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use super::{Source, fill};
+use crate::sync::PoisonMutex;
 
 /// Any `Read + Seek`.
 ///
 /// A reader has one position, so concurrent reads wait for each other. The position is remembered: a read that continues
 /// where the last one ended does not seek.
 pub struct ReaderSource<R> {
-    inner: Mutex<SeekingReader<R>>,
+    inner: PoisonMutex<SeekingReader<R>>,
     len: u64,
 }
 
@@ -28,7 +29,7 @@ impl<R: Read + Seek + Send> ReaderSource<R> {
     pub fn new(mut reader: R) -> io::Result<Self> {
         let len = reader.seek(SeekFrom::End(0))?;
         Ok(Self {
-            inner: Mutex::new(SeekingReader {
+            inner: PoisonMutex::new(SeekingReader {
                 reader,
                 pos: Some(len),
             }),

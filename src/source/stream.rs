@@ -1,9 +1,10 @@
 //! Forward-only sources.
 
 use std::io::{self, Read};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use super::{Source, fill};
+use crate::sync::PoisonMutex;
 
 /// Bytes behind the read position that can be read again. The cursor goes back by at most one window, and the format
 /// probe by the first bytes of the file.
@@ -14,7 +15,7 @@ const RETAINED: usize = 512 << 10;
 /// The header is read in file order. The bytes behind it are read once and discarded, to learn the length and to verify
 /// that the file is complete. Tensor bytes that have been discarded cannot be read: such a checkpoint can be listed, not
 /// loaded.
-pub struct StreamSource<R>(Mutex<StreamState<R>>);
+pub struct StreamSource<R>(PoisonMutex<StreamState<R>>);
 
 struct StreamState<R> {
     reader: R,
@@ -27,7 +28,7 @@ struct StreamState<R> {
 impl<R: Read + Send> StreamSource<R> {
     /// A source of the bytes from the reader's present position to its end.
     pub fn new(reader: R) -> Self {
-        Self(Mutex::new(StreamState {
+        Self(PoisonMutex::new(StreamState {
             reader,
             tail: Vec::new(),
             tail_at: 0,
