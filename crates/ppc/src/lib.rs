@@ -34,6 +34,7 @@ mod registry;
 pub mod runtime;
 pub mod source;
 mod supervisor;
+mod sync;
 
 pub use baseline::{EagerPolicy, NoopPolicy};
 pub use error::{Error, ErrorKind, Result};

@@ -1,11 +1,15 @@
 //! Which policy is registered for which directory.
 
+#[cfg(all(test, shuttle))]
+mod models;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError};
 
 use crate::error::{Error, Result};
+use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{
     FileEntry, Inode, Namespace, Policy, PolicyContext, PolicyLimits, PolicyOutput, Supervisor,
 };

@@ -6,18 +6,20 @@
 
 mod call_queue;
 mod limits;
+#[cfg(all(test, shuttle))]
+mod models;
 mod policy_thread;
 mod validate;
 
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use call_queue::{CallQueue, QueuedCall};
 pub(crate) use limits::PolicyCall;
 pub use limits::PolicyLimits;
 
+use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 use crate::{
     Error, ErrorKind, FileAccess, Interests, Namespace, Policy, PolicyContext, PrefetchRequest,
     RangeList, Result,
@@ -79,6 +81,8 @@ struct SupervisorState {
     calls: u64,
     longest: Duration,
     failure: Option<Arc<Error>>,
+    /// The output callback is about to receive the failure, or receives it.
+    reporting: bool,
 }
 
 impl SupervisorState {
@@ -124,6 +128,8 @@ impl SupervisorShared {
         state.failure = Some(Arc::clone(&error));
         state.queue.clear();
         let registered = matches!(state.ready, Some(Ok(_)));
+        // a shutdown waits for it: the callback is not invoked after that
+        state.reporting = registered;
         drop(state);
         self.work.notify_all();
         self.progress.notify_all();
@@ -131,6 +137,8 @@ impl SupervisorShared {
         if registered {
             tracing::warn!("a policy failed and was deregistered: {error}");
             self.emit(PolicyOutput::Failed(error));
+            self.lock().reporting = false;
+            self.progress.notify_all();
         }
     }
 
@@ -184,6 +192,7 @@ impl Supervisor {
             calls: 0,
             longest: Duration::ZERO,
             failure: None,
+            reporting: false,
         };
         let shared = Arc::new(SupervisorShared {
             limits,
@@ -308,8 +317,10 @@ impl Supervisor {
             self.shared
                 .wait(timeout, |state| state.done || state.failure.is_some()),
         );
-        // after a failure the policy's thread still has to end the host process
-        let state = self.shared.wait(SHUTDOWN_GRACE, |state| state.done);
+        // after a failure the policy's thread still has to end the host process, and the callback to receive the failure
+        let state = self
+            .shared
+            .wait(SHUTDOWN_GRACE, |state| state.done && !state.reporting);
         state.failure.clone().map_or(Ok(()), Err)
     }
 

@@ -1,9 +1,11 @@
 //! The threads that read prefetch queues into the page cache.
 
+#[cfg(all(test, shuttle))]
+mod models;
+
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::cache::bandwidth::BandwidthLimit;
@@ -13,6 +15,7 @@ use crate::cache::progress::{PrefetchCounters, PrefetchProgress, count};
 use crate::cache::queues::PrefetchQueues;
 use crate::cache::worker;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, ThreadHandle, thread};
 use crate::{Namespace, PrefetchRequest};
 
 /// Limit on the queues that have an unfinished list.
@@ -51,7 +54,7 @@ const MAX_QUEUES: usize = 1024;
 #[derive(Debug)]
 pub struct Prefetcher {
     shared: Arc<PrefetcherShared>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<ThreadHandle>,
 }
 
 /// State shared by the threads.
@@ -111,7 +114,7 @@ impl Prefetcher {
         };
         for number in 0..threads {
             let shared = Arc::clone(&prefetcher.shared);
-            let thread = std::thread::Builder::new().name(format!("ppc-prefetch-{number}"));
+            let thread = thread::Builder::new().name(format!("ppc-prefetch-{number}"));
             prefetcher
                 .threads
                 .push(thread.spawn(move || worker::run(&shared))?);

@@ -11,10 +11,11 @@ mod tests;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 use crate::cache::pieces::{ListCursor, PieceLimits, PrefetchPiece};
 use crate::cache::progress::QueueProgress;
+use crate::sync::AtomicBool;
 use crate::{Namespace, RangeList};
 use queue::{PrefetchQueue, ReadStream};
 

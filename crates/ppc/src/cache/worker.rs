@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use crate::cache::descriptor_cache::OpenFile;
@@ -18,6 +18,7 @@ use crate::cache::progress::count;
 use crate::cache::queues::{ClaimOutcome, PieceClaim};
 use crate::cache::thread_placement::ThreadPlacement;
 use crate::error::{Error, ErrorKind};
+use crate::sync::AtomicBool;
 use anamnesis_os as os;
 
 /// Polling interval of a thread that found no memory headroom. Headroom is polled because it is computed by a

@@ -1,12 +1,15 @@
 //! Evicts the ranges that policies return, on a thread of its own: an eviction may take long, and neither the event loop
 //! nor a policy waits for it.
 
+#[cfg(all(test, shuttle))]
+mod models;
+
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 
 use crate::cache::{Evicted, Evictor};
 use crate::error::Result;
+use crate::sync::{Condvar, Mutex, MutexGuard, ThreadHandle, thread};
 use crate::{Namespace, RangeList};
 
 /// Maximum number of queued lists. Beyond it the oldest is dropped: while memory is short, policies return its ranges
@@ -19,7 +22,7 @@ const MAX_EVICTORS: usize = 64;
 #[derive(Debug)]
 pub(super) struct EvictionThread {
     shared: Arc<EvictionShared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<ThreadHandle>,
 }
 
 #[derive(Debug, Default)]
@@ -46,7 +49,7 @@ impl EvictionThread {
     pub(super) fn spawn() -> Result<Self> {
         let shared = Arc::new(EvictionShared::default());
         let worker = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("ppc-evict".into())
             .spawn(move || run(&worker))?;
         Ok(Self {

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use crate::cache::descriptor_cache::DescriptorCache;
 use crate::cache::pieces::{ListCursor, PieceLimits, PrefetchPiece, same_path};
 use crate::cache::progress::QueueProgress;
+use crate::sync::AtomicBool;
 use crate::{Namespace, RangeList};
 
 /// File descriptors that one read stream keeps open.
