@@ -2,14 +2,12 @@
 //!
 //! The vocabulary and the merges, which are most of the text, are serialised from the metadata without a copy.
 
-use std::borrow::Cow;
-
 use serde::ser::{SerializeMap, SerializeSeq, SerializeStruct, SerializeTuple};
 use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
 
 use super::special_tokens::AddedTokens;
-use super::vocabulary::{TokenKind, TokenList};
+use super::vocabulary::{TokenList, word_piece};
 
 /// The whole document.
 #[derive(Debug, Serialize)]
@@ -157,20 +155,11 @@ impl Serialize for TokenizerDocumentModel<'_> {
 }
 
 /// Tokens as WordPiece has them, and ids, as an object.
-///
-/// llama.cpp's converter (`conversion/bert.py`) writes `▁` in front of tokens that begin a word and removes `##` from those
-/// that continue one. Here that is undone.
 struct WordPieces<'v>(&'v TokenList);
 
 impl Serialize for WordPieces<'_> {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_map(self.0.used().map(|(token, id)| {
-            let token = match (token.strip_prefix('▁'), self.0.kind(id)) {
-                (Some(token), _) => Cow::Borrowed(token),
-                (None, TokenKind::Normal) => Cow::Owned(["##", token].concat()),
-                (None, _) => Cow::Borrowed(token),
-            };
-            (token, id)
-        }))
+        let pieces = self.0.used();
+        s.collect_map(pieces.map(|(token, id)| (word_piece(token, self.0.kind(id)), id)))
     }
 }

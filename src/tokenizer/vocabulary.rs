@@ -1,5 +1,6 @@
 //! The tokens of a GGUF: texts, kinds and scores.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::catalog::metadata::Value;
@@ -110,5 +111,36 @@ pub(super) fn list(checkpoint: &Checkpoint, key: &str, budget: &Budget) -> Resul
             Ok(list)
         }
         _ => Ok(Vec::new()),
+    }
+}
+
+/// A token as WordPiece has it.
+///
+/// llama.cpp's converter (`conversion/bert.py`) writes `▁` in front of tokens that begin a word and removes `##` from those
+/// that continue one. Here that is undone. `▁` alone continues a word: no word is empty.
+pub(super) fn word_piece(token: &str, kind: TokenKind) -> Cow<'_, str> {
+    match (token.strip_prefix('▁'), kind) {
+        (Some(word), _) if !word.is_empty() => word.into(),
+        (_, TokenKind::Normal) => ["##", token].concat().into(),
+        _ => token.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TokenKind, word_piece};
+
+    #[test]
+    fn tokens_continue_words_unless_they_are_marked_as_beginnings() {
+        for (stored, kind, expected) in [
+            ("▁the", TokenKind::Normal, "the"),
+            ("ing", TokenKind::Normal, "##ing"),
+            ("▁", TokenKind::Normal, "##▁"),
+            ("▁▁", TokenKind::Normal, "▁"),
+            ("[CLS]", TokenKind::Control, "[CLS]"),
+            ("▁<user>", TokenKind::UserDefined, "<user>"),
+        ] {
+            assert_eq!(word_piece(stored, kind), expected);
+        }
     }
 }

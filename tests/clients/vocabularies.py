@@ -109,7 +109,7 @@ def wordpiece(work, chosen):
             writer.add_tokenizer_pre("jina-v2-de")
             writer.add_token_list([plain(t) for t in tokens])
             writer.add_token_types([gguf.TokenType.CONTROL if t in special else gguf.TokenType.NORMAL for t in tokens])
-            for add, token in [(writer.add_unk_token_id, "[UNK]"), (writer.add_cls_token_id, "[CLS]"), (writer.add_sep_token_id, "[SEP]"),
+            for add, token in [(writer.add_unk_token_id, "[UNK]"), (writer.add_bos_token_id, "[CLS]"), (writer.add_sep_token_id, "[SEP]"),
                                (writer.add_pad_token_id, "[PAD]"), (writer.add_mask_token_id, "[MASK]")]:
                 add(tokens.index(token))
 
