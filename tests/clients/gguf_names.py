@@ -239,6 +239,8 @@ def make(config, tokenizer, out):
             # values that every operation moves, and that F16 holds
             if parameter.ndim == 1 and "A_log" not in name:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
+                # llama.cpp adds one to the norms of Gemma, which takes the last bits of very small values
+                parameter.copy_(torch.round(parameter * 4096) / 4096)
             parameter.copy_(parameter.half().float())
         for name, buffer in model.named_buffers():
             if "e_score_correction_bias" in name:
