@@ -117,8 +117,8 @@ impl<'c> Remember<'c> {
         self
     }
 
-    /// Whether HQQ and MLX weights are rounded as their references do, after each operation to the dtype of their scales,
-    /// instead of once at the end. Default off.
+    /// Whether HQQ, MLX and quanto weights are rounded as their references do, after each operation to the dtype of their
+    /// scales, instead of once at the end. Default off.
     #[must_use]
     pub fn native_rounding(mut self, native: bool) -> Self {
         self.native = native;

@@ -8,6 +8,8 @@
 //! `w = scale * code - shift`; integer shifts are zero points, `scale * (code - shift)`. The weight's shape is not stored:
 //! see `quanto/shape.rs`.
 //!
+//! quanto computes in the dtype of the scales and rounds the product before it subtracts; `native_rounding` does the same.
+//!
 //! Refused: groups whose shape cannot be determined; the error lists the candidates.
 //!
 //! Source: optimum-quanto 0.2.7 `tensor/{packed,qbits,qbytes,grouped}.py`, `tensor/weights/qbits.py`.
@@ -51,7 +53,7 @@ fn bytes(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Option<Weight>> 
         cols,
         matrix_rows: matrix_rows.max(1),
         codes: Codes::new(CodePacking::Bytes, value, cols),
-        formula: Formula::Scale,
+        formula: rounded(cx, scale, Formula::Scale),
         scales: Scales::Stored(factors(cx, 1, scale, &info.shape, None)?),
         zeros: Zeros::None,
     };
@@ -142,6 +144,7 @@ fn bits(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Weight> {
             },
         ),
     };
+    let formula = rounded(cx, scale, formula);
     let bits = 8 / planes;
     let planes = Planes {
         // planes count elements in a `Linear`
@@ -167,4 +170,18 @@ fn bits(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Weight> {
     };
     let parts = [("codes", tensor), ("scale", scale), ("shift", shift)];
     Ok(cx.weight("quanto", name, &[rows, cols], &parts, decoder))
+}
+
+/// The formula: in F32, or with quanto's rounding. quanto computes in the dtype of the scales, which the products and, in
+/// place, their differences have, whatever the dtype of the shifts.
+fn rounded(cx: &Context<'_>, scale: usize, exact: Formula) -> Formula {
+    let dtype = cx.dtype(scale).filter(|_| cx.native_rounding);
+    match (dtype, exact) {
+        (Some(Dtype::F16), Formula::ScaleOffset) => Formula::ScaleOffsetF16,
+        (Some(Dtype::BF16), Formula::ScaleOffset) => Formula::ScaleOffsetBf16,
+        // codes and their differences from zero points are exact in both dtypes
+        (Some(Dtype::F16), Formula::ZeroScale | Formula::Scale) => Formula::ZeroScaleF16,
+        (Some(Dtype::BF16), Formula::ZeroScale | Formula::Scale) => Formula::ZeroScaleBf16,
+        (_, exact) => exact,
+    }
 }

@@ -115,7 +115,7 @@ pub(crate) struct WeightArgs {
     /// [default: hf where the output is a directory and the architecture is known, else stored].
     #[arg(long, value_name = "NAMES", value_parser = tensor_names())]
     pub(crate) names: Option<Names>,
-    /// Round HQQ and MLX weights after each operation, in the dtype of the scales, as their references do.
+    /// Round HQQ, MLX and quanto weights after each operation, in the dtype of the scales, as their references do.
     #[arg(long)]
     pub(crate) native_rounding: bool,
 }
