@@ -179,6 +179,9 @@ fn convert_names(
 /// The note for a GGUF whose outputs have the names of the file.
 fn stored_names(what: &Remember<'_>) -> String {
     match (what.names, Model::name(&what.checkpoint)) {
+        (Names::Stored, _) if Model::of(&what.checkpoint).is_some() => {
+            "the names of the outputs are llama.cpp's; `Names::HuggingFace` makes those of transformers".to_owned()
+        }
         (Names::Stored, _) => "the names of the outputs are llama.cpp's".to_owned(),
         (Names::HuggingFace, Some(name)) => format!(
             "the architecture {} is unknown, or its metadata incomplete; the names of the outputs are llama.cpp's",

@@ -118,6 +118,7 @@ static FLAGS: &[(&str, &str)] = &[
     ("`OpenOptions::void_as`", "--void-as"),
     ("`Remember::filter`", "--exclude or --filter"),
     ("`Remember::rename`", "--rename"),
+    ("`Names::HuggingFace`", "--names hf"),
 ];
 
 /// A message of the library, with this command's flags in place of the options that it names.

@@ -9,7 +9,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::json;
 
 use crate::args::{Color, PlanArgs};
-use crate::exit::{Completion, Failure, RunError};
+use crate::exit::{Completion, Failure, RunError, with_flags};
 use crate::output::table::{Column, Fit, Table};
 use crate::output::tensors::{ShapeText, name};
 use crate::output::{BOLD, DIM, DTYPE, REFUSED, Screen, Stdout, WARNING, json};
@@ -24,7 +24,10 @@ pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Com
         .map_err(Failure::from)?;
     let remember = configure(&checkpoint, &args.weights);
     let in_source = |e: anamnesis::Error| Failure::from(e.in_file(&args.source));
-    let plan = remember.plan().map_err(in_source)?;
+    let mut plan = remember.plan().map_err(in_source)?;
+    for note in &mut plan.notes {
+        *note = with_flags(note);
+    }
     let dtype = remember.output_dtype().map_err(in_source)?;
     let catalog = checkpoint.catalog();
     if args.json {

@@ -208,7 +208,8 @@ fn write(
             escape(&refused.error.to_string())
         );
     }
-    let (dtype, mut notes) = (remember.output_dtype()?, plan.notes.clone());
+    let dtype = remember.output_dtype()?;
+    let mut notes: Vec<String> = plan.notes.iter().map(|note| with_flags(note)).collect();
     notes.extend(wrapper_prefix(&checkpoint, &plan, args));
     let mut sink = remember.safetensors(output, sharding)?;
     notes.extend(left_out(sink.companion_files()));

@@ -36,6 +36,21 @@ fn values_that_are_not_written_are_named_in_a_warning() {
 }
 
 #[test]
+fn the_note_on_names_of_llama_cpp_names_the_flag() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out.safetensors");
+    let note =
+        "note: the names of the outputs are llama.cpp's; --names hf makes those of transformers\n";
+    let source = "fixtures/gguf/names/llama.gguf";
+    let written = stdout_of(&["remember", source, "-o", path_str(&out)]);
+    assert!(written.starts_with(note), "{written}");
+    let planned = stdout_of(&["plan", source]);
+    assert!(planned.ends_with(note), "{planned}");
+    let named = stdout_of(&["plan", source, "--names", "hf"]);
+    assert!(!named.contains("llama.cpp"), "{named}");
+}
+
+#[test]
 fn an_existing_file_is_replaced_only_with_overwrite() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out.safetensors");
