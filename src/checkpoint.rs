@@ -40,6 +40,7 @@ pub(crate) use handle::Ownership;
 pub struct OpenOptions {
     limits: Limits,
     mmap: bool,
+    private: bool,
     single: bool,
     format: Option<&'static Format>,
     void_as: Vec<Dtype>,
@@ -54,6 +55,7 @@ impl Default for OpenOptions {
             // the default: borrowing the tensors of a warm file needs no copy; `Checkpoint::open` documents the
             // danger of SIGBUS
             mmap: true,
+            private: false,
             single: false,
             format: None,
             void_as: Vec::new(),
@@ -90,6 +92,31 @@ impl OpenOptions {
     #[must_use]
     pub fn mmap(mut self, mmap: bool) -> Self {
         self.mmap = mmap;
+        self
+    }
+
+    /// Whether bytes that [`Load::borrow_mapped`](crate::Load::borrow_mapped) borrows are writable (copy on write). Default off.
+    ///
+    /// Each load maps the files for itself: what is written is seen through its own tensors alone, and never by the file, by other
+    /// loads and by other processes. Only pages that are written to take memory. Tensors that cannot be mapped so, or that have
+    /// bytes in common with another one, are copied into the pool.
+    ///
+    /// ```
+    /// use anamnesis::{OpenOptions, load};
+    ///
+    /// let path = "fixtures/safetensors/sharded/model-00001-of-00002.safetensors";
+    /// let checkpoint = OpenOptions::new().private(true).open(path)?;
+    /// let before = std::fs::read(path)?;
+    /// for tensor in load(&checkpoint).borrow_mapped().run()? {
+    ///     let mut bytes = tensor.into_part().expect("no tensor of this file is tied");
+    ///     bytes.fill(0);
+    /// }
+    /// assert_eq!(std::fs::read(path)?, before);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn private(mut self, private: bool) -> Self {
+        self.private = private;
         self
     }
 
@@ -215,6 +242,8 @@ pub struct Checkpoint {
     usage: Option<Usage>,
     /// Memory that opening has charged and that this value keeps.
     charged: u64,
+    /// See [`OpenOptions::private`].
+    private: bool,
     path: Option<PathBuf>,
 }
 
@@ -306,6 +335,11 @@ impl Checkpoint {
 
     pub(crate) fn source(&self, file: u32) -> &dyn Source {
         &*self.sources[file as usize]
+    }
+
+    /// Whether loads borrow from private maps.
+    pub(crate) fn is_private(&self) -> bool {
+        self.private
     }
 
     pub(crate) fn limits(&self) -> &Limits {

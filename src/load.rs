@@ -187,7 +187,7 @@ pub enum Chunk<'c> {
     Borrowed(&'c [u8]),
     /// As borrowed bytes, with the source that they lie in: of a load of an `Arc<Checkpoint>`.
     Mapped(MappedBytes),
-    /// In a pool's buffer, or in a part of one.
+    /// In memory of the load: a pool's buffer, a part of one, or a part of a private map.
     Pooled(SharedBuffer),
 }
 

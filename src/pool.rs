@@ -18,4 +18,6 @@
 //! # Ok::<(), anamnesis::Error>(())
 //! ```
 
-pub use zeropool::{Buffer, BufferPart, BufferPool, GetError, PoolBuilder, SharedBuffer, Stats};
+pub use zeropool::{
+    Buffer, BufferPart, BufferPool, DividedBuffer, GetError, PoolBuilder, SharedBuffer, Stats,
+};

@@ -192,6 +192,10 @@ impl<'c> Tensor<'c> {
         bytemuck::try_cast_slice(self.mapped_values().ok()??).ok()
     }
 
+    pub(crate) fn checkpoint(&self) -> &'c Checkpoint {
+        self.checkpoint
+    }
+
     /// Adds the file and format to an error.
     fn in_file<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|e| {

@@ -82,6 +82,7 @@ pub(super) fn merge(
         limits: options.limits,
         usage: options.usage.clone(),
         charged: budget.in_use(),
+        private: options.private,
         path: None,
     })
 }

@@ -55,7 +55,8 @@ pub(super) fn source_of(
     let keep = len <= SMALL && budget.memory(len, "a small file").is_ok();
     #[cfg(feature = "mmap")]
     if options.mmap {
-        return Arc::new(crate::source::MmapSource::with_len(file, len, keep));
+        let source = crate::source::MmapSource::with_len(file, len, keep);
+        return Arc::new(source.private(options.private));
     }
     let _ = options;
     Arc::new(FileSource::with_len(file, len, keep))

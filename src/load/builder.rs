@@ -8,7 +8,7 @@ use zeropool::BufferPool;
 use super::choose::choose_for;
 use super::loaded::{Loaded, LoadedTensor, Next, TensorStream};
 use super::slice::TensorSlice;
-use super::tasks::{ByteOrigin, LoadRun, LoadTask, plan_tasks};
+use super::tasks::{ByteOrigin, LoadRun, LoadTask, MAX_ALIGN, MemoryOptions, plan_tasks};
 use super::{Feed, IoReport, LoadContext, Loader, LoaderChoice};
 use crate::catalog::{ByteRange, TensorInfo, quote};
 use crate::checkpoint::{Checkpoint, CheckpointHandle, Ownership};
@@ -26,7 +26,7 @@ pub struct Load<'c> {
     checkpoint: CheckpointHandle<'c>,
     choice: Option<LoaderChoice>,
     pool: Option<BufferPool>,
-    borrow_mapped: bool,
+    memory: MemoryOptions,
     threads: usize,
     selection: Selection<'c>,
     slice: Option<Slices<'c>>,
@@ -39,7 +39,8 @@ pub struct Load<'c> {
 /// still quantised (see [`remember`](crate::remember)), with the checksums of archives verified.
 ///
 /// The bytes lie in buffers of a pool, several small tensors in one; a buffer returns to the pool when the last of its
-/// tensors is dropped. Pass the same [`pool`](Load::pool) to the next load, and its memory needs no new page faults,
+/// tensors is dropped. Tensors share a buffer only as long as it has at most 16 MiB, so that a small tensor that is kept keeps
+/// no more than that. Pass the same [`pool`](Load::pool) to the next load, and its memory needs no new page faults,
 /// which take most of the time of loading from a warm page cache.
 ///
 /// ```
@@ -59,7 +60,10 @@ pub fn load<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Load<'c> {
     Load {
         choice: None,
         pool: None,
-        borrow_mapped: false,
+        memory: MemoryOptions {
+            borrow_mapped: false,
+            align: 1,
+        },
         threads: 0,
         selection: Selection::default(),
         slice: None,
@@ -97,10 +101,29 @@ impl<'c> Load<'c> {
     }
 
     /// Allows tensors to borrow from the mapped file, instead of being copied into the pool. The file must not change
-    /// while they are used. Borrowed bytes are not read, so that checksums of archives are not verified.
+    /// while they are used. Borrowed bytes are not read, so that checksums of archives are not verified. Of a checkpoint that was
+    /// opened with [`OpenOptions::private`](crate::OpenOptions::private) they are writable.
     #[must_use]
     pub fn borrow_mapped(mut self) -> Self {
-        self.borrow_mapped = true;
+        self.memory.borrow_mapped = true;
+        self
+    }
+
+    /// Makes the address of every tensor a multiple of `bytes`: a power of two up to 64. Default 1: tensors have the alignment
+    /// that they have in the file. A tensor that is placed otherwise is copied once.
+    ///
+    /// ```
+    /// use anamnesis::{Checkpoint, load};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/safetensors/all_dtypes.safetensors")?;
+    /// for tensor in load(&checkpoint).align(64).run()?.tensors() {
+    ///     assert!(tensor.bytes().is_empty() || tensor.bytes().as_ptr().addr() % 64 == 0);
+    /// }
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    #[must_use]
+    pub fn align(mut self, bytes: usize) -> Self {
+        self.memory.align = bytes;
         self
     }
 
@@ -187,7 +210,7 @@ impl<'c> Load<'c> {
         // shared buffers: all tensors are kept, so one read can serve tied weights
         let (reads, tasks) = self.tasks(checkpoint, true)?;
         self.check_budget(&tasks, &pool)?;
-        let run = LoadRun::new(&pool, self.borrow_mapped, &tasks, &self.control);
+        let run = LoadRun::new(&pool, self.memory, &tasks, &self.control);
         let load_all = &mut |feed: &dyn Feed<'k>| run.load_all(feed, self.threads);
         let (choice, report) = self.feed(checkpoint, &reads, &pool, u64::MAX, load_all)?;
         run.progress.finish();
@@ -240,7 +263,7 @@ impl<'c> Load<'c> {
     {
         let pool = self.pool_or_new();
         let (reads, tasks) = self.tasks(checkpoint, false)?;
-        let run = LoadRun::new(&pool, self.borrow_mapped, &tasks, &self.control);
+        let run = LoadRun::new(&pool, self.memory, &tasks, &self.control);
         self.feed(checkpoint, &reads, &pool, self.read_ahead, &mut |feed| {
             // one tensor at a time, on the thread of the consumer: what it does not request is not loaded
             consumer(&mut || run.load_next(feed))
@@ -303,6 +326,12 @@ impl<'c> Load<'c> {
         checkpoint: &'k Checkpoint,
         share: bool,
     ) -> Result<(Vec<ByteRange>, Vec<LoadTask<'k>>)> {
+        let align = self.memory.align;
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            return Err(Error::invalid_argument(format!(
+                "an alignment of {align} bytes: it must be a power of two up to {MAX_ALIGN}"
+            )));
+        }
         let selected = |tensor: &Tensor<'_>| self.selection.contains(&tensor.info().name);
         let mut tensors: Vec<_> = checkpoint.tensors().filter(selected).collect();
         // before tasks are planned, because reads are issued in their order
@@ -332,7 +361,7 @@ impl<'c> Load<'c> {
         // refused now instead of after the pool is full: `run` keeps every tensor, so waiting for a buffer could
         // never end
         let allowed = pool.budget() as u64;
-        if !self.borrow_mapped && needed > allowed {
+        if !self.memory.borrow_mapped && needed > allowed {
             let what = "all tensors in memory at once".to_owned();
             return Err(over(needed, allowed, what, "budget"));
         }
@@ -351,7 +380,7 @@ impl<'c> Load<'c> {
         let choice = self
             .choice
             .clone()
-            .unwrap_or_else(|| choose_for(checkpoint, self.borrow_mapped));
+            .unwrap_or_else(|| choose_for(checkpoint, self.memory.borrow_mapped));
         // no page is read that contains no byte of the slice
         let max_gap = if self.slice.is_some() {
             4095
@@ -379,7 +408,7 @@ impl std::fmt::Debug for Load<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Load")
             .field("choice", &self.choice)
-            .field("borrow_mapped", &self.borrow_mapped)
+            .field("borrow_mapped", &self.memory.borrow_mapped)
             .finish_non_exhaustive()
     }
 }

@@ -11,6 +11,9 @@ pub struct Extent {
     pub bytes: ByteRange,
     /// The number of reads in it.
     pub reads: u32,
+    /// Whether no two of them have a byte in common. Reads in an order other than that of the file are not compared, and
+    /// count as if they had.
+    pub is_disjoint: bool,
 }
 
 /// The part of an extent that belongs to one read.
@@ -81,6 +84,7 @@ pub fn coalesce(reads: &[ByteRange], max_gap: u64, max_len: u64) -> Coalesced {
                 extents.push(Extent {
                     bytes: ByteRange { len: 0, ..*read },
                     reads: 0,
+                    is_disjoint: true,
                 });
                 if open.len() == MAX_OPEN {
                     // the extent that was opened first is closed, which bounds the search per read
@@ -90,6 +94,7 @@ pub fn coalesce(reads: &[ByteRange], max_gap: u64, max_len: u64) -> Coalesced {
                 extents.len() - 1
             });
         let extent = &mut extents[number];
+        extent.is_disjoint &= extent.bytes.end() <= read.start;
         extent.bytes.len = extent.bytes.len.max(end - extent.bytes.start);
         extent.reads += 1;
         slices.push(ExtentSlice {
@@ -137,6 +142,12 @@ mod tests {
             let reads: Vec<_> = reads.into_iter().map(|(file, start, len)| range(file, start, len)).collect();
             let found = coalesce(&reads, gap, max_len);
             prop_assert_eq!(found.slices.len(), reads.len());
+            for (number, extent) in found.extents.iter().enumerate() {
+                let mut ranges: Vec<_> = found.slices.iter().filter(|slice| slice.len > 0 && slice.extent == number).map(|slice| (slice.start, slice.len)).collect();
+                ranges.sort_unstable();
+                let is_disjoint = ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0);
+                prop_assert!(is_disjoint || !extent.is_disjoint);
+            }
             let mut counts = vec![0; found.extents.len()];
             let mut extents_seen = 0;
             for (read, place) in reads.iter().zip(&found.slices).filter(|(read, _)| read.len > 0) {
@@ -159,7 +170,7 @@ mod tests {
             let mut start = 0;
             let reads: Vec<_> = lens.iter().map(|len| { start += len; range(0, start - len, *len) }).collect();
             let found = coalesce(&reads, 0, u64::MAX);
-            prop_assert_eq!(found.extents, vec![Extent { bytes: range(0, 0, start), reads: u32::try_from(reads.len()).unwrap() }]);
+            prop_assert_eq!(found.extents, vec![Extent { bytes: range(0, 0, start), reads: u32::try_from(reads.len()).unwrap(), is_disjoint: true }]);
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use zeropool::{BufferPart, DividedBuffer};
+
 use super::{Chunk, IoReport, LoaderChoice};
 use crate::Dtype;
 use crate::catalog::{Encoding, Shape, TensorInfo};
@@ -187,6 +189,42 @@ impl<'c> LoadedTensor<'c> {
         } else {
             bytemuck::try_cast_slice(&self.bytes).ok()
         }
+    }
+
+    /// Its bytes for writing, without a copy and for this tensor alone.
+    ///
+    /// ```
+    /// use anamnesis::{Checkpoint, load};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+    /// let head = load(&checkpoint).tensor("lm_head.weight")?;
+    /// let mut head = head.into_part().expect("no other tensor has these bytes");
+    /// head.fill(0);
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// This tensor, if its bytes are borrowed from a map that others read, or if it was cloned, or if another tensor of the load has
+    /// them too: one that is tied to it, or whose [slice](super::Load::slice) overlaps.
+    pub fn into_part(self) -> std::result::Result<BufferPart, Self> {
+        let Self { info, shape, bytes } = self;
+        let bytes = match bytes {
+            // of no bytes there are as many writers as there are values
+            bytes if bytes.is_empty() => {
+                let mut none = DividedBuffer::of_owner(Vec::new());
+                return Ok(none.part(0..0).expect("the range is empty"));
+            }
+            Chunk::Pooled(bytes) => match bytes.try_into_part() {
+                Ok(part) => return Ok(part),
+                Err(bytes) => Chunk::Pooled(bytes),
+            },
+            other => other,
+        };
+        Err(Self { info, shape, bytes })
+    }
+
+    pub(super) fn chunk(&self) -> &Chunk<'c> {
+        &self.bytes
     }
 
     /// Its bytes without its description. Cheap to clone; pooled bytes convert to `bytes::Bytes` without a copy.

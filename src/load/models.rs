@@ -14,13 +14,18 @@ use super::coalesce::coalesce;
 use super::read_ahead::{NextRequest, ReadAhead, RequestLayout};
 use super::report::{Backend, ReportBuilder};
 use super::slice::TensorSlice;
-use super::tasks::{LoadRun, plan_tasks};
+use super::tasks::{LoadRun, MemoryOptions, plan_tasks};
 use super::{Feed, LoadContext};
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind};
 use crate::progress::{CancelToken, RunControl, RunProgress};
 use crate::sync::{AtomicUsize, explore};
+
+const MEMORY: MemoryOptions = MemoryOptions {
+    borrow_mapped: false,
+    align: 1,
+};
 
 const TENSORS: usize = 3;
 /// Of two requests each.
@@ -213,7 +218,7 @@ fn each_task_of_a_load_is_done_once() {
         let tensors = FILE.0.tensors();
         let (reads, tasks) = plan_tasks(tensors, |_| TensorSlice::Whole, true).unwrap();
         let model = Model::new(&reads);
-        let load = LoadRun::new(&model.pool, false, &tasks, &RunControl::default());
+        let load = LoadRun::new(&model.pool, MEMORY, &tasks, &RunControl::default());
         model.run(
             None,
             || load.run_worker(&model.queue),
@@ -237,7 +242,7 @@ fn a_load_with_a_failed_read_ends_in_its_error() {
         let tensors = FILE.0.tensors();
         let (reads, tasks) = plan_tasks(tensors, |_| TensorSlice::Whole, true).unwrap();
         let model = Model::new(&reads);
-        let load = LoadRun::new(&model.pool, false, &tasks, &RunControl::default());
+        let load = LoadRun::new(&model.pool, MEMORY, &tasks, &RunControl::default());
         model.run(
             Some(1),
             || load.run_worker(&model.queue),

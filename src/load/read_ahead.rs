@@ -12,10 +12,10 @@ mod stop_reason;
 
 use std::collections::VecDeque;
 use std::io;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use zeropool::{BufferPart, BufferPool, SharedBuffer};
+use zeropool::{BufferPart, BufferPool, DividedBuffer, SharedBuffer};
 
 use super::coalesce::Coalesced;
 use super::report::{IoReport, ReportBuilder};
@@ -88,11 +88,29 @@ enum ExtentState {
         parts: Vec<Option<BufferPart>>,
     },
     Complete {
-        bytes: SharedBuffer,
+        bytes: ExtentBytes,
         /// Reads of the extent that were not consumed.
         reads: u32,
     },
     Consumed,
+}
+
+/// The bytes of a complete extent.
+enum ExtentBytes {
+    /// Each read gets the only view of its bytes, which becomes writable again.
+    Divided(DividedBuffer),
+    /// Reads have bytes in common.
+    Shared(SharedBuffer),
+}
+
+impl ExtentBytes {
+    /// `None` if the bytes of a divided extent were consumed before.
+    fn get(&mut self, range: Range<usize>) -> Option<SharedBuffer> {
+        match self {
+            Self::Divided(bytes) => bytes.part(range).map(BufferPart::freeze),
+            Self::Shared(bytes) => Some(bytes.slice(range)),
+        }
+    }
 }
 
 impl ExtentState {
@@ -210,10 +228,15 @@ impl<'c> ReadAhead<'c> {
         // of all parts
         let buffer = BufferPart::join(parts)
             .unwrap_or_else(|_| unreachable!("all parts of one buffer, each at its index"));
-        let reads = self.list.extents[request.extent].reads;
+        let extent = &self.list.extents[request.extent];
+        let bytes = if extent.is_disjoint {
+            ExtentBytes::Divided(buffer.divide())
+        } else {
+            ExtentBytes::Shared(buffer.freeze())
+        };
         state.extents[request.extent] = ExtentState::Complete {
-            bytes: buffer.freeze(),
-            reads,
+            bytes,
+            reads: extent.reads,
         };
         self.extent_changed.notify_all();
     }
@@ -264,6 +287,8 @@ impl<'c> Feed<'c> for ReadAhead<'c> {
             Error::invalid_argument(format!("read {read} does not exist; the list has {count}"))
         };
         let slice = *self.list.slices.get(read).ok_or_else(unknown)?;
+        let consumed_before =
+            || Error::invalid_argument(format!("read {read} was consumed before"));
         if slice.len == 0 {
             return Ok(Chunk::Borrowed(&[]));
         }
@@ -276,8 +301,8 @@ impl<'c> Feed<'c> for ReadAhead<'c> {
                 // bytes in front of the extent that were read for alignment
                 let lead = start % self.layout.align;
                 let from = usize::try_from(lead + slice.start).expect("within a buffer");
-                let chunk =
-                    bytes.slice(from..from + usize::try_from(slice.len).expect("within a buffer"));
+                let to = from + usize::try_from(slice.len).expect("within a buffer");
+                let chunk = bytes.get(from..to).ok_or_else(consumed_before)?;
                 // extents are shared by reads, and each read is consumed once
                 *reads -= 1;
                 if *reads == 0 {
@@ -289,9 +314,7 @@ impl<'c> Feed<'c> for ReadAhead<'c> {
                 return Ok(Chunk::Pooled(chunk));
             }
             if matches!(state.extents[slice.extent], ExtentState::Consumed) {
-                return Err(Error::invalid_argument(format!(
-                    "read {read} was consumed before"
-                )));
+                return Err(consumed_before());
             }
             if let Some(reason) = &state.stopped {
                 return Err(reason.clone().into_error(self.checkpoint));

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::sync::{OnceLock, PoisonError};
 use std::thread;
 
 use anamnesis_template::StridedRange;
-use zeropool::{Buffer, BufferPool};
+use zeropool::{Buffer, BufferPool, DividedBuffer};
 
 use super::loaded::LoadedTensor;
 use super::slice::{SliceLayout, TensorSlice};
@@ -15,7 +15,7 @@ use super::{Chunk, Feed, get_buffer};
 use crate::catalog::ByteRange;
 use crate::error::Result;
 use crate::progress::{RunControl, RunProgress, TaskProgress};
-use crate::sync::AtomicUsize;
+use crate::sync::{AtomicUsize, PoisonMutex};
 use crate::tensor::Tensor;
 use crate::threads::thread_count_for;
 
@@ -113,10 +113,24 @@ pub(super) fn plan_tasks<'c>(
     Ok((reads, tasks))
 }
 
+/// The largest alignment that every buffer of a pool has.
+pub(super) const MAX_ALIGN: usize = 64;
+
+/// How loaded bytes are stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MemoryOptions {
+    /// Whether tensors may borrow from the map.
+    pub(super) borrow_mapped: bool,
+    /// Addresses of tensors are multiples of it: a power of two up to [`MAX_ALIGN`].
+    pub(super) align: usize,
+}
+
 /// A load in progress.
 pub(super) struct LoadRun<'r, 'c> {
     pool: &'r BufferPool,
-    borrow_mapped: bool,
+    options: MemoryOptions,
+    /// If the checkpoint is opened privately: a private map of each file, from the first tensor of it on.
+    private_maps: Vec<OnceLock<Option<PoisonMutex<DividedBuffer>>>>,
     tasks: &'r [LoadTask<'c>],
     pub(super) progress: RunProgress<'c>,
     /// One per task.
@@ -128,7 +142,7 @@ pub(super) struct LoadRun<'r, 'c> {
 impl<'r, 'c> LoadRun<'r, 'c> {
     pub(super) fn new(
         pool: &'r BufferPool,
-        borrow_mapped: bool,
+        options: MemoryOptions,
         tasks: &'r [LoadTask<'c>],
         control: &RunControl<'c>,
     ) -> Self {
@@ -136,9 +150,14 @@ impl<'r, 'c> LoadRun<'r, 'c> {
             .iter()
             .map(LoadTask::nbytes)
             .fold(0, u64::saturating_add);
+        let files = tasks.first().map(|task| task.tensor.checkpoint());
+        let files = files.filter(|checkpoint| options.borrow_mapped && checkpoint.is_private());
+        let files = files.map_or(0, |checkpoint| checkpoint.sources().len());
+        let private_maps = std::iter::repeat_with(OnceLock::new).take(files).collect();
         Self {
             pool,
-            borrow_mapped,
+            options,
+            private_maps,
             tasks,
             progress: RunProgress::new(total, control),
             loaded: tasks.iter().map(|_| OnceLock::new()).collect(),
@@ -229,13 +248,18 @@ impl<'r, 'c> LoadRun<'r, 'c> {
                 let chunk = get(feed, read, 0, &mut progress)?;
                 if tensor.has_integrity_check() {
                     // a chunk that is copied below is read in any case, so its checksum costs no further access
-                    let borrowed = self.borrow_mapped && chunk.is_borrowed();
+                    let borrowed = self.options.borrow_mapped && chunk.is_borrowed();
                     tensor.verify(&chunk, borrowed, &mut |bytes| progress.worked(bytes))?;
                 }
+                let chunk = self.private_part(task, chunk);
+                let is_misaligned = !chunk.as_ptr().addr().is_multiple_of(self.options.align);
                 Some(match chunk {
                     // the loader borrowed because it could, but the caller did not allow it: a loaded tensor must
-                    // outlive a change of the file
-                    chunk if !self.borrow_mapped && chunk.is_borrowed() && !chunk.is_empty() => {
+                    // outlive a change of the file, or be writable
+                    chunk
+                        if !chunk.is_empty()
+                            && (is_misaligned || chunk.is_borrowed() && !self.may_borrow()) =>
+                    {
                         let mut copy = self.buffer(chunk.len() as u64, &mut progress)?;
                         progress.copy(0, &chunk, &mut copy)?;
                         Chunk::Pooled(copy.freeze())
@@ -275,6 +299,34 @@ impl<'r, 'c> LoadRun<'r, 'c> {
         progress.finish().map(|()| chunk)
     }
 
+    /// Whether tensors may borrow from the map that all readers share.
+    fn may_borrow(&self) -> bool {
+        self.options.borrow_mapped && self.private_maps.is_empty()
+    }
+
+    /// Replaces borrowed bytes by those of a private map, if there is one and no other tensor has some of them.
+    fn private_part(&self, task: &LoadTask<'c>, chunk: Chunk<'c>) -> Chunk<'c> {
+        let file = task.tensor.info().bytes.file;
+        let Some(map) = self.private_maps.get(file as usize) else {
+            return chunk;
+        };
+        if !chunk.is_borrowed() {
+            return chunk;
+        }
+        let map = map.get_or_init(|| {
+            let source = task.tensor.checkpoint().source(file);
+            source.map_private().map(PoisonMutex::new)
+        });
+        let Some(map) = map else { return chunk };
+        let start = task.tensor.info().bytes.start + task.slice.bytes.start;
+        // its critical section adds a range to a list, which is consistent after a panic
+        let mut map = map.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = usize::try_from(start)
+            .ok()
+            .and_then(|start| map.part(start..start.checked_add(chunk.len())?));
+        part.map_or(chunk, |part| Chunk::Pooled(part.freeze()))
+    }
+
     /// Copies the runs of a slice into one buffer, from bytes that begin at offset `base` of the tensor.
     fn gather(
         &self,
@@ -298,19 +350,19 @@ impl<'r, 'c> LoadRun<'r, 'c> {
 
     /// The tensors of a load that has succeeded, in task order.
     pub(super) fn into_tensors(self) -> Vec<LoadedTensor<'c>> {
-        let loaded: Vec<_> = self.loaded.into_iter().map(OnceLock::into_inner).collect();
-        let tensor = |(number, task): (usize, &LoadTask<'c>)| {
-            let from = if let ByteOrigin::SameAs(first) = task.origin {
-                first
-            } else {
-                number
+        let mut tensors: Vec<LoadedTensor<'c>> = Vec::with_capacity(self.tasks.len());
+        for (task, loaded) in self.tasks.iter().zip(self.loaded) {
+            let chunk = match task.origin {
+                // an earlier task
+                ByteOrigin::SameAs(first) => tensors[first].chunk().clone(),
+                // moved: a clone would make the bytes shared, which cannot be written to
+                _ => loaded
+                    .into_inner()
+                    .expect("every task has succeeded, or the run has failed"),
             };
-            let chunk = loaded[from]
-                .clone()
-                .expect("every task has succeeded, or the run has failed");
-            task.loaded(chunk)
-        };
-        self.tasks.iter().enumerate().map(tensor).collect()
+            tensors.push(task.loaded(chunk));
+        }
+        tensors
     }
 }
 

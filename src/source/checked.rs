@@ -2,6 +2,8 @@
 
 use std::io;
 
+use zeropool::DividedBuffer;
+
 use super::{Source, not_longer, uninterrupted};
 use crate::sync::OnceLock;
 
@@ -54,6 +56,11 @@ impl<S: Source> Source for CheckedSource<S> {
 
     fn mapped(&self) -> Option<&[u8]> {
         self.whole(self.source.mapped())
+    }
+
+    fn map_private(&self) -> Option<DividedBuffer> {
+        let map = self.source.map_private();
+        map.filter(|map| Some(map.len() as u64) == self.len())
     }
 
     fn will_need(&self, start: u64, len: u64) {

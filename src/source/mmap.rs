@@ -5,6 +5,8 @@
 use std::fs::File;
 use std::io;
 
+use zeropool::DividedBuffer;
+
 use super::{FileSource, Source};
 use crate::sync::OnceLock;
 
@@ -20,6 +22,8 @@ pub struct MmapSource {
     /// Empty until the map is first used. `None` inside if the file cannot be mapped (it is larger than the address
     /// space, or the file system has no maps): tensors are then read.
     map: OnceLock<Option<memmap2::Mmap>>,
+    /// Whether private maps are offered.
+    private: bool,
 }
 
 impl MmapSource {
@@ -31,7 +35,15 @@ impl MmapSource {
         Ok(Self {
             file: FileSource::new(file)?,
             map: OnceLock::new(),
+            private: false,
         })
+    }
+
+    /// Whether [`map_private`](Source::map_private) offers private maps. Default off.
+    #[must_use]
+    pub fn private(mut self, private: bool) -> Self {
+        self.private = private;
+        self
     }
 
     /// As [`FileSource::with_len`].
@@ -39,6 +51,7 @@ impl MmapSource {
         Self {
             file: FileSource::with_len(file, len, keep),
             map: OnceLock::new(),
+            private: false,
         }
     }
 }
@@ -71,6 +84,19 @@ impl Source for MmapSource {
             (Some(map.len() as u64) == self.len()).then_some(map)
         });
         map.as_deref()
+    }
+
+    fn map_private(&self) -> Option<DividedBuffer> {
+        // a small file was read whole, and copying it costs less than mapping it again
+        if !self.private || self.in_memory().is_some() {
+            return None;
+        }
+        // pages that are not written to need no swap space, and most of a checkpoint's are not
+        let mut options = memmap2::MmapOptions::new();
+        options.no_reserve_swap();
+        // SAFETY: as in `mapped`. Writes go to pages of this process alone.
+        let map = unsafe { options.map_copy(self.file.file()) }.ok()?;
+        (Some(map.len() as u64) == self.len()).then(|| DividedBuffer::of_owner(map))
     }
 
     fn will_need(&self, start: u64, len: u64) {

@@ -42,6 +42,8 @@ mod stream;
 
 use std::io;
 
+use zeropool::DividedBuffer;
+
 pub(crate) use checked::CheckedSource;
 pub use file::FileSource;
 pub(crate) use file::SMALL;
@@ -63,7 +65,7 @@ pub use stream::StreamSource;
 /// | a source that … | also implements |
 /// |---|---|
 /// | holds all of its bytes in memory | [`in_memory`](Source::in_memory) |
-/// | can make its bytes addressable, as a file map does | [`mapped`](Source::mapped) |
+/// | can make its bytes addressable, as a file map does | [`mapped`](Source::mapped), [`map_private`](Source::map_private) |
 /// | learns its length only at its end | [`finish`](Source::finish) |
 /// | cannot read a byte twice | [`forward_only`](Source::forward_only) |
 /// | can prefetch or drop cached bytes | [`will_need`](Source::will_need), [`dont_need`](Source::dont_need) |
@@ -150,6 +152,12 @@ pub trait Source: Send + Sync {
     /// have exactly [`len`](Source::len) bytes.
     fn mapped(&self) -> Option<&[u8]> {
         self.in_memory()
+    }
+
+    /// A map of all bytes for one user that may write to them, if the source offers it: what is written is seen through this
+    /// value alone. See [`OpenOptions::private`](crate::OpenOptions::private).
+    fn map_private(&self) -> Option<DividedBuffer> {
+        None
     }
 
     /// Hints that `len` bytes from `start` on will be read soon, so that the system can prefetch them.

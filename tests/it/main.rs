@@ -45,6 +45,7 @@ mod storage_info;
 mod structure;
 mod truncation;
 mod unquantised;
+mod writable_tensors;
 
 /// Quantised weights.
 mod schemes {

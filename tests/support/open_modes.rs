@@ -9,6 +9,8 @@ use anamnesis::{Checkpoint, Format, OpenOptions, Result};
 pub enum OpenMode {
     /// From its path, mapped.
     Mapped,
+    /// From its path, mapped privately.
+    Private,
     /// From its path, by positioned reads.
     Read,
     Bytes,
@@ -17,8 +19,9 @@ pub enum OpenMode {
     FormatGiven,
 }
 
-pub const OPEN_MODES: [OpenMode; 5] = [
+pub const OPEN_MODES: [OpenMode; 6] = [
     OpenMode::Mapped,
+    OpenMode::Private,
     OpenMode::Read,
     OpenMode::Bytes,
     OpenMode::Reader,
@@ -28,7 +31,7 @@ pub const OPEN_MODES: [OpenMode; 5] = [
 impl OpenMode {
     /// Whether the library can use the file name and sibling files.
     pub fn has_path(self) -> bool {
-        matches!(self, Self::Mapped | Self::Read)
+        matches!(self, Self::Mapped | Self::Private | Self::Read)
     }
 
     /// Opens this one file, even if it is one shard or split of several.
@@ -40,6 +43,7 @@ impl OpenMode {
         let bytes = || std::fs::read(path).unwrap();
         match (self, format) {
             (Self::Mapped, _) => options.open(path),
+            (Self::Private, _) => options.private(true).open(path),
             (Self::Read, _) => options.mmap(false).open(path),
             (Self::Bytes, _) | (Self::FormatGiven, None) => Checkpoint::from_bytes(bytes()),
             (Self::Reader, _) => Checkpoint::from_reader(Cursor::new(bytes())),

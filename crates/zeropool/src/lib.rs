@@ -32,7 +32,7 @@ pub use builder::PoolBuilder;
 pub use error::{BuildError, GetError};
 pub use evict::EvictionPolicy;
 pub use future::Get;
-pub use part::BufferPart;
+pub use part::{BufferPart, DividedBuffer};
 pub use pool::BufferPool;
 pub use pressure::PressureTrim;
 pub use settings::Pinning;

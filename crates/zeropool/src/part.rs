@@ -1,21 +1,113 @@
-//! Parts of a buffer that several threads, or several reads in flight, fill concurrently.
+//! Parts of a buffer that several threads, or several reads in flight, fill concurrently, and the memory that parts and views
+//! share.
 //!
 //! What this file guarantees:
 //!
-//! 1. The parts of a buffer cover disjoint ranges of its bytes: [`Buffer::split`] divides it so, and a part is neither
-//!    cloned nor created elsewhere.
-//! 2. While a part exists, the buffer itself is neither read nor written: it is in an `Arc` that only parts hold, and
-//!    they use it for its lifetime alone.
-//! 3. The address of the bytes does not change when the buffer is moved, as they are in its slab.
+//! 1. The parts of a memory cover disjoint ranges of its bytes: [`Buffer::split`] and [`DividedBuffer::part`] divide it so,
+//!    and a part is neither cloned nor created elsewhere, except of the only view of its bytes.
+//! 2. While parts or views exist, the owner of the memory is neither read nor written: it is in an `Arc` that only they
+//!    hold, and is used for its lifetime alone. Bytes are accessed through the pointer that was derived once.
+//! 3. The address of the bytes does not change when the owner is moved: a buffer's are in its slab, and another owner is not
+//!    moved.
 #![allow(unsafe_code)]
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 
 use crate::buffer::Buffer;
+
+/// The bytes of a buffer, or of another owner, which parts and views divide among themselves.
+pub(crate) struct PartMemory {
+    base: NonNull<u8>,
+    len: usize,
+    owner: Owner,
+}
+
+enum Owner {
+    Buffer(Buffer),
+    /// Dropped for its effect only.
+    Other(#[expect(dead_code, reason = "holds the memory")] OtherOwner),
+}
+
+/// Made by `Box::into_raw`. A pointer instead of a box, because moving a box would end the borrow that the bytes are of.
+struct OtherOwner(*mut dyn Send);
+
+impl Drop for OtherOwner {
+    fn drop(&mut self) {
+        // SAFETY: the pointer is that of a box, is dropped once, and its bytes are no longer used: parts and views hold the
+        // memory that this is a part of.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
+
+/// A part sends a `Buffer` to other threads, which requires these traits.
+const _: () = {
+    const fn is_send_and_sync<T: Send + Sync>() {}
+    is_send_and_sync::<Buffer>();
+};
+
+// SAFETY: parts use the bytes exclusively, like a `Box<[u8]>`, and views read them. A buffer is `Send` (checked above), and so
+// is another owner.
+unsafe impl Send for PartMemory {}
+// SAFETY: as above. `&PartMemory` gives no access to the owner, which is moved out or dropped by the last holder.
+unsafe impl Sync for PartMemory {}
+
+// a panic can leave bytes half written, which no invariant depends on
+impl UnwindSafe for PartMemory {}
+impl RefUnwindSafe for PartMemory {}
+
+impl PartMemory {
+    pub(crate) fn of_buffer(mut buffer: Buffer) -> Arc<Self> {
+        // derived from a mutable borrow, before the buffer is shared: parts write through this pointer
+        let bytes = NonNull::from(&mut buffer[..]);
+        Arc::new(Self {
+            base: bytes.cast(),
+            len: bytes.len(),
+            owner: Owner::Buffer(buffer),
+        })
+    }
+
+    fn of_owner<O: AsMut<[u8]> + Send + 'static>(owner: O) -> Arc<Self> {
+        let pointer = Box::into_raw(Box::new(owner));
+        let owner = OtherOwner(pointer);
+        // SAFETY: the pointer is that of a box, and nothing else uses it before it is dropped.
+        let bytes = NonNull::from(unsafe { &mut *pointer }.as_mut());
+        Arc::new(Self {
+            base: bytes.cast(),
+            len: bytes.len(),
+            owner: Owner::Other(owner),
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Takes the buffer out of its memory if this is its last holder.
+    pub(crate) fn try_unwrap(memory: Arc<Self>) -> Result<Buffer, Arc<Self>> {
+        if let Owner::Other(_) = memory.owner {
+            return Err(memory);
+        }
+        match Arc::try_unwrap(memory)?.owner {
+            Owner::Buffer(buffer) => Ok(buffer),
+            Owner::Other(_) => unreachable!("checked above"),
+        }
+    }
+
+    /// The bytes of a view.
+    #[inline]
+    pub(crate) fn view(&self, range: &Range<usize>) -> &[u8] {
+        assert!(range.start <= range.end && range.end <= self.len);
+        let start = self.base.as_ptr().wrapping_add(range.start);
+        // SAFETY: the range lies in initialised bytes that stay mapped while `self` lives. No part has a byte of a view
+        // (guarantee 1), so that nothing writes them.
+        unsafe { slice::from_raw_parts(start, range.len()) }
+    }
+}
 
 /// A range of a buffer's bytes, owned, to be filled on any thread. [`join`](Self::join) makes the parts a buffer again. If
 /// they are dropped instead, the memory returns to the pool with the last part.
@@ -33,24 +125,31 @@ use crate::buffer::Buffer;
 /// assert!(buffer.len() == 10_000 && buffer.iter().all(|byte| *byte == 7));
 /// ```
 pub struct BufferPart {
-    base: NonNull<u8>,
-    len: usize,
-    /// The first byte's offset in the buffer.
+    /// The first byte's offset in the memory.
     offset: usize,
-    buffer: Arc<Buffer>,
+    len: usize,
+    memory: Arc<PartMemory>,
 }
 
-/// A part sends its `Arc<Buffer>` to other threads, which requires these traits.
-const _: () = {
-    const fn is_send_and_sync<T: Send + Sync>() {}
-    is_send_and_sync::<Buffer>();
-};
-
-// SAFETY: exclusive use of some bytes, like a `Box<[u8]>`, and an `Arc` of a buffer, which is `Send + Sync` (checked
-// above).
-unsafe impl Send for BufferPart {}
-// SAFETY: `&BufferPart` gives shared access to those bytes only; the `Arc` of a buffer is `Sync`, as the buffer is both.
-unsafe impl Sync for BufferPart {}
+/// Memory from which parts of any range are obtained, each byte once: of a buffer, or of another owner.
+///
+/// ```
+/// use zeropool::{BufferPool, DividedBuffer};
+///
+/// let mut divided = BufferPool::new().get(100).divide();
+/// let mut name = divided.part(40..60).expect("no other part has these bytes");
+/// name.fill(1);
+/// assert!(divided.part(59..61).is_none());
+/// let rest = divided.part(60..100).expect("no other part has these bytes");
+///
+/// let mut of_a_vec = DividedBuffer::of_owner(vec![7; 10]);
+/// assert_eq!(of_a_vec.part(0..10).expect("the first part")[..], [7; 10]);
+/// ```
+pub struct DividedBuffer {
+    memory: Arc<PartMemory>,
+    /// The ranges of all parts, sorted, adjacent ones merged.
+    parts: Vec<Range<usize>>,
+}
 
 impl Buffer {
     /// Divides the buffer into parts of `part_len` bytes; the last part has the remaining bytes. An empty buffer has one
@@ -60,27 +159,97 @@ impl Buffer {
     ///
     /// If `part_len` is 0.
     #[must_use]
-    pub fn split(mut self, part_len: usize) -> Vec<BufferPart> {
-        // derived from `&mut self`, before the buffer is shared: the parts write through this pointer
-        let start = self.as_mut_ptr();
-        let len = self.len();
-        let buffer = Arc::new(self);
+    pub fn split(self, part_len: usize) -> Vec<BufferPart> {
+        let memory = PartMemory::of_buffer(self);
+        let len = memory.len;
         let part_at = |offset: usize| BufferPart {
-            base: NonNull::new(start.wrapping_add(offset))
-                .expect("a buffer is not at address zero"),
-            len: part_len.min(len - offset),
             offset,
-            buffer: Arc::clone(&buffer),
+            len: part_len.min(len - offset),
+            memory: Arc::clone(&memory),
         };
         (0..len.max(1)).step_by(part_len).map(part_at).collect()
+    }
+
+    /// Makes the buffer divisible into parts of any range.
+    #[must_use]
+    pub fn divide(self) -> DividedBuffer {
+        DividedBuffer {
+            memory: PartMemory::of_buffer(self),
+            parts: Vec::new(),
+        }
+    }
+}
+
+impl DividedBuffer {
+    /// The bytes of another owner: a `Vec`, a file that is mapped for writing. It is dropped with the last part.
+    pub fn of_owner<O: AsMut<[u8]> + Send + 'static>(owner: O) -> Self {
+        Self {
+            memory: PartMemory::of_owner(owner),
+            parts: Vec::new(),
+        }
+    }
+
+    /// The length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.memory.len
+    }
+
+    /// Whether the length is 0.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.memory.len == 0
+    }
+
+    /// These bytes; `None` if an earlier part has some of them, or they exceed the memory.
+    pub fn part(&mut self, range: Range<usize>) -> Option<BufferPart> {
+        if range.start > range.end || range.end > self.memory.len {
+            return None;
+        }
+        if !range.is_empty() {
+            let next = self.parts.partition_point(|part| part.end <= range.start);
+            if self
+                .parts
+                .get(next)
+                .is_some_and(|part| part.start < range.end)
+            {
+                return None;
+            }
+            match next.checked_sub(1).map(|before| &mut self.parts[before]) {
+                // parts are mostly obtained in order, and then this list is short
+                Some(before) if before.end == range.start => before.end = range.end,
+                _ => self.parts.insert(next, range.clone()),
+            }
+        }
+        Some(BufferPart {
+            offset: range.start,
+            len: range.len(),
+            memory: Arc::clone(&self.memory),
+        })
     }
 }
 
 impl BufferPart {
+    /// A part of the bytes of a view.
+    ///
+    /// The view was the only one of its bytes, and is not used any more.
+    pub(crate) fn of_only_view(memory: Arc<PartMemory>, range: Range<usize>) -> Self {
+        Self {
+            offset: range.start,
+            len: range.len(),
+            memory,
+        }
+    }
+
     /// The offset of the part in its buffer, in bytes.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.offset
+    }
+
+    /// The memory, and where in it the bytes are that are now a view's.
+    pub(crate) fn into_view(self) -> (Arc<PartMemory>, Range<usize>) {
+        (self.memory, self.offset..self.offset + self.len)
     }
 
     /// Joins the parts of a buffer.
@@ -92,20 +261,29 @@ impl BufferPart {
         let mut end = 0;
         let whole = parts.first().is_some_and(|first| {
             let follows = |part: &Self| {
-                let next = Arc::ptr_eq(&part.buffer, &first.buffer) && part.offset == end;
+                let next = Arc::ptr_eq(&part.memory, &first.memory) && part.offset == end;
                 end = part.offset + part.len;
                 next
             };
-            parts.iter().all(follows) && end == first.buffer.len()
+            let is_buffer = matches!(first.memory.owner, Owner::Buffer(_));
+            // no view of an empty range, and no other divider: with other holders the count would be larger
+            let count = Arc::strong_count(&first.memory);
+            is_buffer
+                && parts.iter().all(follows)
+                && end == first.memory.len
+                && count == parts.len()
         });
         if !whole {
             return Err(parts);
         }
         let last = parts.pop().expect("`whole` implies a first part");
         drop(parts);
-        Arc::try_unwrap(last.buffer).map_err(|_| {
-            unreachable!("the other parts were dropped, and only parts hold the buffer")
-        })
+        PartMemory::try_unwrap(last.memory)
+            .map_err(|_| unreachable!("the other parts, which were all holders, were dropped"))
+    }
+
+    fn start(&self) -> *mut u8 {
+        self.memory.base.as_ptr().wrapping_add(self.offset)
     }
 }
 
@@ -114,9 +292,9 @@ impl Deref for BufferPart {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: `base` and `len` are a range of the buffer's initialised bytes, which stay mapped while this part holds
-        // the buffer. By guarantees 1 and 2, nothing else reads or writes them.
-        unsafe { slice::from_raw_parts(self.base.as_ptr(), self.len) }
+        // SAFETY: a range of the memory's initialised bytes, which stay mapped while this part holds the memory. By
+        // guarantees 1 and 2, nothing else reads or writes them.
+        unsafe { slice::from_raw_parts(self.start(), self.len) }
     }
 }
 
@@ -124,7 +302,7 @@ impl DerefMut for BufferPart {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` is exclusive.
-        unsafe { slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+        unsafe { slice::from_raw_parts_mut(self.start(), self.len) }
     }
 }
 
@@ -134,6 +312,15 @@ impl fmt::Debug for BufferPart {
             .field("offset", &self.offset)
             .field("len", &self.len)
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for DividedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DividedBuffer")
+            .field("len", &self.memory.len)
+            .field("parts", &self.parts)
+            .finish()
     }
 }
 
@@ -189,5 +376,86 @@ mod tests {
         assert!(pool.try_get(1).is_err());
         drop(last);
         assert!(pool.try_get(1).is_ok());
+    }
+
+    #[test]
+    fn parts_of_any_ranges_share_no_byte() {
+        let pool = BufferPool::new();
+        let mut divided = pool.get(100).divide();
+        let mut parts: Vec<_> = [50..60, 0..10, 60..70, 10..10, 20..30, 10..20]
+            .map(|range| divided.part(range).unwrap())
+            .into();
+        for taken in [0..1, 9..11, 5..55, 29..31, 69..70, 0..100, 25..26] {
+            assert!(divided.part(taken.clone()).is_none(), "{taken:?}");
+        }
+        for (range, byte) in [(30..50, 1), (70..100, 2)] {
+            let mut part = divided.part(range).unwrap();
+            part.fill(byte);
+            parts.push(part);
+        }
+        let reversed = std::ops::Range { start: 5, end: 4 };
+        assert!(divided.part(reversed).is_none() && divided.part(100..101).is_none());
+        drop(divided);
+        // the empty part is a holder as well
+        parts.retain(|part| !part.is_empty());
+        parts.sort_by_key(BufferPart::offset);
+        let whole = BufferPart::join(parts).unwrap();
+        assert!(whole[30..50] == [1; 20] && whole[70..] == [2; 30]);
+    }
+
+    #[test]
+    fn a_view_of_no_bytes_keeps_the_parts_from_being_joined() {
+        let mut divided = BufferPool::new().get(8).divide();
+        let (whole, view) = (
+            divided.part(0..8).unwrap(),
+            divided.part(0..0).unwrap().freeze(),
+        );
+        drop(divided);
+        let parts = BufferPart::join(vec![whole]).unwrap_err();
+        drop(view);
+        assert!(BufferPart::join(parts).is_ok());
+    }
+
+    #[test]
+    fn the_only_view_of_bytes_becomes_a_part() {
+        let mut divided = BufferPool::new().get(16).divide();
+        let [a, b] = [0..8, 8..16].map(|range| divided.part(range).unwrap().freeze());
+        let mut a = a.try_into_part().unwrap();
+        a.fill(3);
+        let other = b.clone();
+        let b = b.try_into_part().unwrap_err();
+        drop(other);
+        // it was shared, and stays so: the clone may have been sliced
+        assert!(b.try_into_part().is_err());
+        let slice = a.freeze().slice(2..4);
+        assert_eq!(slice[..], [3; 2]);
+        assert!(slice.try_into_part().is_err());
+    }
+
+    #[test]
+    fn another_owner_is_dropped_with_the_last_part() {
+        struct Dropped(Vec<u8>, Arc<std::sync::atomic::AtomicBool>);
+        impl AsMut<[u8]> for Dropped {
+            fn as_mut(&mut self) -> &mut [u8] {
+                &mut self.0
+            }
+        }
+        impl Drop for Dropped {
+            fn drop(&mut self) {
+                self.1.store(true, std::sync::atomic::Ordering::SeqCst);
+            }
+        }
+        let dropped = Arc::default();
+        let mut divided = DividedBuffer::of_owner(Dropped(vec![5; 10], Arc::clone(&dropped)));
+        let is_dropped = || dropped.load(std::sync::atomic::Ordering::SeqCst);
+        let mut part = divided.part(0..10).unwrap();
+        drop(divided);
+        part[9] = 6;
+        let view = part.freeze();
+        let view = view.try_unwrap().unwrap_err();
+        let parts = BufferPart::join(vec![view.try_into_part().unwrap()]).unwrap_err();
+        assert!(parts[0][8..] == [5, 6] && !is_dropped());
+        drop(parts);
+        assert!(is_dropped());
     }
 }

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::ops::{Bound, Deref, Range, RangeBounds};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
 use crate::buffer::Buffer;
+use crate::part::{BufferPart, PartMemory};
 
 /// A read-only view of a buffer or of a range of it: cheap to clone, to slice and to send. The memory returns to its pool
 /// when the last view is dropped.
@@ -23,10 +25,12 @@ use crate::buffer::Buffer;
 /// assert_eq!(&bytes[..], b"tensor");
 /// assert_eq!(bytes.as_ptr(), tensor.as_ptr());
 /// ```
-#[derive(Clone)]
 pub struct SharedBuffer {
-    buffer: Arc<Buffer>,
+    memory: Arc<PartMemory>,
     range: Range<usize>,
+    /// Whether another view may have some of these bytes. Set while `self` is borrowed and read when it is consumed, and what
+    /// ends the borrow orders the two: a relaxed access suffices.
+    is_shared: AtomicBool,
 }
 
 impl Buffer {
@@ -34,14 +38,39 @@ impl Buffer {
     #[must_use]
     pub fn freeze(self) -> SharedBuffer {
         let range = 0..self.len();
-        SharedBuffer {
-            buffer: Arc::new(self),
-            range,
-        }
+        SharedBuffer::of_part(PartMemory::of_buffer(self), range)
+    }
+}
+
+impl BufferPart {
+    /// Makes the part read-only and cheap to clone, without copying.
+    #[must_use]
+    pub fn freeze(self) -> SharedBuffer {
+        let (memory, range) = self.into_view();
+        SharedBuffer::of_part(memory, range)
     }
 }
 
 impl SharedBuffer {
+    /// The only view of bytes that were a part's.
+    fn of_part(memory: Arc<PartMemory>, range: Range<usize>) -> Self {
+        Self {
+            memory,
+            range,
+            is_shared: AtomicBool::new(false),
+        }
+    }
+
+    /// A further view of some of these bytes.
+    fn view(&self, range: Range<usize>) -> Self {
+        self.is_shared.store(true, Ordering::Relaxed);
+        Self {
+            memory: Arc::clone(&self.memory),
+            range,
+            is_shared: AtomicBool::new(true),
+        }
+    }
+
     /// A view of a range of this view, without copying.
     ///
     /// # Panics
@@ -69,10 +98,7 @@ impl SharedBuffer {
             "range {start}..{end} exceeds a view of {len} bytes"
         );
         let from = self.range.start;
-        Self {
-            buffer: Arc::clone(&self.buffer),
-            range: from + start..from + end,
-        }
+        self.view(from + start..from + end)
     }
 
     /// Returns the buffer for writing, if this is the only view of it.
@@ -83,8 +109,25 @@ impl SharedBuffer {
     ///
     /// This view, if there are others.
     pub fn try_unwrap(self) -> Result<Buffer, Self> {
-        let range = self.range;
-        Arc::try_unwrap(self.buffer).map_err(|buffer| Self { buffer, range })
+        let (range, is_shared) = (self.range, self.is_shared);
+        PartMemory::try_unwrap(self.memory).map_err(|memory| Self {
+            memory,
+            range,
+            is_shared,
+        })
+    }
+
+    /// Returns these bytes for writing, without copying, if no other view was ever made of them: neither a clone nor a slice.
+    /// Other bytes of the same buffer may be in use.
+    ///
+    /// # Errors
+    ///
+    /// This view, if there were others.
+    pub fn try_into_part(self) -> Result<BufferPart, Self> {
+        if self.is_shared.load(Ordering::Relaxed) {
+            return Err(self);
+        }
+        Ok(BufferPart::of_only_view(self.memory, self.range))
     }
 
     /// Copies the bytes, as a `Vec` must own memory of its allocator. Conversion into [`Bytes`] copies nothing.
@@ -94,12 +137,18 @@ impl SharedBuffer {
     }
 }
 
+impl Clone for SharedBuffer {
+    fn clone(&self) -> Self {
+        self.view(self.range.clone())
+    }
+}
+
 impl Deref for SharedBuffer {
     type Target = [u8];
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        &self.buffer[self.range.clone()]
+        self.memory.view(&self.range)
     }
 }
 
@@ -133,7 +182,7 @@ impl fmt::Debug for SharedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedBuffer")
             .field("range", &self.range)
-            .field("buffer", &self.buffer)
+            .field("buffer_len", &self.memory.len())
             .finish()
     }
 }
