@@ -238,59 +238,62 @@ fn tiles_are_decoded_into_the_memory_of_the_sink() {
     });
 }
 
+/// What two workers that read through a loader leave.
+struct LoaderRun {
+    outcome: Result<()>,
+    /// Whether the inputs of all jobs were released.
+    is_released: bool,
+    sink: StoredOnce,
+    reads: usize,
+}
+
+/// Runs two workers that read through a loader, of which the read with this number fails.
+fn run_with_loader(failing: Option<usize>) -> LoaderRun {
+    let plan = plan(None);
+    let progress = RunProgress::new(plan.nbytes(), &RunControl::default());
+    let sink = StoredOnce::new();
+    let reads = ReadList::new(&plan, FILE.0.catalog(), 0);
+    let model = Model::new(&reads.list);
+    let workers = workers(&FILE.0, &plan, &sink, &progress);
+    let flow = || progress.flow();
+    let routing = Routing {
+        reads: &reads,
+        feed: model.feed(),
+        flow: &flow,
+    };
+    model.run(
+        failing,
+        || workers.run_worker(Some(routing)),
+        Some(&|| workers.run_worker(Some(routing))),
+    );
+    let outcome = progress.failure.outcome();
+    let is_released = workers.jobs.is_released();
+    drop(workers);
+    LoaderRun {
+        outcome,
+        is_released,
+        sink,
+        reads: model.finish(),
+    }
+}
+
 /// A worker that makes the inputs of a job waits for the loader with their lock held, and the others wait for that lock.
 #[test]
 fn workers_and_their_loader_wait_for_each_other_in_no_schedule() {
     explore(150, || {
-        let plan = plan(None);
-        let progress = RunProgress::new(plan.nbytes(), &RunControl::default());
-        let sink = StoredOnce::new();
-        let reads = ReadList::new(&plan, FILE.0.catalog(), 0);
-        let model = Model::new(&reads.list);
-        let workers = workers(&FILE.0, &plan, &sink, &progress);
-        let flow = || progress.flow();
-        let routing = Routing {
-            reads: &reads,
-            feed: model.feed(),
-            flow: &flow,
-        };
-        model.run(
-            None,
-            || workers.run_worker(Some(routing)),
-            Some(&|| workers.run_worker(Some(routing))),
-        );
-        progress.failure.outcome().unwrap();
-        assert!(workers.jobs.is_released());
-        drop(workers);
-        assert!(sink.finish() == expected_outputs());
-        assert_eq!(model.finish(), 2 + 2 * ROWS);
+        let run = run_with_loader(None);
+        run.outcome.unwrap();
+        assert!(run.is_released);
+        assert!(run.sink.finish() == expected_outputs());
+        assert_eq!(run.reads, 2 + 2 * ROWS);
     });
 }
 
 #[test]
 fn a_failed_read_ends_the_workers_of_a_loader() {
     explore(150, || {
-        let plan = plan(None);
-        let progress = RunProgress::new(plan.nbytes(), &RunControl::default());
-        let sink = StoredOnce::new();
-        let reads = ReadList::new(&plan, FILE.0.catalog(), 0);
-        let model = Model::new(&reads.list);
-        let workers = workers(&FILE.0, &plan, &sink, &progress);
-        let flow = || progress.flow();
-        let routing = Routing {
-            reads: &reads,
-            feed: model.feed(),
-            flow: &flow,
-        };
-        model.run(
-            Some(3),
-            || workers.run_worker(Some(routing)),
-            Some(&|| workers.run_worker(Some(routing))),
-        );
-        let error = progress.failure.outcome().unwrap_err();
+        let error = run_with_loader(Some(3)).outcome.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error}");
-        drop(workers);
-        model.finish();
     });
 }
 
