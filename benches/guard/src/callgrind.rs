@@ -17,8 +17,8 @@ pub(crate) fn version() -> Option<String> {
     process::output(command).ok()
 }
 
-/// The command that runs a case under callgrind.
-pub(crate) fn command(files: &Path, out: &str, name: &str) -> Command {
+/// Valgrind with the options that count, without the program.
+fn outer(out: &str) -> Command {
     let mut outer = process::bare("valgrind");
     outer.args([
         "--tool=callgrind",
@@ -27,15 +27,41 @@ pub(crate) fn command(files: &Path, out: &str, name: &str) -> Command {
         TOGGLE,
     ]);
     outer.arg(format!("--callgrind-out-file={out}"));
-    process::of(files, Some(outer), Counter::Callgrind, name)
+    outer
+}
+
+/// The command that runs a case under callgrind.
+pub(crate) fn command(files: &Path, out: &str, name: &str) -> Command {
+    process::of(files, Some(outer(out)), Counter::Callgrind, name)
 }
 
 /// Counts the instructions of a case; `number` names the output file.
 pub(crate) fn count(case: &Case, files: &Path, number: usize) -> Result<Counts, String> {
     let out = format!("callgrind.{number}");
     process::output(command(files, &out, &case.name))?;
-    let text =
-        fs::read_to_string(files.join(out)).map_err(|e| format!("callgrind's output: {e}"))?;
+    let total = total(&files.join(out))?;
+    Ok(vec![(Metric::Instructions, total / u64::from(case.repeat))])
+}
+
+/// Counts the instructions of a process of the guard with these arguments, which runs in `files`.
+pub(crate) fn count_process(
+    files: &Path,
+    number: usize,
+    arguments: &[String],
+) -> Result<u64, String> {
+    let out = format!("callgrind.{number}");
+    let mut command = outer(&out);
+    command
+        .arg(process::SELF)
+        .args(arguments)
+        .current_dir(files);
+    process::output(command)?;
+    total(&files.join(out))
+}
+
+/// The number of instructions in an output of callgrind.
+fn total(out: &Path) -> Result<u64, String> {
+    let text = fs::read_to_string(out).map_err(|e| format!("callgrind's output: {e}"))?;
     let total = text.lines().find_map(|line| {
         line.strip_prefix("totals:")
             .or(line.strip_prefix("summary:"))
@@ -46,5 +72,5 @@ pub(crate) fn count(case: &Case, files: &Path, number: usize) -> Result<Counts, 
     if total == 0 {
         return Err("callgrind counted nothing: it did not find `measured_call`".to_owned());
     }
-    Ok(vec![(Metric::Instructions, total / u64::from(case.repeat))])
+    Ok(total)
 }

@@ -5,10 +5,12 @@
 //!
 //! `guard check [--update] [NAME…]` runs every case in a process of its own: under callgrind (`callgrind.rs`),
 //! single-stepped by ptrace (`single_step.rs`), or counting itself (`self_counts.rs`). `guard case COUNTER NAME` is such a
-//! process. `guard list` prints the cases.
+//! process. `guard list` prints the cases. `guard amplify` counts what hostile files cost per byte (`amplify.rs`).
 
 use std::process::ExitCode;
 
+#[cfg(target_os = "linux")]
+mod amplify;
 #[cfg(target_os = "linux")]
 mod baseline;
 #[cfg(target_os = "linux")]
@@ -45,13 +47,20 @@ fn main() -> ExitCode {
     let done = match words[..] {
         ["check", ref rest @ ..] => check::run(rest),
         ["case", counter, name] => case::run(counter, name).map(|()| true),
+        ["amplify", ref rest @ ..] => amplify::run(rest),
+        ["amplified", counter, kind, path] => {
+            amplify::open(counter, kind, path);
+            Ok(true)
+        }
         ["list"] => {
             cases::all()
                 .iter()
                 .for_each(|case| println!("{}", case.name));
             Ok(true)
         }
-        _ => Err("usage: guard check [--update] [NAME…] | guard list".to_owned()),
+        _ => Err(
+            "usage: guard check [--update] [NAME…] | guard list | guard amplify [NAME…]".to_owned(),
+        ),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
