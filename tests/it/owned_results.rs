@@ -105,7 +105,8 @@ impl Loader for StaticBytes {
 fn bytes_of_no_source_are_kept_too() {
     let checkpoint = Arc::new(Checkpoint::open(fixture("npy/v1.npy")).unwrap());
     let nbytes = usize::try_from(checkpoint.catalog().nbytes()).unwrap();
-    let bytes: &'static [u8] = vec![7; nbytes].leak();
+    static BYTES: [u8; 4096] = [7; 4096];
+    let bytes = &BYTES[..nbytes];
     let load = load(&checkpoint).loader(StaticBytes(bytes)).borrow_mapped();
     let tensor = load.run().unwrap().into_iter().next().unwrap();
     assert_eq!(tensor.bytes(), bytes);

@@ -1,5 +1,6 @@
 //! Every small fixture, truncated at every byte: it is refused, or the tensors that it still lists can be read.
 
+use std::io::Cursor;
 use std::time::Duration;
 
 use crate::support::fixtures;
@@ -16,9 +17,9 @@ fn truncate_fixtures_of(name: &str) {
         .into_iter()
         .filter(|(_, format)| format.name == name)
     {
-        let bytes: &'static [u8] = std::fs::read(&path).unwrap().leak();
+        let bytes = std::fs::read(&path).unwrap();
         let options = OpenOptions::new().format(format);
-        let whole = options.from_source(MemorySource::new(bytes));
+        let whole = options.from_source(MemorySource::new(bytes.clone()));
         let step = if bytes.len() <= ALL_LENGTHS {
             1
         } else {
@@ -26,8 +27,9 @@ fn truncate_fixtures_of(name: &str) {
         };
         let started = ThreadTime::start();
         for len in (0..bytes.len()).step_by(step) {
-            let opened = options.from_source(MemorySource::new(&bytes[..len]));
-            let streamed = options.from_source(StreamSource::new(&bytes[..len]));
+            let opened = options.from_source(MemorySource::new(bytes[..len].to_vec()));
+            let stream = StreamSource::new(Cursor::new(bytes[..len].to_vec()));
+            let streamed = options.from_source(stream);
             tried += 1;
             match (&opened, &whole) {
                 // a truncated file that is accepted lists no more tensors than the whole one

@@ -22,7 +22,7 @@ fn error_of(body: &[u8]) -> Error {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 60 }))]
 
     #[test]
     fn a_file_cut_at_any_byte_is_refused(template in any_template()) {

@@ -43,7 +43,7 @@ fn bytes(ranges: &[StridedRange]) -> Vec<u64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 600 }))]
 
     #[test]
     fn every_byte_is_read_once_or_by_all_workers(shape in vec(0..9u64, 0..4), item in 1..5u64, world in 1..6u32, rule in 0..7usize, heads in 0..9u64) {

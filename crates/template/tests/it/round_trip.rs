@@ -13,7 +13,7 @@ fn unlimited_runs() -> TemplateLimits {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 1500 }))]
 
     #[test]
     fn the_binary_form_keeps_the_template(template in any_template()) {
