@@ -266,7 +266,7 @@ pub(crate) fn get_buffer(
 
 /// A pool's error as an error of this crate.
 fn pool_error(error: zeropool::GetError, pool: &BufferPool) -> Error {
-    use zeropool::GetError::{BudgetExhausted, OutOfMemory, Pin, TimedOut, TooLarge};
+    use zeropool::GetError::{BudgetExhausted, OutOfMemory, Pin, Register, TimedOut, TooLarge};
     match error {
         // all three mean that the budget is too small for what is held at once, so they have one remedy
         BudgetExhausted { len, .. } | TooLarge { len, .. } | TimedOut { len } => {
@@ -274,7 +274,7 @@ fn pool_error(error: zeropool::GetError, pool: &BufferPool) -> Error {
             let allowed = pool.budget() as u64;
             over(len as u64, allowed, what, "budget")
         }
-        OutOfMemory { source, .. } | Pin { source, .. } => source.into(),
+        OutOfMemory { source, .. } | Pin { source, .. } | Register { source, .. } => source.into(),
         other => std::io::Error::other(other).into(),
     }
 }

@@ -1,9 +1,13 @@
 //! Building a pool. The defaults are measured in `EXPERIMENTS.md`.
 
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::barrier;
 use crate::budget;
+use crate::callbacks::SlabCallbacks;
 use crate::class::Class;
 use crate::error::BuildError;
 use crate::evict::EvictionPolicy;
@@ -39,6 +43,7 @@ pub struct PoolBuilder {
     zero_on_return: bool,
     huge_pages: bool,
     node: Option<u32>,
+    callbacks: Option<Arc<SlabCallbacks>>,
     watch: Option<(f32, Duration)>,
 }
 
@@ -66,6 +71,7 @@ impl Default for PoolBuilder {
             // experiment 7, and `HUGE_FROM` in `settings.rs`
             huge_pages: true,
             node: None,
+            callbacks: None,
             watch: None,
         }
     }
@@ -174,6 +180,71 @@ impl PoolBuilder {
         self
     }
 
+    /// Calls `register` with the memory of each slab when it is mapped, and `unregister` with the same memory before it is
+    /// unmapped: for a device that reads or writes the pool's buffers (`cudaHostRegister`, RDMA). Default: no callbacks.
+    ///
+    /// Every `register` that returns `Ok` is followed by one `unregister` with the same address and length, also where
+    /// the pool's last handle is dropped before its buffers. If `register` fails or panics, the memory is unmapped
+    /// without `unregister`. As where the system has no memory, the pool then releases its free buffers and tries again;
+    /// if that fails as well, the request ends in [`GetError::Register`](crate::GetError::Register).
+    ///
+    /// The memory is whole pages, initialised, and locked before if the pool is [`pinned`](Self::pinned). It belongs to
+    /// buffers: the callbacks must not access it. As with locked memory, each buffer of a page and more is registered
+    /// separately, smaller ones in groups, and pages are released with their whole slab only, so that a device never
+    /// has pages that the process has lost. Buffers below [`min_pooled`](Self::min_pooled) are mapped too, and so
+    /// registered for each use.
+    ///
+    /// Callbacks run on the thread that gets, drops or trims buffers or drops the last handle, and on the thread of
+    /// [`watch_pressure`](Self::watch_pressure); several may run at the same time. No lock of the pool is held. They may use
+    /// other pools, and call [`stats`](BufferPool::stats) of this one. They must not get buffers from this one: `register`
+    /// would be called by itself without end, and a request in `unregister` may wait for the memory that is being
+    /// released. If `unregister` panics, the memory stays mapped for the rest of the process, as the device may still use
+    /// it.
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use std::sync::{Arc, Mutex};
+    /// use zeropool::BufferPool;
+    ///
+    /// # struct Device;
+    /// # impl Device {
+    /// #     fn register(&self, _: *mut u8, len: usize) -> std::io::Result<usize> { Ok(len) }
+    /// #     fn unregister(&self, _: usize) {}
+    /// # }
+    /// # let device = Arc::new(Device);
+    /// // the device's handle of each slab, by its address
+    /// let handles = Arc::new(Mutex::new(HashMap::new()));
+    /// let (known, released) = (handles.clone(), handles.clone());
+    /// # let same = device.clone();
+    /// let pool = BufferPool::builder()
+    ///     .on_slab(
+    ///         move |memory| {
+    ///             let handle = device.register(memory.as_ptr().cast(), memory.len())?;
+    ///             known.lock().unwrap().insert(memory.addr(), handle);
+    ///             Ok(())
+    ///         },
+    ///         move |memory| {
+    ///             let handle = released.lock().unwrap().remove(&memory.addr());
+    /// #           let device = &same;
+    ///             device.unregister(handle.expect("the slab was registered"));
+    ///         },
+    ///     )
+    ///     .build()?;
+    /// let buffer = pool.get(4 << 20);
+    /// assert_eq!(handles.lock().unwrap().len(), 1);
+    /// drop((buffer, pool));
+    /// assert!(handles.lock().unwrap().is_empty());
+    /// # Ok::<(), zeropool::BuildError>(())
+    /// ```
+    pub fn on_slab(
+        mut self,
+        register: impl Fn(NonNull<[u8]>) -> io::Result<()> + Send + Sync + 'static,
+        unregister: impl Fn(NonNull<[u8]>) + Send + Sync + 'static,
+    ) -> Self {
+        self.callbacks = Some(Arc::new(SlabCallbacks::new(register, unregister)));
+        self
+    }
+
     /// Starts a thread that reads the memory pressure every `interval` (at least 10 ms) and trims the pool while the
     /// pressure is at least `threshold` per cent and not falling. The thread ends with the pool's last handle. Default:
     /// no thread; see [`BufferPool::trim_under_pressure`].
@@ -207,6 +278,7 @@ impl PoolBuilder {
             eviction: self.eviction,
             zero_on_return: self.zero_on_return,
             node: self.node.filter(|_| known.len() > 1),
+            callbacks: self.callbacks.clone(),
             pinning: self.pinning,
             huge_pages: self.huge_pages,
             classes: Class::all()

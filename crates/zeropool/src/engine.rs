@@ -334,6 +334,9 @@ impl Engine {
     fn allocate(&self, mut charge: Charge) -> Result<Object, (RegionError, Charge)> {
         let class = charge.class();
         let heap = self.settings.region_options(class).heap;
+        let has_callbacks = self.settings.callbacks.is_some();
+        // declared before the lock, so dropped after it: the last owner of a slab calls back
+        let mut full = Vec::new();
         let mut slabs = self.slabs[class.index()].lock();
         // held weakly: a slab is unmapped with its last object
         slabs.retain(|slab| slab.strong_count() > 0);
@@ -342,19 +345,24 @@ impl Engine {
                 Ok(object) => return Ok(object),
                 Err(returned) => charge = returned,
             }
+            if has_callbacks {
+                full.push(slab);
+            }
         }
-        if heap || class.capacity() >= HUGE {
-            // a slab of one object: other requests of the class need not wait for the mapping
+        // a slab of one object: other requests of the class need not wait for the mapping
+        let is_single = heap || class.capacity() >= HUGE;
+        // otherwise mapped under the lock, so that requests of this class that arrive meanwhile share this slab instead
+        // of mapping others; no callback runs under a lock
+        let held = if is_single || has_callbacks {
             drop(slabs);
-            return self
-                .allocate_in_new_slab(class, charge)
-                .map(|(object, _)| object);
-        }
-        // mapped under the lock, so that requests of this class that arrive meanwhile share this slab instead of
-        // mapping others
+            None
+        } else {
+            Some(slabs)
+        };
         let (object, slab) = self.allocate_in_new_slab(class, charge)?;
-        if slab.is_shared() {
-            slabs.push(Arc::downgrade(&slab));
+        if !is_single && slab.is_shared() {
+            held.unwrap_or_else(|| self.slabs[class.index()].lock())
+                .push(Arc::downgrade(&slab));
         }
         Ok(object)
     }

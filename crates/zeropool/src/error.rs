@@ -53,6 +53,15 @@ pub enum GetError {
         /// The system's error.
         source: io::Error,
     },
+    /// The callback of [`PoolBuilder::on_slab`](crate::PoolBuilder::on_slab) has failed, also after the pool released its
+    /// free buffers.
+    #[error("memory for a buffer of {len} bytes cannot be registered")]
+    Register {
+        /// The requested length.
+        len: usize,
+        /// The callback's error.
+        source: io::Error,
+    },
 }
 
 impl GetError {
@@ -60,6 +69,7 @@ impl GetError {
         match error {
             RegionError::Memory(source) => Self::OutOfMemory { len, source },
             RegionError::Pin(source) => Self::Pin { len, source },
+            RegionError::Register(source) => Self::Register { len, source },
         }
     }
 }

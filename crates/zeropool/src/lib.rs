@@ -4,6 +4,7 @@ mod barrier;
 mod budget;
 mod buffer;
 mod builder;
+mod callbacks;
 mod class;
 mod clockpro;
 mod engine;

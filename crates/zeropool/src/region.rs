@@ -39,6 +39,7 @@ pub(crate) struct RegionOptions {
 pub(crate) enum RegionError {
     Memory(io::Error),
     Pin(io::Error),
+    Register(io::Error),
 }
 
 /// A range of address space, mapped and initialised while this lives.
@@ -48,6 +49,7 @@ pub(crate) struct Region {
     pub(crate) len: usize,
     mapped: bool,
     pinned: bool,
+    leaked: bool,
 }
 
 // SAFETY: a mapping belongs to the process, so any thread may use and unmap it. Access to its bytes goes through objects.
@@ -86,6 +88,7 @@ impl Region {
             len,
             mapped: false,
             pinned: false,
+            leaked: false,
         })
     }
 
@@ -129,6 +132,7 @@ impl Region {
             len,
             mapped: true,
             pinned: false,
+            leaked: false,
         };
         // before anything touches the pages: their size and node are decided by the page fault, and `mlock` faults all
         // of them
@@ -165,6 +169,16 @@ impl Region {
     #[cfg(all(unix, not(target_os = "linux"), not(any(miri, shuttle))))]
     fn advise(&self, _: &RegionOptions) {}
 
+    /// Its address and length.
+    pub(crate) fn memory(&self) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(self.base, self.len)
+    }
+
+    /// Leaves the memory mapped for the rest of the process.
+    pub(crate) fn leak(&mut self) {
+        self.leaked = true;
+    }
+
     /// Bytes that are locked into memory.
     pub(crate) fn locked(&self) -> usize {
         if self.pinned { self.len } else { 0 }
@@ -198,7 +212,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if self.mapped {
+        if self.leaked {
+        } else if self.mapped {
             #[cfg(all(unix, not(any(miri, shuttle))))]
             // SAFETY: the mapping belongs to this value, and no object uses it: each holds the slab, which holds the
             // region. If the kernel refuses (too many mappings), the memory leaks.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::callbacks::SlabCallbacks;
 use crate::class::Class;
 use crate::evict::EvictionPolicy;
 use crate::region::{RegionError, RegionOptions};
@@ -56,6 +57,7 @@ pub(crate) struct Settings {
     pub(crate) node: Option<u32>,
     pub(crate) pinning: Pinning,
     pub(crate) huge_pages: bool,
+    pub(crate) callbacks: Option<Arc<SlabCallbacks>>,
     /// By class.
     pub(crate) classes: Box<[ClassSettings]>,
     /// Magazines may be biased: `membarrier` can be called.
@@ -69,8 +71,11 @@ impl Settings {
     }
 
     pub(crate) fn region_options(&self, class: Class) -> RegionOptions {
-        // heap memory can be neither locked, kept out of core dumps nor bound to a node
-        let plain = self.pinning == Pinning::Off && !self.zero_on_return && self.node.is_none();
+        // heap memory can be neither locked, kept out of core dumps nor bound to a node, and shares pages with other data
+        let plain = self.pinning == Pinning::Off
+            && !self.zero_on_return
+            && self.node.is_none()
+            && self.callbacks.is_none();
         RegionOptions {
             heap: !self.class(class).pooled && plain,
             huge: self.huge_pages && class.capacity() >= HUGE_FROM,
@@ -87,15 +92,15 @@ impl Settings {
         counters: &PoolCounters,
     ) -> Result<Arc<Slab>, RegionError> {
         let options = self.region_options(class);
-        match Slab::new(class, &options, &counters.slab_bytes) {
-            Err(RegionError::Pin(_)) if self.pinning == Pinning::Try => Slab::new(
-                class,
-                &RegionOptions {
-                    pin: false,
-                    ..options
-                },
-                &counters.slab_bytes,
-            ),
+        let map = |options| {
+            let callbacks = self.callbacks.as_ref();
+            Slab::new(class, options, &counters.slab_bytes, callbacks)
+        };
+        match map(&options) {
+            Err(RegionError::Pin(_)) if self.pinning == Pinning::Try => map(&RegionOptions {
+                pin: false,
+                ..options
+            }),
             result => result,
         }
     }
@@ -116,6 +121,7 @@ mod tests {
             node,
             pinning,
             huge_pages: true,
+            callbacks: None,
             classes: Class::all()
                 .map(|_| ClassSettings {
                     pooled: false,
@@ -132,5 +138,10 @@ mod tests {
         assert!(secret.secret && !secret.heap);
         assert!(!options(false, Pinning::Off, Some(1)).heap);
         assert!(!options(false, Pinning::Try, None).heap);
+        let registered = Settings {
+            callbacks: Some(Arc::new(SlabCallbacks::new(|_| Ok(()), drop))),
+            ..settings(false, Pinning::Off, None)
+        };
+        assert!(!registered.region_options(class).heap);
     }
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::budget::Ledger;
+use crate::callbacks::SlabCallbacks;
 use crate::class::{Class, PAGE};
 use crate::region::{HUGE, Region, RegionError, RegionOptions};
 use crate::stats::SlabBytes;
@@ -93,6 +94,8 @@ pub(crate) struct Slab {
     objects: Mutex<FreeObjects>,
     /// Counts the region's address space.
     slab_bytes: Arc<SlabBytes>,
+    /// With which the region is registered.
+    callbacks: Option<Arc<SlabCallbacks>>,
 }
 
 #[derive(Debug)]
@@ -110,16 +113,23 @@ impl Slab {
         class: Class,
         options: &RegionOptions,
         slab_bytes: &Arc<SlabBytes>,
+        callbacks: Option<&Arc<SlabCallbacks>>,
     ) -> Result<Arc<Self>, RegionError> {
         let object = class.capacity();
+        let resident = options.pin || callbacks.is_some();
         let len = match object {
             _ if options.heap || object >= HUGE => object,
-            // locked memory is resident at once and counts against a limit, so no more is mapped than is used
-            _ if options.pin && object >= PAGE => object,
-            _ if options.pin => (8 * object).next_multiple_of(PAGE),
+            // locked and registered memory is resident as a whole and counts against limits, so no more is mapped than is
+            // used
+            _ if resident && object >= PAGE => object,
+            _ if resident => (8 * object).next_multiple_of(PAGE),
             _ => (8 * object).next_multiple_of(HUGE),
         };
         let region = Region::new(len, options)?;
+        if let Some(callbacks) = callbacks {
+            let registered = callbacks.register(region.memory());
+            registered.map_err(RegionError::Register)?;
+        }
         let objects = FreeObjects {
             fresh: 0,
             count: len / object,
@@ -132,6 +142,7 @@ impl Slab {
             class,
             objects: Mutex::new(objects),
             slab_bytes: Arc::clone(slab_bytes),
+            callbacks: callbacks.cloned(),
         }))
     }
 
@@ -175,6 +186,12 @@ impl Drop for Slab {
         self.slab_bytes
             .pinned
             .fetch_sub(self.region.locked(), Relaxed);
+        // before the region, a field, is unmapped
+        if let Some(callbacks) = &self.callbacks
+            && !callbacks.unregister(self.region.memory())
+        {
+            self.region.leak();
+        }
     }
 }
 
@@ -205,8 +222,10 @@ impl std::panic::RefUnwindSafe for ObjectHeader {}
 
 impl Drop for ObjectHeader {
     fn drop(&mut self) {
-        // a shared slab stays mapped while other objects live, so the object's whole pages are released separately
+        // a shared slab stays mapped while other objects live, so the object's whole pages are released separately; not if
+        // a device has them, which would go on to use the released ones
         if self.slab.is_shared()
+            && self.slab.callbacks.is_none()
             && self
                 .slab
                 .region

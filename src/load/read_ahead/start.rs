@@ -103,7 +103,11 @@ impl ReadAhead<'_> {
                 Err(e @ (GetError::BudgetExhausted { .. } | GetError::TimedOut { .. })) => {
                     last = Some(e.to_string())
                 }
-                Err(GetError::OutOfMemory { source, .. } | GetError::Pin { source, .. }) => {
+                Err(
+                    GetError::OutOfMemory { source, .. }
+                    | GetError::Pin { source, .. }
+                    | GetError::Register { source, .. },
+                ) => {
                     return Err(failed(source.to_string(), source.raw_os_error()));
                 }
                 Err(e) => return Err(failed(e.to_string(), None)),

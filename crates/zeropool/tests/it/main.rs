@@ -4,6 +4,7 @@
 
 mod buffers;
 mod eviction;
+mod registered_slabs;
 mod request_queue;
 mod shared_buffers;
 mod stress;

@@ -40,7 +40,7 @@ fn check(buffer: &Buffer, canary: u8) {
 }
 
 /// Every thread marks buffers and sends some of them to the next thread, which checks and drops them.
-fn stress(builder: PoolBuilder, largest: usize) {
+pub(crate) fn stress(builder: PoolBuilder, largest: usize) {
     let pool = builder.build().unwrap();
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS)
         .map(|_| mpsc::sync_channel::<(Buffer, u8)>(4))
