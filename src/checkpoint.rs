@@ -16,9 +16,10 @@ use std::sync::Arc;
 
 use crate::Dtype;
 use crate::catalog::{Catalog, Value};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{self, Format};
 use crate::limits::{Budget, Limits, Usage};
+use crate::progress::CancelToken;
 use crate::source::cursor::Cursor;
 use crate::source::{CheckedSource, MemorySource, ReaderSource, Source, StreamSource};
 
@@ -46,6 +47,7 @@ pub struct OpenOptions {
     void_as: Vec<Dtype>,
     opaque: bool,
     usage: Option<Usage>,
+    cancel: Option<CancelToken>,
 }
 
 impl Default for OpenOptions {
@@ -61,6 +63,7 @@ impl Default for OpenOptions {
             void_as: Vec::new(),
             opaque: false,
             usage: None,
+            cancel: None,
         }
     }
 }
@@ -162,6 +165,33 @@ impl OpenOptions {
     pub fn opaque(mut self, opaque: bool) -> Self {
         self.opaque = opaque;
         self
+    }
+
+    /// A token that cancels opening, which then returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled). It is checked
+    /// before each file, of which a checkpoint on a network file system may have hundreds. It has no effect on loads.
+    ///
+    /// ```
+    /// use anamnesis::{CancelToken, ErrorKind, OpenOptions};
+    ///
+    /// let token = CancelToken::new();
+    /// token.cancel(); // in an interactive program: by another thread
+    /// let options = OpenOptions::new().cancel(&token);
+    /// let error = options.open("fixtures/safetensors/sharded").unwrap_err();
+    /// assert!(matches!(error.kind(), ErrorKind::Cancelled));
+    /// ```
+    #[must_use]
+    pub fn cancel(mut self, token: &CancelToken) -> Self {
+        self.cancel = Some(token.clone());
+        self
+    }
+
+    /// The error of a cancelled call.
+    fn check_cancelled(&self) -> Result<()> {
+        let cancelled = self.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
+        if cancelled {
+            return Err(Error::new(ErrorKind::Cancelled));
+        }
+        Ok(())
     }
 
     /// Opens a path with these options. See [`Checkpoint::open`].

@@ -70,6 +70,7 @@ fn read(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoin
 }
 
 fn open_source(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Arc<dyn Source>> {
+    options.check_cancelled()?;
     let (file, len) = open_regular(path)?;
     Ok(source_of(file, len, options, budget))
 }

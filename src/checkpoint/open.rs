@@ -69,6 +69,7 @@ pub(super) fn parse_path(
     budget: &Budget,
 ) -> Result<ParsedFile> {
     let read = || {
+        options.check_cancelled()?;
         let (file, len) = open_regular(path)?;
         let source = source_of(file, len, options, budget);
         parse_source(source, Some(path), options, budget)
@@ -83,6 +84,7 @@ pub(super) fn parse_source(
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<ParsedFile> {
+    options.check_cancelled()?;
     let catalog = {
         let mut cursor = Cursor::new(&*source, budget);
         let read = format::ReadOptions {

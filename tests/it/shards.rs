@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::fixture;
 use crate::support::scratch_dir::ScratchDir;
-use anamnesis::{Checkpoint, OpenOptions};
+use anamnesis::{CancelToken, Checkpoint, ErrorKind, OpenOptions};
 
 const INDEX: &str = "model.safetensors.index.json";
 
@@ -312,4 +312,28 @@ fn a_missing_file_of_a_split_gguf_is_named() {
         text.contains("00001-of-00003") && text.contains("`OpenOptions::single`"),
         "{text}"
     );
+}
+
+/// The token is checked for each file, and changes nothing while it is not cancelled.
+#[test]
+fn opening_of_several_files_is_cancelled() {
+    let token = CancelToken::new();
+    let paths = [
+        "safetensors/sharded",
+        "gguf/split/m-00001-of-00003.gguf",
+        "dcp/four",
+        "npy/v1.npy",
+    ];
+    let options = OpenOptions::new().cancel(&token);
+    for path in paths {
+        options.open(fixture(path)).expect(path);
+    }
+    token.cancel();
+    for path in paths {
+        let error = options.open(fixture(path)).unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Cancelled),
+            "{path}: {error}"
+        );
+    }
 }

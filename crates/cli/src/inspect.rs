@@ -30,7 +30,7 @@ pub(crate) fn run(
     out: &mut Stdout,
 ) -> Result<Completion, RunError> {
     let screen = Screen::new(color);
-    let options = args.opening.options();
+    let options = args.opening.options().cancel(interrupt.token());
     let mut document = args
         .json
         .then(|| InspectDocument::start(args, out))

@@ -88,7 +88,8 @@ fn measure(args: &LoadArgs, interrupt: &Interrupt) -> Result<LoadReport, Failure
     if let Some(path) = &args.record {
         template::check_output(path, args.overwrite)?;
     }
-    let checkpoint = args.opening.options().open(&args.source)?;
+    let options = args.opening.options().cancel(interrupt.token());
+    let checkpoint = options.open(&args.source)?;
     interrupt.handle();
     let pool = BufferPool::new();
     let is_owned = !args.borrow_mapped && args.loader != LoaderName::Mmap;

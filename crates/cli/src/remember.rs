@@ -151,7 +151,8 @@ fn write(
     if let Some(path) = &args.record {
         template::check_output(path, args.overwrite)?;
     }
-    let checkpoint = args.opening.options().open(source)?;
+    let options = args.opening.options().cancel(interrupt.token());
+    let checkpoint = options.open(source)?;
     // values that were counted or set aside are not in the output
     for warning in checkpoint.catalog().warnings() {
         eprintln!(
