@@ -179,6 +179,7 @@ impl<'r> Workers<'r, '_> {
             pool: BufferPool::new(),
             read_ahead: READ_AHEAD,
             max_gap: MAX_GAP,
+            into_memory: false,
         };
         let mut start = 0;
         while start < self.plan.jobs.len() {

@@ -20,14 +20,17 @@ mod choose;
 mod coalesce;
 #[cfg(target_os = "linux")]
 mod direct;
+mod into;
 mod loaded;
 mod mmap;
 #[cfg(all(test, shuttle))]
 pub(crate) mod models;
+mod on_demand;
 mod pread;
 mod read_ahead;
 mod recording;
 mod report;
+mod runs;
 mod slice;
 mod storage;
 mod tasks;
@@ -45,13 +48,13 @@ use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::limits::over;
-use crate::progress::check_cancelled;
+use crate::progress::{CHECK_INTERVAL, check_cancelled};
 use crate::source::{MappedBytes, MemorySource};
 
 pub use builder::{Load, load};
 pub use choose::{LoaderChoice, choose};
 pub use coalesce::{Coalesced, Extent, ExtentSlice, coalesce};
-pub use loaded::{Loaded, LoadedTensor, TensorStream};
+pub use loaded::{LoadOutcome, Loaded, LoadedTensor, TensorStream};
 pub use mmap::MmapLoader;
 pub use pread::PreadLoader;
 pub use recording::RecordingLoader;
@@ -108,6 +111,23 @@ pub trait Feed<'c>: Sync {
         self.get(read)
     }
 
+    /// As [`get_cancellable`](Self::get_cancellable), into memory of the consumer, of exactly the length of the read. Nothing
+    /// writes to it after this has returned, and after an error its content is unspecified. The provided implementation
+    /// copies from what `get_cancellable` returns. A feed whose [consumer reads](Self::reading_threads) calls `on_bytes` only
+    /// between its system calls.
+    ///
+    /// # Errors
+    /// As [`get_cancellable`](Self::get_cancellable), and if the memory has another length.
+    fn get_into(&self, read: usize, out: &mut [u8], on_bytes: OnBytes<'_>) -> Result<()> {
+        copy_into(self.get_cancellable(read, on_bytes)?, read, out, on_bytes)
+    }
+
+    /// The number of threads that call [`get_into`](Self::get_into) at the same time if the loader shall read as it was
+    /// configured to, because those threads read. `None`, the default, if the loader reads by itself.
+    fn reading_threads(&self) -> Option<usize> {
+        None
+    }
+
     /// Reports bytes that the consumer reads itself, without this feed: tensors that are inflated or gathered, and the
     /// headers of archive members, which are verified. Feeds that record or count need it; others ignore it.
     fn on_direct_read(&self, bytes: ByteRange) {
@@ -149,6 +169,9 @@ pub struct LoadContext<'c> {
     /// Unneeded bytes between two reads that are read along with them, so that both become one request: [`MAX_GAP`], or
     /// less where no more than the requested bytes shall be read.
     pub max_gap: u64,
+    /// Whether the consumer has memory of its own, and gets most reads with [`Feed::get_into`]. A loader may then leave
+    /// reading to it, instead of reading ahead into buffers.
+    pub into_memory: bool,
 }
 
 impl<'c> LoadContext<'c> {
@@ -231,6 +254,23 @@ impl Chunk<'_> {
         };
         Chunk::Mapped(found.into_iter().next().unwrap_or_else(copy))
     }
+}
+
+/// Copies a read to memory that must have its length: a chunk of a caller's loader may have any.
+fn copy_into(chunk: Chunk<'_>, read: usize, out: &mut [u8], on_bytes: OnBytes<'_>) -> Result<()> {
+    if chunk.len() != out.len() {
+        return Err(on_demand::wrong_length(read, chunk.len() as u64, out.len()));
+    }
+    let mut copied = 0;
+    let pieces = chunk.chunks(CHECK_INTERVAL);
+    for (from, out) in pieces.zip(out.chunks_mut(CHECK_INTERVAL)) {
+        if copied > 0 {
+            check_cancelled(on_bytes(copied))?;
+        }
+        out.copy_from_slice(from);
+        copied += from.len() as u64;
+    }
+    Ok(())
 }
 
 /// How long a thread blocks before it checks for cancellation and reports progress again.

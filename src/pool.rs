@@ -17,6 +17,8 @@
 //! } // the second round reuses the memory of the first
 //! # Ok::<(), anamnesis::Error>(())
 //! ```
+//!
+//! [`PoolBuilder::on_slab`] registers the memory of a pool with a device, so that it can copy from loaded tensors.
 
 pub use zeropool::{
     Buffer, BufferPart, BufferPool, DividedBuffer, GetError, PoolBuilder, SharedBuffer, Stats,

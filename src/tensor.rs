@@ -17,6 +17,7 @@ use integrity::Checksum;
 use stream::StreamEvent;
 
 pub use element::Element;
+pub(crate) use integrity::PieceChecksum;
 
 /// Receives the number of value bytes that are complete and the bytes processed since the last call; an error cancels.
 pub(crate) type Watcher<'w> = &'w mut dyn FnMut(u64, usize) -> Result<()>;
@@ -145,12 +146,26 @@ impl<'c> Tensor<'c> {
             )));
         }
         let mut done = 0;
+        let each = &mut |chunk: &[u8]| {
+            out[done..done + chunk.len()].copy_from_slice(chunk);
+            done += chunk.len();
+        };
+        self.chunks_watched(each, watch)
+    }
+
+    /// As [`chunks`](Self::chunks), with a callback that can cancel.
+    pub(crate) fn chunks_watched(
+        &self,
+        each: &mut dyn FnMut(&[u8]),
+        watch: Watcher<'_>,
+    ) -> Result<()> {
+        let mut done = 0;
         let read = self.stream(&mut |event| match event {
-            StreamEvent::Stored(bytes) => watch(0, bytes),
+            StreamEvent::Stored(bytes) => watch(done, bytes),
             StreamEvent::Values(chunk) => {
-                out[done..done + chunk.len()].copy_from_slice(chunk);
-                done += chunk.len();
-                watch(done as u64, chunk.len())
+                each(chunk);
+                done += chunk.len() as u64;
+                watch(done, chunk.len())
             }
         });
         self.in_file(read)
@@ -258,6 +273,25 @@ impl<'c> Tensor<'c> {
             // after the header of the member: its offset decides which bytes the checksum covers
             let checksum = Checksum::new(self.checkpoint, self.info, bytes.len() as u64)?;
             checksum.of(bytes, each)
+        });
+        self.in_file(proved)
+    }
+
+    /// Whether its bytes have a checksum that covers all of them.
+    pub(crate) fn has_checksum(&self) -> bool {
+        integrity::has_checksum(self.checkpoint, self.info)
+    }
+
+    /// As [`verify`](Self::verify), of bytes that lie elsewhere, with the checksums of pieces of them, in order, if the
+    /// tensor [has one](Self::has_checksum).
+    pub(crate) fn verify_pieces<'p>(
+        &self,
+        pieces: impl Iterator<Item = &'p PieceChecksum>,
+    ) -> Result<()> {
+        let proved = integrity::verify(self.checkpoint, self.info).and_then(|()| {
+            let mut checksum = Checksum::new(self.checkpoint, self.info, self.info.bytes.len)?;
+            pieces.for_each(|piece| checksum.combine(piece));
+            checksum.finish()
         });
         self.in_file(proved)
     }

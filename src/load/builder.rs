@@ -1,15 +1,18 @@
 //! The builder [`load`]: which tensors are loaded, how, and into which memory.
 
+mod into;
+mod stream;
+
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use zeropool::BufferPool;
 
 use super::choose::choose_for;
-use super::loaded::{Loaded, LoadedTensor, Next, TensorStream};
+use super::loaded::{LoadOutcome, Loaded, LoadedTensor};
 use super::slice::TensorSlice;
 use super::tasks::{ByteOrigin, LoadRun, LoadTask, MAX_ALIGN, MemoryOptions, plan_tasks};
-use super::{Feed, IoReport, LoadContext, Loader, LoaderChoice};
+use super::{Feed, LoadContext, Loader, LoaderChoice, MAX_GAP};
 use crate::catalog::{ByteRange, TensorInfo, quote};
 use crate::checkpoint::{Checkpoint, CheckpointHandle, Ownership};
 use crate::error::{Error, Result};
@@ -212,67 +215,10 @@ impl<'c> Load<'c> {
         self.check_budget(&tasks, &pool)?;
         let run = LoadRun::new(&pool, self.memory, &tasks, &self.control);
         let load_all = &mut |feed: &dyn Feed<'k>| run.load_all(feed, self.threads);
-        let (choice, report) = self.feed(checkpoint, &reads, &pool, u64::MAX, load_all)?;
+        let context = self.context(checkpoint, &pool, u64::MAX);
+        let outcome = Self::feed(self.chosen(), &context, &reads, load_all)?;
         run.progress.finish();
-        Ok(Loaded::new(run.into_tensors(), choice, report))
-    }
-
-    /// Passes tensors to `consumer` one by one, in order, while the next ones are read. Memory is bounded by
-    /// [`read_ahead`](Self::read_ahead) and what `consumer` keeps. Tensors that it does not consume are not loaded.
-    ///
-    /// ```
-    /// use anamnesis::{Checkpoint, load};
-    ///
-    /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
-    /// load(&checkpoint).read_ahead(64 << 20).stream(|tensors| {
-    ///     for tensor in tensors {
-    ///         let tensor = tensor?;
-    ///         println!("{}: {} bytes", tensor.name(), tensor.bytes().len());
-    ///     }
-    ///     Ok(())
-    /// })?;
-    /// # Ok::<(), anamnesis::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`run`](Self::run), and the error of `consumer`.
-    pub fn stream(
-        &self,
-        mut consumer: impl FnMut(&mut TensorStream<'_, 'c>) -> Result<()> + Send,
-    ) -> Result<()> {
-        match &self.checkpoint.0 {
-            Ownership::Borrowed(checkpoint) => self.stream_on(checkpoint, &mut |next| {
-                consumer(&mut TensorStream::new(next))
-            }),
-            Ownership::Shared(checkpoint) => self.stream_on(checkpoint, &mut |next| {
-                let mut next = || Some(next()?.map(|tensor| tensor.shared(checkpoint)));
-                consumer(&mut TensorStream::new(&mut next))
-            }),
-        }
-    }
-
-    /// As [`stream`](Self::stream), with tensors that borrow from the checkpoint. `consumer` receives the function that
-    /// loads the next one.
-    fn stream_on<'k>(
-        &self,
-        checkpoint: &'k Checkpoint,
-        consumer: &mut (dyn FnMut(Next<'_, 'k>) -> Result<()> + Send),
-    ) -> Result<()>
-    where
-        'c: 'k,
-    {
-        let pool = self.pool_or_new();
-        let (reads, tasks) = self.tasks(checkpoint, false)?;
-        let run = LoadRun::new(&pool, self.memory, &tasks, &self.control);
-        self.feed(checkpoint, &reads, &pool, self.read_ahead, &mut |feed| {
-            // one tensor at a time, on the thread of the consumer: what it does not request is not loaded
-            consumer(&mut || run.load_next(feed))
-        })?;
-        // a consumer may stop early; then no callback reports an end that was not reached
-        if run.progress.is_complete() {
-            run.progress.finish();
-        }
-        Ok(())
+        Ok(Loaded::new(run.into_tensors(), outcome))
     }
 
     /// Loads one tensor, or its [`slice`](Self::slice).
@@ -284,36 +230,6 @@ impl<'c> Load<'c> {
         let loaded = self.clone().filter(move |found| *found == *wanted).run()?;
         let none = || self.checkpoint.no_tensor(name);
         loaded.into_iter().next().ok_or_else(none)
-    }
-
-    /// Loads one tensor, or its [`slice`](Self::slice), into a buffer of exactly its length in bytes.
-    ///
-    /// The bytes are loaded as by [`tensor`](Self::tensor) and then copied, which costs one copy in memory and, unless
-    /// bytes are [borrowed](Self::borrow_mapped), a pool buffer of the tensor's length until it is done. Loaders do not
-    /// read into the caller's buffer: direct I/O needs aligned buffers, a read may extend beyond the tensor, and a
-    /// cancelled read of io_uring may still write to its buffer, which the pool keeps until the kernel is done.
-    ///
-    /// # Errors
-    /// As [`tensor`](Self::tensor), and, before anything is read, if the buffer has another length.
-    pub fn tensor_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
-        let wanted = name.to_owned();
-        let only = self.clone().filter(move |found| *found == *wanted);
-        let (_, tasks) = only.tasks(&self.checkpoint, false)?;
-        let needed = tasks
-            .first()
-            .ok_or_else(|| self.checkpoint.no_tensor(name))?
-            .nbytes();
-        if out.len() as u64 != needed {
-            return Err(Error::invalid_argument(format!(
-                "tensor {} has {needed} bytes, and the buffer {}",
-                quote(name),
-                out.len()
-            )));
-        }
-        let loaded = only.run()?.into_iter().next();
-        let tensor = loaded.ok_or_else(|| self.checkpoint.no_tensor(name))?;
-        out.copy_from_slice(tensor.bytes());
-        Ok(())
     }
 
     fn pool_or_new(&self) -> BufferPool {
@@ -368,31 +284,36 @@ impl<'c> Load<'c> {
         Ok(())
     }
 
-    /// Runs a loader over the reads. Returns the loader and its report.
-    fn feed<'k>(
+    /// The loader that was set, or the one that is chosen for the files.
+    fn chosen(&self) -> LoaderChoice {
+        let choose = || choose_for(&self.checkpoint, self.memory.borrow_mapped);
+        self.choice.clone().unwrap_or_else(choose)
+    }
+
+    /// What a loader needs besides the list of reads.
+    fn context<'k>(
         &self,
         checkpoint: &'k Checkpoint,
-        reads: &[ByteRange],
         pool: &BufferPool,
         read_ahead: u64,
-        consumer: &mut (dyn FnMut(&dyn Feed<'k>) -> Result<()> + Send),
-    ) -> Result<(LoaderChoice, Option<IoReport>)> {
-        let choice = self
-            .choice
-            .clone()
-            .unwrap_or_else(|| choose_for(checkpoint, self.memory.borrow_mapped));
-        // no page is read that contains no byte of the slice
-        let max_gap = if self.slice.is_some() {
-            4095
-        } else {
-            super::MAX_GAP
-        };
-        let context = LoadContext {
+    ) -> LoadContext<'k> {
+        LoadContext {
             checkpoint,
             pool: pool.clone(),
             read_ahead,
-            max_gap,
-        };
+            // no page is read that contains no byte of the slice
+            max_gap: if self.slice.is_some() { 4095 } else { MAX_GAP },
+            into_memory: false,
+        }
+    }
+
+    /// Runs the loader over the reads.
+    fn feed<'k>(
+        choice: LoaderChoice,
+        context: &LoadContext<'k>,
+        reads: &[ByteRange],
+        consumer: &mut (dyn FnMut(&dyn Feed<'k>) -> Result<()> + Send),
+    ) -> Result<LoadOutcome> {
         let mut report = None;
         context.run(&*choice.loader, reads, &mut |feed| {
             consumer(feed)?;
@@ -400,7 +321,7 @@ impl<'c> Load<'c> {
             report = feed.report();
             Ok(())
         })?;
-        Ok((choice, report))
+        Ok(LoadOutcome { choice, report })
     }
 }
 

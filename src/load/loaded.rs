@@ -17,8 +17,17 @@ pub struct Loaded<'c> {
     tensors: Vec<LoadedTensor<'c>>,
     /// The indices of the tensors in the order of their names. Built by the first look-up.
     by_name: OnceLock<Box<[usize]>>,
-    choice: LoaderChoice,
-    report: Option<IoReport>,
+    outcome: LoadOutcome,
+}
+
+/// How tensors were loaded.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LoadOutcome {
+    /// The loader, and the reason why it was chosen.
+    pub choice: LoaderChoice,
+    /// How the loader really read, which may differ from what it was configured to do; `None` if it does not report it.
+    pub report: Option<IoReport>,
 }
 
 /// A tensor in memory.
@@ -41,22 +50,19 @@ enum InfoHandle<'c> {
 /// [`Load::stream`](super::Load::stream).
 pub struct TensorStream<'r, 'c> {
     next: Next<'r, 'c>,
+    choice: &'r LoaderChoice,
+    report: &'r dyn Fn() -> Option<IoReport>,
 }
 
 /// The function that loads the next tensor of a stream.
 pub(super) type Next<'r, 'c> = &'r mut dyn FnMut() -> Option<Result<LoadedTensor<'c>>>;
 
 impl<'c> Loaded<'c> {
-    pub(super) fn new(
-        tensors: Vec<LoadedTensor<'c>>,
-        choice: LoaderChoice,
-        report: Option<IoReport>,
-    ) -> Self {
+    pub(super) fn new(tensors: Vec<LoadedTensor<'c>>, outcome: LoadOutcome) -> Self {
         Self {
             tensors,
             by_name: OnceLock::new(),
-            choice,
-            report,
+            outcome,
         }
     }
 
@@ -66,8 +72,7 @@ impl<'c> Loaded<'c> {
         Loaded {
             tensors: tensors.map(|tensor| tensor.shared(checkpoint)).collect(),
             by_name: self.by_name,
-            choice: self.choice,
-            report: self.report,
+            outcome: self.outcome,
         }
     }
 
@@ -93,12 +98,12 @@ impl<'c> Loaded<'c> {
 
     /// The loader, and the reason why it was chosen.
     pub fn choice(&self) -> &LoaderChoice {
-        &self.choice
+        &self.outcome.choice
     }
 
     /// How the loader really read, which may differ from what it was configured to do; `None` if it does not report it.
     pub fn report(&self) -> Option<&IoReport> {
-        self.report.as_ref()
+        self.outcome.report.as_ref()
     }
 
     /// Bytes of all of them.
@@ -121,8 +126,39 @@ impl<'c> IntoIterator for Loaded<'c> {
 }
 
 impl<'r, 'c> TensorStream<'r, 'c> {
-    pub(super) fn new(next: Next<'r, 'c>) -> Self {
-        Self { next }
+    pub(super) fn new(
+        next: Next<'r, 'c>,
+        choice: &'r LoaderChoice,
+        report: &'r dyn Fn() -> Option<IoReport>,
+    ) -> Self {
+        Self {
+            next,
+            choice,
+            report,
+        }
+    }
+
+    /// Passes the same stream to `consumer`, with tensors that own the checkpoint, so that they have any lifetime.
+    pub(super) fn shared<'s, T>(
+        &mut self,
+        checkpoint: &Arc<Checkpoint>,
+        consumer: impl FnOnce(&mut TensorStream<'_, 's>) -> T,
+    ) -> T {
+        let (choice, report) = (self.choice, self.report);
+        let mut next = || -> Option<Result<LoadedTensor<'s>>> {
+            Some(self.next()?.map(|tensor| tensor.shared(checkpoint)))
+        };
+        consumer(&mut TensorStream::new(&mut next, choice, report))
+    }
+
+    /// The loader, and the reason why it was chosen.
+    pub fn choice(&self) -> &LoaderChoice {
+        self.choice
+    }
+
+    /// How the loader read what was consumed so far; `None` if it does not report it.
+    pub fn report(&self) -> Option<IoReport> {
+        (self.report)()
     }
 }
 

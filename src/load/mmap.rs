@@ -8,13 +8,13 @@ use std::sync::atomic::Ordering;
 
 use zeropool::BufferPool;
 
+use super::on_demand::{listed, read_into, read_pooled, truncated};
 use super::report::{Backend, DirectIo, IoReport};
 use super::{Chunk, Consumer, Feed, LoadContext, Loader, OnBytes};
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{CHECK_INTERVAL, check_cancelled};
-use crate::source::read_exact_at;
 use crate::sync::{AtomicBool, AtomicU64, PoisonMutex};
 
 /// Borrows bytes of files that are mapped, and reads the others into the pool when they are consumed.
@@ -113,24 +113,31 @@ impl<'c> Feed<'c> for MappedFeed<'_, 'c> {
     }
 
     fn get_cancellable(&self, read: usize, on_bytes: OnBytes<'_>) -> Result<Chunk<'c>> {
-        let unknown = || {
-            let count = self.reads.len();
-            Error::invalid_argument(format!("read {read} does not exist; the list has {count}"))
-        };
-        let bytes = *self.reads.get(read).ok_or_else(unknown)?;
+        let bytes = listed(self.reads, read, None)?;
         self.advise(read, bytes.len, on_bytes)?;
         // bytes in memory count as mapped; a reader, a closure, or a file that cannot be mapped is copied
         let Some(map) = self.checkpoint.source(bytes.file).mapped() else {
-            return self.copy(bytes, on_bytes);
+            self.has_copied.store(true, Ordering::Relaxed);
+            return read_pooled(self.checkpoint, self.pool, bytes, CHECK_INTERVAL, on_bytes);
         };
         let range = usize::try_from(bytes.start)
             .ok()
             .zip(usize::try_from(bytes.end()).ok());
         let borrowed = range.and_then(|(start, end)| map.get(start..end));
-        let truncated = || Error::new(ErrorKind::Io(super::pread::truncated())).at(bytes.start);
+        let truncated = || Error::new(ErrorKind::Io(truncated())).at(bytes.start);
         borrowed
             .map(Chunk::Borrowed)
             .ok_or_else(|| self.checkpoint.place(truncated(), bytes.file))
+    }
+
+    fn get_into(&self, read: usize, out: &mut [u8], on_bytes: OnBytes<'_>) -> Result<()> {
+        let bytes = listed(self.reads, read, Some(out.len()))?;
+        if self.checkpoint.source(bytes.file).mapped().is_some() {
+            return super::copy_into(self.get_cancellable(read, on_bytes)?, read, out, on_bytes);
+        }
+        self.advise(read, bytes.len, on_bytes)?;
+        self.has_copied.store(true, Ordering::Relaxed);
+        read_into(self.checkpoint, bytes, out, CHECK_INTERVAL, on_bytes)
     }
 
     fn report(&self) -> Option<IoReport> {
@@ -147,24 +154,7 @@ impl<'c> Feed<'c> for MappedFeed<'_, 'c> {
     }
 }
 
-impl<'c> MappedFeed<'_, 'c> {
-    /// Reads bytes of a file that is not mapped.
-    fn copy(&self, bytes: ByteRange, on_bytes: OnBytes<'_>) -> Result<Chunk<'c>> {
-        self.has_copied.store(true, Ordering::Relaxed);
-        let mut buffer = super::get_buffer(self.pool, bytes.len, &mut || on_bytes(0))?;
-        let mut done = 0;
-        for out in buffer.chunks_mut(CHECK_INTERVAL) {
-            if done > 0 {
-                check_cancelled(on_bytes(done))?;
-            }
-            let start = bytes.start + done;
-            let read = read_exact_at(self.checkpoint.source(bytes.file), start, out);
-            read.map_err(|e| self.checkpoint.place(Error::from(e).at(start), bytes.file))?;
-            done += out.len() as u64;
-        }
-        Ok(Chunk::Pooled(buffer.freeze()))
-    }
-
+impl MappedFeed<'_, '_> {
     /// Prefetches up to the window, once half of it was consumed, and releases reads that lie more than two windows
     /// behind.
     fn advise(&self, read: usize, len: u64, on_bytes: OnBytes<'_>) -> Result<()> {

@@ -11,6 +11,7 @@ use shuttle::thread;
 use zeropool::BufferPool;
 
 use super::coalesce::coalesce;
+use super::into::IntoPieces;
 use super::read_ahead::{NextRequest, ReadAhead, RequestLayout};
 use super::report::{Backend, ReportBuilder};
 use super::slice::TensorSlice;
@@ -57,6 +58,16 @@ pub(crate) fn reads() -> Vec<ByteRange> {
     tensors.iter().map(|tensor| tensor.bytes).collect()
 }
 
+fn context(pool: &BufferPool) -> LoadContext<'static> {
+    LoadContext {
+        checkpoint: &FILE.0,
+        pool: pool.clone(),
+        read_ahead: 1,
+        max_gap: 0,
+        into_memory: false,
+    }
+}
+
 /// A queue over the file that reads at most one extent ahead, with an extent for each read.
 pub(crate) struct Model<'c> {
     pool: BufferPool,
@@ -72,12 +83,7 @@ impl<'c> Model<'c> {
 
     pub(crate) fn new(reads: &[ByteRange]) -> Self {
         let pool = BufferPool::builder().budget(1 << 20).build().unwrap();
-        let context = LoadContext {
-            checkpoint: &FILE.0,
-            pool: pool.clone(),
-            read_ahead: 1,
-            max_gap: 0,
-        };
+        let context = context(&pool);
         let layout = RequestLayout {
             size: 4096,
             align: 64,
@@ -232,6 +238,33 @@ fn each_task_of_a_load_is_done_once() {
             assert_eq!(tensor.bytes(), file_bytes(*read));
         }
         drop(loaded);
+        assert_eq!(model.finish(), 2 * TENSORS);
+    });
+}
+
+/// Two workers fill memory of the caller.
+#[test]
+fn each_piece_is_filled_once() {
+    explore(1000, || {
+        let tensors = FILE.0.tensors();
+        let (reads, tasks) = plan_tasks(tensors, |_| TensorSlice::Whole, false).unwrap();
+        let model = Model::new(&reads);
+        let mut memory = vec![vec![0; TENSOR_BYTES]; TENSORS];
+        let outs = memory.iter_mut().map(|out| &mut out[..]);
+        let pieces = IntoPieces::new(tasks.iter().zip(outs), &context(&model.pool));
+        let (load, pieces) = pieces.into_run(&RunControl::default());
+        assert_eq!(pieces, reads, "one piece for each tensor");
+        model.run(
+            None,
+            || load.run_worker(&model.queue),
+            Some(&|| load.run_worker(&model.queue)),
+        );
+        load.progress.failure.outcome().unwrap();
+        assert!(load.progress.is_complete());
+        drop(load);
+        for (out, read) in memory.iter().zip(&reads) {
+            assert_eq!(out[..], *file_bytes(*read));
+        }
         assert_eq!(model.finish(), 2 * TENSORS);
     });
 }

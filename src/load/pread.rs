@@ -7,6 +7,7 @@ use std::thread;
 use zeropool::BufferPart;
 
 use super::coalesce::coalesce;
+use super::on_demand::{OnDemandFeed, truncated};
 use super::read_ahead::{NextRequest, ReadAhead, ReadRequest, RequestLayout};
 use super::report::{Backend, ReportBuilder};
 use super::{Consumer, LoadContext, Loader};
@@ -27,6 +28,11 @@ pub(super) const BUFFERED_ALIGN: u64 = 64;
 /// Bytes of the largest extent that several reads share. A buffer is released only with the last tensor in it, so a
 /// larger extent would keep more memory for one small tensor.
 pub(super) const MAX_SHARED_EXTENT: u64 = 16 << 20;
+/// Bytes of the largest extent that several reads share, where no more than `read_ahead` bytes shall be read ahead. Not
+/// less than 1 MiB: smaller requests do not reach the device's rate.
+pub(super) fn shared_extent(read_ahead: u64) -> u64 {
+    read_ahead.clamp(1 << 20, MAX_SHARED_EXTENT)
+}
 /// Default bytes of a request: direct I/O reaches the device's rate with it (experiment 24 in
 /// `docs/perf-experiments.md`).
 const REQUEST_SIZE: usize = 2 << 20;
@@ -108,6 +114,10 @@ impl<'c> RequestSource<'c> {
         Self::Buffered(sources)
     }
 
+    fn is_buffered(&self) -> bool {
+        matches!(self, Self::Buffered(_))
+    }
+
     fn align(&self) -> u64 {
         match self {
             Self::Buffered(_) => BUFFERED_ALIGN,
@@ -125,14 +135,6 @@ impl<'c> RequestSource<'c> {
             Self::Direct(files) => files.read(request.file, request.start, part, request.needed),
         }
     }
-}
-
-/// The error for a file that is shorter than when it was opened.
-pub(super) fn truncated() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::UnexpectedEof,
-        "the file ends here, and was longer when it was opened",
-    )
 }
 
 impl Loader for PreadLoader {
@@ -166,14 +168,19 @@ impl PreadLoader {
         let report = Arc::new(ReportBuilder::new(Backend::Threads, fallback));
         let sources = context.checkpoint.sources();
         let files = RequestSource::open(sources, self.direct, &report);
-        let list = coalesce(reads, context.max_gap, MAX_SHARED_EXTENT);
+        let threads = crate::threads::thread_count(self.threads);
+        if context.into_memory && files.is_buffered() {
+            // no aligned buffers are needed, so the consumer's threads read into its memory, without a copy
+            let step = self.request_size;
+            return consumer(&OnDemandFeed::new(context, reads, threads, step, report));
+        }
+        let list = coalesce(reads, context.max_gap, shared_extent(context.read_ahead));
         let queue = ReadAhead::new(context, list, self.layout(files.align()), report);
         // a single request is read by this thread: starting another one costs more than a small file (experiment 43).
         // If the pool is exhausted, this thread must not wait: only the consumer may release buffers.
         if queue.is_one_request() && read_requests(&queue, &files, false) {
             return consumer(&queue);
         }
-        let threads = crate::threads::thread_count(self.threads);
         thread::scope(|scope| {
             let stop = queue.stop_on_drop();
             let spawn = |number| {

@@ -177,11 +177,7 @@ impl RecordingFeed<'_, '_> {
     }
 
     /// Records a read before it blocks, which is when the consumer requested it. A read that fails gets length 0.
-    fn recorded<'c>(
-        &self,
-        read: usize,
-        get: impl FnOnce() -> Result<Chunk<'c>>,
-    ) -> Result<Chunk<'c>> {
+    fn recorded<T>(&self, read: usize, get: impl FnOnce() -> Result<T>) -> Result<T> {
         let index = self.reads.get(read).map(|bytes| self.record(*bytes));
         let got = get();
         if let (Err(_), Some(index)) = (&got, index) {
@@ -199,6 +195,14 @@ impl<'c> Feed<'c> for RecordingFeed<'_, 'c> {
 
     fn get_cancellable(&self, read: usize, on_bytes: OnBytes<'_>) -> Result<Chunk<'c>> {
         self.recorded(read, || self.feed.get_cancellable(read, on_bytes))
+    }
+
+    fn get_into(&self, read: usize, out: &mut [u8], on_bytes: OnBytes<'_>) -> Result<()> {
+        self.recorded(read, || self.feed.get_into(read, out, on_bytes))
+    }
+
+    fn reading_threads(&self) -> Option<usize> {
+        self.feed.reading_threads()
     }
 
     fn on_direct_read(&self, bytes: ByteRange) {

@@ -36,6 +36,26 @@ pub(super) struct SliceLayout {
 }
 
 impl TensorSlice {
+    /// Bytes of this slice of a tensor: the length of the memory that [`Load::run_into`](super::Load::run_into) needs.
+    ///
+    /// ```
+    /// use anamnesis::load::TensorSlice;
+    /// use anamnesis::{Checkpoint, load};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+    /// let half = TensorSlice::Shard { axis: 0, rank: 1, of: 2 };
+    /// let head = checkpoint.catalog().get("lm_head.weight").expect("it exists");
+    /// let mut out = vec![0; usize::try_from(half.nbytes(head)?).expect("a small tensor")];
+    /// load(&checkpoint).slice(move |_| half.clone()).tensor_into("lm_head.weight", &mut out)?;
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If it is out of bounds, or splits a block or a byte.
+    pub fn nbytes(&self, info: &TensorInfo) -> Result<u64> {
+        Ok(self.layout(info)?.bytes.nbytes())
+    }
+
     /// The layout of this slice of a tensor. Refused if it is out of bounds, or splits a block or a byte.
     pub(super) fn layout(&self, info: &TensorInfo) -> Result<SliceLayout> {
         let total = info.nbytes();

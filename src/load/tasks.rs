@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{OnceLock, PoisonError};
 use std::thread;
 
-use anamnesis_template::StridedRange;
 use zeropool::{Buffer, BufferPool, DividedBuffer};
 
 use super::loaded::LoadedTensor;
+use super::runs::{gather, read_transformed, to_usize};
 use super::slice::{SliceLayout, TensorSlice};
 use super::{Chunk, Feed, get_buffer};
 use crate::catalog::ByteRange;
@@ -54,7 +54,7 @@ pub(super) enum ByteOrigin {
 
 /// Runs of one slice that are read one by one. More are covered by one read, with the bytes between them, since each
 /// read costs memory and a buffer slice.
-const MAX_RUNS: u64 = 1 << 16;
+pub(super) const MAX_RUNS: u64 = 1 << 16;
 
 /// What a task counts at least when threads are assigned: starting a tensor takes about as long as checking this many
 /// bytes, and many small tensors are worth a second thread (experiment 45 in `docs/perf-experiments.md`).
@@ -278,22 +278,14 @@ impl<'r, 'c> LoadRun<'r, 'c> {
             }
             ByteOrigin::Covering(read) => {
                 let covering = get(feed, read, 0, &mut progress)?;
-                Some(self.gather(runs, runs.start, &covering, &mut progress)?)
+                let mut out = self.buffer(runs.nbytes(), &mut progress)?;
+                gather(runs, &covering, &mut out, &mut progress)?;
+                Some(Chunk::Pooled(out.freeze()))
             }
             ByteOrigin::Transformed => {
-                // the whole tensor even for a slice: a checksum covers all of it, and a deflate stream has no other
-                // entrance
-                let mut whole = self.buffer(tensor.info().nbytes(), &mut progress)?;
-                tensor.read_watched(&mut whole, &mut |done, worked| {
-                    progress.advance_to(done);
-                    progress.worked(worked)
-                })?;
-                let is_slice = runs.nbytes() < tensor.info().nbytes();
-                Some(if is_slice {
-                    self.gather(runs, 0, &whole, &mut progress)?
-                } else {
-                    Chunk::Pooled(whole.freeze())
-                })
+                let mut out = self.buffer(runs.nbytes(), &mut progress)?;
+                read_transformed(tensor, runs, &mut out, &mut progress)?;
+                Some(Chunk::Pooled(out.freeze()))
             }
         };
         progress.finish().map(|()| chunk)
@@ -327,23 +319,6 @@ impl<'r, 'c> LoadRun<'r, 'c> {
         part.map_or(chunk, |part| Chunk::Pooled(part.freeze()))
     }
 
-    /// Copies the runs of a slice into one buffer, from bytes that begin at offset `base` of the tensor.
-    fn gather(
-        &self,
-        runs: &StridedRange,
-        base: u64,
-        from: &[u8],
-        progress: &mut TaskProgress<'_, '_>,
-    ) -> Result<Chunk<'c>> {
-        let mut gathered = self.buffer(runs.nbytes(), progress)?;
-        let outs = gathered.chunks_mut(to_usize(runs.len).max(1));
-        for (i, (start, out)) in runs.starts().zip(outs).enumerate() {
-            let run = &from[to_usize(start - base)..][..out.len()];
-            progress.copy(i as u64 * runs.len, run, out)?;
-        }
-        Ok(Chunk::Pooled(gathered.freeze()))
-    }
-
     fn buffer(&self, nbytes: u64, progress: &mut TaskProgress<'_, '_>) -> Result<Buffer> {
         get_buffer(self.pool, nbytes, &mut || progress.flow())
     }
@@ -367,7 +342,7 @@ impl<'r, 'c> LoadRun<'r, 'c> {
 }
 
 /// Gets a read, in front of which `before` bytes of the task are complete.
-fn get<'c>(
+pub(super) fn get<'c>(
     feed: &dyn Feed<'c>,
     read: usize,
     before: u64,
@@ -377,8 +352,4 @@ fn get<'c>(
         progress.advance_to(before.saturating_add(bytes));
         progress.flow()
     })
-}
-
-fn to_usize(bytes: u64) -> usize {
-    usize::try_from(bytes).expect("no longer than a buffer")
 }

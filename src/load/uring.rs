@@ -14,7 +14,8 @@ use std::thread;
 use zeropool::BufferPart;
 
 use super::coalesce::coalesce;
-use super::pread::{BUFFERED_ALIGN, MAX_SHARED_EXTENT, truncated};
+use super::on_demand::truncated;
+use super::pread::{BUFFERED_ALIGN, shared_extent};
 use super::read_ahead::{NextRequest, ReadAhead, ReadRequest};
 use super::report::{Backend, ReportBuilder};
 use super::storage::{StorageKind, storage_kind};
@@ -159,7 +160,7 @@ impl Loader for UringLoader {
                 return self.fallback.run_as_fallback(context, reads, consumer, why);
             }
         };
-        let list = coalesce(reads, context.max_gap, MAX_SHARED_EXTENT);
+        let list = coalesce(reads, context.max_gap, shared_extent(context.read_ahead));
         let layout = self.fallback.layout(files.align());
         let queue = ReadAhead::new(context, list, layout, Arc::clone(&report));
         let reader = RingReader {

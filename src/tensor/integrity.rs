@@ -42,6 +42,22 @@ fn lead(member: &Member, info: &TensorInfo, len: u64) -> Option<u64> {
     (lead <= Checksum::LEAD && lead.saturating_add(len) == member.inflated).then_some(lead)
 }
 
+/// Whether a checksum covers the stored bytes of the tensor.
+pub(super) fn has_checksum(checkpoint: &Checkpoint, info: &TensorInfo) -> bool {
+    member(checkpoint, info).is_some_and(|member| lead(member, info, info.bytes.len).is_some())
+}
+
+/// The checksum of a piece of a tensor's bytes. Pieces are checked by any threads in any order, and combined in theirs.
+pub(crate) struct PieceChecksum(crc32fast::Hasher);
+
+impl PieceChecksum {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(bytes);
+        Self(hasher)
+    }
+}
+
 /// Compares the header in front of the tensor's member with the archive's directory.
 pub(super) fn verify(checkpoint: &Checkpoint, info: &TensorInfo) -> Result<()> {
     let Some(member) = member(checkpoint, info) else {
@@ -119,6 +135,13 @@ impl<'c> Checksum<'c> {
     pub(super) fn update(&mut self, bytes: &[u8]) {
         if let Some((hasher, ..)) = &mut self.0 {
             hasher.update(bytes);
+        }
+    }
+
+    /// Appends a piece whose checksum was computed.
+    pub(super) fn combine(&mut self, piece: &PieceChecksum) {
+        if let Some((hasher, ..)) = &mut self.0 {
+            hasher.combine(&piece.0);
         }
     }
 

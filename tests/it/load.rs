@@ -227,7 +227,7 @@ proptest! {
         }).collect();
         for (name, loader) in all_loaders() {
             let pool = BufferPool::new();
-            let context = LoadContext { checkpoint: &checkpoint, pool, read_ahead, max_gap: MAX_GAP };
+            let context = LoadContext { checkpoint: &checkpoint, pool, read_ahead, max_gap: MAX_GAP, into_memory: false };
             let next = std::sync::atomic::AtomicUsize::new(0);
             let mut consumed = 0;
             loader.run(&context, &reads, &mut |feed| {

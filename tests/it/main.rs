@@ -23,6 +23,7 @@ mod language;
 mod limits;
 mod load;
 mod load_failures;
+mod load_into;
 mod load_slices;
 mod loaded_tensors;
 mod naive_kernels;

@@ -272,6 +272,7 @@ fn device_rate(checkpoint: &Checkpoint, interrupt: &Interrupt) -> Option<DeviceR
         // one read of 16 MiB ahead for each of the four threads
         read_ahead: 4 * REQUEST,
         max_gap: 0,
+        into_memory: false,
     };
     let raw = PreadLoader::new()
         .threads(4)

@@ -109,6 +109,7 @@ fn load(results: Results, direct: bool) -> Result<Option<String>> {
         pool: pool.clone(),
         read_ahead: 64 << 10,
         max_gap: 0,
+        into_memory: false,
     };
     let tensors = checkpoint.catalog().tensors();
     let reads: Vec<_> = tensors.iter().map(|tensor| tensor.bytes).collect();

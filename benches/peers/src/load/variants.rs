@@ -124,6 +124,7 @@ pub static VARIANTS: &[LoadVariant] = &[
                 pool: state.pool.clone(),
                 read_ahead: u64::MAX,
                 max_gap: 0,
+                into_memory: false,
             };
             let mut sum = 0;
             PreadLoader::new()
