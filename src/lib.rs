@@ -107,7 +107,7 @@
 //!
 //! A [`Checkpoint`] can be shared: any number of threads may read from it at the same time. [`remember()`] and
 //! [`load()`] use one thread per core unless their builder says otherwise, and all threads have ended when a
-//! call returns.
+//! call returns; those of [`Load::start`] when its handle has ended or was dropped.
 //!
 //! ```
 //! fn shareable<T: Send + Sync>() {}

@@ -30,6 +30,7 @@ mod pread;
 mod read_ahead;
 mod recording;
 mod report;
+mod running;
 mod runs;
 mod slice;
 mod storage;
@@ -59,6 +60,7 @@ pub use mmap::MmapLoader;
 pub use pread::PreadLoader;
 pub use recording::RecordingLoader;
 pub use report::{Backend, DirectIo, IoReport};
+pub use running::RunningLoad;
 pub use slice::TensorSlice;
 pub use storage::{StorageInfo, StorageKind};
 #[cfg(all(target_os = "linux", feature = "uring"))]

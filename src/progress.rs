@@ -60,6 +60,34 @@ impl CancelToken {
 pub(crate) struct RunControl<'c> {
     callback: Option<Callback<'c>>,
     token: Option<CancelToken>,
+    monitor: Option<Arc<RunMonitor>>,
+}
+
+/// What a run shares with the handle of it that a caller has.
+#[derive(Debug, Default)]
+pub(crate) struct RunMonitor {
+    total: AtomicU64,
+    done: AtomicU64,
+    stop: CancelToken,
+}
+
+impl RunMonitor {
+    /// How much of the run is complete; nothing of nothing before the run knows what it makes.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress {
+            done: self.done.load(Ordering::Relaxed),
+            total: self.total.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Cancels the run, and no other run of the same token.
+    pub(crate) fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.is_cancelled()
+    }
 }
 
 /// Shared because builders are cloned. A trait object over the mutex, instead of a mutex over a trait object, keeps the
@@ -103,6 +131,11 @@ impl<'c> RunControl<'c> {
         self.token = Some(token.clone());
     }
 
+    /// A new monitor of the next run.
+    pub(crate) fn monitor(&mut self) -> Arc<RunMonitor> {
+        Arc::clone(self.monitor.insert(Arc::default()))
+    }
+
     /// The error of a cancelled run.
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_cancelled() {
@@ -112,7 +145,9 @@ impl<'c> RunControl<'c> {
     }
 
     fn is_cancelled(&self) -> bool {
+        let stopped = |monitor: &Arc<RunMonitor>| monitor.is_stopped();
         self.token.as_ref().is_some_and(CancelToken::is_cancelled)
+            || self.monitor.as_ref().is_some_and(stopped)
     }
 }
 
@@ -135,7 +170,7 @@ pub(crate) fn check_cancelled(flow: ControlFlow<()>) -> Result<()> {
 /// Progress of a whole run, shared by its workers.
 pub(crate) struct RunProgress<'c> {
     total: u64,
-    /// Bytes of output that are complete.
+    /// Bytes of output that are complete, if no monitor counts them.
     done: AtomicU64,
     /// Value of `done` from which on the callback is invoked again.
     next_report: AtomicU64,
@@ -146,6 +181,9 @@ pub(crate) struct RunProgress<'c> {
 impl<'c> RunProgress<'c> {
     /// Progress of a run that makes `total` bytes.
     pub(crate) fn new(total: u64, control: &RunControl<'c>) -> Self {
+        if let Some(monitor) = &control.monitor {
+            monitor.total.store(total, Ordering::Relaxed);
+        }
         Self {
             total,
             done: AtomicU64::new(0),
@@ -171,7 +209,7 @@ impl<'c> RunProgress<'c> {
     /// `Cancelled` if the run is cancelled.
     pub(crate) fn add(&self, nbytes: u64) -> Result<()> {
         // relaxed: tasks own disjoint bytes, so the sum is exact, and no thread reads memory because of its value
-        let done = self.done.fetch_add(nbytes, Ordering::Relaxed) + nbytes;
+        let done = self.done().fetch_add(nbytes, Ordering::Relaxed) + nbytes;
         let flow = if done < self.next_report.load(Ordering::Relaxed) {
             self.cancelled()
         } else {
@@ -187,13 +225,13 @@ impl<'c> RunProgress<'c> {
         if self.failure.is_set() {
             ControlFlow::Break(())
         } else {
-            self.report(self.done.load(Ordering::Relaxed), true)
+            self.report(self.done().load(Ordering::Relaxed), true)
         }
     }
 
     /// Whether every byte is complete.
     pub(crate) fn is_complete(&self) -> bool {
-        self.done.load(Ordering::Relaxed) >= self.total
+        self.done().load(Ordering::Relaxed) >= self.total
     }
 
     /// Reports the end of the run.
@@ -204,6 +242,11 @@ impl<'c> RunProgress<'c> {
                 total: self.total,
             });
         }
+    }
+
+    fn done(&self) -> &AtomicU64 {
+        let monitor = self.control.monitor.as_ref();
+        monitor.map_or(&self.done, |monitor| &monitor.done)
     }
 
     fn cancelled(&self) -> ControlFlow<()> {
@@ -253,7 +296,7 @@ impl TaskProgress<'_, '_> {
     /// Records that `bytes` of the task's bytes are complete. Not reported until the next check or the task's end.
     pub(crate) fn advance_to(&mut self, bytes: u64) {
         let added = self.record(bytes);
-        self.run.done.fetch_add(added, Ordering::Relaxed);
+        self.run.done().fetch_add(added, Ordering::Relaxed);
     }
 
     /// Records that `bytes` are complete and returns the increment. Anything beyond `nbytes` is ignored: a loader may

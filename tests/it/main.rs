@@ -36,6 +36,7 @@ mod predict_large_models;
 mod predict_parallel;
 mod pth;
 mod regular_files;
+mod running_loads;
 mod shards;
 mod shared_corpus;
 mod sink_safetensors;

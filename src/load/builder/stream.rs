@@ -1,9 +1,10 @@
-//! Loading tensors one by one.
+//! Loading tensors one by one: within a closure, or through a handle.
 
 use super::{Load, Ownership};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::load::loaded::TensorStream;
+use crate::load::running::RunningLoad;
 use crate::load::tasks::LoadRun;
 
 impl<'c> Load<'c> {
@@ -64,5 +65,42 @@ impl<'c> Load<'c> {
             run.progress.finish();
         }
         Ok(())
+    }
+}
+
+impl Load<'static> {
+    /// Starts to load on a thread of its own, and returns a handle from which tensors are taken one by one, in order: as
+    /// [`stream`](Self::stream), for a caller that cannot stay within a closure. For a builder over an `Arc<Checkpoint>`;
+    /// callbacks have no lifetime either.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::task::Poll;
+    /// use std::time::Duration;
+    /// use anamnesis::{Checkpoint, load};
+    ///
+    /// let checkpoint = Arc::new(Checkpoint::open("fixtures/safetensors/sharded")?);
+    /// let mut tensors = load(&checkpoint).read_ahead(64 << 20).start()?;
+    /// let first = tensors.next().expect("the checkpoint has tensors")?;
+    /// println!("{}: {} bytes", first.name(), first.bytes().len());
+    /// // or in short waits, between which the caller does other work
+    /// loop {
+    ///     match tensors.next_timeout(Duration::from_millis(50)) {
+    ///         Poll::Pending => println!("{:?}", tensors.progress()),
+    ///         Poll::Ready(Some(tensor)) => println!("{}", tensor?.name()),
+    ///         Poll::Ready(None) => break,
+    ///     }
+    /// }
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If no thread can be started. Every other error is an item of the handle.
+    pub fn start(&self) -> Result<RunningLoad> {
+        let mut load = self.clone();
+        let monitor = load.control.monitor();
+        RunningLoad::spawn(monitor, move |handle| {
+            load.stream(|tensors| handle.send_all(tensors))
+        })
     }
 }
