@@ -17,8 +17,11 @@
 //! | [`pressure`] | memory pressure (PSI) |
 //! | [`writeback`] | begin to write a file's dirty pages (Linux only) |
 //! | [`files`] | opening without waiting; files under construction and their names |
+//! | [`directories`] | exchange two directories (Linux only) |
 
 pub mod cgroup;
+#[cfg(target_os = "linux")]
+pub mod directories;
 mod error;
 pub mod files;
 pub mod memory;
