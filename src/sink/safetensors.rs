@@ -4,6 +4,8 @@
 //! first, as that crate's writer does, so that each is aligned to its elements.
 
 mod beside;
+#[cfg(target_os = "linux")]
+mod exchange;
 mod file;
 mod header;
 mod names;
@@ -11,6 +13,8 @@ mod operations;
 #[cfg(all(test, target_os = "linux"))]
 mod power_loss;
 mod publish;
+#[cfg(target_os = "linux")]
+mod staging;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -88,7 +92,9 @@ impl SafetensorsSink {
 
     /// Whether existing files are replaced. Default off: they are refused, except companion files with the same bytes. Of a
     /// directory, the checkpoint is replaced: its `model.safetensors`, `model.safetensors.index.json`, the files that this
-    /// index names, every shard with a name that this sink writes, and companion files of the same names.
+    /// index names, every shard with a name that this sink writes, and companion files of the same names. Where these have
+    /// other bytes, the directory is exchanged for a new one that also has the other files, on Linux and unless more than
+    /// files would change (`docs/untrusted.md`).
     #[must_use]
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
@@ -189,18 +195,6 @@ impl SafetensorsSink {
             .file_name()
             .ok_or_else(|| Error::invalid_argument("the target is not a file name"))?;
         Ok(PartNames::new(directory_of(&self.target), name))
-    }
-
-    /// Removes what dead runs to this target left. An overwrite leaves their shards, and the record of them, until its own
-    /// checkpoint is in place: they may have become part of the old one.
-    ///
-    /// A file that cannot be removed does not keep the run from writing, so that failures are not reported.
-    fn remove_abandoned(&self, parts: &PartNames, stem: &Stem) {
-        for part in parts.abandoned().into_iter().flatten() {
-            if part.shards.is_none() || !self.overwrite {
-                let _ = part.remove_with_shards(&*self.system, parts.directory(), stem);
-            }
-        }
     }
 
     /// The paths of `count` files, of which none must be replaced, except a single file.
@@ -380,7 +374,7 @@ impl Sink for SafetensorsSink {
         let index = self.index.iter().map(|(index, _)| index);
         self.shards.iter().chain(index).try_for_each(Shard::sync)?;
         self.companions.iter().try_for_each(Companion::sync)?;
-        self.publish(parts.directory())?;
+        self.publish(&parts)?;
         // published: they are no longer removed when the sink is dropped
         self.created_directories.clear();
         if self.overwrite && matches!(self.sharding, Sharding::Shards(_)) {

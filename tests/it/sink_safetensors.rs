@@ -1,6 +1,7 @@
 //! The sink that writes safetensors files: after an error or a cancel no file is left, and nothing that exists is overwritten
 //! unless the caller allows it.
 
+mod exchange;
 mod failures;
 mod targets;
 

@@ -71,6 +71,18 @@ impl Companion {
         self.existing == Existing::Different
     }
 
+    /// The written file.
+    #[cfg(target_os = "linux")]
+    pub(super) fn file(&self) -> &Shard {
+        &self.file
+    }
+
+    /// The same, unless the existing one stays.
+    #[cfg(target_os = "linux")]
+    pub(super) fn new_file(&mut self) -> Option<&mut Shard> {
+        (self.existing != Existing::Equal).then_some(&mut self.file)
+    }
+
     /// Removes the file of other bytes that has the name.
     pub(super) fn remove_replaced(&mut self, system: &dyn FileOperations) -> Result<()> {
         if self.replaces() {

@@ -183,6 +183,46 @@ impl Shard {
         outcome.map_err(|e| self.error(e))
     }
 
+    /// Gives the file its final name in another directory, which is about to be exchanged for its own.
+    #[cfg(target_os = "linux")]
+    pub(super) fn stage(&mut self, directory: &Path) -> Result<()> {
+        let staged = directory.join(self.target.file_name().unwrap_or_default());
+        let named = match &self.name {
+            CurrentName::Unnamed => self.system.link(&self.file, &staged),
+            CurrentName::Temporary(path) => self.system.rename_new(path, &staged),
+            CurrentName::Target => return Ok(()),
+        };
+        named.map_err(|e| self.error(e))?;
+        self.name = CurrentName::Temporary(staged);
+        Ok(())
+    }
+
+    /// Takes the file out of a directory in which it was [staged](Self::stage).
+    #[cfg(target_os = "linux")]
+    pub(super) fn unstage(&mut self, directory: &Path) -> Result<()> {
+        match &self.name {
+            CurrentName::Temporary(path) if path.starts_with(directory) => {
+                self.name_temporarily(None)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The exchange has given the file its target's name.
+    #[cfg(target_os = "linux")]
+    pub(super) fn set_published(&mut self) {
+        self.name = CurrentName::Target;
+    }
+
+    /// The temporary name.
+    #[cfg(target_os = "linux")]
+    pub(super) fn temporary_name(&self) -> Option<&Path> {
+        match &self.name {
+            CurrentName::Temporary(path) => Some(path),
+            CurrentName::Unnamed | CurrentName::Target => None,
+        }
+    }
+
     /// Removes a published file, because a later one failed.
     pub(super) fn remove(&self) {
         if self.is_published() {

@@ -140,6 +140,33 @@ impl PartNames {
         &self.directory
     }
 
+    /// What a name contains between the target and `.part`; `None` if it is not that of a file under construction for this
+    /// target.
+    fn middle<'n>(&self, name: &'n OsStr) -> Option<&'n str> {
+        name.to_str()?
+            .strip_prefix(&self.prefix)?
+            .strip_suffix(".part")
+    }
+
+    /// Whether this is the name of a file under construction for this target.
+    #[cfg(target_os = "linux")]
+    pub(super) fn is_part(&self, name: &OsStr) -> bool {
+        self.middle(name).is_some()
+    }
+
+    /// The directories with such names.
+    #[cfg(target_os = "linux")]
+    pub(super) fn directories(&self) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            if self.is_part(&entry.file_name()) && entry.file_type()?.is_dir() {
+                found.push(entry.path());
+            }
+        }
+        Ok(found)
+    }
+
     /// A name that this process has not used yet. `shards` are those that are named while this file exists.
     pub(super) fn unused(&self, shards: Option<ShardNames>) -> PathBuf {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -158,10 +185,9 @@ impl PartNames {
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
             let name = entry.file_name();
-            let middle = name
-                .to_str()
-                .and_then(|name| name.strip_prefix(&self.prefix)?.strip_suffix(".part"));
-            let Some(middle) = middle else { continue };
+            let Some(middle) = self.middle(&name) else {
+                continue;
+            };
             let path = entry.path();
             if is_abandoned(&path) {
                 let shards = middle.split_once('.').and_then(|(_, shards)| {

@@ -1,13 +1,15 @@
 //! The file operations of the sink.
 //!
-//! They are a trait so that a test can record them, and replay what a loss of power leaves of each prefix
-//! (`power_loss.rs`).
+//! They are a trait so that tests can record them, replay what a loss of power leaves of each prefix, and let each of them
+//! fail (`power_loss.rs`).
 
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
+#[cfg(target_os = "linux")]
+use anamnesis_os::directories;
 use anamnesis_os::files;
 
 /// Creates, writes, syncs and names files.
@@ -46,6 +48,22 @@ pub(super) trait FileOperations: fmt::Debug + Send + Sync {
 
     /// Returns when the names in the directory outlive a loss of power.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// A directory of this name, which must not exist, that other users cannot open.
+    #[cfg(target_os = "linux")]
+    fn create_private_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Gives an existing file, or link, a second name. Fails if the name exists.
+    #[cfg(target_os = "linux")]
+    fn link_existing(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Exchanges two directories in one step.
+    #[cfg(target_os = "linux")]
+    fn exchange(&self, a: &Path, b: &Path) -> io::Result<()>;
+
+    /// Removes the file at `path` from its directory, which is open: whatever has the directory's name by now.
+    #[cfg(target_os = "linux")]
+    fn remove_from(&self, directory: &File, path: &Path) -> io::Result<()>;
 }
 
 /// The system's files.
@@ -149,6 +167,27 @@ impl FileOperations for SystemFiles {
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         files::sync_directory(path)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn create_private_directory(&self, path: &Path) -> io::Result<()> {
+        directories::create_private(path)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn link_existing(&self, from: &Path, to: &Path) -> io::Result<()> {
+        // `linkat` without a flag: a link itself, not what it leads to
+        fs::hard_link(from, to)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn exchange(&self, a: &Path, b: &Path) -> io::Result<()> {
+        directories::exchange(a, b)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn remove_from(&self, directory: &File, path: &Path) -> io::Result<()> {
+        directories::remove_file(directory, path.file_name().unwrap_or_default())
     }
 }
 

@@ -2,11 +2,13 @@
 //!
 //! Files are written without a name (`O_TMPFILE`), or under a temporary one where the file system has no such files. A
 //! temporary file is locked while its process lives, and the next run to the same target removes those that are not
-//! locked. After any prefix of the following calls, a reader finds the complete old checkpoint or the complete new one, or
-//! after step 2 none:
+//! locked. Where an overwrite changes companion files (`config.json`) too, the directory is exchanged for a new one
+//! (`exchange.rs`), and a reader finds the complete old checkpoint or the complete new one at any time. Everything else is
+//! done by the following calls, also such an overwrite where no exchange is possible. After any prefix of them a reader finds
+//! the complete old checkpoint or the complete new one, or after step 2 none:
 //!
 //! 1. Each file is synced.
-//! 2. Companion files (`config.json`) that would get other bytes are removed, so that no client, all of which need them, finds
+//! 2. Companion files that would get other bytes are removed, so that no client, all of which need them, finds
 //!    tensors beside the configuration of others: from here to the commit the directory contains no checkpoint. Where
 //!    all of them are new or equal, nothing is removed, and a reader finds a complete checkpoint at any time.
 //! 3. Of several shards: the index gets a temporary name that records the names of the shards. The shards get names that
@@ -24,16 +26,32 @@
 //! readers refuse as ambiguous.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
 use super::beside::{Companion, remove_if_there};
 use super::file::Shard;
-use super::names::PartNames;
+use super::names::{PartNames, Stem};
+#[cfg(target_os = "linux")]
+use super::staging;
 use super::{SafetensorsSink, directory_of};
 
 impl SafetensorsSink {
+    /// Removes what dead runs to this target left. An overwrite leaves their shards, and the record of them, until its own
+    /// checkpoint is in place: they may have become part of the old one.
+    ///
+    /// A file that cannot be removed does not keep the run from writing, so that failures are not reported.
+    pub(super) fn remove_abandoned(&self, parts: &PartNames, stem: &Stem) {
+        #[cfg(target_os = "linux")]
+        staging::remove_abandoned(&*self.system, &self.target);
+        for part in parts.abandoned().into_iter().flatten() {
+            if part.shards.is_none() || !self.overwrite {
+                let _ = part.remove_with_shards(&*self.system, parts.directory(), stem);
+            }
+        }
+    }
+
     /// Whether the file that readers open first has its name.
     fn is_committed(&self) -> bool {
         match &self.index {
@@ -47,9 +65,14 @@ impl SafetensorsSink {
         synced.map_err(|e| Error::from(e).in_file(directory))
     }
 
-    /// Names the files, steps 2 to 5 of the protocol, or removes those that nothing refers to.
-    pub(super) fn publish(&mut self, directory: &Path) -> Result<()> {
-        let named = self.name_files(directory);
+    /// Names the files, or removes those that nothing refers to.
+    pub(super) fn publish(&mut self, parts: &PartNames) -> Result<()> {
+        let replaces = self.companions.iter().any(Companion::replaces);
+        #[cfg(target_os = "linux")]
+        if replaces && self.exchange_directories(parts)? {
+            return Ok(());
+        }
+        let named = self.name_files(parts.directory(), replaces);
         if named.is_err() {
             // A single file is not removed: it may have replaced another. Shards have replaced none, and without their
             // index nothing refers to them.
@@ -65,14 +88,14 @@ impl SafetensorsSink {
         named
     }
 
-    fn name_files(&mut self, directory: &Path) -> Result<()> {
+    /// Steps 2 to 5 of the protocol.
+    fn name_files(&mut self, directory: &Path, replaces: bool) -> Result<()> {
         for created in &self.created_directories {
             self.sync_directory(directory_of(created))?;
         }
         if let Some((index, names)) = &mut self.index {
             index.name_temporarily(Some(*names))?;
         }
-        let replaces = self.companions.iter().any(Companion::replaces);
         if replaces {
             let system = &*self.system;
             let mut companions = self.companions.iter_mut();
@@ -114,19 +137,25 @@ impl SafetensorsSink {
         self.sync_directory(directory)
     }
 
-    /// Removes the shards of the old checkpoint; whether there were any.
-    fn remove_old_shards(&self, directory: &Path) -> Result<bool> {
+    /// The files of tensors of the old checkpoint that the new one has no file for: those that its index names, and all
+    /// numbered shards.
+    pub(super) fn old_shards(&self, directory: &Path) -> Result<Vec<PathBuf>> {
         let new = self.index.as_ref().map(|(_, names)| *names);
-        let stem = self.stem()?;
-        let old = stem.shards(directory, |found| Some(found) != new);
-        let numbered = old.map_err(|e| Error::from(e).in_file(directory))?;
+        let old = self.stem()?.shards(directory, |found| Some(found) != new);
+        let mut old = old.map_err(|e| Error::from(e).in_file(directory))?;
         let named = self.old_files.iter().filter(|old| {
             let is_file = fs::symlink_metadata(old).is_ok_and(|meta| !meta.is_dir());
             is_file && !self.shards.iter().any(|shard| shard.target() == *old)
         });
+        old.extend(named.cloned());
+        Ok(old)
+    }
+
+    /// Removes the shards of the old checkpoint; whether there were any.
+    fn remove_old_shards(&self, directory: &Path) -> Result<bool> {
         let mut removed = false;
-        for path in named.chain(&numbered) {
-            removed |= remove_if_there(&*self.system, path)?;
+        for path in self.old_shards(directory)? {
+            removed |= remove_if_there(&*self.system, &path)?;
         }
         Ok(removed)
     }

@@ -54,19 +54,21 @@ fn value(directory: &Path) -> Option<f32> {
     found
 }
 
+/// Also where the configuration changes with the tensors: the directory is exchanged for a new one.
 #[test]
-fn a_run_that_is_killed_leaves_one_checkpoint_or_none() {
+fn a_run_that_is_killed_leaves_the_old_checkpoint_or_the_new_one() {
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name);
     source(&path("old"), 1.0);
     source(&path("new"), 2.0);
-    let out = path("out/");
+    fs::create_dir(path("parent")).unwrap();
+    let out = path("parent/out/");
     let remember = |from: &str, shard_size: &str| {
         let mut command = command(&["remember", "--overwrite", "--shard-size", shard_size]);
         command.arg(path(from)).args(["-o", path_str(&out)]);
         command
     };
-    let (mut ended, mut lost) = (0, 0);
+    let (mut ended, mut overwritten) = (0, 0);
     let mut random = 2311_u64;
     for kill in 0..KILLS {
         // into a new directory, over one file, and over shards
@@ -86,16 +88,21 @@ fn a_run_that_is_killed_leaves_one_checkpoint_or_none() {
         let status = child.wait().unwrap();
         ended += u64::from(status.success());
         let config = fs::read_to_string(out.join("config.json")).ok();
-        match value(&out) {
+        let found = value(&out);
+        match found {
             Some(value) => {
+                // in a new directory files appear one by one
                 let own = format!("{{\"value\": {value}}}");
-                assert!(
-                    config.is_none_or(|config| config == own),
-                    "kill {kill}: {value}"
-                );
+                let is_own = config.as_ref().map_or(is_new, |config| *config == own);
+                assert!(is_own, "kill {kill}: {config:?} and {value}");
             }
-            None => lost += u64::from(!is_new),
+            // other systems exchange no directories
+            None => assert!(
+                is_new || cfg!(not(target_os = "linux")),
+                "kill {kill}: no checkpoint"
+            ),
         }
+        overwritten += u64::from(!is_new && found == Some(2.0) && !status.success());
         let next = finish(remember("new", "200KB"));
         assert_eq!(next.code, 0, "kill {kill}: {}", next.stderr);
         assert_eq!(value(&out), Some(2.0), "kill {kill}");
@@ -106,6 +113,40 @@ fn a_run_that_is_killed_leaves_one_checkpoint_or_none() {
             TENSORS / 2 + 3,
             "kill {kill}: files are left"
         );
+        let beside = fs::read_dir(path("parent")).unwrap();
+        assert_eq!(beside.count(), 1, "kill {kill}: a directory is left");
     }
-    println!("{ended} of {KILLS} runs ended before they were killed; {lost} left no checkpoint");
+    println!(
+        "{ended} of {KILLS} runs ended before they were killed; {overwritten} were killed after the exchange"
+    );
+}
+
+/// A shell stays in the directory that is its current one, also when that gets no name any more: it is not exchanged.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_current_directory_stays_itself() {
+    use std::os::unix::fs::MetadataExt;
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    source(&path("old"), 1.0);
+    source(&path("new"), 2.0);
+    let out = path("out");
+    let inode = || fs::metadata(&out).unwrap().ino();
+    let remember = |from: &str, current: &Path| {
+        let mut command = command(&["remember", "--overwrite", "--shard-size", "200KB"]);
+        command
+            .arg(path(from))
+            .args(["-o", path_str(&path("out/"))])
+            .current_dir(current);
+        let run = finish(command);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+    };
+    remember("old", scratch.path());
+    let before = inode();
+    remember("new", &out);
+    assert_eq!(inode(), before);
+    assert_eq!(value(&out), Some(2.0));
+    remember("old", scratch.path());
+    assert_ne!(inode(), before);
+    assert_eq!(value(&out), Some(1.0));
 }
