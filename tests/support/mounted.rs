@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+#[cfg(unix)]
+use std::time::{Duration, Instant};
 
 use super::scratch_dir::ScratchDir;
 use super::skip;
@@ -27,6 +29,24 @@ impl MountedTmpfs {
 
     pub fn path(&self) -> PathBuf {
         self.0.path("disk")
+    }
+
+    /// Returns when removed files have left this many bytes: a process that another test starts has the files of this one
+    /// open until its program begins.
+    #[cfg(unix)]
+    pub fn wait_for_space(&self, nbytes: u64) {
+        let begun = Instant::now();
+        loop {
+            let stat = rustix::fs::statvfs(self.path()).unwrap();
+            if stat.f_bavail * stat.f_frsize >= nbytes {
+                return;
+            }
+            assert!(
+                begun.elapsed() < Duration::from_secs(10),
+                "the disk stays full"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

@@ -223,6 +223,8 @@ fn a_disk_that_is_filled_during_a_run_does_not_fail_it() {
             Sharding::SingleFile => fs::remove_file(&out).unwrap(),
             Sharding::Shards(_) => fs::remove_dir_all(&out).unwrap(),
         }
+        #[cfg(unix)]
+        disk.wait_for_space(20 << 20);
     }
 }
 
