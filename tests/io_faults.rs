@@ -7,6 +7,7 @@
 mod support;
 
 use std::fmt::Debug;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
@@ -651,6 +652,91 @@ fn outputs_to_a_failing_disk_are_complete_or_absent() {
         }
     }
     assert!(failures > 100, "only {failures} runs failed");
+}
+
+/// The configuration changes with the tensors: the directory is exchanged for a new one.
+#[test]
+fn an_exchange_on_a_failing_disk_leaves_the_old_checkpoint_or_the_new_one() {
+    let Some(disk) = disk("exchange-faults") else {
+        return;
+    };
+    let sources = ScratchDir::new("exchange-sources");
+    for (name, file) in [
+        ("old", "model/scribe.safetensors"),
+        ("new", "model/scribe-Q8_0.gguf"),
+    ] {
+        let directory = sources.path(name);
+        std::fs::create_dir(&directory).unwrap();
+        let checkpoint = Checkpoint::open(fixture(file)).unwrap();
+        let copy = directory.join("model.safetensors");
+        remember(&checkpoint).to_file(copy).unwrap();
+        let config = format!("{{\"name\": \"{name}\"}}");
+        std::fs::write(directory.join("config.json"), config).unwrap();
+    }
+    let target = disk.files.path("out");
+    let run = |source: &str| {
+        let (source, target) = (sources.path(source), target.clone());
+        in_time("an output", move || {
+            let checkpoint = Checkpoint::open(source).unwrap();
+            let remember = remember(&checkpoint).overwrite(true);
+            remember.to_dir(target, 60 << 10)
+        })
+    };
+    // the text of the configuration, and the hash of each tensor
+    let found = || {
+        let checkpoint = OpenOptions::new().mmap(false).open(&target).unwrap();
+        let hash = |t: anamnesis::Tensor<'_>| (t.info().name.to_string(), sha256(&t).unwrap());
+        let mut found: Vec<_> = checkpoint.tensors().map(hash).collect();
+        found.sort();
+        let config = std::fs::read_to_string(target.join("config.json")).unwrap();
+        (config, found)
+    };
+    let [(old, old_inode), (new, new_inode)] = ["old", "new"].map(|source| {
+        run(source).unwrap();
+        (found(), std::fs::metadata(&target).unwrap().ino())
+    });
+    assert!(old.0.contains("old") && new.0.contains("new"));
+    assert_ne!(old_inode, new_inode, "no exchange");
+    let has_part = || {
+        let content = disk.files.content();
+        content.iter().any(|(name, _)| name.contains(".part"))
+    };
+    let (mut before_commit, mut after_commit) = (0, 0);
+    for kind in ["write", "sync", "sync directory", "create", "rename"] {
+        for number in 0..16 {
+            let what = format!("{kind} {number}");
+            disk.files.succeed();
+            disk.files.clear();
+            run("old").unwrap();
+            let before = disk.files.content();
+            disk.files.fail(move |call| {
+                if fails(call, kind, number) {
+                    Outcome::Error(libc::EIO)
+                } else {
+                    Outcome::Success
+                }
+            });
+            let result = run("new");
+            disk.files.succeed();
+            match (disk.files.content() == before, result) {
+                (true, Err(_)) => before_commit += 1,
+                (false, Err(_)) => {
+                    after_commit += 1;
+                    assert_eq!(found(), new, "{what}");
+                }
+                (false, Ok(())) => {
+                    assert_eq!(found(), new, "{what}");
+                    assert!(!has_part(), "{what}");
+                }
+                (true, Ok(())) => panic!("{what}: nothing was written"),
+            }
+            run("new").unwrap();
+            assert_eq!(found(), new, "{what}");
+            assert!(!has_part(), "{what}");
+        }
+    }
+    assert!(before_commit > 20, "{before_commit}");
+    assert!(after_commit > 1, "{after_commit}");
 }
 
 /// Writes that transfer less than their bytes, and interrupted ones, are continued.

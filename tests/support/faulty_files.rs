@@ -38,10 +38,11 @@ pub enum FileCall {
     SyncDirectory {
         number: u64,
     },
-    /// Creates a file or a directory.
+    /// Creates a file or a directory, or gives a file another name.
     Create {
         number: u64,
     },
+    /// Renames or exchanges.
     Rename {
         number: u64,
     },
@@ -298,6 +299,24 @@ impl Tree {
         Ok(())
     }
 
+    fn exchange(&mut self, a: (u64, &OsStr), b: (u64, &OsStr)) -> Result<(), Errno> {
+        let of = |tree: &mut Self, at: (u64, &OsStr)| tree.child(at.0, at.1).ok_or(Errno::ENOENT);
+        let (of_a, of_b) = (of(self, a)?, of(self, b)?);
+        self.names(a.0)?.insert(a.1.to_owned(), of_b);
+        self.names(b.0)?.insert(b.1.to_owned(), of_a);
+        Ok(())
+    }
+
+    fn link(&mut self, number: u64, to: (u64, &OsStr)) -> Result<FileAttr, Errno> {
+        let names = self.names(to.0)?;
+        if names.contains_key(to.1) {
+            return Err(Errno::EEXIST);
+        }
+        names.insert(to.1.to_owned(), number);
+        self.nodes.get_mut(&number).ok_or(Errno::ENOENT)?.links += 1;
+        self.attributes(number)
+    }
+
     fn attributes(&self, number: u64) -> Result<FileAttr, Errno> {
         let node = self.nodes.get(&number).ok_or(Errno::ENOENT)?;
         let (kind, size, perm) = match &node.content {
@@ -422,9 +441,33 @@ impl Filesystem for Server {
             .outcome(FileCall::Rename { number }, 0)
             .and_then(|_| {
                 let mut tree = self.0.tree();
-                tree.rename((parent.0, name), (newparent.0, newname), replace)
+                let (from, to) = ((parent.0, name), (newparent.0, newname));
+                if flags.contains(RenameFlags::RENAME_EXCHANGE) {
+                    tree.exchange(from, to)
+                } else {
+                    tree.rename(from, to, replace)
+                }
             });
         end(renamed, reply);
+    }
+
+    fn link(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        newparent: INodeNo,
+        newname: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let number = self.0.count(CallKind::Create);
+        let linked = self
+            .0
+            .outcome(FileCall::Create { number }, 0)
+            .and_then(|_| self.0.tree().link(ino.0, (newparent.0, newname)));
+        match linked {
+            Ok(attributes) => reply.entry(&TTL, &attributes, GENERATION),
+            Err(error) => reply.error(error),
+        }
     }
 
     fn open(&self, _: &Request, _: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
