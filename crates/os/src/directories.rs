@@ -87,8 +87,8 @@ pub fn remove_file(directory: &File, name: &OsStr) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(directory, name, AtFlags::empty())?)
 }
 
-/// Locks a file under construction in an open directory, if its process has ended ([`is_abandoned`](crate::files::is_abandoned)).
-/// The lock lasts until the file is closed.
+/// Locks a file under construction in an open directory, if its process has ended
+/// ([`is_abandoned`](crate::files::is_abandoned)). The lock lasts until the file is closed.
 pub fn lock_abandoned(directory: &File, name: &OsStr) -> Option<File> {
     let flags =
         OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

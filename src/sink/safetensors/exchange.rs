@@ -17,8 +17,8 @@
 //! - it is the current directory or contains it, or is the root of a file system or of a mount;
 //! - its parent may not be written to, or may be by all users and is not sticky;
 //! - a new directory has another owner, other extended attributes (access control lists, labels) or other flags;
-//! - files of it cannot have a second name (another owner's, a file system without hard links), or the file system exchanges no
-//!   directories.
+//! - files of it cannot have a second name (another owner's, a file system without hard links), or the file system
+//!   exchanges no directories.
 //!
 //! A process that has the old directory as its current one, or a mount that was made of it, keeps it: an empty directory
 //! without a name.

@@ -212,8 +212,8 @@ impl RecordedRun {
         })
     }
 
-    /// The first state after at least `first` operations of which `is_right` returns false for what a reader finds: the value of the tensors, and the text of
-    /// `config.json`; and whether the run has ended.
+    /// The first state, after at least `first` operations, of which `is_right` returns false. Its arguments: the value of the
+    /// tensors and the text of `config.json` that a reader finds, and whether the run has ended.
     fn state_not(
         &self,
         operations: &[Operation],

@@ -197,8 +197,8 @@ impl Staging {
         Ok(true)
     }
 
-    /// Removes the old directory after the exchange: files of names in `replaced`, and those in `kept`, by name and inode, which
-    /// the new one has too. What another process has placed there since they were listed is moved to the new directory.
+    /// Removes the old directory after the exchange: files of names in `replaced`, and those in `kept`, by name and inode,
+    /// which the new one has too. What another process has placed there since they were listed is moved to the new one.
     pub(super) fn remove_old(
         &self,
         replaced: &BTreeSet<OsString>,

@@ -1,5 +1,5 @@
-//! Overwriting a directory whose `config.json` changes: the directory is exchanged for a new one where that changes only files, and
-//! stays itself elsewhere.
+//! Overwriting a directory whose `config.json` changes: the directory is exchanged for a new one where that changes only
+//! files, and stays itself elsewhere.
 #![cfg(target_os = "linux")]
 
 use std::fs::{self, Permissions};

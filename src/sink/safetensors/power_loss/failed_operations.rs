@@ -28,7 +28,7 @@ fn hidden_names(directory: &TestDirectory) -> usize {
         .count()
 }
 
-/// How many runs ended in an error before the commit, in one after it, and without one by an exchange and without an exchange.
+/// How many runs ended in an error before the commit, in one after it, and without an error, with and without an exchange.
 #[derive(Debug, Default)]
 struct Endings {
     old: usize,
