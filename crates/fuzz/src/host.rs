@@ -88,7 +88,9 @@ fn replies(bytes: &[u8]) {
         // the host sends no more than these bytes, so that they end before the calls
         let error = ended.expect_err("more replies than bytes");
         assert!(error.len() <= 20_000, "a reason of {} bytes", error.len());
-        assert!(!error.contains("TimedOut"), "the end was not noticed");
+        // a reason that the policy states may contain any word
+        let timed_out = !error.starts_with("Policy(") && error.contains("TimedOut");
+        assert!(!timed_out, "the end was not noticed");
     });
     check(counts.peak, bytes.len(), 0);
 }
