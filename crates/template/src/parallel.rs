@@ -1,8 +1,8 @@
 //! Which bytes of a tensor each worker reads when a model is split among several workers.
 //!
-//! [`Rules`] map a tensor's name to how it is split; [`slice()`] computes the bytes that a worker
-//! reads. Both are plain data and arithmetic: neither a file nor a catalog is needed. The rules are
-//! those of Megatron-LM (arXiv 1909.08053: the first of two matrices is split by its outputs, the
+//! [`Rules`] map a tensor's name to how it is split; [`share()`] computes the indices that a worker
+//! has, [`slice()`] their bytes. All of it is plain data and arithmetic: neither a file nor a catalog is
+//! needed. The rules are those of Megatron-LM (arXiv 1909.08053: the first of two matrices is split by its outputs, the
 //! second by its inputs), as vLLM's layers load them: `ColumnParallelLinear`, `RowParallelLinear`,
 //! `QKVParallelLinear`, `MergedColumnParallelLinear`, `VocabParallelEmbedding`, and `FusedMoE` with
 //! linear placement of experts.
@@ -16,7 +16,7 @@ mod rules;
 mod slice;
 
 pub use rules::{Rule, Rules};
-pub use slice::{Experts, slice};
+pub use slice::{AxisShare, Experts, share, slice};
 
 /// The rank and number of workers, and the properties of the model that determine a worker's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +28,9 @@ pub struct Split {
     /// Number of attention heads; 0 if unknown. Needed for fused query, key and value only, which
     /// are otherwise split as thirds.
     pub heads: u64,
-    /// Number of heads of keys and values; 0 if unknown: they are then split like other outputs. If
-    /// there are fewer heads than workers, adjacent workers read the same head.
+    /// Number of heads of keys and values; 0 if unknown: they are then split like other outputs, and
+    /// fused query, key and value as thirds. If there are fewer heads than workers, adjacent workers
+    /// read the same head.
     pub kv_heads: u64,
     /// Number of experts of a layer if each worker has whole experts (expert parallelism); 0 if
     /// every worker has a part of every expert.

@@ -1,4 +1,4 @@
-//! Computes the bytes of a tensor that a worker reads, from a rule, a shape and a split.
+//! Computes a worker's share of a tensor, from a rule, a shape and a split: indices of an axis, and their bytes.
 
 use std::ops::Range;
 
@@ -10,12 +10,44 @@ use crate::error::{Error, Result};
 /// `VocabParallelEmbedding`.
 const VOCAB_PADDING: u64 = 64;
 
-/// Returns the bytes of a tensor that a worker reads, relative to the tensor's first byte, in
-/// order.
+/// A worker's share of a tensor that is split along one axis.
 ///
-/// `shape` is in items of `item_bytes` bytes, outermost dimension first. Matrices are `[…, outputs,
-/// inputs]`; leading dimensions (experts) are not split. A dimension of 1 is not split. A dimension
-/// that is not divisible by the number of workers is split as evenly as possible.
+/// ```
+/// use anamnesis_template::parallel::{Rule, Split, share};
+///
+/// // the rows are gates, then up projections: the second of two workers has the second half of both
+/// let split = Split { rank: 1, world: 2, ..Split::default() };
+/// let half = share(Rule::FusedGateUp, &[8, 6], &split)?.expect("a matrix is split");
+/// assert_eq!((half.axis, &half.ranges[..]), (0, &[2..4, 6..8][..]));
+/// # Ok::<(), anamnesis_template::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AxisShare {
+    /// The axis that is split.
+    pub axis: usize,
+    /// The worker's indices of that axis, in ascending order. Ranges may be empty.
+    pub ranges: Vec<Range<u64>>,
+}
+
+impl AxisShare {
+    /// Returns the bytes of the share in a tensor of this shape, relative to its first byte: one strided
+    /// range for each range of indices that is not empty.
+    ///
+    /// # Errors
+    /// As [`slice()`].
+    pub fn runs(&self, shape: &[u64], item_bytes: u64) -> Result<Vec<StridedRange>> {
+        let parts = self.ranges.iter();
+        parts
+            .map(|part| runs(shape, self.axis, part.clone(), item_bytes))
+            .filter_map(Result::transpose)
+            .collect()
+    }
+}
+
+/// Returns the bytes of a tensor that a worker reads, relative to the tensor's first byte, in
+/// order: those of its [`share()`], or all.
+///
+/// `shape` is in items of `item_bytes` bytes, outermost dimension first.
 ///
 /// ```
 /// use anamnesis_template::parallel::{Rule, Split, slice};
@@ -37,6 +69,26 @@ pub fn slice(
     item_bytes: u64,
     split: &Split,
 ) -> Result<Vec<StridedRange>> {
+    if let Some(share) = share(rule, shape, split)? {
+        return share.runs(shape, item_bytes);
+    }
+    let all = nbytes(shape, item_bytes)?;
+    Ok(if all == 0 {
+        Vec::new()
+    } else {
+        vec![StridedRange::contiguous(0, all)]
+    })
+}
+
+/// Returns a worker's share of a tensor; `None` if every worker has all of it.
+///
+/// Matrices are `[…, outputs, inputs]`; leading dimensions (experts) are not split. A dimension of 1 is
+/// not split. A dimension that is not divisible by the number of workers is split as evenly as
+/// possible.
+///
+/// # Errors
+/// [`Invalid`](crate::ErrorKind::Invalid) if the rank is not below the number of workers.
+pub fn share(rule: Rule, shape: &[u64], split: &Split) -> Result<Option<AxisShare>> {
     let &Split {
         rank,
         world,
@@ -50,22 +102,17 @@ pub fn slice(
         )));
     }
     let outputs = shape.len().saturating_sub(2);
-    let dim = match rule {
+    let axis = match rule {
         Rule::Replicated => None,
-        Rule::Row => shape.len().checked_sub(1).filter(|&dim| dim > 0),
+        Rule::Row => shape.len().checked_sub(1).filter(|&axis| axis > 0),
         Rule::Vocab => Some(0),
         _ => Some(outputs),
     };
-    let Some((dim, &n)) = dim
-        .and_then(|dim| Some((dim, shape.get(dim)?)))
+    let Some((axis, &n)) = axis
+        .and_then(|axis| Some((axis, shape.get(axis)?)))
         .filter(|&(_, &n)| n != 1)
     else {
-        let all = nbytes(shape, item_bytes)?;
-        return Ok(if all == 0 {
-            Vec::new()
-        } else {
-            vec![StridedRange::contiguous(0, all)]
-        });
+        return Ok(None);
     };
     let even = |n| portion(n, rank, world);
     // Keys or values with `n` outputs.
@@ -77,7 +124,7 @@ pub fn slice(
         }
     };
     let after = |range: Range<u64>, by: u64| range.start + by..range.end + by;
-    let parts = match rule {
+    let ranges = match rule {
         Rule::Replicated | Rule::Column | Rule::Row => vec![even(n)],
         Rule::Vocab => {
             let padded = u128::from(n).next_multiple_of(u128::from(VOCAB_PADDING));
@@ -91,22 +138,19 @@ pub fn slice(
         }
         Rule::KeyValue => vec![kv(n)],
         Rule::FusedQkv => {
-            let units = if heads == 0 {
-                3
+            // a model that does not state its heads of keys has as many as heads of queries
+            let (queries, units) = if heads == 0 || kv_heads == 0 {
+                (1, 3)
             } else {
-                heads.saturating_add(kv_heads.saturating_mul(2))
+                (heads, heads.saturating_add(kv_heads.saturating_mul(2)))
             };
-            let q = scale(0..if heads == 0 { 1 } else { heads }, units, n).end;
+            let q = scale(0..queries, units, n).end;
             let k = (n - q) / 2;
             vec![even(q), after(kv(k), q), after(kv(n - q - k), q + k)]
         }
         Rule::FusedGateUp => vec![even(n / 2), after(even(n - n / 2), n / 2)],
     };
-    parts
-        .into_iter()
-        .map(|part| runs(shape, dim, part, item_bytes))
-        .filter_map(Result::transpose)
-        .collect()
+    Ok(Some(AxisShare { axis, ranges }))
 }
 
 /// Which experts a tensor belongs to, by its name.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use anamnesis_template::StridedRange;
-use anamnesis_template::parallel::{Rule, Rules, Split, slice};
+use anamnesis_template::parallel::{Rule, Rules, Split, share, slice};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -139,6 +139,24 @@ proptest! {
         let split = Split { rank, world, heads, kv_heads, experts };
         let _ = slice(ALL_RULES[rule], &shape, item, &split);
         let _ = Rules::default().slices("a.experts.b", &shape, item, &split);
+    }
+}
+
+/// Queries, keys and values are equally many where the model states no heads of keys.
+#[test]
+fn a_fused_projection_without_key_heads_is_three_thirds() {
+    for heads in [0, 4] {
+        let split = Split {
+            rank: 1,
+            world: 2,
+            heads,
+            ..Split::default()
+        };
+        let found = share(Rule::FusedQkv, &[12, 5], &split).unwrap().unwrap();
+        assert_eq!(
+            (found.axis, &found.ranges[..]),
+            (0, &[2..4, 6..8, 10..12][..])
+        );
     }
 }
 
