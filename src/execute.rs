@@ -22,6 +22,7 @@ use crate::plan::{DecodeInput, JobWork, Plan, TensorSpec, aligned_scratch};
 use crate::progress::{CancelToken, Progress, RunControl, RunProgress};
 use crate::quant::decode::cast;
 use crate::sink::Sink;
+use crate::slice::{SelectedBytes, TensorSlice};
 use crate::sync::PoisonMutex;
 use crate::threads::thread_count_for;
 
@@ -291,30 +292,45 @@ impl<'r> Workers<'r, '_> {
                 self.jobs.tile_done(item.job);
                 self.progress.add(nbytes as u64)
             }
-            (JobWork::Stream { from }, _) => {
+            (JobWork::Stream { from, slice }, _) => {
                 let info = &self.checkpoint.catalog().tensors()[job.parts[0].tensor];
                 routing
                     .iter()
                     .for_each(|routing| routing.report_tensor(self.checkpoint.catalog(), info));
-                self.stream(item.job, *from, out.map(|out| out.bytes), buffers)
+                self.stream(item.job, *from, slice, out.map(|out| out.bytes), buffers)
             }
             (JobWork::Tiles { .. }, WorkUnit::Whole) => unreachable!("the queue cuts tiles"),
         }
     }
 
-    /// Reads a tensor from its first element to its last, and casts it chunk by chunk.
+    /// Reads a tensor from its first element to its last, and casts it, or a slice of it, chunk by chunk.
     fn stream(
         &self,
         number: usize,
         from: Dtype,
+        slice: &TensorSlice,
         mut out: Option<&mut [u8]>,
         buffers: &mut Buffers,
     ) -> Result<()> {
         let job = &self.plan.jobs[number];
         let tensor = self.checkpoint.tensor_at(job.parts[0].tensor);
-        let to = job.output.dtype;
-        let mut start = 0u64;
+        let (info, to) = (tensor.info(), job.output.dtype);
+        let layout = slice.layout("tensor", &info.name, &info.shape, &info.encoding)?;
+        let mut selected = SelectedBytes::new(&layout);
+        let (mut start, mut gathered) = (0u64, Vec::new());
         tensor.chunks(|chunk| {
+            let chunk = if layout.is_whole() {
+                chunk
+            } else {
+                // short runs are cast and stored together
+                gathered.clear();
+                gathered.reserve(chunk.len());
+                selected.of(chunk, |run| {
+                    gathered.extend_from_slice(run);
+                    Ok(())
+                })?;
+                &gathered
+            };
             let nbytes = if from == to {
                 chunk.len()
             } else {
@@ -326,6 +342,7 @@ impl<'r> Workers<'r, '_> {
                     let out = out.split_off_mut(..nbytes).expect("as long as the output");
                     cast::cast(from, chunk, to, out)?;
                 }
+                None if chunk.is_empty() => {}
                 None if from == to => self.put(number, start, chunk)?,
                 None => {
                     let converted = aligned_scratch(&mut buffers.output, nbytes)?;

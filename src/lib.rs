@@ -84,6 +84,7 @@
 //! | [`plan`] | what to make from which byte ranges |
 //! | [`mod@execute`] | running a plan |
 //! | [`mod@load`] | loaders: mapped, positioned reads, io_uring |
+//! | [`mod@slice`] | which part of a tensor is loaded or dequantised |
 //! | [`pool`] | the buffer pool that is loaded into |
 //! | [`sink`] | where results are written: memory, safetensors files |
 //! | [`mod@predict`] | I/O templates from the catalog and from recordings |
@@ -140,6 +141,7 @@ mod json;
 pub mod kernel;
 mod limits;
 pub mod load;
+mod parallel;
 pub mod plan;
 pub mod pool;
 pub mod predict;
@@ -149,6 +151,7 @@ pub mod quote;
 mod remember;
 mod selection;
 pub mod sink;
+pub mod slice;
 pub mod source;
 mod sync;
 pub mod template;

@@ -32,7 +32,7 @@ mod recording;
 mod report;
 mod running;
 mod runs;
-mod slice;
+mod slices;
 mod storage;
 mod tasks;
 #[cfg(all(target_os = "linux", feature = "uring"))]
@@ -61,7 +61,6 @@ pub use pread::PreadLoader;
 pub use recording::RecordingLoader;
 pub use report::{Backend, DirectIo, IoReport};
 pub use running::RunningLoad;
-pub use slice::TensorSlice;
 pub use storage::{StorageInfo, StorageKind};
 #[cfg(all(target_os = "linux", feature = "uring"))]
 pub use uring::UringLoader;

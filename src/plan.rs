@@ -15,6 +15,7 @@ use anamnesis_template::StridedRange;
 use crate::Dtype;
 use crate::catalog::{ByteRange, Catalog, Endian, Layout, Packing, Shape, TensorInfo, elements};
 use crate::error::{Error, Result};
+use crate::slice::TensorSlice;
 
 pub(crate) use decoder::aligned_scratch;
 pub use decoder::{
@@ -80,6 +81,8 @@ pub enum JobWork {
     Stream {
         /// Dtype of the stored elements.
         from: Dtype,
+        /// The part of the tensor that is the output. All of the tensor is read.
+        slice: TensorSlice,
     },
 }
 

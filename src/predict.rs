@@ -1,9 +1,7 @@
 //! `predict`: the bytes that each worker of an inference service will read of a checkpoint, before its first run.
 
 mod complete;
-mod config;
 mod order;
-mod packed;
 mod share;
 mod stack;
 
@@ -16,11 +14,10 @@ use anamnesis_template::{ByteRange, StridedFileRange, Template, TemplateBuilder,
 use crate::catalog::TensorInfo;
 use crate::checkpoint::{Checkpoint, TemplateFiles};
 use crate::error::Result;
-
+use crate::parallel::ModelConfig;
 use crate::progress::{CancelToken, Progress, RunControl, RunProgress};
 use crate::selection::Selection;
 pub use complete::complete;
-use config::ModelConfig;
 pub use order::ReadOrder;
 use share::{Degrees, ModelSizes, WorkerCoordinates, share};
 use stack::{ModelPosition, Stages, position};

@@ -7,6 +7,7 @@ mod dtype;
 mod metadata;
 mod output;
 mod planning;
+mod slices;
 mod tied;
 
 use std::ops::ControlFlow;
@@ -24,11 +25,16 @@ use crate::error::{Error, Result};
 use crate::execute::Executor;
 use crate::limits::{Budget, over, zeroed};
 use crate::load::{Loader, get_buffer};
+use crate::parallel::TensorParallel;
 use crate::plan::{Plan, TensorSpec};
 use crate::progress::{CancelToken, Progress, RunControl, RunProgress};
 use crate::quant::scheme::QuantConfig;
 use crate::selection::Selection;
 use crate::sink::{MemorySink, SafetensorsSink, Sharding, Sink};
+use crate::slice::TensorSlice;
+use crate::template::parallel::Rules;
+
+use slices::OutputSlices;
 
 /// A function from the name of an output to the name that it is written under.
 type Rename<'c> = Arc<dyn Fn(&str) -> String + Send + Sync + 'c>;
@@ -43,6 +49,7 @@ pub struct Remember<'c> {
     names: Names,
     threads: usize,
     selection: Selection<'c>,
+    slices: OutputSlices<'c>,
     rename: Option<Rename<'c>>,
     config: Option<QuantConfig>,
     overwrite: bool,
@@ -91,6 +98,7 @@ pub fn remember<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Remember<'c>
         names: Names::Stored,
         threads: 0,
         selection: Selection::default(),
+        slices: OutputSlices::Whole,
         rename: None,
         config: None,
         overwrite: false,
@@ -143,6 +151,54 @@ impl<'c> Remember<'c> {
     #[must_use]
     pub fn filter(mut self, keep: impl Fn(&str) -> bool + Send + Sync + 'c) -> Self {
         self.selection.set_filter(keep);
+        self
+    }
+
+    /// Which part of each output is made, by its name (before [`rename`](Self::rename)), shape and dtype. The elements are those
+    /// of the whole output. A slice may begin inside of a block. Of a slice of rows the stored bytes of these rows are read, to
+    /// the next unit that a scheme decodes at once (for GPTQ and AWQ 32 rows); of a slice of columns the blocks of a GGUF that
+    /// contain them, and of other schemes whole rows. Tensors that are inflated or gathered are read whole. Replaces what
+    /// [`tensor_parallel`](Self::tensor_parallel) has set.
+    ///
+    /// ```
+    /// use anamnesis::slice::TensorSlice;
+    /// use anamnesis::{Checkpoint, remember};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/gguf/types/q4_k.gguf")?;
+    /// // blocks have 256 columns
+    /// let columns = TensorSlice::Range { axis: 1, range: 100..300 };
+    /// let part = remember(&checkpoint)
+    ///     .slice(move |_| columns.clone())
+    ///     .tensor("blk.0.quant.weight")?;
+    /// assert_eq!((&part.spec.shape[..], part.bytes.len()), (&[3, 200][..], 3 * 200 * 2));
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// The [plan](Self::plan) fails if an output has no such slice.
+    #[must_use]
+    pub fn slice(mut self, slice: impl Fn(&TensorSpec) -> TensorSlice + Send + Sync + 'c) -> Self {
+        self.slices = OutputSlices::One(Arc::new(slice));
+        self
+    }
+
+    /// Makes the share of worker `rank` of `of` in each output, by the rules that [`predict`](crate::predict()) uses, and
+    /// with the numbers of heads in the model's configuration. As [`Load::tensor_parallel`](crate::Load::tensor_parallel)
+    /// does for stored tensors, except that outputs have no blocks, so that shares are as even as elements allow.
+    ///
+    /// ```
+    /// use anamnesis::template::parallel::{Rule, Rules};
+    /// use anamnesis::{Checkpoint, remember};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/gguf/types/q4_k.gguf")?;
+    /// let mut rules = Rules::default();
+    /// rules.put_first("*.quant.weight", Rule::Row);
+    /// let share = remember(&checkpoint).tensor_parallel(0, 2, &rules).tensor("blk.0.quant.weight")?;
+    /// assert_eq!(&share.spec.shape[..], [3, 256]);
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    #[must_use]
+    pub fn tensor_parallel(mut self, rank: u32, of: u32, rules: &Rules) -> Self {
+        self.slices = OutputSlices::Parallel(Arc::new(TensorParallel::new(rank, of, rules)));
         self
     }
 
@@ -245,7 +301,8 @@ impl<'c> Remember<'c> {
     /// descriptors of a few bytes each.
     ///
     /// # Errors
-    /// I/O errors; a configuration that is not JSON; an unsupported output dtype; cancellation; a plan over
+    /// I/O errors; a configuration that is not JSON; an unsupported output dtype; a [`slice`](Self::slice) that an output does
+    /// not have; cancellation; a plan over
     /// [`Limits::memory`](crate::Limits::memory) or [`Limits::steps`](crate::Limits::steps). Weights that cannot be made are
     /// no error, but listed in [`Plan::refused`].
     pub fn plan(&self) -> Result<Plan> {

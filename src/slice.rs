@@ -1,25 +1,68 @@
-//! Slices of a tensor: some of its rows, or one worker's shard along an axis.
+//! Slices of tensors: which elements [`load`](crate::load()) and [`remember`](crate::remember()) make of each.
+//!
+//! A slice is ranges of indices, per axis. Its elements are runs of the tensor's elements ([`ElementRuns`]), which are
+//! computed on demand: a slice of a matrix of 150 000 rows takes no more memory than one of a single row. A
+//! [`SliceLayout`] is the same in bytes.
+
+mod layout;
+mod runs;
+mod select;
 
 use std::ops::Range;
 
-use anamnesis_template::StridedRange;
+use smallvec::SmallVec;
 
-use crate::catalog::{Encoding, Shape, TensorInfo, quote};
+use crate::catalog::{Shape, quote};
 use crate::error::{Error, Result};
 
-/// Which part of a tensor is loaded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) use layout::SliceLayout;
+pub(crate) use runs::ElementRuns;
+pub(crate) use select::SelectedBytes;
+
+/// Which part of a tensor is made: its elements are in C order, without gaps.
+///
+/// ```
+/// use anamnesis::slice::TensorSlice;
+/// use anamnesis::{Checkpoint, load};
+///
+/// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+/// // `[8:16, 4:12]` of a matrix of 32 × 16
+/// let corner = load(&checkpoint)
+///     .slice(|_| TensorSlice::Axes(vec![8..16, 4..12]))
+///     .tensor("lm_head.weight")?;
+/// assert_eq!(corner.shape(), [8, 8]);
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TensorSlice {
     /// The whole tensor.
     #[default]
     Whole,
-    /// These indices of the first dimension.
+    /// These indices of the first axis.
     Rows(Range<u64>),
+    /// These indices of one axis, and all of the others.
+    Range {
+        /// The axis, counted from the outermost.
+        axis: usize,
+        /// Its indices.
+        range: Range<u64>,
+    },
+    /// A box: a range of indices for each axis from the first on, as Python's `t[a:b, c:d]`. Axes behind the last range are
+    /// whole.
+    Axes(Vec<Range<u64>>),
+    /// Several ranges of one axis, one behind the other: a worker's part of each of the matrices that are fused into a tensor.
+    /// They ascend and do not overlap.
+    Joined {
+        /// The axis, counted from the outermost.
+        axis: usize,
+        /// Ranges of its indices.
+        ranges: Vec<Range<u64>>,
+    },
     /// The shard of worker `rank` of `of` along an axis: indices `size·rank/of` to `size·(rank+1)/of`, rounded down, so
     /// that the shards of all workers make up the tensor. Axis 0 of a PyTorch linear layer is its outputs
     /// (column-parallel), axis 1 its inputs (row-parallel).
     Shard {
-        /// The dimension that is split.
+        /// The axis that is split.
         axis: usize,
         /// Index of the worker, below `of`.
         rank: u64,
@@ -28,205 +71,111 @@ pub enum TensorSlice {
     },
 }
 
-/// The result of a [`TensorSlice`]: its shape, and its bytes, relative to the tensor's logical bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SliceLayout {
-    pub(super) shape: Shape,
-    pub(super) bytes: StridedRange,
-}
+/// Ranges of the indices of one axis.
+type AxisRanges = SmallVec<[Range<u64>; 1]>;
 
 impl TensorSlice {
-    /// Bytes of this slice of a tensor: the length of the memory that [`Load::run_into`](super::Load::run_into) needs.
-    ///
-    /// ```
-    /// use anamnesis::load::TensorSlice;
-    /// use anamnesis::{Checkpoint, load};
-    ///
-    /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
-    /// let half = TensorSlice::Shard { axis: 0, rank: 1, of: 2 };
-    /// let head = checkpoint.catalog().get("lm_head.weight").expect("it exists");
-    /// let mut out = vec![0; usize::try_from(half.nbytes(head)?).expect("a small tensor")];
-    /// load(&checkpoint).slice(move |_| half.clone()).tensor_into("lm_head.weight", &mut out)?;
-    /// # Ok::<(), anamnesis::Error>(())
-    /// ```
+    /// The shape of this slice of a tensor, and its elements.
     ///
     /// # Errors
-    /// If it is out of bounds, or splits a block or a byte.
-    pub fn nbytes(&self, info: &TensorInfo) -> Result<u64> {
-        Ok(self.layout(info)?.bytes.nbytes())
+    /// If an axis does not exist, a range is out of bounds, or ranges overlap. The tensor is called `thing`.
+    pub(crate) fn elements(
+        &self,
+        thing: &str,
+        name: &str,
+        shape: &[u64],
+    ) -> Result<(Shape, ElementRuns)> {
+        let wrong =
+            |what: String| Error::invalid_argument(format!("{thing} {}: {what}", quote(name)));
+        let axes = self.axes(shape).map_err(wrong)?;
+        let mut sliced = Shape::from_slice(shape);
+        for (size, ranges) in sliced.iter_mut().zip(&axes) {
+            *size = ranges.iter().map(|range| range.end - range.start).sum();
+        }
+        let runs = ElementRuns::new(shape, axes)
+            .ok_or_else(|| wrong(format!("{shape:?} has more than 2⁶⁴ elements")))?;
+        Ok((sliced, runs))
     }
 
-    /// The layout of this slice of a tensor. Refused if it is out of bounds, or splits a block or a byte.
-    pub(super) fn layout(&self, info: &TensorInfo) -> Result<SliceLayout> {
-        let total = info.nbytes();
-        let whole = SliceLayout {
-            shape: info.shape.clone(),
-            bytes: StridedRange::contiguous(0, total),
-        };
-        let wrong =
-            |what: String| Error::invalid_argument(format!("tensor {}: {what}", quote(&info.name)));
-        let axis = if let Self::Shard { axis, .. } = self {
-            *axis
-        } else {
-            0
-        };
+    /// Memory that it refers to.
+    pub(crate) fn memory(&self) -> u64 {
+        match self {
+            Self::Axes(ranges) | Self::Joined { ranges, .. } => {
+                (ranges.capacity() * size_of::<Range<u64>>()) as u64
+            }
+            _ => 0,
+        }
+    }
+
+    /// The ranges of each axis, without empty ones.
+    fn axes(&self, shape: &[u64]) -> Result<SmallVec<[AxisRanges; 4]>, String> {
+        let mut axes: SmallVec<[AxisRanges; 4]> = shape
+            .iter()
+            .map(|&size| smallvec::smallvec![0..size])
+            .collect();
         let size = |axis: usize| {
-            let size = info.shape.get(axis).copied();
-            size.ok_or_else(|| {
-                wrong(format!(
-                    "axis {axis} does not exist; the tensor has {} dimensions",
-                    info.shape.len()
-                ))
-            })
+            let none = || {
+                let rank = shape.len();
+                format!("axis {axis} does not exist; it has {rank} dimensions")
+            };
+            shape.get(axis).copied().ok_or_else(none)
         };
-        let part = match self {
-            Self::Whole => return Ok(whole),
-            Self::Rows(rows) => rows.clone(),
-            Self::Shard { rank, of, .. } => {
+        let shard;
+        let ranges: &[Range<u64>] = match self {
+            Self::Whole | Self::Axes(_) => &[],
+            Self::Rows(range) | Self::Range { range, .. } => std::slice::from_ref(range),
+            Self::Joined { ranges, .. } => ranges,
+            &Self::Shard { axis, rank, of } => {
                 if rank >= of {
-                    return Err(wrong(format!(
+                    return Err(format!(
                         "rank {rank} is not below the number of workers, {of}"
-                    )));
+                    ));
                 }
                 let size = size(axis)?;
                 let at = |rank: u64| {
                     // 128 bits, because the product of a size and a rank may exceed 64
-                    let at = u128::from(size) * u128::from(rank) / u128::from(*of);
+                    let at = u128::from(size) * u128::from(rank) / u128::from(of);
                     u64::try_from(at).expect("no more than the size")
                 };
-                at(*rank)..at(rank + 1)
+                shard = at(rank)..at(rank + 1);
+                std::slice::from_ref(&shard)
             }
         };
-        let size = size(axis)?;
-        if part.start > part.end || part.end > size {
-            return Err(wrong(format!(
-                "rows {}..{} are out of bounds; the tensor has {size}",
-                part.start, part.end
-            )));
+        match self {
+            Self::Whole => {}
+            Self::Axes(ranges) => {
+                for (axis, range) in ranges.iter().enumerate() {
+                    axes[axis] = within(axis, size(axis)?, std::slice::from_ref(range))?;
+                }
+            }
+            Self::Rows(_) => axes[0] = within(0, size(0)?, ranges)?,
+            Self::Range { axis, .. } | Self::Joined { axis, .. } | Self::Shard { axis, .. } => {
+                let found = within(*axis, size(*axis)?, ranges)?;
+                axes[*axis] = found;
+            }
         }
-        let mut shape = info.shape.clone();
-        shape[axis] = part.end - part.start;
-        // an empty slice has no first byte to compute
-        if total == 0 || part.is_empty() {
-            return Ok(SliceLayout {
-                shape,
-                bytes: StridedRange::default(),
-            });
-        }
-        // the tensor has elements, so that no product of its sizes exceeds their number
-        // the runs of the slice, one for each index in front of the axis
-        let outer: u64 = info.shape[..axis].iter().product();
-        let inner: u64 = info.shape[axis + 1..].iter().product();
-        let bytes = |elements: u64| {
-            let bytes = match info.encoding {
-                Encoding::Plain(dtype) => dtype.nbytes(elements),
-                Encoding::Block(format) => format.nbytes(elements),
-                Encoding::Opaque(_) => info
-                    .encoding
-                    .item_bytes()
-                    .and_then(|item| item.checked_mul(elements)),
-            };
-            bytes.ok_or_else(|| {
-                wrong(format!(
-                    "the slice splits a unit of {}",
-                    info.encoding.name()
-                ))
-            })
-        };
-        let (start, len, stride) = (
-            bytes(part.start * inner)?,
-            bytes((part.end - part.start) * inner)?,
-            bytes(size * inner)?,
-        );
-        Ok(SliceLayout {
-            shape,
-            bytes: StridedRange {
-                start,
-                len,
-                count: outer,
-                stride,
-            },
-        })
+        Ok(axes)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::{ByteRange, Dtype};
-
-    fn info(shape: &[u64]) -> TensorInfo {
-        let nbytes = shape.iter().product::<u64>() * 2;
-        TensorInfo::new(
-            "t",
-            Shape::from_slice(shape),
-            Encoding::Plain(Dtype::F16),
-            ByteRange::new(0, nbytes),
-        )
-    }
-
-    /// The elements of a slice, selected one by one.
-    fn naive(shape: &[u64], axis: usize, part: &Range<u64>) -> Vec<u64> {
-        let inner: u64 = shape[axis + 1..].iter().product();
-        let all = 0..shape.iter().product::<u64>();
-        all.filter(|i| part.contains(&(i / inner % shape[axis])))
-            .collect()
-    }
-
-    proptest! {
-        #[test]
-        fn shards_have_the_naive_elements_and_cover_the_tensor(shape in prop::collection::vec(1u64..7, 1..4), axis in 0usize..4, of in 1u64..5) {
-            let axis = axis % shape.len();
-            let info = info(&shape);
-            let mut size = 0;
-            for rank in 0..of {
-                let slice = TensorSlice::Shard { axis, rank, of }.layout(&info).unwrap();
-                let found: Vec<u64> = slice.bytes.starts().flat_map(|at| (at..at + slice.bytes.len).step_by(2)).map(|at| at / 2).collect();
-                let part = size..size + slice.shape[axis];
-                prop_assert_eq!(found, naive(&shape, axis, &part));
-                size = part.end;
-            }
-            prop_assert_eq!(size, shape[axis]);
+/// The ranges that are not empty, if they ascend and end within the axis.
+fn within(axis: usize, size: u64, ranges: &[Range<u64>]) -> Result<AxisRanges, String> {
+    let mut end = 0;
+    for range in ranges {
+        if range.start > range.end || range.end > size {
+            return Err(format!(
+                "axis {axis}: {}..{} is out of bounds; it has {size} indices",
+                range.start, range.end
+            ));
         }
-    }
-
-    #[test]
-    fn slices_out_of_bounds_or_starting_inside_a_byte_are_refused() {
-        let info = info(&[4, 6]);
-        assert_eq!(
-            TensorSlice::Rows(1..3).layout(&info).unwrap().bytes.start,
-            12
-        );
-        for slice in [
-            TensorSlice::Rows(3..5),
-            TensorSlice::Shard {
-                axis: 2,
-                rank: 0,
-                of: 2,
-            },
-            TensorSlice::Shard {
-                axis: 0,
-                rank: 2,
-                of: 2,
-            },
-        ] {
-            let error = slice.layout(&info).unwrap_err();
-            assert!(error.to_string().contains("tensor `t`"), "{error}");
+        if range.start < end {
+            return Err(format!(
+                "axis {axis}: {}..{} does not follow a range that ends at {end}",
+                range.start, range.end
+            ));
         }
-        let mut nibbles = info.clone();
-        nibbles.encoding = Encoding::Plain(Dtype::F4);
-        nibbles.shape = Shape::from_slice(&[3, 3, 16]);
-        assert!(
-            TensorSlice::Shard {
-                axis: 2,
-                rank: 0,
-                of: 16
-            }
-            .layout(&nibbles)
-            .is_err(),
-            "a shard that is half a byte wide"
-        );
+        end = range.end;
     }
+    let used = ranges.iter().filter(|range| !range.is_empty());
+    Ok(used.cloned().collect())
 }

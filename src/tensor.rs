@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use crate::catalog::{ByteRange, Encoding, Layout, Packing, TensorInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
+use crate::slice::{SelectedBytes, SliceLayout};
 
 use integrity::Checksum;
 use stream::StreamEvent;
@@ -165,6 +166,32 @@ impl<'c> Tensor<'c> {
             StreamEvent::Values(chunk) => {
                 each(chunk);
                 done += chunk.len() as u64;
+                watch(done, chunk.len())
+            }
+        });
+        self.in_file(read)
+    }
+
+    /// Writes a slice of the logical values into `out`, which has its length. All of the tensor is read, and verified as by
+    /// [`read_into`](Self::read_into); no more than the slice is kept in memory if they are stored in C order.
+    pub(crate) fn read_slice(
+        &self,
+        layout: &SliceLayout,
+        mut out: &mut [u8],
+        watch: Watcher<'_>,
+    ) -> Result<()> {
+        let (mut selected, mut done) = (SelectedBytes::new(layout), 0);
+        let read = self.stream(&mut |event| match event {
+            StreamEvent::Stored(bytes) => watch(0, bytes),
+            StreamEvent::Values(chunk) => {
+                selected.of(chunk, |run| {
+                    let to = out
+                        .split_off_mut(..run.len())
+                        .expect("as long as the slice");
+                    to.copy_from_slice(run);
+                    done += run.len() as u64;
+                    Ok(())
+                })?;
                 watch(done, chunk.len())
             }
         });

@@ -89,7 +89,7 @@ impl StoredTensors<'_> {
         let decoder: Arc<dyn Decoder> = match &job.work {
             JobWork::Tiles { decoder, .. } => Arc::clone(decoder),
             // a big-endian tensor: its part is read whole, and byte-swapped, before the first tile
-            JobWork::Stream { from } => Arc::new(Cast {
+            JobWork::Stream { from, .. } => Arc::new(Cast {
                 from: *from,
                 elements: elements(&job.output.shape).ok_or_else(|| self.wrong(number))?,
             }),

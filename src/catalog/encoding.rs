@@ -51,6 +51,20 @@ impl Encoding {
         }
     }
 
+    /// The least elements that fill whole bytes or a block, and their bytes: what a slice cannot split.
+    pub(crate) fn unit(&self) -> (u64, u64) {
+        match self {
+            Self::Plain(dtype) => {
+                let bits = dtype.bits();
+                // a power of two, as it divides the bits of a byte
+                let shared = 1 << bits.trailing_zeros().min(3);
+                (8 / shared, bits / shared)
+            }
+            Self::Block(block) => (block.block_len.into(), block.block_bytes.into()),
+            Self::Opaque(opaque) => (1, opaque.item_bytes),
+        }
+    }
+
     /// Bytes per element; `None` for blocks, and for elements that share a byte.
     pub fn item_bytes(&self) -> Option<u64> {
         match self {

@@ -71,25 +71,28 @@ impl ReadList {
         };
         let shared = decoder.shared();
         let (mut inputs, mut strided) = (0, vec![false; job.parts.len()]);
+        let mut needed = vec![0u64; job.parts.len()];
         // both passes over the tiles use the same condition, or indices would not correspond
         let listed = decoder.grid().tiles(*rows) <= MAX_TILES;
         for tile in job.tiles().take_while(|_| listed) {
             // a tile across the end of a matrix has more inputs than others; all get the same number of entries, so
             // that an index is a product
             inputs = inputs.max(tile.inputs.len());
-            tile.inputs
-                .iter()
-                .filter(|span| !span.bytes.is_contiguous())
-                .for_each(|span| strided[span.part] = true);
+            for span in &tile.inputs {
+                strided[span.part] |= !span.bytes.is_contiguous();
+                needed[span.part] = needed[span.part].saturating_add(span.bytes.nbytes());
+            }
         }
         self.list
             .extend(shared.iter().map(|span| range(job, catalog, span)));
         self.list
-            .extend(job.parts.iter().zip(strided).map(|(part, strided)| {
+            .extend(job.parts.iter().enumerate().map(|(number, part)| {
                 let info = &catalog.tensors()[part.tensor];
                 // a stored `[in, out]` part is read with a run per row of inputs; one read of the whole part replaces
-                // them
-                let whole = strided && addressable(info) && info.bytes.len <= MAX_WHOLE_PART;
+                // them, unless a slice needs less than half of it
+                let whole = strided[number]
+                    && addressable(info)
+                    && info.bytes.len <= MAX_WHOLE_PART.min(needed[number].saturating_mul(2));
                 if whole {
                     info.bytes
                 } else {

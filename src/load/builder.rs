@@ -10,18 +10,21 @@ use zeropool::BufferPool;
 
 use super::choose::choose_for;
 use super::loaded::{LoadOutcome, Loaded, LoadedTensor};
-use super::slice::TensorSlice;
-use super::tasks::{ByteOrigin, LoadRun, LoadTask, MAX_ALIGN, MemoryOptions, plan_tasks};
+use super::slices::SliceChoice;
+use super::tasks::{
+    ByteOrigin, LoadRun, LoadTask, MAX_ALIGN, MemoryOptions, SLICE_GAP, plan_tasks,
+};
 use super::{Feed, LoadContext, Loader, LoaderChoice, MAX_GAP};
 use crate::catalog::{ByteRange, TensorInfo, quote};
 use crate::checkpoint::{Checkpoint, CheckpointHandle, Ownership};
 use crate::error::{Error, Result};
-use crate::limits::{Limits, over};
+use crate::limits::{Budget, Limits, over};
+use crate::parallel::TensorParallel;
 use crate::progress::{CancelToken, Progress, RunControl};
 use crate::selection::Selection;
+use crate::slice::TensorSlice;
+use crate::template::parallel::Rules;
 use crate::tensor::Tensor;
-
-type Slices<'c> = Arc<dyn Fn(&TensorInfo) -> TensorSlice + Send + Sync + 'c>;
 
 /// Loads the tensors of a checkpoint into memory. Made by [`load`].
 #[derive(Clone)]
@@ -32,7 +35,7 @@ pub struct Load<'c> {
     memory: MemoryOptions,
     threads: usize,
     selection: Selection<'c>,
-    slice: Option<Slices<'c>>,
+    slices: SliceChoice<'c>,
     limits: Limits,
     read_ahead: u64,
     control: RunControl<'c>,
@@ -69,7 +72,7 @@ pub fn load<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Load<'c> {
         },
         threads: 0,
         selection: Selection::default(),
-        slice: None,
+        slices: SliceChoice::Whole,
         // the limits of opening hold for loading too, unless the caller sets others
         limits: *checkpoint.limits(),
         checkpoint,
@@ -145,11 +148,60 @@ impl<'c> Load<'c> {
         self
     }
 
-    /// Which part of each tensor is loaded: some rows, or the shard of one worker. Only those bytes are read, except of
-    /// tensors that must be inflated or gathered, and of archives, whose checksums cover whole tensors.
+    /// Which part of each tensor is loaded. Only its bytes are read, except of tensors that must be inflated or gathered, and
+    /// of archives, whose checksums cover whole tensors. Replaces what [`slices`](Self::slices) or
+    /// [`tensor_parallel`](Self::tensor_parallel) have set.
     #[must_use]
     pub fn slice(mut self, slice: impl Fn(&TensorInfo) -> TensorSlice + Send + Sync + 'c) -> Self {
-        self.slice = Some(Arc::new(slice));
+        self.slices = SliceChoice::One(Arc::new(slice));
+        self
+    }
+
+    /// Which parts of each tensor are loaded, each as a tensor of its own, in this order: the projections that are fused into
+    /// one tensor, for example. A tensor without parts is not loaded.
+    ///
+    /// ```
+    /// use anamnesis::slice::TensorSlice;
+    /// use anamnesis::{Checkpoint, load};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+    /// let halves = load(&checkpoint)
+    ///     .filter(|name| name == "lm_head.weight")
+    ///     .slices(|_| vec![TensorSlice::Rows(0..16), TensorSlice::Rows(16..32)])
+    ///     .run()?;
+    /// let [_, second] = halves.tensors() else { panic!("two parts of one tensor") };
+    /// assert_eq!((second.name(), second.slice()), ("lm_head.weight", &TensorSlice::Rows(16..32)));
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    #[must_use]
+    pub fn slices(
+        mut self,
+        slices: impl Fn(&TensorInfo) -> Vec<TensorSlice> + Send + Sync + 'c,
+    ) -> Self {
+        self.slices = SliceChoice::Several(Arc::new(slices));
+        self
+    }
+
+    /// Loads the share of worker `rank` of `of` in each tensor, by the rules that [`predict`](crate::predict()) uses, and
+    /// with the numbers of heads in the model's configuration. Axes that the number of workers does not divide are split as
+    /// evenly as possible, between blocks. A tensor whose rows end inside of a block is loaded whole by every worker, and so
+    /// are tensors without a rule, and vectors of up to 4096 bytes unless they are biases. Of a fused matrix a worker has
+    /// [one tensor](TensorSlice::Joined) with its part of each.
+    ///
+    /// ```
+    /// use anamnesis::template::parallel::Rules;
+    /// use anamnesis::{Checkpoint, load};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+    /// let rules = Rules::default();
+    /// let share = load(&checkpoint).tensor_parallel(1, 2, &rules).tensor("lm_head.weight")?;
+    /// // the vocabulary of 32 is padded to 64, of which the second half has no rows
+    /// assert_eq!(share.shape(), [0, 16]);
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    #[must_use]
+    pub fn tensor_parallel(mut self, rank: u32, of: u32, rules: &Rules) -> Self {
+        self.slices = SliceChoice::Parallel(Arc::new(TensorParallel::new(rank, of, rules)));
         self
     }
 
@@ -224,12 +276,21 @@ impl<'c> Load<'c> {
     /// Loads one tensor, or its [`slice`](Self::slice).
     ///
     /// # Errors
-    /// As [`run`](Self::run), and if the checkpoint has no tensor of this name.
+    /// As [`run`](Self::run), if the checkpoint has no tensor of this name, and if [`slices`](Self::slices) chooses none or
+    /// several parts of it.
     pub fn tensor(&self, name: &str) -> Result<LoadedTensor<'c>> {
+        let mut loaded = self.only(name).run()?.into_iter();
+        match (loaded.next(), loaded.next()) {
+            (Some(tensor), None) => Ok(tensor),
+            (None, _) => Err(self.checkpoint.no_tensor(name)),
+            (Some(_), Some(_)) => Err(several(name)),
+        }
+    }
+
+    /// The same load, of one tensor.
+    fn only(&self, name: &str) -> Self {
         let wanted = name.to_owned();
-        let loaded = self.clone().filter(move |found| *found == *wanted).run()?;
-        let none = || self.checkpoint.no_tensor(name);
-        loaded.into_iter().next().ok_or_else(none)
+        self.clone().filter(move |found| *found == *wanted)
     }
 
     fn pool_or_new(&self) -> BufferPool {
@@ -252,13 +313,16 @@ impl<'c> Load<'c> {
         let mut tensors: Vec<_> = checkpoint.tensors().filter(selected).collect();
         // before tasks are planned, because reads are issued in their order
         self.selection.sort(&mut tensors, |tensor| tensor.info());
-        let slice = |tensor: &Tensor<'_>| {
-            self.slice
-                .as_ref()
-                .map(|slice| slice(tensor.info()))
-                .unwrap_or_default()
-        };
-        let (reads, tasks) = plan_tasks(tensors.into_iter(), slice, share)?;
+        // of the limits of the load, in which the checkpoint's own memory does not count
+        let budget = Budget::new(self.limits);
+        let slices = self.slices.of(checkpoint)?;
+        let (reads, tasks) = plan_tasks(
+            checkpoint.catalog(),
+            tensors.into_iter(),
+            &slices,
+            share,
+            &budget,
+        )?;
         let allowed = self.limits.tensor_bytes;
         if let Some(task) = tasks.iter().find(|task| task.nbytes() > allowed) {
             let what = format!("tensor {}", quote(&task.tensor.info().name));
@@ -297,12 +361,15 @@ impl<'c> Load<'c> {
         pool: &BufferPool,
         read_ahead: u64,
     ) -> LoadContext<'k> {
+        let max_gap = match self.slices {
+            SliceChoice::Whole => MAX_GAP,
+            _ => SLICE_GAP,
+        };
         LoadContext {
             checkpoint,
             pool: pool.clone(),
             read_ahead,
-            // no page is read that contains no byte of the slice
-            max_gap: if self.slice.is_some() { 4095 } else { MAX_GAP },
+            max_gap,
             into_memory: false,
         }
     }
@@ -323,6 +390,15 @@ impl<'c> Load<'c> {
         })?;
         Ok(LoadOutcome { choice, report })
     }
+}
+
+#[cold]
+fn several(name: &str) -> Error {
+    let what = format!(
+        "tensor {}: several slices, where one is loaded",
+        quote(name)
+    );
+    Error::invalid_argument(what)
 }
 
 impl std::fmt::Debug for Load<'_> {

@@ -4,19 +4,18 @@
 //! as a tensor. Each has its own part of the caller's memory, as `&mut [u8]`, and all threads end before the run does:
 //! nothing writes to that memory afterwards, whatever ended the run.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{OnceLock, PoisonError, mpsc};
 use std::thread;
 
-use anamnesis_template::StridedRange;
-
 use super::pread::shared_extent;
 use super::runs::{gather, read_transformed, to_usize};
-use super::tasks::{ByteOrigin, LoadTask, MAX_RUNS, get};
+use super::tasks::{ByteOrigin, LoadTask, MAX_CLOSE_RUNS, get};
 use super::{Feed, LoadContext, WAIT_INTERVAL};
 use crate::catalog::ByteRange;
 use crate::error::Result;
-use crate::progress::{RunControl, RunProgress, TaskProgress};
+use crate::progress::{RunControl, RunProgress};
 use crate::sync::{AtomicUsize, PoisonMutex};
 use crate::tensor::PieceChecksum;
 use crate::threads::thread_count_for;
@@ -51,10 +50,11 @@ struct TensorPiece<'b> {
 }
 
 enum PieceSource {
-    /// These runs, from a read that begins with the first of them.
+    /// A read of the loader.
     Read {
         read: usize,
-        runs: StridedRange,
+        /// The runs of the slice that are gathered from it; `None` if all of its bytes belong to the piece.
+        runs: Option<Range<u64>>,
         /// Index among the pieces of the tensor.
         number: usize,
     },
@@ -94,47 +94,59 @@ impl<'t, 'c, 'b> IntoPieces<'t, 'c, 'b> {
     }
 
     /// Adds the pieces of a tensor that the loader reads.
-    fn cut(&mut self, task: &LoadTask<'_>, out: &'b mut [u8]) {
-        let StridedRange {
-            start,
-            len,
-            count,
-            stride,
-        } = task.slice.bytes;
-        let (longest, max_gap) = (self.longest, self.max_gap);
+    fn cut(&mut self, task: &LoadTask<'_>, mut out: &'b mut [u8]) {
+        let (layout, longest) = (&task.layout, self.longest);
         let (first, file) = (self.reads.len(), task.tensor.info().bytes);
-        let mut add = |runs: StridedRange, out| {
+        // too many runs are read together wherever they are: each piece costs memory
+        let max_gap = match layout.runs.count() {
+            0..=MAX_CLOSE_RUNS => self.max_gap,
+            _ => longest,
+        };
+        let mut add = |bytes: Range<u64>, runs, out| {
             let read = self.reads.len();
             self.reads.push(ByteRange {
-                start: file.start.saturating_add(runs.start),
-                len: runs.end() - runs.start,
+                start: file.start.saturating_add(bytes.start),
+                len: bytes.end - bytes.start,
                 ..file
             });
             let number = read - first;
             self.add(PieceSource::Read { read, runs, number }, out);
         };
-        if len > 0 && len < longest && count > 1 && (stride - len <= max_gap || count > MAX_RUNS) {
-            // short runs: one read for as many as fit, with the bytes between them
-            let together = ((longest - len) / stride + 1).min(count);
-            for (i, out) in (0..).zip(out.chunks_mut(to_usize(together * len))) {
-                let range = StridedRange {
-                    start: start + i * together * stride,
-                    len,
-                    count: out.len() as u64 / len,
-                    stride,
-                };
-                add(range, out);
-            }
-            return;
-        }
-        if len * count == 0 {
+        if out.is_empty() {
             // no bytes, but the header of a member is verified
-            return add(StridedRange::contiguous(start, 0), out);
+            let start = layout.first().start;
+            return add(start..start, None, out);
         }
-        for (start, out) in task.slice.bytes.starts().zip(out.chunks_mut(to_usize(len))) {
-            for (i, out) in (0..).zip(out.chunks_mut(to_usize(longest))) {
-                let range = StridedRange::contiguous(start + i * longest, out.len() as u64);
-                add(range, out);
+        let mut run = 0;
+        while run < layout.runs.count() {
+            let begin = run;
+            let mut bytes = layout.run(run);
+            let mut nbytes = bytes.end - bytes.start;
+            run += 1;
+            // short runs: one read for as many as fit, with the bytes between them
+            while run < layout.runs.count() {
+                let next = layout.run(run);
+                if next.start - bytes.end > max_gap || next.end - bytes.start > longest {
+                    break;
+                }
+                nbytes += next.end - next.start;
+                bytes.end = next.end;
+                run += 1;
+            }
+            let mut out = out
+                .split_off_mut(..to_usize(nbytes))
+                .expect("as long as the runs");
+            if run - begin > 1 {
+                add(bytes, Some(begin..run), out);
+                continue;
+            }
+            while !out.is_empty() {
+                let end = bytes.end.min(bytes.start + longest);
+                let part = out
+                    .split_off_mut(..to_usize(end - bytes.start))
+                    .expect("as long as the run");
+                add(bytes.start..end, None, part);
+                bytes.start = end;
             }
         }
     }
@@ -256,7 +268,7 @@ impl<'c> IntoRun<'_, 'c, '_> {
         match piece.source {
             PieceSource::Transformed => {
                 tensor.reads(&mut |bytes, _| feed.on_direct_read(bytes));
-                read_transformed(tensor, &target.task.slice.bytes, piece.out, &mut progress)?;
+                read_transformed(tensor, &target.task.layout, piece.out, &mut progress)?;
             }
             PieceSource::Read { read, runs, number } => {
                 if number == 0 {
@@ -265,7 +277,17 @@ impl<'c> IntoRun<'_, 'c, '_> {
                         .into_iter()
                         .for_each(|bytes| feed.on_direct_read(bytes));
                 }
-                read_piece(feed, read, &runs, piece.out, &mut progress)?;
+                match runs {
+                    Some(runs) => {
+                        let covering = get(feed, read, 0, &mut progress)?;
+                        let (layout, out) = (&target.task.layout, &mut &mut *piece.out);
+                        gather(layout, runs, &covering, 0, out, &mut progress)?;
+                    }
+                    None => feed.get_into(read, piece.out, &mut |bytes| {
+                        progress.advance_to(bytes);
+                        progress.flow()
+                    })?,
+                }
                 if let Some(checksum) = target.checksums.get(number) {
                     // computed while the bytes are in the processor's caches; empty, as each piece is filled once
                     let _ = checksum.set(PieceChecksum::of(piece.out));
@@ -278,21 +300,4 @@ impl<'c> IntoRun<'_, 'c, '_> {
         }
         progress.finish()
     }
-}
-
-fn read_piece<'c>(
-    feed: &dyn Feed<'c>,
-    read: usize,
-    runs: &StridedRange,
-    out: &mut [u8],
-    progress: &mut TaskProgress<'_, '_>,
-) -> Result<()> {
-    if runs.is_contiguous() {
-        return feed.get_into(read, out, &mut |bytes| {
-            progress.advance_to(bytes);
-            progress.flow()
-        });
-    }
-    let covering = get(feed, read, 0, progress)?;
-    gather(runs, &covering, out, progress)
 }

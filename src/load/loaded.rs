@@ -9,6 +9,7 @@ use crate::Dtype;
 use crate::catalog::{Encoding, Shape, TensorInfo};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
+use crate::slice::TensorSlice;
 use crate::tensor::Element;
 
 /// Tensors in memory, in the order in which they were loaded.
@@ -34,6 +35,7 @@ pub struct LoadOutcome {
 #[derive(Clone, Debug)]
 pub struct LoadedTensor<'c> {
     info: InfoHandle<'c>,
+    slice: TensorSlice,
     shape: Shape,
     bytes: Chunk<'c>,
 }
@@ -81,7 +83,7 @@ impl<'c> Loaded<'c> {
         &self.tensors
     }
 
-    /// The tensor with this name.
+    /// The tensor with this name; of several slices the first.
     pub fn get(&self, name: &str) -> Option<&LoadedTensor<'c>> {
         // most callers iterate, so the order of names is made by the first look-up only
         let by_name = self.by_name.get_or_init(|| {
@@ -171,9 +173,18 @@ impl<'c> Iterator for TensorStream<'_, 'c> {
 }
 
 impl<'c> LoadedTensor<'c> {
-    pub(super) fn new(info: &'c TensorInfo, shape: Shape, bytes: Chunk<'c>) -> Self {
-        let info = InfoHandle::Borrowed(info);
-        Self { info, shape, bytes }
+    pub(super) fn new(
+        info: &'c TensorInfo,
+        slice: TensorSlice,
+        shape: Shape,
+        bytes: Chunk<'c>,
+    ) -> Self {
+        Self {
+            info: InfoHandle::Borrowed(info),
+            slice,
+            shape,
+            bytes,
+        }
     }
 
     /// The same tensor without a lifetime.
@@ -185,6 +196,7 @@ impl<'c> LoadedTensor<'c> {
         LoadedTensor {
             bytes: self.bytes.shared(checkpoint, tensors[number].bytes.file),
             info: InfoHandle::Shared(Arc::clone(checkpoint), number),
+            slice: self.slice,
             shape: self.shape,
         }
     }
@@ -200,6 +212,11 @@ impl<'c> LoadedTensor<'c> {
             InfoHandle::Borrowed(info) => info,
             InfoHandle::Shared(checkpoint, number) => &checkpoint.catalog().tensors()[*number],
         }
+    }
+
+    /// Which part of the tensor it is.
+    pub fn slice(&self) -> &TensorSlice {
+        &self.slice
     }
 
     /// The shape of what was loaded, outermost dimension first.
@@ -242,8 +259,14 @@ impl<'c> LoadedTensor<'c> {
     /// # Errors
     /// This tensor, if its bytes are borrowed from a map that others read, or if it was cloned, or if another tensor of the load has
     /// them too: one that is tied to it, or whose [slice](super::Load::slice) overlaps.
+    #[allow(clippy::result_large_err)] // the tensor itself, which a caller goes on with
     pub fn into_part(self) -> std::result::Result<BufferPart, Self> {
-        let Self { info, shape, bytes } = self;
+        let Self {
+            info,
+            slice,
+            shape,
+            bytes,
+        } = self;
         let bytes = match bytes {
             // of no bytes there are as many writers as there are values
             bytes if bytes.is_empty() => {
@@ -256,7 +279,12 @@ impl<'c> LoadedTensor<'c> {
             },
             other => other,
         };
-        Err(Self { info, shape, bytes })
+        Err(Self {
+            info,
+            slice,
+            shape,
+            bytes,
+        })
     }
 
     pub(super) fn chunk(&self) -> &Chunk<'c> {

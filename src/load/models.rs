@@ -14,12 +14,13 @@ use super::coalesce::coalesce;
 use super::into::IntoPieces;
 use super::read_ahead::{NextRequest, ReadAhead, RequestLayout};
 use super::report::{Backend, ReportBuilder};
-use super::slice::TensorSlice;
-use super::tasks::{LoadRun, MemoryOptions, plan_tasks};
+use super::slices::CheckpointSlices;
+use super::tasks::{LoadRun, LoadTask, MemoryOptions, plan_tasks};
 use super::{Feed, LoadContext};
 use crate::catalog::ByteRange;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind};
+use crate::limits::{Budget, Limits};
 use crate::progress::{CancelToken, RunControl, RunProgress};
 use crate::sync::{AtomicUsize, explore};
 
@@ -218,11 +219,17 @@ fn readers_end_with_a_consumer_that_stops_early() {
     });
 }
 
+/// The reads and tasks of all tensors of the file.
+fn planned() -> (Vec<ByteRange>, Vec<LoadTask<'static>>) {
+    let (catalog, tensors) = (FILE.0.catalog(), FILE.0.tensors());
+    let budget = Budget::new(Limits::default());
+    plan_tasks(catalog, tensors, &CheckpointSlices::Whole, true, &budget).unwrap()
+}
+
 #[test]
 fn each_task_of_a_load_is_done_once() {
     explore(1000, || {
-        let tensors = FILE.0.tensors();
-        let (reads, tasks) = plan_tasks(tensors, |_| TensorSlice::Whole, true).unwrap();
+        let (reads, tasks) = planned();
         let model = Model::new(&reads);
         let load = LoadRun::new(&model.pool, MEMORY, &tasks, &RunControl::default());
         model.run(
@@ -272,8 +279,7 @@ fn each_piece_is_filled_once() {
 #[test]
 fn a_load_with_a_failed_read_ends_in_its_error() {
     explore(1000, || {
-        let tensors = FILE.0.tensors();
-        let (reads, tasks) = plan_tasks(tensors, |_| TensorSlice::Whole, true).unwrap();
+        let (reads, tasks) = planned();
         let model = Model::new(&reads);
         let load = LoadRun::new(&model.pool, MEMORY, &tasks, &RunControl::default());
         model.run(

@@ -10,11 +10,13 @@ use zeropool::{Buffer, BufferPool, DividedBuffer};
 
 use super::loaded::LoadedTensor;
 use super::runs::{gather, read_transformed, to_usize};
-use super::slice::{SliceLayout, TensorSlice};
+use super::slices::CheckpointSlices;
 use super::{Chunk, Feed, get_buffer};
-use crate::catalog::ByteRange;
+use crate::catalog::{ByteRange, Catalog};
 use crate::error::Result;
+use crate::limits::Budget;
 use crate::progress::{RunControl, RunProgress, TaskProgress};
+use crate::slice::{SliceLayout, TensorSlice};
 use crate::sync::{AtomicUsize, PoisonMutex};
 use crate::tensor::Tensor;
 use crate::threads::thread_count_for;
@@ -22,18 +24,20 @@ use crate::threads::thread_count_for;
 /// A tensor, or a slice of one, that is to be loaded.
 pub(super) struct LoadTask<'c> {
     pub(super) tensor: Tensor<'c>,
-    pub(super) slice: SliceLayout,
+    pub(super) slice: TensorSlice,
+    pub(super) layout: SliceLayout,
     pub(super) origin: ByteOrigin,
 }
 
 impl<'c> LoadTask<'c> {
     /// Bytes of the slice.
     pub(super) fn nbytes(&self) -> u64 {
-        self.slice.bytes.nbytes()
+        self.layout.nbytes()
     }
 
     fn loaded(&self, bytes: Chunk<'c>) -> LoadedTensor<'c> {
-        LoadedTensor::new(self.tensor.info(), self.slice.shape.clone(), bytes)
+        let (slice, shape) = (self.slice.clone(), self.layout.shape.clone());
+        LoadedTensor::new(self.tensor.info(), slice, shape, bytes)
     }
 }
 
@@ -42,19 +46,26 @@ impl<'c> LoadTask<'c> {
 pub(super) enum ByteOrigin {
     /// One read that has exactly these bytes.
     Read(usize),
-    /// One read for each run of the slice, from this one on.
-    Runs(usize),
-    /// One read that covers all runs of the slice.
-    Covering(usize),
+    /// Reads from this one on, each of `per_read` runs of the slice and the bytes between them.
+    Runs { first: usize, per_read: u64 },
     /// The task with this index, which has the same bytes.
     SameAs(usize),
     /// No read of the loader: the tensor is inflated, gathered or byte-swapped by [`Tensor`].
     Transformed,
 }
 
-/// Runs of one slice that are read one by one. More are covered by one read, with the bytes between them, since each
-/// read costs memory and a buffer slice.
-pub(super) const MAX_RUNS: u64 = 1 << 16;
+/// Bytes between two reads of a slice that are read along with them: no page is read that has no byte of the slice.
+pub(super) const SLICE_GAP: u64 = 4095;
+
+/// Runs of one slice, no further apart than [`SLICE_GAP`], that are read one by one. More are covered by fewer reads, which
+/// a loader would make of them anyway, since each read of the list costs memory and a buffer slice.
+pub(super) const MAX_CLOSE_RUNS: u64 = 1 << 16;
+
+/// As [`MAX_CLOSE_RUNS`], for runs that are further apart: the bytes between them are not read.
+const MAX_RUNS: u64 = 1 << 20;
+
+/// Memory of a read: its entries in the list, in the schedule of a loader, and in its buffer.
+const READ: u64 = 96;
 
 /// What a task counts at least when threads are assigned: starting a tensor takes about as long as checking this many
 /// bytes, and many small tensors are worth a second thread (experiment 45 in `docs/perf-experiments.md`).
@@ -63,52 +74,63 @@ const MIN_TASK_BYTES: u64 = 4 << 10;
 /// The reads for a loader, and the tasks that use them. `share`: whether a task may use the bytes of an earlier one,
 /// which requires that all loaded tensors are kept.
 pub(super) fn plan_tasks<'c>(
+    catalog: &'c Catalog,
     tensors: impl Iterator<Item = Tensor<'c>>,
-    slice: impl Fn(&Tensor<'c>) -> TensorSlice,
+    slices: &CheckpointSlices<'_, '_>,
     share: bool,
+    budget: &Budget,
 ) -> Result<(Vec<ByteRange>, Vec<LoadTask<'c>>)> {
     let mut reads = Vec::new();
     let mut known = HashMap::new();
     let mut tasks: Vec<LoadTask<'c>> = Vec::new();
     for tensor in tensors {
-        let number = tasks.len();
-        let slice = slice(&tensor).layout(tensor.info())?;
-        let runs = slice.bytes;
-        let bytes = tensor.info().bytes;
-        let range = |start: u64, len: u64| ByteRange {
-            start: bytes.start.saturating_add(start),
-            len,
-            ..bytes
-        };
-        let first = reads.len();
-        // a checksum covers the whole tensor, so that a slice of a checked one is made from all of it
-        let is_checked_slice =
-            tensor.has_integrity_check() && runs.nbytes() < tensor.info().nbytes();
-        let origin = if !tensor.is_stored_as_values() || is_checked_slice {
-            ByteOrigin::Transformed
-        } else if runs.count > MAX_RUNS {
-            reads.push(range(runs.start, runs.end() - runs.start));
-            ByteOrigin::Covering(first)
-        } else if runs.count > 1 {
-            reads.extend(runs.starts().map(|start| range(start, runs.len)));
-            ByteOrigin::Runs(first)
-        } else {
-            match known.entry((bytes.file, bytes.start, runs.start, runs.len)) {
-                // tied weights are one byte range under two names: read once, and both tensors share the buffer. A
-                // stream cannot, since the consumer may have dropped the first
-                Entry::Occupied(first) if share => ByteOrigin::SameAs(*first.get()),
-                entry => {
-                    entry.insert_entry(number);
-                    reads.push(range(runs.start, runs.len));
-                    ByteOrigin::Read(first)
+        let info = tensor.info();
+        for slice in slices.of(catalog, info)? {
+            let layout = if tensor.readable().is_ok() {
+                slice.layout("tensor", &info.name, &info.shape, &info.encoding)?
+            } else {
+                // refused when it is read: a stream may end in front of it
+                SliceLayout::of_no_elements(info.shape.clone())
+            };
+            let number = tasks.len();
+            let bytes = info.bytes;
+            let range = |run: std::ops::Range<u64>| ByteRange {
+                start: bytes.start.saturating_add(run.start),
+                len: run.end - run.start,
+                ..bytes
+            };
+            let first = reads.len();
+            // a checksum covers the whole tensor, so that a slice of a checked one is made from all of it
+            let is_checked_slice = tensor.has_integrity_check() && !layout.is_whole();
+            let origin = if !tensor.is_stored_as_values() || is_checked_slice {
+                ByteOrigin::Transformed
+            } else if layout.runs.count() > 1 {
+                let per_read = layout.runs_per_read(SLICE_GAP, MAX_CLOSE_RUNS, MAX_RUNS);
+                let count = layout.runs.count() / per_read;
+                // the shape of a tensor decides how many there are
+                budget.memory(count.saturating_mul(READ), "the reads of a slice")?;
+                reads.extend((0..count).map(|i| range(layout.covering(i * per_read, per_read))));
+                ByteOrigin::Runs { first, per_read }
+            } else {
+                let run = layout.first();
+                match known.entry((bytes.file, bytes.start, run.clone())) {
+                    // tied weights are one byte range under two names: read once, and both tensors share the buffer. A
+                    // stream cannot, since the consumer may have dropped the first
+                    Entry::Occupied(first) if share => ByteOrigin::SameAs(*first.get()),
+                    entry => {
+                        entry.insert_entry(number);
+                        reads.push(range(run));
+                        ByteOrigin::Read(first)
+                    }
                 }
-            }
-        };
-        tasks.push(LoadTask {
-            tensor,
-            slice,
-            origin,
-        });
+            };
+            tasks.push(LoadTask {
+                tensor,
+                slice,
+                layout,
+                origin,
+            });
+        }
     }
     Ok((reads, tasks))
 }
@@ -228,10 +250,10 @@ impl<'r, 'c> LoadRun<'r, 'c> {
     fn load_task(&self, task: &LoadTask<'c>, feed: &dyn Feed<'c>) -> Result<Option<Chunk<'c>>> {
         let LoadTask {
             tensor,
-            slice,
+            layout,
             origin,
+            ..
         } = task;
-        let runs = &slice.bytes;
         match *origin {
             // reported before the reads, in the order in which the loader's own reads are recorded
             ByteOrigin::Transformed => tensor.reads(&mut |bytes, _| feed.on_direct_read(bytes)),
@@ -241,7 +263,7 @@ impl<'r, 'c> LoadRun<'r, 'c> {
                 .for_each(|bytes| feed.on_direct_read(bytes)),
             _ => {}
         }
-        let mut progress = self.progress.task(runs.nbytes());
+        let mut progress = self.progress.task(layout.nbytes());
         let chunk = match *origin {
             ByteOrigin::SameAs(_) => None,
             ByteOrigin::Read(read) => {
@@ -267,24 +289,14 @@ impl<'r, 'c> LoadRun<'r, 'c> {
                     chunk => chunk,
                 })
             }
-            ByteOrigin::Runs(first) => {
-                let mut out = self.buffer(runs.nbytes(), &mut progress)?;
-                for (i, out) in out.chunks_mut(to_usize(runs.len).max(1)).enumerate() {
-                    let before = i as u64 * runs.len;
-                    let run = get(feed, first + i, before, &mut progress)?;
-                    progress.copy(before, &run, out)?;
-                }
-                Some(Chunk::Pooled(out.freeze()))
-            }
-            ByteOrigin::Covering(read) => {
-                let covering = get(feed, read, 0, &mut progress)?;
-                let mut out = self.buffer(runs.nbytes(), &mut progress)?;
-                gather(runs, &covering, &mut out, &mut progress)?;
+            ByteOrigin::Runs { first, per_read } => {
+                let mut out = self.buffer(layout.nbytes(), &mut progress)?;
+                self.read_runs(layout, first, per_read, feed, &mut out, &mut progress)?;
                 Some(Chunk::Pooled(out.freeze()))
             }
             ByteOrigin::Transformed => {
-                let mut out = self.buffer(runs.nbytes(), &mut progress)?;
-                read_transformed(tensor, runs, &mut out, &mut progress)?;
+                let mut out = self.buffer(layout.nbytes(), &mut progress)?;
+                read_transformed(tensor, layout, &mut out, &mut progress)?;
                 Some(Chunk::Pooled(out.freeze()))
             }
         };
@@ -310,13 +322,32 @@ impl<'r, 'c> LoadRun<'r, 'c> {
             source.map_private().map(PoisonMutex::new)
         });
         let Some(map) = map else { return chunk };
-        let start = task.tensor.info().bytes.start + task.slice.bytes.start;
+        let start = task.tensor.info().bytes.start + task.layout.first().start;
         // its critical section adds a range to a list, which is consistent after a panic
         let mut map = map.lock().unwrap_or_else(PoisonError::into_inner);
         let part = usize::try_from(start)
             .ok()
             .and_then(|start| map.part(start..start.checked_add(chunk.len())?));
         part.map_or(chunk, |part| Chunk::Pooled(part.freeze()))
+    }
+
+    /// Copies the runs of a slice into one buffer, from the reads that cover them.
+    fn read_runs(
+        &self,
+        layout: &SliceLayout,
+        first: usize,
+        per_read: u64,
+        feed: &dyn Feed<'c>,
+        mut out: &mut [u8],
+        progress: &mut TaskProgress<'_, '_>,
+    ) -> Result<()> {
+        let mut before = 0;
+        for (read, run) in (first..).zip((0..layout.runs.count()).step_by(to_usize(per_read))) {
+            let covering = get(feed, read, before, progress)?;
+            let runs = run..run + per_read;
+            before += gather(layout, runs, &covering, before, &mut out, progress)?;
+        }
+        Ok(())
     }
 
     fn buffer(&self, nbytes: u64, progress: &mut TaskProgress<'_, '_>) -> Result<Buffer> {

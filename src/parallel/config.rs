@@ -7,15 +7,15 @@ use crate::quant::scheme::QuantConfig;
 
 /// Sizes of the model; `None` where the configuration has no such entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ModelConfig {
-    pub(super) heads: Option<u64>,
-    pub(super) kv_heads: Option<u64>,
-    pub(super) layers: Option<u64>,
+pub(crate) struct ModelConfig {
+    pub(crate) heads: Option<u64>,
+    pub(crate) kv_heads: Option<u64>,
+    pub(crate) layers: Option<u64>,
 }
 
 impl ModelConfig {
     /// From the `config.json` in the checkpoint's directory, or from a GGUF's metadata.
-    pub(super) fn of(checkpoint: &Checkpoint, budget: &Budget) -> Result<Self> {
+    pub(crate) fn of(checkpoint: &Checkpoint, budget: &Budget) -> Result<Self> {
         let metadata = &checkpoint.catalog().metadata;
         if let Some(model) = metadata.text("general.architecture") {
             let size = |name: &str| metadata.integer(&[model, ".", name].concat());

@@ -1,7 +1,7 @@
 //! Weights that are stored as `[inputs, outputs]`: the packed codes of GPTQ and AWQ, and their sibling tensors.
 
-use anamnesis_template::parallel::{self, Rule, Split};
-use anamnesis_template::{Result, StridedRange};
+use anamnesis_template::Result;
+use anamnesis_template::parallel::{self, AxisShare, Rule, Split};
 
 use crate::Dtype;
 use crate::catalog::{Catalog, Encoding, TensorInfo};
@@ -22,38 +22,18 @@ pub(super) fn inputs_first(catalog: &Catalog, info: &TensorInfo) -> bool {
     catalog.get(&[stem, ".qweight"].concat()).is_some_and(words)
 }
 
-/// As [`parallel::slice`], for a matrix `[inputs, outputs]` or a vector with one element per input.
-pub(super) fn slice(
-    rule: Rule,
-    shape: &[u64],
-    item: u64,
-    split: &Split,
-) -> Result<Vec<StridedRange>> {
+/// As [`parallel::share`], for a matrix `[inputs, outputs]` or a vector with one element per input.
+pub(super) fn share(rule: Rule, shape: &[u64], split: &Split) -> Result<Option<AxisShare>> {
     match (rule, shape) {
         // inputs are the first dimension here, so that splitting by inputs takes whole stored rows
-        (Rule::Replicated, _) | (Rule::Row, [_, _]) => {
-            let rule = if rule == Rule::Row {
-                Rule::Column
-            } else {
-                rule
-            };
-            parallel::slice(rule, shape, item, split)
-        }
-        (Rule::Row, [_]) => parallel::slice(Rule::Column, shape, item, split),
+        (Rule::Row, [_] | [_, _]) => parallel::share(Rule::Column, shape, split),
         // the same outputs of every row
-        (_, &[inputs, outputs]) => {
-            let row = parallel::slice(rule, &[outputs], item, split)?;
-            let every = |run: StridedRange| {
-                // a template counts the runs of an access with 32 bits
-                let rows = u32::try_from(inputs).ok()?;
-                let stride = outputs.checked_mul(item)?;
-                StridedRange::strided(run.start, run.len, rows.into(), stride)
-            };
-            match row.into_iter().map(every).collect::<Option<Vec<_>>>() {
-                Some(runs) => Ok(runs.into_iter().filter(|runs| runs.len > 0).collect()),
-                None => parallel::slice(Rule::Replicated, shape, item, split), // more rows than a template can count
-            }
+        (Rule::Replicated | Rule::Row, _) => parallel::share(Rule::Replicated, shape, split),
+        (_, &[_, outputs]) => {
+            let row = parallel::share(rule, &[outputs], split)?;
+            Ok(row.map(|row| AxisShare { axis: 1, ..row }))
         }
-        _ => parallel::slice(Rule::Replicated, shape, item, split),
+        // an element per input
+        _ => parallel::share(Rule::Replicated, shape, split),
     }
 }

@@ -1,11 +1,11 @@
 //! The bytes of a tensor that one worker reads: the split rules, applied to tensors in stored order.
 
 use anamnesis_template::StridedRange;
-use anamnesis_template::parallel::{Experts, Rule, Rules, Split, slice};
+use anamnesis_template::parallel::{Experts, Rule, Rules, Split};
 
-use super::packed;
-use crate::catalog::{Catalog, Encoding, TensorInfo, quote};
+use crate::catalog::{Catalog, TensorInfo};
 use crate::error::{Error, Result};
+use crate::parallel::{SMALL_VECTOR, item_shape, of_tensor, stored_runs};
 use crate::plan::addressable;
 
 /// The degrees of parallelism.
@@ -81,10 +81,6 @@ impl Degrees {
     }
 }
 
-/// A vector of up to this many bytes is read whole: a part of it would not be read alone. Shapes, single scales, small
-/// biases.
-const PAGE: u64 = 4096;
-
 /// The sizes of the model that decide how it is split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ModelSizes {
@@ -106,7 +102,8 @@ pub(super) fn share(
     let Some((shape, item)) = items(info) else {
         return Ok(None);
     };
-    let rule = if shape.len() < 2 && info.bytes.len <= PAGE {
+    // also a bias: a part of a page is not read alone
+    let rule = if shape.len() < 2 && info.bytes.len <= SMALL_VECTOR {
         Rule::Replicated
     } else {
         rule
@@ -117,9 +114,6 @@ pub(super) fn share(
         kv_heads,
         experts,
     } = sizes;
-    let wrong = |e: anamnesis_template::Error| {
-        Error::from(e).context(&format!("tensor {}", quote(&info.name)))
-    };
     if Experts::of(&info.name).is_none() {
         let split = Split {
             rank: worker.tp,
@@ -128,9 +122,7 @@ pub(super) fn share(
             kv_heads,
             experts: 0,
         };
-        return slice_stored(catalog, info, rule, &shape, item, &split)
-            .map(Some)
-            .map_err(wrong);
+        return stored_runs(catalog, info, rule, &shape, item, &split).map(Some);
     }
     // replicas share experts: whole experts are distributed over `ep` groups, and the workers of a group split each of them
     let (rank, group) = (worker.dp * tp + worker.tp, tp * dp / ep);
@@ -144,9 +136,7 @@ pub(super) fn share(
         experts: 0,
     };
     if ep == 1 {
-        return slice_stored(catalog, info, rule, &shape, item, &within)
-            .map(Some)
-            .map_err(wrong);
+        return stored_runs(catalog, info, rule, &shape, item, &within).map(Some);
     }
     let among = Split {
         rank: rank / group,
@@ -156,7 +146,7 @@ pub(super) fn share(
     };
     let own = rules
         .slices(&info.name, &shape, item, &among)
-        .map_err(wrong)?;
+        .map_err(|e| of_tensor(&info.name, e))?;
     let [whole] = own[..] else {
         return Ok(Some(own));
     };
@@ -170,7 +160,7 @@ pub(super) fn share(
     {
         *first = whole.len / rest.iter().product::<u64>().saturating_mul(item).max(1);
     }
-    let runs = slice_stored(catalog, info, rule, &part, item, &within).map_err(wrong)?;
+    let runs = stored_runs(catalog, info, rule, &part, item, &within)?;
     Ok(Some(
         runs.into_iter()
             .filter_map(|runs| runs.shifted(whole.start))
@@ -178,48 +168,12 @@ pub(super) fn share(
     ))
 }
 
-/// As [`slice()`], also for tensors that are stored as `[inputs, outputs]`.
-fn slice_stored(
-    catalog: &Catalog,
-    info: &TensorInfo,
-    rule: Rule,
-    shape: &[u64],
-    item: u64,
-    split: &Split,
-) -> anamnesis_template::Result<Vec<StridedRange>> {
-    if packed::inputs_first(catalog, info) {
-        packed::slice(rule, shape, item, split)
-    } else {
-        slice(rule, shape, item, split)
-    }
-}
-
-/// The shape in indivisible items (elements, blocks, or elements that fill whole bytes), and the bytes of an item;
-/// `None` if the tensor is not in stored order.
+/// The shape in indivisible items, and the bytes of an item; `None` if the tensor cannot be read in part.
 fn items(info: &TensorInfo) -> Option<(Vec<u64>, u64)> {
-    if !addressable(info) || info.quantizer().is_some() {
+    if !addressable(info) {
         return None;
     }
-    let mut shape = info.shape.to_vec();
-    let mut inner = |per: u64, bytes: u64| {
-        // a row that ends inside an item cannot be split
-        let last = shape.last_mut()?;
-        // the items of a row are blocks, so that a split never divides one
-        *last = last.is_multiple_of(per).then_some(*last / per)?;
-        Some(bytes)
-    };
-    let item = match &info.encoding {
-        Encoding::Block(format) => {
-            inner(u64::from(format.block_len), u64::from(format.block_bytes))
-        }
-        Encoding::Plain(dtype) if dtype.item_bytes().is_none() => {
-            // elements below one byte: as many as fill whole bytes
-            let bits = dtype.bits();
-            let shared = 1 << bits.trailing_zeros().min(3);
-            inner(8 / shared, bits / shared)
-        }
-        encoding => encoding.item_bytes(),
-    }?;
+    let (shape, (_, item)) = (item_shape(info)?, info.encoding.unit());
     let nbytes = shape
         .iter()
         .try_fold(item, |n, size| n.checked_mul(*size))?;

@@ -13,6 +13,7 @@
 //! | [`Cast`] | unquantised elements |
 //! | [`Smoothed`] | another decoder, then a factor per column and a low-rank part |
 //! | [`TransposedMatrices`] | another decoder, whose matrices are transposed |
+//! | [`Sliced`] | another decoder, of whose output some elements are made |
 //! | [`Composite`] | another decoder, some of whose parts are first computed by a [`PartView`] |
 
 // Planning has verified that the bytes of a tile can be counted in a `usize`.
@@ -28,6 +29,7 @@ pub(crate) mod grouped;
 mod input_cursor;
 mod linear;
 mod nibble_rows;
+mod sliced;
 mod smoothed;
 pub(crate) mod streaming;
 mod tile_rows;
@@ -45,6 +47,7 @@ pub(crate) use grouped::{CODES, Codes, GlobalScale, Grouped, Planes, Scales, Zer
 pub(crate) use input_cursor::InputCursor;
 pub(crate) use linear::{GroupFactors, Linear};
 pub(crate) use nibble_rows::NibbleRows;
+pub(crate) use sliced::Sliced;
 pub(crate) use smoothed::{LowRank, Smoothed};
 pub(crate) use tile_rows::{scratch, split_by_matrix};
 pub(crate) use transposed::{Transposed, TransposedScales, TransposedZeros};

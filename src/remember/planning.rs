@@ -13,8 +13,10 @@ use crate::quant::scheme::{
     Context, ContextCaches, QuantConfig, SCHEMES, UnclaimedTensor, Weight, classify_unclaimed,
 };
 
+use crate::slice::TensorSlice;
 use crate::tokenizer;
 
+use super::slices::OutputSlices;
 use super::{Remember, conv1d, tied};
 
 const PLAN: &str = "the plan";
@@ -119,6 +121,9 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
     } else if checkpoint.catalog().format() == "gguf" {
         cx.note(stored_names(what));
     }
+    if !matches!(what.slices, OutputSlices::Whole) {
+        slice_outputs(&cx, &mut plan, what)?;
+    }
     if let Some(rename) = &what.rename {
         for job in &mut plan.jobs {
             let renamed = rename(&job.output.name);
@@ -132,6 +137,23 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
     plan.quantised = cx.quantised();
     plan.notes = cx.take_notes();
     Ok(plan)
+}
+
+/// Reduces each output to the part of it that the caller has chosen.
+fn slice_outputs(cx: &Context<'_>, plan: &mut Plan, what: &Remember<'_>) -> Result<()> {
+    let checkpoint = &*what.checkpoint;
+    let slices = what.slices.of(checkpoint, cx.budget)?;
+    for mut job in std::mem::take(&mut plan.jobs) {
+        let sound = match slices.apply(&mut job, cx.budget, PLAN)? {
+            true => fits(cx, &job, checkpoint.limits().tile_bytes),
+            false => Ok(()),
+        };
+        match sound {
+            Ok(()) => cx.budget.push(&mut plan.jobs, job, PLAN)?,
+            Err(error) => refuse(plan, &job.output.name, error, cx.budget)?,
+        }
+    }
+    Ok(())
 }
 
 /// Replaces the outputs of stored tensors by those of a Hugging Face checkpoint.
@@ -407,7 +429,10 @@ fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, cast: Option<Dtype>) -> J
             rows,
         }
     } else {
-        JobWork::Stream { from }
+        JobWork::Stream {
+            from,
+            slice: TensorSlice::Whole,
+        }
     };
     let parts = vec![StoredPart {
         role: "values",

@@ -87,7 +87,8 @@ impl<'c> Tensor<'c> {
         Ok(Cow::Owned(out))
     }
 
-    pub(super) fn readable(&self) -> Result<()> {
+    /// Refuses a tensor that has no elements to read.
+    pub(crate) fn readable(&self) -> Result<()> {
         let name = || quote(&self.info.name);
         match &self.info.layout {
             Layout::Absent => Err(Error::unsupported(format!(

@@ -17,7 +17,8 @@ use crate::support::tensor_files::{
 };
 use crate::support::writers::{StoredTensor, npy_header, safetensors};
 use crate::support::{fixture, fixtures};
-use anamnesis::load::{LoadedTensor, PreadLoader, RecordingLoader, TensorSlice};
+use anamnesis::load::{LoadedTensor, PreadLoader, RecordingLoader};
+use anamnesis::slice::TensorSlice;
 use anamnesis::source::FnSource;
 use anamnesis::{CancelToken, Checkpoint, ErrorKind, Load, Result, load, predict, template};
 use zeropool::BufferPool;
@@ -150,6 +151,60 @@ fn slices_are_loaded_into_memory() {
                 assert!(tensor.bytes() == found, "{name}: {}", tensor.name());
             }
         }
+    }
+}
+
+/// Boxes and joined ranges, whose runs have no common distance; several slices have no place in one memory.
+#[test]
+fn boxes_and_joined_ranges_are_loaded_into_memory() {
+    let scratch = ScratchDir::new("into-boxes");
+    let shape = [3, 300, 7000];
+    let values = random_bytes(5, 3 * 300 * 7000);
+    let tensors = [StoredTensor::new("t", "U8", &shape, values.clone())];
+    let checkpoint = write_and_open(&scratch, &safetensors(&tensors, &[]));
+    let at = |i: usize, j: usize, k: usize| (i * 300 + j) * 7000 + k;
+    let mut boxed = Vec::new();
+    let mut joined = Vec::new();
+    for i in 0..3 {
+        for j in 0..300 {
+            if i > 0 && (5..290).contains(&j) {
+                boxed.extend_from_slice(&values[at(i, j, 10)..at(i, j, 6000)]);
+            }
+            // the first gap is read along, the second is not
+            for part in [0..100, 200..300, 6500..7000] {
+                joined.extend_from_slice(&values[at(i, j, part.start)..at(i, j, part.end)]);
+            }
+        }
+    }
+    let boxes = TensorSlice::Axes(vec![1..3, 5..290, 10..6000]);
+    let ranges = TensorSlice::Joined {
+        axis: 2,
+        ranges: vec![0..100, 200..300, 6500..7000],
+    };
+    for (name, loader) in all_loaders()
+        .into_iter()
+        .filter(|(name, _)| !name.contains("page"))
+    {
+        let load = load(&checkpoint).loader(loader);
+        for (slice, expected) in [(&boxes, &boxed), (&ranges, &joined)] {
+            let mut out = vec![0xa7; expected.len()];
+            let load = load.clone().slice(|_| slice.clone());
+            load.tensor_into("t", &mut out).unwrap();
+            assert!(out == **expected, "{name}: {slice:?}");
+        }
+        let rows =
+            |count: u64| move |_: &_| (0..count).map(|i| TensorSlice::Rows(i..i + 1)).collect();
+        let mut out = vec![0xa7; 300 * 7000];
+        load.clone()
+            .slices(rows(1))
+            .tensor_into("t", &mut out)
+            .unwrap();
+        assert!(out == values[..out.len()], "{name}");
+        let error = load.clone().slices(rows(2)).tensor_into("t", &mut out);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("tensor `t`: several slices"), "{error}");
+        let none = load.clone().slices(rows(0)).tensor_into("t", &mut out);
+        assert!(none.is_err(), "{name}: no slice of the tensor");
     }
 }
 

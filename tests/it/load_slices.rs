@@ -1,35 +1,20 @@
-//! Slices of tensors: rows, and the shard of one tensor-parallel worker along an axis, compared with a selection of single
-//! elements.
+//! Slices of tensors, compared with a selection of single elements.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::support::fixture;
 use crate::support::loaders::all_loaders;
-use crate::support::random::random_bytes;
+use crate::support::open_modes::OpenMode;
+use crate::support::random::{Random, random_bytes};
 use crate::support::recording_source::RecordingSource;
 use crate::support::scratch_dir::ScratchDir;
+use crate::support::slices::{random_slice, selected_elements, sliced_shape};
 use crate::support::tensor_files::{varied_tensors, write_and_open};
-use crate::support::writers::{StoredTensor, gguf};
-use anamnesis::load::{PreadLoader, TensorSlice};
-use anamnesis::{Checkpoint, load};
-
-/// The oracle: the elements of a row-major tensor whose index along `axis` is in `range`, selected one by one.
-fn slice_by_element(
-    bytes: &[u8],
-    shape: &[u64],
-    item: usize,
-    axis: usize,
-    range: std::ops::Range<u64>,
-) -> Vec<u8> {
-    let inner: u64 = shape[axis + 1..].iter().product();
-    let is_selected = |i: usize| range.contains(&(i as u64 / inner % shape[axis]));
-    bytes
-        .chunks(item)
-        .enumerate()
-        .filter(|(i, _)| is_selected(*i))
-        .flat_map(|(_, item)| item.to_vec())
-        .collect()
-}
+use crate::support::writers::{StoredTensor, gguf, safetensors};
+use crate::support::{fixture, fixtures};
+use anamnesis::load::PreadLoader;
+use anamnesis::slice::TensorSlice;
+use anamnesis::{Checkpoint, ErrorKind, Limits, load};
 
 #[test]
 fn shards_of_all_workers_partition_the_tensor() {
@@ -40,9 +25,10 @@ fn shards_of_all_workers_partition_the_tensor() {
             let mut nbytes_of_all = 0;
             for rank in 0..4 {
                 let slice = TensorSlice::Shard { axis, rank, of: 4 };
+                let chosen = slice.clone();
                 let load = load(&checkpoint)
                     .loader(loader.clone())
-                    .slice(move |_| slice.clone());
+                    .slice(move |_| chosen.clone());
                 let loaded = load
                     .filter(|name| name == "a" || name == "ffffff" || name == "bb")
                     .run()
@@ -54,8 +40,7 @@ fn shards_of_all_workers_partition_the_tensor() {
                     let size = shape[axis];
                     let range = size * rank / 4..size * (rank + 1) / 4;
                     assert_eq!(tensor.shape()[axis], range.end - range.start);
-                    let expected =
-                        slice_by_element(&whole.bytes().unwrap(), shape, item, axis, range);
+                    let expected = selected_elements(&whole.bytes().unwrap(), shape, item, &slice);
                     assert!(
                         tensor.bytes() == expected,
                         "{name}: {} axis {axis} rank {rank}",
@@ -148,5 +133,196 @@ fn quantised_tensors_are_sliced_between_blocks() {
             of: 3,
         })
         .tensor("w");
-    assert!(third.unwrap_err().to_string().contains("splits a unit"));
+    assert!(
+        third
+            .unwrap_err()
+            .to_string()
+            .contains("axis 1 splits a block of 32 elements (Q8_0)")
+    );
+}
+
+/// Boxes, ranges of any axis, joined ranges and shards, several of each tensor in one load, by every loader.
+#[test]
+fn every_loader_loads_several_slices_of_each_tensor() {
+    let scratch = ScratchDir::new("load-boxes");
+    let checkpoint = write_and_open(&scratch, &varied_tensors());
+    let mut random = Random(11);
+    let chosen: HashMap<String, Vec<TensorSlice>> = checkpoint
+        .tensors()
+        .map(|tensor| {
+            let shape = &tensor.info().shape;
+            let slices = (0..8).map(|_| random_slice(&mut random, shape)).collect();
+            (tensor.info().name.to_string(), slices)
+        })
+        .collect();
+    let expected: Vec<(String, TensorSlice)> = checkpoint
+        .tensors()
+        .flat_map(|tensor| {
+            let name = tensor.info().name.to_string();
+            chosen[&name]
+                .iter()
+                .map(move |slice| (name.clone(), slice.clone()))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    for (loader_name, loader) in all_loaders() {
+        for borrow in [false, true] {
+            let load = load(&checkpoint)
+                .loader(loader.clone())
+                .slices(|info| chosen[&*info.name].clone());
+            let load = if borrow { load.borrow_mapped() } else { load };
+            let loaded = load.run().unwrap();
+            let mut streamed = Vec::new();
+            load.stream(|tensors| {
+                tensors.try_for_each(|tensor| tensor.map(|tensor| streamed.push(tensor)))
+            })
+            .unwrap();
+            assert_eq!(
+                (loaded.tensors().len(), streamed.len()),
+                (expected.len(), expected.len())
+            );
+            for ((found, streamed), (name, slice)) in
+                loaded.tensors().iter().zip(&streamed).zip(&expected)
+            {
+                let whole = checkpoint.tensor(name).unwrap();
+                let (bytes, info) = (whole.bytes().unwrap(), whole.info());
+                let item = usize::try_from(info.encoding.item_bytes().unwrap()).unwrap();
+                let what = format!("{loader_name}: {name} {slice:?}");
+                assert_eq!((found.name(), found.slice()), (&**name, slice), "{what}");
+                assert_eq!(found.shape(), sliced_shape(&info.shape, slice), "{what}");
+                assert!(
+                    found.bytes() == selected_elements(&bytes, &info.shape, item, slice),
+                    "{what}"
+                );
+                assert!(
+                    found.bytes() == streamed.bytes() && streamed.slice() == slice,
+                    "{what}"
+                );
+            }
+        }
+    }
+}
+
+/// Tensors of every format and storage: deflated, strided, column-major, big endian, chunked, with checksums.
+#[test]
+fn slices_of_every_fixture_have_its_elements() {
+    let (mut random, mut compared) = (Random(12), 0);
+    for (path, format) in fixtures() {
+        for mode in [OpenMode::Mapped, OpenMode::Bytes] {
+            let Ok(checkpoint) = mode.open(&path, Some(format)) else {
+                continue;
+            };
+            for tensor in checkpoint.tensors() {
+                let info = tensor.info();
+                let (Ok(bytes), Some(item)) = (tensor.bytes(), info.encoding.item_bytes()) else {
+                    continue;
+                };
+                let slice = random_slice(&mut random, &info.shape);
+                let chosen = slice.clone();
+                let only = |name: &str| name == &*info.name;
+                let loaded = load(&checkpoint)
+                    .filter(only)
+                    .slice(move |_| chosen.clone())
+                    .run();
+                let loaded =
+                    loaded.unwrap_or_else(|e| panic!("{} {}: {e}", path.display(), info.name));
+                let [found] = loaded.tensors() else {
+                    panic!("one tensor")
+                };
+                let expected =
+                    selected_elements(&bytes, &info.shape, usize::try_from(item).unwrap(), &slice);
+                assert!(
+                    found.bytes() == expected,
+                    "{} {} {slice:?}",
+                    path.display(),
+                    info.name
+                );
+                compared += usize::from(!expected.is_empty() && expected.len() < bytes.len());
+            }
+        }
+    }
+    assert!(compared > 200, "only {compared} slices");
+}
+
+#[test]
+fn a_tensor_without_slices_is_not_loaded_and_one_with_several_is_not_one_tensor() {
+    let checkpoint = Checkpoint::from_bytes(varied_tensors()).unwrap();
+    let load = load(&checkpoint).slices(|info| match &*info.name {
+        "a" => vec![TensorSlice::Rows(0..1), TensorSlice::Rows(2..3)],
+        "bb" => vec![TensorSlice::Whole],
+        _ => Vec::new(),
+    });
+    let loaded = load.run().unwrap();
+    let names: Vec<&str> = loaded
+        .tensors()
+        .iter()
+        .map(|tensor| tensor.name())
+        .collect();
+    assert_eq!(names, ["a", "a", "bb"]);
+    assert_eq!(loaded.get("a").unwrap().slice(), &TensorSlice::Rows(0..1));
+    assert_eq!(load.tensor("bb").unwrap().bytes().len(), 105);
+    let several = load.tensor("a").unwrap_err();
+    assert!(several.to_string().contains("several slices"), "{several}");
+    assert!(load.tensor_into("a", &mut [0; 384]).is_err());
+    assert!(load.tensor("ccc").is_err());
+}
+
+/// The bytes between the runs of a box are not read, on any axis that is cut.
+#[test]
+fn a_box_with_several_cut_axes_reads_only_its_pages() {
+    let (reads, shape) = (Arc::new(Mutex::new(Vec::new())), [10, 8, 20_000]);
+    let bytes = random_bytes(3, 10 * 8 * 20_000);
+    let source = RecordingSource {
+        bytes: safetensors(&[StoredTensor::new("t", "U8", &shape, bytes.clone())], &[]),
+        reads: reads.clone(),
+    };
+    let checkpoint = Checkpoint::from_source(source).unwrap();
+    reads.lock().unwrap().clear();
+    let slice = TensorSlice::Axes(vec![2..5, 3..7, 9_000..10_000]);
+    let chosen = slice.clone();
+    let loader = PreadLoader::new().threads(1);
+    let tensor = load(&checkpoint)
+        .loader(loader)
+        .slice(move |_| chosen.clone())
+        .tensor("t")
+        .unwrap();
+    assert!(tensor.bytes() == selected_elements(&bytes, &shape, 1, &slice));
+    let read: u64 = reads.lock().unwrap().iter().map(|(_, nbytes)| nbytes).sum();
+    assert!(
+        (12_000..13_000).contains(&read),
+        "{read} bytes for 12 runs of 1000"
+    );
+}
+
+/// The shape of a tensor decides how many reads its slice takes.
+#[test]
+fn the_reads_of_a_slice_are_charged() {
+    let zeros = StoredTensor::new("t", "U8", &[100, 5_000], vec![0; 500_000]);
+    let checkpoint = Checkpoint::from_bytes(safetensors(&[zeros], &[])).unwrap();
+    let column = || TensorSlice::Range {
+        axis: 1,
+        range: 7..9,
+    };
+    let with = |memory| {
+        let limits = Limits {
+            memory,
+            ..Limits::default()
+        };
+        load(&checkpoint)
+            .limits(limits)
+            .slice(move |_| column())
+            .tensor("t")
+    };
+    assert_eq!(with(1 << 20).unwrap().bytes().len(), 200);
+    let error = with(1_000).unwrap_err();
+    assert!(
+        matches!(
+            error.kind(),
+            ErrorKind::Limit {
+                limit: "memory",
+                ..
+            }
+        ),
+        "{error}"
+    );
 }

@@ -36,6 +36,7 @@ mod predict_large_models;
 mod predict_parallel;
 mod pth;
 mod regular_files;
+mod remember_slices;
 mod running_loads;
 mod shards;
 mod shared_corpus;
@@ -45,6 +46,7 @@ mod sources;
 #[cfg(target_os = "linux")] // elsewhere the kind of storage and its resident pages are not known
 mod storage_info;
 mod structure;
+mod tensor_parallel;
 mod truncation;
 mod unquantised;
 mod writable_tensors;

@@ -21,6 +21,7 @@ pub mod recording_source;
 pub mod rust_code;
 pub mod scheme_checks;
 pub mod scratch_dir;
+pub mod slices;
 pub mod sparse_file;
 pub mod tensor_files;
 #[path = "../../src/testing.rs"]

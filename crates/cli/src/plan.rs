@@ -153,7 +153,7 @@ fn stored(job: &Job, catalog: &Catalog) -> u64 {
 fn decoder(job: &Job) -> String {
     match &job.work {
         JobWork::Tiles { decoder, .. } => format!("{decoder:?}"),
-        JobWork::Stream { from } => format!("Stream {{ from: {from} }}"),
+        JobWork::Stream { from, .. } => format!("Stream {{ from: {from} }}"),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use super::Load;
+use super::{Load, several};
 use crate::catalog::quote;
 use crate::error::{Error, Result};
 use crate::load::LoadContext;
@@ -36,7 +36,8 @@ impl Load<'_> {
     ///
     /// # Errors
     /// As [`run`](Self::run), without the limit of the pool's budget on all tensors; and, before anything is read, for a
-    /// name that the checkpoint does not have or that is given twice, and for memory of another length.
+    /// name that the checkpoint does not have or that is given twice, for memory of another length, and if
+    /// [`slices`](Self::slices) chooses none or several parts of a tensor.
     pub fn run_into<'b, N: Into<String>>(
         &self,
         outputs: impl IntoIterator<Item = (N, &'b mut [u8])>,
@@ -90,8 +91,10 @@ fn take_memory<'b>(
 ) -> Result<Vec<&'b mut [u8]>> {
     let take = |task: &LoadTask<'_>| {
         let name = &task.tensor.info().name;
-        // the filter selected these names, and names of a catalog are unique
-        let out = by_name.remove(&**name).expect("memory for each task");
+        // the filter selected these names, and names of a catalog are unique: an earlier slice of the tensor has it
+        let out = by_name.remove(&**name).ok_or_else(|| several(name))?;
+        // of a tensor that cannot be read the length is not known either
+        task.tensor.readable()?;
         let needed = task.nbytes();
         if out.len() as u64 == needed {
             return Ok(out);
