@@ -1,8 +1,8 @@
 //! Slices of tensors: which elements [`load`](crate::load()) and [`remember`](crate::remember()) make of each.
 //!
-//! A slice is ranges of indices, per axis. Its elements are runs of the tensor's elements ([`ElementRuns`]), which are
+//! A slice is ranges of indices, per axis. Its elements are runs of the tensor's elements (`ElementRuns`), which are
 //! computed on demand: a slice of a matrix of 150 000 rows takes no more memory than one of a single row. A
-//! [`SliceLayout`] is the same in bytes.
+//! `SliceLayout` is the same in bytes.
 
 mod layout;
 mod runs;
