@@ -1,0 +1,49 @@
+"""Tensor files: list, load, slice and dequantise safetensors, GGUF, NPY, NPZ and PyTorch files.
+
+    >>> import anamnesis
+    >>> checkpoint = anamnesis.open("model.gguf")                       # headers only
+    >>> checkpoint["token_embd.weight"].shape
+    >>> tensors = checkpoint.load("pt")                                 # stored tensors, for PyTorch
+    >>> weights = checkpoint.remember("pt", dtype="bfloat16")           # dequantised
+
+The frameworks are imported when tensors of theirs are requested.
+"""
+
+from __future__ import annotations
+
+from ._checkpoint import Checkpoint, Loaded, Plan, Stream, Summary, Tensor
+from ._core import __version__, trim
+from ._functions import inspect, load, load_file, open, plan, remember
+from .errors import (
+    AnamnesisError,
+    LimitError,
+    MalformedError,
+    MissingPartError,
+    RefusedGlobalError,
+    UnknownFormatError,
+    UnsupportedError,
+)
+
+__all__ = [
+    "AnamnesisError",
+    "Checkpoint",
+    "LimitError",
+    "Loaded",
+    "MalformedError",
+    "MissingPartError",
+    "Plan",
+    "RefusedGlobalError",
+    "Stream",
+    "Summary",
+    "Tensor",
+    "UnknownFormatError",
+    "UnsupportedError",
+    "__version__",
+    "inspect",
+    "load",
+    "load_file",
+    "open",
+    "plan",
+    "remember",
+    "trim",
+]

@@ -1,0 +1,35 @@
+"""Loaded bytes as tensors of a framework. Each module imports its framework, and is imported when that is requested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .. import _core
+
+# shape, memory -> tensor
+Wrap = Callable[[str, bool, tuple[int, ...], "_core.Memory"], Any]
+
+_MODULES = {"pt": "torch", "torch": "torch", "np": "numpy", "numpy": "numpy", "jax": "jax", "mlx": "mlx"}
+
+
+def wrap_for(framework: str, device: Any) -> Wrap:
+    """The function that makes a tensor of a framework, on a device, from dtype, shape and memory."""
+    module = _MODULES.get(framework)
+    if module is None:
+        known = ", ".join(_MODULES)
+        raise ValueError(f"framework {framework!r}: it must be one of {known}")
+    wrap: Wrap = import_module(f"{__name__}.{module}").wrapper(device)
+    return wrap
+
+
+def byte_shape(shape: tuple[int, ...], nbytes: int) -> tuple[int, ...]:
+    """The shape of a tensor as bytes: its last axis counts bytes instead of elements, where rows have whole bytes."""
+    rows = 1
+    for size in shape[:-1]:
+        rows *= size
+    if len(shape) < 2 or rows == 0 or nbytes % rows:
+        return (nbytes,)
+    return (*shape[:-1], nbytes // rows)

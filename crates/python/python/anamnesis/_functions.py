@@ -1,0 +1,51 @@
+"""The methods of a checkpoint as functions of a path. Options of opening are those of :class:`Checkpoint`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._checkpoint import Checkpoint, Filter, Loaded, Path, Plan, Progress, Summary
+
+
+def open(source: Path | bytes, **options: Any) -> Checkpoint:
+    """Opens a file, a directory, an index, any part of a split, or the bytes of a file. Headers are read, no tensors."""
+    return Checkpoint(source, **options)
+
+
+def inspect(source: Path | bytes, **options: Any) -> Summary:
+    """What ``anamnesis inspect --json`` prints."""
+    return Checkpoint(source, **options).inspect()
+
+
+def load(
+    source: Path | bytes,
+    framework: str = "torch",
+    *,
+    filter: Filter | None = None,
+    device: Any = None,
+    borrow: bool | str = "auto",
+    loader: str | None = None,
+    align: int = 1,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Loaded:
+    """The stored tensors of a checkpoint: see :meth:`Checkpoint.load`."""
+    checkpoint = Checkpoint(source, **options)
+    return checkpoint.load(
+        framework, filter=filter, device=device, borrow=borrow, loader=loader, align=align, progress=progress
+    )
+
+
+def load_file(source: Path | bytes, device: Any = "cpu") -> dict[str, Any]:
+    """The tensors of a file for PyTorch, as ``safetensors.torch.load_file`` returns them, of every format."""
+    return dict(load(source, "torch", device=device))
+
+
+def plan(source: Path | bytes, *, dtype: str = "auto", cast: bool = False, names: str = "stored", **options: Any) -> Plan:
+    """What :func:`remember` would make."""
+    return Checkpoint(source, **options).plan(dtype=dtype, cast=cast, names=names)
+
+
+def remember(source: Path | bytes, out: Path, **options: Any) -> list[str]:
+    """Dequantises a checkpoint into a safetensors file or a directory: see :meth:`Checkpoint.remember_to`. Returns the files."""
+    return Checkpoint(source).remember_to(out, **options)

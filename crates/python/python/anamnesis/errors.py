@@ -1,0 +1,84 @@
+"""The exceptions of this package. Failures of the system are ``OSError``, invalid arguments ``ValueError``, unknown names
+``KeyError``, and a pool without room ``MemoryError``.
+"""
+
+from __future__ import annotations
+
+
+class AnamnesisError(Exception):
+    """A file that cannot be read, or not as requested.
+
+    ``path``, ``format`` and ``offset`` (in bytes) say where, as far as they are known; ``remedy`` what can be done.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        path: str | None = None,
+        format: str | None = None,
+        offset: int | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.path = path
+        self.format = format
+        self.offset = offset
+        self.remedy = remedy
+
+
+class UnknownFormatError(AnamnesisError):
+    """The first bytes are those of no supported format."""
+
+
+class MalformedError(AnamnesisError):
+    """The file breaks the rules of its format."""
+
+
+class UnsupportedError(AnamnesisError):
+    """The file may be valid, but what it holds is not supported."""
+
+
+class MissingPartError(AnamnesisError):
+    """A file of a sharded or split checkpoint is absent."""
+
+
+class LimitError(AnamnesisError):
+    """Reading the file would cost more than a limit allows: ``what`` needs ``needed``, and ``limit`` is ``allowed``."""
+
+    def __init__(
+        self,
+        message: str,
+        path: str | None = None,
+        format: str | None = None,
+        offset: int | None = None,
+        remedy: str | None = None,
+        *,
+        what: str = "",
+        needed: int = 0,
+        allowed: int = 0,
+        limit: str = "",
+    ) -> None:
+        super().__init__(message, path, format, offset, remedy)
+        self.what = what
+        self.needed = needed
+        self.allowed = allowed
+        self.limit = limit
+
+
+class RefusedGlobalError(AnamnesisError):
+    """A pickle names the global ``module.name``, which is no plain data. Nothing of it was run."""
+
+    def __init__(
+        self,
+        message: str,
+        path: str | None = None,
+        format: str | None = None,
+        offset: int | None = None,
+        remedy: str | None = None,
+        *,
+        module: str = "",
+        name: str = "",
+    ) -> None:
+        super().__init__(message, path, format, offset, remedy)
+        self.module = module
+        self.name = name

@@ -1,0 +1,84 @@
+"""The reading interface of the ``safetensors`` package, for every format: ``from anamnesis.safetensors import safe_open``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._checkpoint import Checkpoint, Path, Tensor
+
+_FRAMEWORKS = {
+    "pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy",
+    "jax": "jax", "flax": "jax", "mlx": "mlx",
+}  # fmt: skip
+
+
+class PySafeSlice:
+    """A tensor of which ranges are read: ``safe_open(…).get_slice(name)[2:4]``."""
+
+    def __init__(self, tensor: Tensor, framework: str, device: Any) -> None:
+        self._tensor, self._framework, self._device = tensor, framework, device
+
+    def get_shape(self) -> list[int]:
+        return list(self._tensor.shape)
+
+    def get_dtype(self) -> str:
+        return self._tensor.dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._tensor.to(self._framework, index, self._device)
+
+
+class safe_open:  # noqa: N801  the name is that of the safetensors package
+    """Opens a checkpoint for reading tensor by tensor."""
+
+    def __init__(self, filename: Path, framework: str, device: Any = "cpu", *, backend: str = "mmap") -> None:
+        if framework not in _FRAMEWORKS:
+            raise ValueError(f"framework {framework!r}: it must be one of {', '.join(_FRAMEWORKS)}")
+        if backend not in ("mmap", "pread"):
+            raise ValueError(f"backend {backend!r}: mmap or pread")
+        self._framework = _FRAMEWORKS[framework]
+        self._device = device if self._framework == "torch" else None
+        self._checkpoint: Checkpoint | None = Checkpoint(filename, mmap=backend == "mmap")
+
+    @property
+    def _open(self) -> Checkpoint:
+        if self._checkpoint is None:
+            raise ValueError("the file is closed")
+        return self._checkpoint
+
+    def __enter__(self) -> safe_open:
+        self._open
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._checkpoint = None
+
+    def keys(self) -> list[str]:
+        return sorted(self._open)
+
+    def offset_keys(self) -> list[str]:
+        """The names in the order of the file."""
+        return list(self._open)
+
+    def metadata(self) -> dict[str, str] | None:
+        found = dict(self._open.metadata)
+        return found or None
+
+    def get_tensor(self, name: str) -> Any:
+        return self._open[name].to(self._framework, device=self._device)
+
+    def get_tensors(self, names: list[str]) -> dict[str, Any]:
+        return self._open.load(self._framework, filter=names, device=self._device)
+
+    def get_slice(self, name: str) -> PySafeSlice:
+        return PySafeSlice(self._open[name], self._framework, self._device)
+
+
+def load_file(filename: Path, device: Any = "cpu") -> dict[str, Any]:
+    """The tensors of a file, for PyTorch."""
+    return dict(Checkpoint(filename).load("torch", device=device))
+
+
+def load(data: bytes) -> dict[str, Any]:
+    """The tensors in the bytes of a file, for PyTorch."""
+    return dict(Checkpoint(data).load("torch"))

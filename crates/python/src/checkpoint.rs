@@ -1,0 +1,245 @@
+//! Opened checkpoints: what they hold, as plain objects of Python.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anamnesis::{Checkpoint, Dtype, Encoding, Limits, OpenOptions, TensorInfo, Value};
+use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+
+use crate::errors::exception;
+use crate::run::interruptible;
+
+/// A tensor: name, dtype or block type, whether that is a dtype, shape, bytes, file, offset.
+pub(crate) type TensorRow<'py> = (
+    String,
+    String,
+    bool,
+    Bound<'py, PyTuple>,
+    u64,
+    u32,
+    Option<u64>,
+);
+
+/// A checkpoint that is open.
+#[pyclass(frozen, module = "anamnesis._core")]
+pub(crate) struct CoreCheckpoint {
+    pub(crate) inner: Arc<Checkpoint>,
+}
+
+/// Opens a path, or the bytes of a file.
+#[pyfunction]
+#[pyo3(signature = (source, *, mmap = true, single = false, opaque = false, void_as = None, limits = None))]
+pub(crate) fn open(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    mmap: bool,
+    single: bool,
+    opaque: bool,
+    void_as: Option<Vec<String>>,
+    limits: Option<HashMap<String, Option<u64>>>,
+) -> PyResult<CoreCheckpoint> {
+    let mut options = OpenOptions::new()
+        .mmap(mmap)
+        // tensors of Python are writable, and a file must not change with them
+        .private(true)
+        .single(single)
+        .opaque(opaque)
+        .limits(limits_of(limits)?);
+    for name in void_as.unwrap_or_default() {
+        options = options.void_as(dtype_named(&name)?);
+    }
+    let inner = if let Ok(bytes) = source.cast::<PyBytes>() {
+        let bytes = bytes.as_bytes().to_vec();
+        interruptible(py, None, |_| options.from_bytes(bytes))?
+    } else {
+        let path: PathBuf = source.extract::<OsString>()?.into();
+        interruptible(py, None, |state| {
+            options.clone().cancel(&state.cancel).open(path)
+        })?
+    };
+    Ok(CoreCheckpoint {
+        inner: Arc::new(inner),
+    })
+}
+
+/// The default limits, changed by name; `None` means unlimited.
+fn limits_of(changed: Option<HashMap<String, Option<u64>>>) -> PyResult<Limits> {
+    let mut limits = Limits::default();
+    for (name, value) in changed.into_iter().flatten() {
+        let field = match &*name {
+            "memory" => &mut limits.memory,
+            "tensors" => &mut limits.tensors,
+            "depth" => &mut limits.depth,
+            "steps" => &mut limits.steps,
+            "tensor_bytes" => &mut limits.tensor_bytes,
+            "tile_bytes" => &mut limits.tile_bytes,
+            "expansion" => &mut limits.expansion,
+            _ => return Err(PyValueError::new_err(format!("there is no limit {name:?}"))),
+        };
+        *field = value.unwrap_or(u64::MAX);
+    }
+    Ok(limits)
+}
+
+fn dtype_named(name: &str) -> PyResult<Dtype> {
+    Dtype::from_name(name)
+        .ok_or_else(|| PyValueError::new_err(format!("there is no dtype {name:?}")))
+}
+
+fn row<'py>(py: Python<'py>, info: &TensorInfo) -> PyResult<TensorRow<'py>> {
+    let is_dtype = matches!(info.encoding, Encoding::Plain(_));
+    let offset = (info.bytes.len > 0).then_some(info.bytes.start);
+    Ok((
+        info.name.to_string(),
+        info.encoding.name().to_owned(),
+        is_dtype,
+        PyTuple::new(py, &*info.shape)?,
+        info.nbytes(),
+        info.bytes.file,
+        offset,
+    ))
+}
+
+/// A metadata value as Python has it. Arrays that are still in the file are read.
+fn object(py: Python<'_>, value: &Value) -> PyResult<Py<PyAny>> {
+    Ok(match value {
+        Value::Null => py.None(),
+        Value::Bool(b) => b.into_pyobject(py)?.to_owned().into_any().unbind(),
+        Value::U64(n) => n.into_pyobject(py)?.into_any().unbind(),
+        Value::I64(n) => n.into_pyobject(py)?.into_any().unbind(),
+        Value::F32(n) => f64::from(*n).into_pyobject(py)?.into_any().unbind(),
+        Value::F64(n) => n.into_pyobject(py)?.into_any().unbind(),
+        Value::Text(text) => text.into_pyobject(py)?.into_any().unbind(),
+        Value::List(items) => {
+            let items = items.iter().map(|item| object(py, item));
+            let items = items.collect::<PyResult<Vec<_>>>()?;
+            PyList::new(py, items)?.into_any().unbind()
+        }
+        _ => return Err(PyTypeError::new_err("a value of an unknown type")),
+    })
+}
+
+#[pymethods]
+impl CoreCheckpoint {
+    #[getter]
+    fn format(&self) -> &'static str {
+        self.inner.catalog().format()
+    }
+
+    #[getter]
+    fn nbytes(&self) -> u64 {
+        self.inner.catalog().nbytes()
+    }
+
+    /// The files: path, if it has one, and length.
+    #[getter]
+    fn files(&self) -> Vec<(Option<PathBuf>, u64)> {
+        let files = self.inner.catalog().files().iter();
+        files.map(|file| (file.path.clone(), file.nbytes)).collect()
+    }
+
+    /// Entries that are listed and cannot be read: name and reason.
+    #[getter]
+    fn refused(&self) -> Vec<(String, String)> {
+        let refused = self.inner.catalog().refused().iter();
+        refused
+            .map(|one| (one.name.to_string(), one.reason.to_string()))
+            .collect()
+    }
+
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        self.inner.catalog().warnings().to_vec()
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.catalog().tensors().len()
+    }
+
+    fn __contains__(&self, name: &str) -> bool {
+        self.inner.catalog().get(name).is_some()
+    }
+
+    fn names(&self) -> Vec<&str> {
+        let tensors = self.inner.catalog().tensors().iter();
+        tensors.map(|info| &*info.name).collect()
+    }
+
+    fn row<'py>(&self, py: Python<'py>, name: &str) -> PyResult<TensorRow<'py>> {
+        let info = self.inner.catalog().get(name);
+        row(
+            py,
+            info.ok_or_else(|| PyKeyError::new_err(name.to_owned()))?,
+        )
+    }
+
+    fn rows<'py>(&self, py: Python<'py>) -> PyResult<Vec<TensorRow<'py>>> {
+        let tensors = self.inner.catalog().tensors().iter();
+        tensors.map(|info| row(py, info)).collect()
+    }
+
+    fn metadata_keys(&self) -> Vec<&str> {
+        let metadata = self.inner.catalog().metadata();
+        metadata.iter().map(|(key, _)| key).collect()
+    }
+
+    /// The value of a key, read from the file if it is a long array.
+    fn metadata(&self, py: Python<'_>, key: &str) -> PyResult<Py<PyAny>> {
+        let value = py.detach(|| self.inner.metadata(key));
+        match value.map_err(|error| exception(py, &error))? {
+            Some(value) => object(py, &value),
+            None => Err(PyKeyError::new_err(key.to_owned())),
+        }
+    }
+
+    /// The summary, as `anamnesis inspect --json` prints each checkpoint.
+    fn summary(&self, py: Python<'_>) -> PyResult<String> {
+        let text = interruptible(py, None, |_| {
+            Ok(serde_json::to_string(&self.inner.inspect()?))
+        })?;
+        text.map_err(|e| PyValueError::new_err(e.to_string()))
+    }
+
+    /// What dequantising would make: name, scheme, dtype, shape, bytes; and what it refuses: name, reason; and notes.
+    #[pyo3(signature = (*, dtype = "auto", cast = false, names = "stored"))]
+    fn plan<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: &str,
+        cast: bool,
+        names: &str,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let options = crate::remember::RememberOptions::new(dtype, cast, names)?;
+        let plan = interruptible(py, None, |state| {
+            let remember = options.apply(anamnesis::remember(Arc::clone(&self.inner)));
+            remember.cancel(&state.cancel).plan()
+        })?;
+        let outputs = plan.jobs.iter().map(|job| {
+            let spec = &job.output;
+            let (name, dtype) = (spec.name.to_string(), spec.dtype.to_string());
+            let shape = PyTuple::new(py, &*spec.shape)?;
+            Ok((
+                name,
+                job.scheme,
+                dtype,
+                shape,
+                spec.nbytes().unwrap_or(u64::MAX),
+            ))
+        });
+        let outputs = outputs.collect::<PyResult<Vec<_>>>()?;
+        let refused = plan.refused.iter();
+        let refused: Vec<_> = refused
+            .map(|one| (one.name.to_string(), one.error.to_string()))
+            .collect();
+        let made = PyDict::new(py);
+        made.set_item("outputs", outputs)?;
+        made.set_item("refused", refused)?;
+        made.set_item("quantised", plan.quantised)?;
+        made.set_item("notes", plan.notes)?;
+        Ok(made)
+    }
+}

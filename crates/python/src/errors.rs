@@ -1,0 +1,109 @@
+//! The library's errors as exceptions: the classes of `anamnesis.errors`, or built-in ones where Python has them.
+
+use std::io;
+
+use anamnesis::{Error, ErrorKind, Remedy};
+use pyo3::exceptions::{PyKeyError, PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+/// The exception for an error.
+pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
+    let remedy = error.remedy().map(remedy);
+    let text = match &remedy {
+        Some(remedy) => format!("{error}\nhelp: {remedy}"),
+        None => error.to_string(),
+    };
+    let class = match error.kind() {
+        ErrorKind::Io(e) => return system_error(e, error, text),
+        ErrorKind::InvalidArgument(_) => return PyValueError::new_err(text),
+        ErrorKind::NotFound { name, .. } => return PyKeyError::new_err(name.clone()),
+        // the buffer pool's budget
+        ErrorKind::Limit {
+            limit: "budget", ..
+        } => return PyMemoryError::new_err(text),
+        // only where the caller raises another exception, which replaces this one
+        ErrorKind::Cancelled => return PyRuntimeError::new_err(text),
+        ErrorKind::UnknownFormat { .. } => "UnknownFormatError",
+        ErrorKind::Malformed(_) => "MalformedError",
+        ErrorKind::Unsupported(_) => "UnsupportedError",
+        ErrorKind::Limit { .. } => "LimitError",
+        ErrorKind::RefusedGlobal { .. } => "RefusedGlobalError",
+        ErrorKind::MissingPart(_) => "MissingPartError",
+        _ => "AnamnesisError",
+    };
+    instance(py, class, &text, error, remedy).unwrap_or_else(|failed| failed)
+}
+
+/// An instance of a class of `anamnesis.errors`.
+fn instance(
+    py: Python<'_>,
+    class: &str,
+    text: &str,
+    error: &Error,
+    remedy: Option<String>,
+) -> PyResult<PyErr> {
+    let class = py.import("anamnesis.errors")?.getattr(class)?;
+    let path = error.path().map(std::path::Path::as_os_str);
+    let place = (text, path, error.format(), error.offset(), remedy);
+    let more = PyDict::new(py);
+    match error.kind() {
+        ErrorKind::Limit {
+            what,
+            needed,
+            allowed,
+            limit,
+        } => {
+            more.set_item("what", what)?;
+            more.set_item("needed", needed)?;
+            more.set_item("allowed", allowed)?;
+            more.set_item("limit", limit)?;
+        }
+        ErrorKind::RefusedGlobal { module, name } => {
+            more.set_item("module", module)?;
+            more.set_item("name", name)?;
+        }
+        _ => {}
+    }
+    let made = class.call(
+        place.into_pyobject(py)?.cast_into::<PyTuple>()?,
+        Some(&more),
+    )?;
+    Ok(PyErr::from_value(made))
+}
+
+/// `OSError`, which becomes `FileNotFoundError` and the like by its number.
+fn system_error(e: &io::Error, error: &Error, text: String) -> PyErr {
+    let path = error.path().map(|path| path.display().to_string());
+    let code = e.raw_os_error().or(match e.kind() {
+        // what the library states itself has no number
+        io::ErrorKind::NotFound => Some(2),
+        io::ErrorKind::AlreadyExists => Some(17),
+        io::ErrorKind::NotADirectory => Some(20),
+        io::ErrorKind::IsADirectory => Some(21),
+        io::ErrorKind::StorageFull => Some(28),
+        _ => None,
+    });
+    match code {
+        Some(code) => PyOSError::new_err((code, e.to_string(), path)),
+        None => PyOSError::new_err(text),
+    }
+}
+
+/// What can be done about an error, in the names of this package.
+fn remedy(remedy: Remedy) -> String {
+    match remedy {
+        Remedy::AllowOverwrite => "choose another path, or pass overwrite=True".to_owned(),
+        Remedy::OpenFewerFiles => {
+            "raise the limit of open files (`ulimit -n`), or pass a larger shard_size".to_owned()
+        }
+        Remedy::EnlargePoolBudget => "load fewer tensors, or pass borrow=True".to_owned(),
+        Remedy::RaiseLimit { limit } => {
+            format!("if the file is trusted, raise the limit: limits={{\"{limit}\": …}}")
+        }
+        Remedy::KeepOpaque => "to read the tensors around such objects without calling anything, pass opaque=True; load \
+                               this file elsewhere only if you trust its author"
+            .to_owned(),
+        other => other.to_string(),
+    }
+}

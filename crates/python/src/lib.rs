@@ -1,0 +1,29 @@
+//! The Python package over anamnesis. `anamnesis._core` is private: the classes of `python/anamnesis` are the interface.
+//!
+//! Each file here holds one idea: [`checkpoint`] what is opened and described, [`load`] and [`remember`] what is read,
+//! [`memory`] bytes that Python writes to, [`run`] calls without the interpreter lock that can be interrupted, [`errors`]
+//! the exceptions, [`command`] the command.
+
+mod checkpoint;
+mod command;
+mod errors;
+mod load;
+mod memory;
+mod remember;
+mod run;
+
+use pyo3::prelude::*;
+
+// without the lock of the interpreter: all classes are frozen, and what they share is behind locks of the library
+#[pymodule(gil_used = false)]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<checkpoint::CoreCheckpoint>()?;
+    module.add_class::<memory::TensorMemory>()?;
+    module.add_class::<load::CoreStream>()?;
+    module.add_function(wrap_pyfunction!(checkpoint::open, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::pool_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::trim, module)?)?;
+    module.add_function(wrap_pyfunction!(command::command, module)?)?;
+    Ok(())
+}

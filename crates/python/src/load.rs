@@ -1,0 +1,257 @@
+//! Loading stored tensors into memory of Python.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+
+use anamnesis::load::{LoadedTensor, MmapLoader, PreadLoader, RunningLoad};
+use anamnesis::pool::BufferPart;
+use anamnesis::slice::TensorSlice;
+use anamnesis::{Encoding, Load, Result};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::checkpoint::CoreCheckpoint;
+use crate::errors::exception;
+use crate::memory::{TensorMemory, pool};
+use crate::run::{POLL, interruptible};
+
+/// A loaded tensor: name, dtype or block type, whether that is a dtype, shape, memory.
+type LoadedRow<'py> = (String, String, bool, Bound<'py, PyTuple>, Py<TensorMemory>);
+
+/// A loaded tensor before it is an object of Python.
+struct OwnedTensor {
+    name: String,
+    dtype: String,
+    is_dtype: bool,
+    shape: Vec<u64>,
+    memory: OwnedMemory,
+}
+
+enum OwnedMemory {
+    Part(BufferPart),
+    /// That of an earlier tensor of the load, with this index: the two are tied.
+    SameAs(usize),
+}
+
+impl OwnedTensor {
+    fn row<'py>(self, py: Python<'py>, earlier: &[LoadedRow<'py>]) -> PyResult<LoadedRow<'py>> {
+        let memory = match self.memory {
+            OwnedMemory::Part(part) => Py::new(py, TensorMemory::new(part))?,
+            OwnedMemory::SameAs(index) => earlier[index].4.clone_ref(py),
+        };
+        let shape = PyTuple::new(py, self.shape)?;
+        Ok((self.name, self.dtype, self.is_dtype, shape, memory))
+    }
+}
+
+/// The tensor with memory for writing. Bytes that other values have too, which the load shares where slices overlap, are
+/// copied.
+fn owned(tensor: LoadedTensor<'static>) -> OwnedTensor {
+    let info = tensor.info();
+    let (name, dtype) = (info.name.to_string(), info.encoding.name().to_owned());
+    let is_dtype = matches!(info.encoding, Encoding::Plain(_));
+    let shape = tensor.shape().to_vec();
+    let part = tensor.into_part().unwrap_or_else(|tensor| {
+        let mut copy = pool().get(tensor.bytes().len());
+        copy.copy_from_slice(tensor.bytes());
+        let len = copy.len();
+        copy.divide().part(0..len).expect("the first part")
+    });
+    OwnedTensor {
+        name,
+        dtype,
+        is_dtype,
+        shape,
+        memory: OwnedMemory::Part(part),
+    }
+}
+
+/// As [`owned`], for the tensors of one load, of which those with the same bytes keep one memory.
+fn all_owned(tensors: impl IntoIterator<Item = LoadedTensor<'static>>) -> Vec<OwnedTensor> {
+    let mut first = HashMap::new();
+    // all duplicates are dropped before the first tensor becomes writable, which needs its memory for itself
+    let kept: Vec<_> = tensors
+        .into_iter()
+        .enumerate()
+        .map(|(index, tensor)| {
+            let bytes = tensor.bytes();
+            let key = (bytes.as_ptr().addr(), bytes.len());
+            match first.get(&key) {
+                Some(&same) if !bytes.is_empty() => {
+                    let info = tensor.info();
+                    Err(OwnedTensor {
+                        name: info.name.to_string(),
+                        dtype: info.encoding.name().to_owned(),
+                        is_dtype: matches!(info.encoding, Encoding::Plain(_)),
+                        shape: tensor.shape().to_vec(),
+                        memory: OwnedMemory::SameAs(same),
+                    })
+                }
+                _ => {
+                    first.insert(key, index);
+                    Ok(tensor)
+                }
+            }
+        })
+        .collect();
+    let owned = |kept: std::result::Result<_, _>| kept.map_or_else(|tied| tied, owned);
+    kept.into_iter().map(owned).collect()
+}
+
+/// Which tensors are loaded, and how.
+pub(crate) struct LoadOptions {
+    names: Option<HashSet<String>>,
+    borrow: bool,
+    loader: Option<String>,
+    align: usize,
+    /// Of some tensors, ranges of their first axis.
+    rows: Option<HashMap<String, (u64, u64)>>,
+}
+
+impl LoadOptions {
+    fn builder(&self, checkpoint: &CoreCheckpoint) -> PyResult<Load<'static>> {
+        let mut load = anamnesis::load(Arc::clone(&checkpoint.inner)).pool(&pool());
+        if let Some(names) = self.names.clone() {
+            load = load.filter(move |name| names.contains(name));
+        }
+        if let Some(rows) = self.rows.clone() {
+            load = load.slice(move |info| match rows.get(&*info.name) {
+                Some(&(start, end)) => TensorSlice::Rows(start..end),
+                None => TensorSlice::Whole,
+            });
+        }
+        if self.borrow {
+            load = load.borrow_mapped();
+        } else {
+            load = load.align(self.align);
+        }
+        Ok(match self.loader.as_deref() {
+            None => load,
+            Some("mmap") => load.loader(MmapLoader::new()),
+            Some("pread") => load.loader(PreadLoader::new()),
+            Some("pread_direct") => load.loader(PreadLoader::new().direct(true)),
+            #[cfg(target_os = "linux")]
+            Some("io_uring") => load.loader(anamnesis::load::UringLoader::new()),
+            #[cfg(target_os = "linux")]
+            Some("io_uring_direct") => {
+                load.loader(anamnesis::load::UringLoader::new().direct(true))
+            }
+            Some(other) => {
+                return Err(PyValueError::new_err(format!(
+                    "there is no loader {other:?} here"
+                )));
+            }
+        })
+    }
+}
+
+#[pymethods]
+impl CoreCheckpoint {
+    /// Loads tensors; rows, the loader, and the reason why it was chosen.
+    #[pyo3(signature = (names = None, *, borrow = true, loader = None, align = 1, rows = None, progress = None))]
+    #[allow(clippy::too_many_arguments)] // keywords of Python
+    fn load<'py>(
+        &self,
+        py: Python<'py>,
+        names: Option<HashSet<String>>,
+        borrow: bool,
+        loader: Option<String>,
+        align: usize,
+        rows: Option<HashMap<String, (u64, u64)>>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<(Vec<LoadedRow<'py>>, String, String)> {
+        let options = LoadOptions {
+            names,
+            borrow,
+            loader,
+            align,
+            rows,
+        };
+        let load = options.builder(self)?;
+        let (tensors, name, reason) = interruptible(py, progress.as_ref(), |state| {
+            let (load, state) = (load.cancel(&state.cancel), Arc::clone(state));
+            let all = load
+                .progress(move |progress| state.on_progress(progress))
+                .run()?;
+            let choice = all.choice().clone();
+            Ok((all_owned(all), choice.loader.name(), choice.reason))
+        })?;
+        let mut rows: Vec<LoadedRow<'py>> = Vec::with_capacity(tensors.len());
+        for tensor in tensors {
+            let row = tensor.row(py, &rows)?;
+            rows.push(row);
+        }
+        Ok((rows, name.to_owned(), reason))
+    }
+
+    /// Starts to load tensors one by one.
+    #[pyo3(signature = (names = None, *, loader = None, align = 1, read_ahead = 256 << 20))]
+    fn stream(
+        &self,
+        py: Python<'_>,
+        names: Option<HashSet<String>>,
+        loader: Option<String>,
+        align: usize,
+        read_ahead: u64,
+    ) -> PyResult<CoreStream> {
+        let options = LoadOptions {
+            names,
+            borrow: false,
+            loader,
+            align,
+            rows: None,
+        };
+        let running = options.builder(self)?.read_ahead(read_ahead).start();
+        let running = running.map_err(|error| exception(py, &error))?;
+        Ok(CoreStream {
+            running: Mutex::new(Some(running)),
+        })
+    }
+}
+
+/// Tensors that are loaded one by one, while the next ones are read.
+#[pyclass(frozen, module = "anamnesis._core")]
+pub(crate) struct CoreStream {
+    /// `None` once it was closed.
+    running: Mutex<Option<RunningLoad>>,
+}
+
+impl CoreStream {
+    /// Waits for the next tensor, for a bounded time.
+    fn wait(&self) -> Poll<Option<Result<OwnedTensor>>> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(load) = &mut *running else {
+            return Poll::Ready(None);
+        };
+        let next = load.next_timeout(POLL);
+        next.map(|next| next.map(|tensor| tensor.map(owned)))
+    }
+}
+
+#[pymethods]
+impl CoreStream {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<LoadedRow<'py>>> {
+        loop {
+            match py.detach(|| self.wait()) {
+                Poll::Pending => py.check_signals()?,
+                Poll::Ready(None) => return Ok(None),
+                Poll::Ready(Some(Ok(tensor))) => return tensor.row(py, &[]).map(Some),
+                Poll::Ready(Some(Err(error))) => return Err(exception(py, &error)),
+            }
+        }
+    }
+
+    /// Ends the load. What was read and not returned is released.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| {
+            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(running.take());
+        });
+    }
+}

@@ -1,0 +1,154 @@
+//! Dequantising: into memory of Python, or into files.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anamnesis::{Dtype, Names, OutputDtype, Remember};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::checkpoint::CoreCheckpoint;
+use crate::memory::{TensorMemory, pool};
+use crate::run::interruptible;
+
+/// What the outputs are.
+#[derive(Clone, Copy)]
+pub(crate) struct RememberOptions {
+    dtype: OutputDtype,
+    cast: bool,
+    names: Names,
+}
+
+impl RememberOptions {
+    pub(crate) fn new(dtype: &str, cast: bool, names: &str) -> PyResult<Self> {
+        let dtype = match &*dtype.to_ascii_lowercase() {
+            "auto" => OutputDtype::Auto,
+            "bf16" | "bfloat16" => Dtype::BF16.into(),
+            "f16" | "float16" => Dtype::F16.into(),
+            "f32" | "float32" => Dtype::F32.into(),
+            _ => {
+                let text = format!("dtype {dtype:?}: auto, bfloat16, float16 or float32");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        let names = match names {
+            "stored" => Names::Stored,
+            "hf" => Names::HuggingFace,
+            _ => {
+                return Err(PyValueError::new_err(format!(
+                    "names {names:?}: stored or hf"
+                )));
+            }
+        };
+        Ok(Self { dtype, cast, names })
+    }
+
+    pub(crate) fn apply(self, remember: Remember<'_>) -> Remember<'_> {
+        remember.dtype(self.dtype).cast(self.cast).names(self.names)
+    }
+}
+
+type RememberedRow<'py> = (String, String, bool, Bound<'py, PyTuple>, Py<TensorMemory>);
+
+#[pymethods]
+impl CoreCheckpoint {
+    /// Dequantised weights and plain tensors, in the pool's memory.
+    #[pyo3(signature = (outputs = None, *, dtype = "auto", cast = false, names = "stored", native_rounding = false,
+                        threads = 0, progress = None))]
+    #[allow(clippy::too_many_arguments)] // keywords of Python
+    fn remember<'py>(
+        &self,
+        py: Python<'py>,
+        outputs: Option<HashSet<String>>,
+        dtype: &str,
+        cast: bool,
+        names: &str,
+        native_rounding: bool,
+        threads: usize,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Vec<RememberedRow<'py>>> {
+        let options = RememberOptions::new(dtype, cast, names)?;
+        let made = interruptible(py, progress.as_ref(), |state| {
+            let state = Arc::clone(state);
+            let mut remember = options.apply(anamnesis::remember(Arc::clone(&self.inner)));
+            if let Some(outputs) = outputs {
+                remember = remember.filter(move |name| outputs.contains(name));
+            }
+            remember
+                .native_rounding(native_rounding)
+                .threads(threads)
+                .cancel(&state.cancel)
+                .progress(move |progress| state.on_progress(progress))
+                .all_in(&pool())
+        })?;
+        let rows = made.into_iter().map(|one| {
+            let len = one.bytes.len();
+            let part = one.bytes.divide().part(0..len).expect("the first part");
+            let shape = PyTuple::new(py, &*one.spec.shape)?;
+            let memory = Py::new(py, TensorMemory::new(part))?;
+            Ok((
+                one.spec.name.into(),
+                one.spec.dtype.to_string(),
+                true,
+                shape,
+                memory,
+            ))
+        });
+        rows.collect()
+    }
+
+    /// Dequantised weights and plain tensors, in safetensors files. Returns them.
+    #[pyo3(signature = (out, outputs = None, *, dtype = "auto", cast = false, names = None, native_rounding = false,
+                        shard_size = None, overwrite = false, code = false, untie = false, threads = 0, progress = None))]
+    #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)] // keywords of Python
+    fn remember_to(
+        &self,
+        py: Python<'_>,
+        out: PathBuf,
+        outputs: Option<HashSet<String>>,
+        dtype: &str,
+        cast: bool,
+        names: Option<&str>,
+        native_rounding: bool,
+        shard_size: Option<u64>,
+        overwrite: bool,
+        code: bool,
+        untie: bool,
+        threads: usize,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Vec<PathBuf>> {
+        let remember = anamnesis::remember(Arc::clone(&self.inner));
+        let sharding = remember.sharding(&out, shard_size);
+        let sharding = sharding.map_err(|error| crate::errors::exception(py, &error))?;
+        // a directory is a checkpoint that clients open, which need their own names
+        let directory = matches!(sharding, anamnesis::sink::Sharding::Shards(_));
+        let default = if directory && self.inner.catalog().format() == "gguf" {
+            "hf"
+        } else {
+            "stored"
+        };
+        let options = RememberOptions::new(dtype, cast, names.unwrap_or(default))?;
+        interruptible(py, progress.as_ref(), |state| {
+            let state = Arc::clone(state);
+            let mut remember = options.apply(remember);
+            if let Some(outputs) = outputs {
+                remember = remember.filter(move |name| outputs.contains(name));
+            }
+            let remember = remember
+                .native_rounding(native_rounding)
+                .overwrite(overwrite)
+                .code(code)
+                .untie(untie)
+                .threads(threads)
+                .cancel(&state.cancel)
+                .progress(move |progress| state.on_progress(progress));
+            let plan = remember.plan()?;
+            plan.check()?;
+            let mut sink = remember.safetensors(&out, sharding)?;
+            remember.run(&plan, &mut sink)?;
+            Ok(sink.files().map(PathBuf::from).collect())
+        })
+    }
+}
