@@ -227,7 +227,7 @@ def test_errors_are_classes_with_places(tmp_path: Path) -> None:
     with pytest.raises(anamnesis.MalformedError):
         anamnesis.open(struct.pack("<Q", 9) + b'{"a":{}} ')
     checkpoint = anamnesis.open(GGUF)
-    for wrong in [lambda: checkpoint.load("tf"), lambda: checkpoint.remember(dtype="int8"), lambda: checkpoint.load(loader="x")]:
+    for wrong in [lambda: checkpoint.load("tf"), lambda: checkpoint.remember("np", dtype="int8"), lambda: checkpoint.load("np", loader="x")]:
         with pytest.raises(ValueError):
             wrong()
     with pytest.raises(KeyError):
