@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anamnesis::{Checkpoint, Dtype, Encoding, Limits, OpenOptions, TensorInfo, Value};
 use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::errors::exception;
 use crate::run::interruptible;
@@ -202,44 +202,5 @@ impl CoreCheckpoint {
             Ok(serde_json::to_string(&self.inner.inspect()?))
         })?;
         text.map_err(|e| PyValueError::new_err(e.to_string()))
-    }
-
-    /// What dequantising would make: name, scheme, dtype, shape, bytes; and what it refuses: name, reason; and notes.
-    #[pyo3(signature = (*, dtype = "auto", cast = false, names = "stored"))]
-    fn plan<'py>(
-        &self,
-        py: Python<'py>,
-        dtype: &str,
-        cast: bool,
-        names: &str,
-    ) -> PyResult<Bound<'py, PyDict>> {
-        let options = crate::remember::RememberOptions::new(dtype, cast, names)?;
-        let plan = interruptible(py, None, |state| {
-            let remember = options.apply(anamnesis::remember(Arc::clone(&self.inner)));
-            remember.cancel(&state.cancel).plan()
-        })?;
-        let outputs = plan.jobs.iter().map(|job| {
-            let spec = &job.output;
-            let (name, dtype) = (spec.name.to_string(), spec.dtype.to_string());
-            let shape = PyTuple::new(py, &*spec.shape)?;
-            Ok((
-                name,
-                job.scheme,
-                dtype,
-                shape,
-                spec.nbytes().unwrap_or(u64::MAX),
-            ))
-        });
-        let outputs = outputs.collect::<PyResult<Vec<_>>>()?;
-        let refused = plan.refused.iter();
-        let refused: Vec<_> = refused
-            .map(|one| (one.name.to_string(), one.error.to_string()))
-            .collect();
-        let made = PyDict::new(py);
-        made.set_item("outputs", outputs)?;
-        made.set_item("refused", refused)?;
-        made.set_item("quantised", plan.quantised)?;
-        made.set_item("notes", plan.notes)?;
-        Ok(made)
     }
 }

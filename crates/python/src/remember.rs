@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anamnesis::{Dtype, Names, OutputDtype, Remember};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::checkpoint::CoreCheckpoint;
 use crate::memory::{TensorMemory, pool};
@@ -54,6 +54,45 @@ type RememberedRow<'py> = (String, String, bool, Bound<'py, PyTuple>, Py<TensorM
 
 #[pymethods]
 impl CoreCheckpoint {
+    /// What dequantising would make: name, scheme, dtype, shape, bytes; and what it refuses: name, reason; and notes.
+    #[pyo3(signature = (*, dtype = "auto", cast = false, names = "stored"))]
+    fn plan<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: &str,
+        cast: bool,
+        names: &str,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let options = RememberOptions::new(dtype, cast, names)?;
+        let plan = interruptible(py, None, |state| {
+            let remember = options.apply(anamnesis::remember(Arc::clone(&self.inner)));
+            remember.cancel(&state.cancel).plan()
+        })?;
+        let outputs = plan.jobs.iter().map(|job| {
+            let spec = &job.output;
+            let (name, dtype) = (spec.name.to_string(), spec.dtype.to_string());
+            let shape = PyTuple::new(py, &*spec.shape)?;
+            Ok((
+                name,
+                job.scheme,
+                dtype,
+                shape,
+                spec.nbytes().unwrap_or(u64::MAX),
+            ))
+        });
+        let outputs = outputs.collect::<PyResult<Vec<_>>>()?;
+        let refused = plan.refused.iter();
+        let refused: Vec<_> = refused
+            .map(|one| (one.name.to_string(), one.error.to_string()))
+            .collect();
+        let made = PyDict::new(py);
+        made.set_item("outputs", outputs)?;
+        made.set_item("refused", refused)?;
+        made.set_item("quantised", plan.quantised)?;
+        made.set_item("notes", plan.notes)?;
+        Ok(made)
+    }
+
     /// Dequantised weights and plain tensors, in the pool's memory.
     #[pyo3(signature = (outputs = None, *, dtype = "auto", cast = false, names = "stored", native_rounding = false,
                         threads = 0, progress = None))]
