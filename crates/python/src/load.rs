@@ -49,22 +49,28 @@ impl OwnedTensor {
 /// The tensor with memory for writing. Bytes that other values have too, which the load shares where slices overlap, are
 /// copied.
 fn owned(tensor: LoadedTensor<'static>) -> OwnedTensor {
-    let info = tensor.info();
-    let (name, dtype) = (info.name.to_string(), info.encoding.name().to_owned());
-    let is_dtype = matches!(info.encoding, Encoding::Plain(_));
-    let shape = tensor.shape().to_vec();
+    let with_memory = described(&tensor);
     let part = tensor.into_part().unwrap_or_else(|tensor| {
         let mut copy = pool().get(tensor.bytes().len());
         copy.copy_from_slice(tensor.bytes());
         let len = copy.len();
         copy.divide().part(0..len).expect("the first part")
     });
-    OwnedTensor {
+    with_memory(OwnedMemory::Part(part))
+}
+
+/// The description of a tensor, which lacks its memory.
+fn described(tensor: &LoadedTensor<'static>) -> impl FnOnce(OwnedMemory) -> OwnedTensor + use<> {
+    let info = tensor.info();
+    let (name, dtype) = (info.name.to_string(), info.encoding.name().to_owned());
+    let is_dtype = matches!(info.encoding, Encoding::Plain(_));
+    let shape = tensor.shape().to_vec();
+    move |memory| OwnedTensor {
         name,
         dtype,
         is_dtype,
         shape,
-        memory: OwnedMemory::Part(part),
+        memory,
     }
 }
 
@@ -80,14 +86,7 @@ fn all_owned(tensors: impl IntoIterator<Item = LoadedTensor<'static>>) -> Vec<Ow
             let key = (bytes.as_ptr().addr(), bytes.len());
             match first.get(&key) {
                 Some(&same) if !bytes.is_empty() => {
-                    let info = tensor.info();
-                    Err(OwnedTensor {
-                        name: info.name.to_string(),
-                        dtype: info.encoding.name().to_owned(),
-                        is_dtype: matches!(info.encoding, Encoding::Plain(_)),
-                        shape: tensor.shape().to_vec(),
-                        memory: OwnedMemory::SameAs(same),
-                    })
+                    Err(described(&tensor)(OwnedMemory::SameAs(same)))
                 }
                 _ => {
                     first.insert(key, index);
