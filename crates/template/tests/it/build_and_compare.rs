@@ -322,15 +322,19 @@ fn merge_refuses_files_of_different_length() {
     assert_eq!(diff(&of(1), &of(2)).changed.len(), 1);
 }
 
-/// Few accesses of very many bytes: the cost of a comparison is bounded by the accesses.
+/// Few accesses of very many bytes: a comparison has as many units at most as for small files.
 #[test]
+#[cfg_attr(
+    miri,
+    ignore = "compares order in tens of thousands of units, which takes an interpreter many minutes"
+)]
 fn files_of_maximal_length_can_be_compared() {
     let mut builder = TemplateBuilder::new();
     for i in 0..4 {
         let file = builder
             .file(File::new(format!("f{i}"), u64::MAX).unwrap())
             .unwrap();
-        for _ in 0..if cfg!(miri) { 10 } else { 1000 } {
+        for _ in 0..1000 {
             builder
                 .access(
                     0,
