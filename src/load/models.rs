@@ -219,17 +219,17 @@ fn readers_end_with_a_consumer_that_stops_early() {
     });
 }
 
-/// The reads and tasks of all tensors of the file.
-fn planned() -> (Vec<ByteRange>, Vec<LoadTask<'static>>) {
+/// The reads and tasks of all tensors of the file. `share`: as of [`plan_tasks`].
+fn planned(share: bool) -> (Vec<ByteRange>, Vec<LoadTask<'static>>) {
     let (catalog, tensors) = (FILE.0.catalog(), FILE.0.tensors());
     let budget = Budget::new(Limits::default());
-    plan_tasks(catalog, tensors, &CheckpointSlices::Whole, true, &budget).unwrap()
+    plan_tasks(catalog, tensors, &CheckpointSlices::Whole, share, &budget).unwrap()
 }
 
 #[test]
 fn each_task_of_a_load_is_done_once() {
     explore(1000, || {
-        let (reads, tasks) = planned();
+        let (reads, tasks) = planned(true);
         let model = Model::new(&reads);
         let load = LoadRun::new(&model.pool, MEMORY, &tasks, &RunControl::default());
         model.run(
@@ -253,8 +253,7 @@ fn each_task_of_a_load_is_done_once() {
 #[test]
 fn each_piece_is_filled_once() {
     explore(1000, || {
-        let tensors = FILE.0.tensors();
-        let (reads, tasks) = plan_tasks(tensors, |_| TensorSlice::Whole, false).unwrap();
+        let (reads, tasks) = planned(false);
         let model = Model::new(&reads);
         let mut memory = vec![vec![0; TENSOR_BYTES]; TENSORS];
         let outs = memory.iter_mut().map(|out| &mut out[..]);
@@ -279,7 +278,7 @@ fn each_piece_is_filled_once() {
 #[test]
 fn a_load_with_a_failed_read_ends_in_its_error() {
     explore(1000, || {
-        let (reads, tasks) = planned();
+        let (reads, tasks) = planned(true);
         let model = Model::new(&reads);
         let load = LoadRun::new(&model.pool, MEMORY, &tasks, &RunControl::default());
         model.run(
