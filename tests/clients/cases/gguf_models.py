@@ -10,7 +10,8 @@ import gguf_names
 from case import Case
 
 MADE = "transformers, and llama.cpp's `convert_hf_to_gguf.py` to F16 and Q8_0"
-REFERENCE = "the model before it was converted, its logits, and 2000 seeded texts in its own tokenizer"
+REFERENCE = ("the model before it was converted, its logits, and 2000 seeded texts in its own tokenizer; of Q8_0, the values that "
+             "gguf-py decodes, and what transformers' `from_pretrained(…, gguf_file=…)` loads from the same file")
 CLIENT = "transformers"
 
 SCRIPT = pathlib.Path(gguf_names.__file__)
@@ -39,19 +40,35 @@ def check(name):
     return into
 
 
+def own_reader(part):
+    """What transformers' own reader of GGUF makes of the Q8_0 file: the same model, or why it does not load it.
+
+    The weights it does load are ours or the original's proof fails first: F16 is equal to the original model, and the values of
+    Q8_0 are those of gguf-py.
+    """
+    if match := re.fullmatch(r"(\d+) of (\d+) equal(.*), logits (\S+)", part):
+        if match[1] == match[2]:
+            return f"`gguf_file=`: {match[2]} equal, logits {'equal' if float(match[4]) == 0 else 'within ' + match[4]}"
+        return f"`gguf_file=`: {match[1]} of {match[2]} equal{match[3]}, logits within {match[4]}"
+    return f"`gguf_file=` {part}"
+
+
 def fill(row, line):
-    """The row of a line: the weights of F16 are the original's, and the logits too but for the order of operations."""
+    """The row of a line: the weights of F16 are the original's, and the logits too but for the order of operations. Those of
+    Q8_0 have the values of gguf-py."""
     parts = [part.strip() for part in line.split(" | ")]
     kinds = {match[1]: match for match in map(KIND.match, parts) if match}
     counts = next((re.match(r"tokenizer (\d+)/(\d+)", part) for part in parts if part.startswith("tokenizer ")), None)
     if kinds.keys() != {"f16", "q8_0"} or "LOADING" in line or not counts:
         raise AssertionError(line)
     exact, storage = kinds["f16"], kinds["q8_0"]
-    if exact[2] != "0" or float(exact[4]) > 1e-3 or counts[1] != counts[2]:
+    decoded = next((re.match(r"gguf-py (\d+) of (\d+) equal", part) for part in parts if part.startswith("gguf-py ")), None)
+    if exact[2] != "0" or float(exact[4]) > 1e-3 or counts[1] != counts[2] or not decoded or decoded[1] != decoded[2]:
         raise AssertionError(line)
+    own = next(part.removeprefix("gguf_file ") for part in parts if part.startswith("gguf_file "))
     row.weights = f"{exact[3]} equal (F16)"
     row.logits = f"{'equal' if float(exact[4]) == 0 else 'within ' + exact[4]} (F16), within {storage[4]} (Q8_0)"
-    row.note = f"{counts[1]} texts equal"
+    row.note = f"{counts[1]} texts equal; Q8_0: {decoded[2]} as gguf-py, {own_reader(own)}"
 
 
 CASES = [Case(name, check=check(name)) for name, _, _ in gguf_names.cases()]
