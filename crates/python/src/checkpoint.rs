@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::errors::exception;
+use crate::json::loads;
 use crate::run::interruptible;
 
 /// A tensor: name, dtype or block type, whether that is a dtype, shape, bytes, file, offset.
@@ -137,9 +138,13 @@ impl CoreCheckpoint {
 
     /// The files: path, if it has one, and length.
     #[getter]
-    fn files(&self) -> Vec<(Option<PathBuf>, u64)> {
+    fn files(&self) -> Vec<(Option<OsString>, u64)> {
         let files = self.inner.catalog().files().iter();
-        files.map(|file| (file.path.clone(), file.nbytes)).collect()
+        // not a `PathBuf`, for which Python would import `pathlib`
+        let path = |path: &PathBuf| path.clone().into_os_string();
+        files
+            .map(|file| (file.path.as_ref().map(path), file.nbytes))
+            .collect()
     }
 
     /// Entries that are listed and cannot be read: name and reason.
@@ -197,10 +202,11 @@ impl CoreCheckpoint {
     }
 
     /// The summary, as `anamnesis inspect --json` prints each checkpoint.
-    fn summary(&self, py: Python<'_>) -> PyResult<String> {
+    fn summary<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let text = interruptible(py, None, |_| {
             Ok(serde_json::to_string(&self.inner.inspect()?))
         })?;
-        text.map_err(|e| PyValueError::new_err(e.to_string()))
+        let object = text.and_then(|text| loads(py, &text));
+        object.map_err(|e| PyValueError::new_err(e.to_string()))
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! Each file here holds one idea: [`checkpoint`] what is opened and described, [`load`] and [`remember`] what is read,
 //! [`memory`] bytes that Python writes to, [`run`] calls without the interpreter lock that can be interrupted, [`errors`]
-//! the exceptions, [`command`] the command.
+//! the exceptions, [`json`] JSON as objects, [`command`] the command.
 
 mod checkpoint;
 mod command;
 mod errors;
+mod json;
 mod load;
 mod memory;
 mod remember;

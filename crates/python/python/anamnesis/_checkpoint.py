@@ -184,7 +184,7 @@ class Checkpoint(Mapping[str, Tensor]):
         self._core = _core.open(plain, mmap=mmap, single=single, opaque=opaque, void_as=void, limits=bounds)
         self.path: str | None = None if isinstance(plain, bytes) else plain
         # path and length
-        self.files: list[tuple[str | None, int]] = [(path and fsdecode(path), n) for path, n in self._core.files]
+        self.files: list[tuple[str | None, int]] = self._core.files
 
     @property
     def format(self) -> str:
@@ -234,9 +234,7 @@ class Checkpoint(Mapping[str, Tensor]):
 
     def inspect(self) -> Summary:
         """The summary that ``anamnesis inspect --json`` prints."""
-        from json import loads
-
-        return Summary(loads(self._core.summary()))
+        return Summary(self._core.summary())
 
     def load(
         self,
