@@ -17,8 +17,9 @@ use crate::report::{compare_each, options::Options, python};
 use dequantise::DEQUANTISE;
 use variants::{LoadVariant, VARIANTS};
 
-const SCRIPT: &str = concat!(include_str!("loaders.py"), include_str!("load/load.py"));
-const MEMCPY: &str = "limit: memcpy of the same size";
+/// Loads in Python: arguments are the variant, the file and `warm` or `cold`.
+pub const SCRIPT: &str = concat!(include_str!("loaders.py"), include_str!("load/load.py"));
+pub const MEMCPY: &str = "limit: memcpy of the same size";
 const RAW_IO_URING: &str = "whole file: raw io_uring loop, direct";
 
 /// Prefixes of the variants that load the file of 4 GB: direct reads, and what they are compared with.

@@ -27,6 +27,7 @@ mod kernels;
 mod load;
 mod mimalloc_buffer;
 mod pool;
+mod python_package;
 mod remember;
 mod render;
 mod report;

@@ -8,6 +8,8 @@ use super::options::Options;
 
 const REQUIREMENTS: &str = include_str!("../../python/requirements.txt");
 const TORCH: &str = include_str!("../../python/torch.txt");
+/// Loaders of safetensors, and what they import: complete, as they would bring torch with its GPU libraries.
+const LOADERS: &str = include_str!("../../python/loaders.txt");
 
 /// The interpreter: the one that `PEERS_PYTHON` names, else that of the prepared environment; or why there is none.
 pub fn interpreter(options: &Options) -> Result<String, String> {
@@ -31,7 +33,10 @@ pub fn prepare(options: &Options) -> Vec<String> {
         return Vec::new();
     }
     let folder = environment(options);
-    let (stamp, wanted) = (folder.join("installed"), format!("{REQUIREMENTS}{TORCH}"));
+    let (stamp, wanted) = (
+        folder.join("installed"),
+        format!("{REQUIREMENTS}{TORCH}{LOADERS}"),
+    );
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Vec::new();
     }
@@ -73,9 +78,30 @@ fn install(folder: &Path) -> Result<(), String> {
         TORCH.lines().partition(|line| line.starts_with("torch=="));
     pip(&["--no-deps"], &torch.join("\n"))?;
     pip(&[], &dependencies.join("\n"))?;
+    pip(&["--no-deps"], LOADERS)?;
     let stubs = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/torch_stubs.py");
     run(Command::new(&python).arg(stubs))?;
     run(Command::new(&python).args(["-c", "import torch"]))
+}
+
+/// Builds our Python package and installs it; `PEERS_PYTHON` has it already.
+pub fn install_ours(options: &Options) -> Result<(), String> {
+    if std::env::var("PEERS_PYTHON").is_ok() {
+        return Ok(());
+    }
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/python");
+    let pip = [
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ];
+    let command = &mut Command::new(interpreter(options)?);
+    run(command
+        .args(pip)
+        .args(["--no-deps", "--force-reinstall"])
+        .arg(package))
 }
 
 /// Runs a script of `benches/peers/python`; fails with the last line of its standard error.

@@ -2,7 +2,7 @@
 
 use super::{options::Options, python};
 use crate::case::Case;
-use crate::{fixtures, generate, inspect, kernels, load, pool, remember, schemes};
+use crate::{fixtures, generate, inspect, kernels, load, pool, python_package, remember, schemes};
 
 /// Creates a case just before it runs, or returns the reason why it cannot.
 pub type MakeCase = Box<dyn FnOnce(&Options) -> Result<Case, String>>;
@@ -70,6 +70,11 @@ pub static SECTIONS: &[Section] = &[
         name: "schemes",
         minutes: 3.0,
         jobs: scheme_jobs,
+    },
+    Section {
+        name: "python",
+        minutes: 12.0,
+        jobs: python_package::jobs,
     },
 ];
 
