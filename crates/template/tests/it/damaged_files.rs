@@ -21,13 +21,16 @@ fn error_of(body: &[u8]) -> Error {
     error
 }
 
+/// Each position, or, in an interpreter that takes milliseconds for each, some of them.
+const STEP: usize = if cfg!(miri) { 211 } else { 1 };
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 60 }))]
 
     #[test]
     fn a_file_cut_at_any_byte_is_refused(template in any_template()) {
         let bytes = template.to_bytes();
-        for end in 0..bytes.len() {
+        for end in (0..bytes.len()).step_by(STEP) {
             let error = Template::from_bytes(&bytes[..end], &TemplateLimits::none()).unwrap_err();
             prop_assert!(error.offset().is_some(), "{}", error);
             // Truncated, with a valid checksum.
@@ -40,7 +43,7 @@ proptest! {
     #[test]
     fn a_file_with_any_bit_flipped_is_refused(template in any_template()) {
         let mut bytes = template.to_bytes();
-        for bit in 0..bytes.len() * 8 {
+        for bit in (0..bytes.len() * 8).step_by(STEP) {
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(Template::from_bytes(&bytes, &TemplateLimits::none()).is_err());
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -72,7 +75,7 @@ proptest! {
     #[test]
     fn json_cut_at_any_byte_is_refused(template in any_template()) {
         let json = template.to_json();
-        for end in 0..json.len() {
+        for end in (0..json.len()).step_by(STEP) {
             prop_assert!(Template::from_json(&json.as_bytes()[..end], &TemplateLimits::none()).is_err());
         }
     }
