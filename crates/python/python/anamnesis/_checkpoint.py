@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from os import PathLike, fsdecode
-from typing import Any
+# the class of `collections.abc`, which every interpreter has when it starts
+from _collections_abc import Mapping
+from os import fsdecode
 
 from . import _core
-from ._frameworks import Wrap, wrap_for
+from ._frameworks import wrap_for
 
-Path = str | PathLike[str]
-# a pattern as of a shell, names, or a function of a name
-Filter = str | Iterable[str] | Callable[[str], bool]
-Progress = Callable[[int, int], object]
+# that of `typing`, which takes as long to import as the interpreter to start
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from os import PathLike
+    from typing import Any
+
+    from ._frameworks import Wrap
+
+    Path = str | PathLike[str]
+    # a pattern as of a shell, names, or a function of a name
+    Filter = str | Iterable[str] | Callable[[str], bool]
+    Progress = Callable[[int, int], object]
 
 
 def select(wanted: Filter | None, names: Iterable[str]) -> set[str] | None:
@@ -32,7 +41,7 @@ def select(wanted: Filter | None, names: Iterable[str]) -> set[str] | None:
     return chosen
 
 
-class Summary(dict[str, Any]):
+class Summary(dict[str, "Any"]):
     """What ``anamnesis inspect --json`` prints of a checkpoint: ``docs/json.md`` describes it."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -53,12 +62,12 @@ class Summary(dict[str, Any]):
         )
 
 
-class Plan(dict[str, Any]):
+class Plan(dict[str, "Any"]):
     """What dequantising makes: ``outputs`` (name, scheme, dtype, shape, bytes), ``refused`` (name, reason), ``quantised``
     and ``notes``."""
 
 
-class Loaded(dict[str, Any]):
+class Loaded(dict[str, "Any"]):
     """Tensors by name. ``loader`` and ``reason`` say how they were read."""
 
     loader: str = ""
@@ -355,7 +364,7 @@ def _opened(source: str | bytes, mmap: bool, single: bool, opaque: bool, void: l
     return Checkpoint(source, mmap=mmap, single=single, opaque=opaque, void_as=void, limits=limits)
 
 
-class _Metadata(Mapping[str, Any]):
+class _Metadata(Mapping[str, "Any"]):
     def __init__(self, core: _core.CoreCheckpoint) -> None:
         self._core = core
 

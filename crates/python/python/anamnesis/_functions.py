@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from ._checkpoint import Checkpoint
 
-from ._checkpoint import Checkpoint, Filter, Loaded, Path, Plan, Progress, Summary
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._checkpoint import Filter, Loaded, Path, Plan, Progress, Summary
 
 
 def open(source: Path | bytes, **options: Any) -> Checkpoint:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from ._checkpoint import Checkpoint
 
-from ._checkpoint import Checkpoint, Path, Tensor
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._checkpoint import Path, Tensor
 
 _FRAMEWORKS = {
     "pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy",

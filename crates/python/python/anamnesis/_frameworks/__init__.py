@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from .. import _core
 
-# shape, memory -> tensor
-Wrap = Callable[[str, bool, tuple[int, ...], "_core.Memory"], Any]
+    # dtype, whether it is a dtype, shape, memory -> tensor
+    Wrap = Callable[[str, bool, tuple[int, ...], _core.Memory], Any]
 
 _MODULES = {"pt": "torch", "torch": "torch", "np": "numpy", "numpy": "numpy", "jax": "jax", "mlx": "mlx"}
 
@@ -21,6 +21,8 @@ def wrap_for(framework: str, device: Any) -> Wrap:
     if module is None:
         known = ", ".join(_MODULES)
         raise ValueError(f"framework {framework!r}: it must be one of {known}")
+    from importlib import import_module
+
     wrap: Wrap = import_module(f"{__name__}.{module}").wrapper(device)
     return wrap
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from . import Wrap
 from . import numpy as _numpy
 
 if TYPE_CHECKING:
     from .. import _core
+    from . import Wrap
 
 
 def wrapper(device: Any) -> Wrap:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 import numpy as np
 
-from . import Wrap
 from . import numpy as _numpy
 
 if TYPE_CHECKING:
     from .. import _core
+    from . import Wrap
 
 
 def wrapper(device: Any) -> Wrap:

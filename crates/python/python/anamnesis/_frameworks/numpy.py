@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import Wrap, byte_shape
+from . import byte_shape
 
 if TYPE_CHECKING:
     from .. import _core
+    from . import Wrap
 
 DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import Wrap, byte_shape
+from . import byte_shape
 
 if TYPE_CHECKING:
     from .. import _core
+    from . import Wrap
 
 DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
