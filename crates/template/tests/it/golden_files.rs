@@ -72,6 +72,7 @@ fn stored_template() -> Template {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri opens no file with O_NONBLOCK")]
 fn stored_files_give_the_same_template() {
     for name in ["layers.iot", "layers.json"] {
         assert_eq!(

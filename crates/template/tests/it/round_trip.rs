@@ -56,6 +56,7 @@ fn random_templates_have_accesses_groups_and_times() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri opens no file with O_NONBLOCK")]
 fn a_saved_template_loads_the_same_and_leaves_no_other_file() {
     let directory = tempfile::tempdir().unwrap();
     let mut builder = TemplateBuilder::new();
@@ -119,6 +120,7 @@ fn a_saved_template_loads_the_same_and_leaves_no_other_file() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri opens no file with O_NONBLOCK")]
 fn a_probed_file_has_length_time_and_key_and_detects_changes() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("a")).unwrap();
@@ -148,6 +150,7 @@ fn a_probed_file_has_length_time_and_key_and_detects_changes() {
 
 #[cfg(unix)]
 #[test]
+#[cfg_attr(miri, ignore = "Miri opens no file with O_NONBLOCK")]
 fn only_regular_files_are_probed_and_loaded() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
