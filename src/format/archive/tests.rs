@@ -102,7 +102,7 @@ fn read(bytes: &[u8]) -> Result<Archive> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 96 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn entries_and_contents_agree_with_the_zip_crate(
@@ -400,6 +400,7 @@ fn bytes_in_front_of_an_archive_are_refused_with_their_number() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a hundred thousand members take an interpreter hours")]
 fn hundred_thousand_members_are_read_in_two_seconds() {
     let mut zip = ZipWriter::new(io::Cursor::new(Vec::new()));
     for i in 0..100_000 {

@@ -349,6 +349,10 @@ fn malformed_torchao_tensors_are_refused() {
 }
 
 #[test]
+#[cfg_attr(
+    miri,
+    ignore = "reaches a limit of two hundred thousand steps, which take an interpreter long"
+)]
 fn shared_attributes_are_charged_per_tensor() {
     let mut object = b"\x80\x02}(".to_vec();
     for name in 0..1000u16 {
