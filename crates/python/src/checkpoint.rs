@@ -13,7 +13,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use crate::errors::exception;
 use crate::run::interruptible;
 
-/// A tensor: name, dtype or block type, whether that is a dtype, shape, bytes, file, offset.
+/// A tensor: name, dtype or block type, whether that is a dtype, shape, bytes, file, offset, elements of a block.
 pub(crate) type TensorRow<'py> = (
     String,
     String,
@@ -22,6 +22,7 @@ pub(crate) type TensorRow<'py> = (
     u64,
     u32,
     Option<u64>,
+    u64,
 );
 
 /// A checkpoint that is open.
@@ -101,6 +102,7 @@ fn row<'py>(py: Python<'py>, info: &TensorInfo) -> PyResult<TensorRow<'py>> {
         info.nbytes(),
         info.bytes.file,
         offset,
+        info.encoding.unit().0,
     ))
 }
 

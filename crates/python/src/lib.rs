@@ -1,14 +1,15 @@
 //! The Python package over anamnesis. `anamnesis._core` is private: the classes of `python/anamnesis` are the interface.
 //!
 //! Each file here holds one idea: [`checkpoint`] what is opened and described, [`load`] and [`remember`] what is read,
-//! [`memory`] bytes that Python writes to, [`run`] calls without the interpreter lock that can be interrupted, [`errors`]
-//! the exceptions, [`command`] the command.
+//! [`parts`] which parts of it, [`memory`] bytes that Python writes to, [`run`] calls without the interpreter lock that can
+//! be interrupted, [`errors`] the exceptions, [`command`] the command.
 
 mod checkpoint;
 mod command;
 mod errors;
 mod load;
 mod memory;
+mod parts;
 mod remember;
 mod run;
 

@@ -11,9 +11,10 @@ The frameworks are imported when tensors of theirs are requested.
 
 from __future__ import annotations
 
-from ._checkpoint import Checkpoint, Loaded, Plan, Stream, Summary, Tensor
+from ._checkpoint import Checkpoint, Loaded, Plan, Stream, Summary
 from ._core import __version__, trim
 from ._functions import inspect, load, load_file, open, plan, remember
+from ._tensor import Tensor
 from .errors import (
     AnamnesisError,
     LimitError,

@@ -9,8 +9,12 @@ __version__: str
 
 # name, dtype or block type, whether it is a dtype, shape, memory
 _Loaded = tuple[str, str, bool, tuple[int, ...], "Memory"]
-# name, dtype or block type, whether it is a dtype, shape, bytes, file, offset
-_Row = tuple[str, str, bool, tuple[int, ...], int, int, int | None]
+# name, dtype or block type, whether it is a dtype, shape, bytes, file, offset, elements of a block
+_Row = tuple[str, str, bool, tuple[int, ...], int, int, int | None, int]
+# of tensors by name, start and end of each axis
+_Slices = dict[str, list[tuple[int, int]]] | None
+# patterns of names, and rules
+_Rules = Sequence[tuple[str, str]] | None
 _Progress = Callable[[int, int], object] | None
 
 class _Plan(TypedDict):
@@ -62,7 +66,9 @@ class CoreCheckpoint:
         borrow: bool = True,
         loader: str | None = None,
         align: int = 1,
-        rows: dict[str, tuple[int, int]] | None = None,
+        slices: _Slices = None,
+        tp: tuple[int, int] | None = None,
+        rules: _Rules = None,
         progress: _Progress = None,
     ) -> tuple[list[_Loaded], str, str]: ...
     def stream(
@@ -72,6 +78,9 @@ class CoreCheckpoint:
         loader: str | None = None,
         align: int = 1,
         read_ahead: int = ...,
+        slices: _Slices = None,
+        tp: tuple[int, int] | None = None,
+        rules: _Rules = None,
     ) -> CoreStream: ...
     def remember(
         self,
@@ -82,6 +91,9 @@ class CoreCheckpoint:
         names: str = "stored",
         native_rounding: bool = False,
         threads: int = 0,
+        slices: _Slices = None,
+        tp: tuple[int, int] | None = None,
+        rules: _Rules = None,
         progress: _Progress = None,
     ) -> list[_Loaded]: ...
     def remember_to(

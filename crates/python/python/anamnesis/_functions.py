@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from ._checkpoint import Checkpoint, Filter, Loaded, Path, Plan, Progress, Summary
+from ._checkpoint import Checkpoint, Loaded, Path, Plan, Progress, Rules, Slices, Summary
+from ._select import Filter
 
 
 def open(source: Path | bytes, **options: Any) -> Checkpoint:
@@ -22,17 +24,33 @@ def load(
     framework: str = "torch",
     *,
     filter: Filter | None = None,
+    names: Iterable[str] | None = None,
     device: Any = None,
     borrow: bool | str = "auto",
     loader: str | None = None,
     align: int = 1,
+    dequantise: bool = False,
+    tp: tuple[int, int] | None = None,
+    rules: Rules | None = None,
+    slices: Slices | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Loaded:
     """The stored tensors of a checkpoint: see :meth:`Checkpoint.load`."""
     checkpoint = Checkpoint(source, **options)
     return checkpoint.load(
-        framework, filter=filter, device=device, borrow=borrow, loader=loader, align=align, progress=progress
+        framework,
+        filter=filter,
+        names=names,
+        device=device,
+        borrow=borrow,
+        loader=loader,
+        align=align,
+        dequantise=dequantise,
+        tp=tp,
+        rules=rules,
+        slices=slices,
+        progress=progress,
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._checkpoint import Checkpoint, Path, Tensor
+from ._checkpoint import Checkpoint, Path
+from ._tensor import Tensor
 
 _FRAMEWORKS = {
     "pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy",
