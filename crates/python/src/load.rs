@@ -13,7 +13,7 @@ use pyo3::types::PyTuple;
 
 use crate::checkpoint::CoreCheckpoint;
 use crate::errors::exception;
-use crate::memory::{TensorMemory, pool};
+use crate::memory::{OutMemory, TensorMemory, pool};
 use crate::parts::{Boxes, Parts};
 use crate::run::{POLL, interruptible};
 
@@ -180,6 +180,36 @@ impl CoreCheckpoint {
             rows.push(row);
         }
         Ok((rows, name.to_owned(), reason))
+    }
+
+    /// Loads tensors into memory of the caller; the loader, and the reason why it was chosen.
+    #[pyo3(signature = (out, *, loader = None, slices = None, tp = None, rules = None, progress = None))]
+    #[allow(clippy::too_many_arguments)] // keywords of Python
+    fn load_into(
+        &self,
+        py: Python<'_>,
+        out: Vec<(String, Bound<'_, PyAny>)>,
+        loader: Option<String>,
+        slices: Option<Boxes>,
+        tp: Option<(u32, u32)>,
+        rules: Option<Vec<(String, String)>>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<(&'static str, String)> {
+        let options = LoadOptions {
+            names: None,
+            borrow: false,
+            loader,
+            align: 1,
+            parts: Parts::new(slices, tp, rules)?,
+        };
+        let load = options.builder(self)?;
+        let mut out = OutMemory::new(out)?;
+        interruptible(py, progress.as_ref(), |state| {
+            let (load, state) = (load.cancel(&state.cancel), Arc::clone(state));
+            let load = load.progress(move |progress| state.on_progress(progress));
+            let choice = load.run_into(out.slices())?.choice;
+            Ok((choice.loader.name(), choice.reason))
+        })
     }
 
     /// Starts to load tensors one by one.

@@ -9,6 +9,7 @@ from typing import Any
 from . import _core
 from ._frameworks import Wrap, wrap_for
 from ._index import WHOLE, Box, Selection, selection
+from ._out import outputs
 from ._select import Filter, chosen_names
 from ._tensor import Tensor
 
@@ -176,6 +177,7 @@ class Checkpoint(Mapping[str, Tensor]):
         tp: tuple[int, int] | None = None,
         rules: Rules | None = None,
         slices: Slices | None = None,
+        out: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
     ) -> Loaded:
         """Stored tensors in memory; quantised ones are still quantised (see :meth:`remember`).
@@ -188,7 +190,21 @@ class Checkpoint(Mapping[str, Tensor]):
         loads a tensor-parallel worker's share of each, by the rules of ``anamnesis predict``, which ``rules`` precede:
         patterns of names, each with ``column``, ``row``, ``replicated``, ``vocab``, ``kv``, ``qkv`` or ``gate-up``.
         ``dequantise``: as :meth:`remember`, with the names that the weights have in PyTorch.
+
+        ``out``: contiguous tensors of PyTorch or numpy by name, which are loaded into and returned; each has the dtype and the
+        shape of what is loaded. After an error their content is unspecified.
         """
+        if out is not None:
+            if dequantise or filter is not None or names is not None or device is not None or borrow is True or align != 1:
+                raise ValueError("out: it names the tensors and has their memory; filter, names, device, borrow, align and "
+                                 "dequantise are for other loads")
+            chosen = self._selections(slices)
+            memory = outputs(framework, self, out, chosen, tp is not None)
+            loaded = Loaded(out)
+            loaded.loader, loaded.reason = self._core.load_into(
+                memory, loader=loader, slices=boxes(chosen), tp=tp, rules=_rows_of(rules), progress=progress
+            )
+            return loaded
         if dequantise:
             if borrow != "auto" or loader is not None or align != 1:
                 raise ValueError("dequantise: borrow, loader and align are for stored tensors")

@@ -71,6 +71,16 @@ class CoreCheckpoint:
         rules: _Rules = None,
         progress: _Progress = None,
     ) -> tuple[list[_Loaded], str, str]: ...
+    def load_into(
+        self,
+        out: Sequence[tuple[str, Any]],
+        *,
+        loader: str | None = None,
+        slices: _Slices = None,
+        tp: tuple[int, int] | None = None,
+        rules: _Rules = None,
+        progress: _Progress = None,
+    ) -> tuple[str, str]: ...
     def stream(
         self,
         names: set[str] | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ._checkpoint import Checkpoint, Loaded, Path, Plan, Progress, Rules, Slices, Summary
@@ -33,6 +33,7 @@ def load(
     tp: tuple[int, int] | None = None,
     rules: Rules | None = None,
     slices: Slices | None = None,
+    out: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Loaded:
@@ -50,6 +51,7 @@ def load(
         tp=tp,
         rules=rules,
         slices=slices,
+        out=out,
         progress=progress,
     )
 

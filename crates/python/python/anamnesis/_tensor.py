@@ -18,11 +18,11 @@ class Tensor:
     ``dtype`` has the names of safetensors (``BF16``) and ggml (``Q4_K``); ``shape`` counts elements, outermost axis first.
     """
 
-    __slots__ = ("_unit", "checkpoint", "dtype", "file", "name", "nbytes", "offset", "shape")
+    __slots__ = ("_is_dtype", "_unit", "checkpoint", "dtype", "file", "name", "nbytes", "offset", "shape")
 
     def __init__(self, checkpoint: Checkpoint, row: _core._Row) -> None:
         self.checkpoint = checkpoint
-        self.name, self.dtype, _, self.shape, self.nbytes, file, self.offset, self._unit = row
+        self.name, self.dtype, self._is_dtype, self.shape, self.nbytes, file, self.offset, self._unit = row
         self.file: str | None = checkpoint.files[file][0] if checkpoint.files else None
 
     def __repr__(self) -> str:
