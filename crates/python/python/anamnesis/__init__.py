@@ -14,6 +14,7 @@ from __future__ import annotations
 from ._checkpoint import Checkpoint, Loaded, Plan, Stream, Summary
 from ._core import __version__, trim
 from ._functions import inspect, load, load_file, open, plan, remember
+from ._template import Coverage, Group, Template, predict
 from ._tensor import Tensor
 from .errors import (
     AnamnesisError,
@@ -28,6 +29,8 @@ from .errors import (
 __all__ = [
     "AnamnesisError",
     "Checkpoint",
+    "Coverage",
+    "Group",
     "LimitError",
     "Loaded",
     "MalformedError",
@@ -36,6 +39,7 @@ __all__ = [
     "RefusedGlobalError",
     "Stream",
     "Summary",
+    "Template",
     "Tensor",
     "UnknownFormatError",
     "UnsupportedError",
@@ -45,6 +49,7 @@ __all__ = [
     "load_file",
     "open",
     "plan",
+    "predict",
     "remember",
     "trim",
 ]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, final
 
-__all__ = ["CoreCheckpoint", "CoreStream", "Memory", "__version__", "command", "open", "pool_bytes", "trim"]
+__all__ = ["CoreCheckpoint", "CoreStream", "CoreTemplate", "Memory", "__version__", "command", "load_template", "open", "pool_bytes", "trim"]
 
 __version__: str
 
@@ -59,6 +59,21 @@ class CoreCheckpoint:
     def metadata(self, key: str) -> Any: ...
     def summary(self) -> str: ...
     def plan(self, *, dtype: str = "auto", cast: bool = False, names: str = "stored") -> _Plan: ...
+    def predict(
+        self,
+        *,
+        tp: int = 1,
+        pp: int = 1,
+        dp: int = 1,
+        ep: int = 1,
+        heads: int | None = None,
+        kv_heads: int | None = None,
+        experts: int | None = None,
+        rules: _Rules = None,
+        order: str = "file",
+        whole: bool = False,
+        max_gap: int = 0,
+    ) -> CoreTemplate: ...
     def load(
         self,
         names: set[str] | None = None,
@@ -123,6 +138,22 @@ class CoreCheckpoint:
         progress: _Progress = None,
     ) -> list[Any]: ...
 
+@final
+class CoreTemplate:
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def files(self) -> list[str]: ...
+    @property
+    def parameters(self) -> list[tuple[str, str]]: ...
+    # rank, name, bytes, accesses
+    @property
+    def groups(self) -> list[tuple[int, str, int, int]]: ...
+    # bytes, covered bytes, agreement of the order; of each file its path, bytes, covered bytes
+    def coverage(self, by: CoreTemplate) -> tuple[int, int, float | None, list[tuple[str, int, int]]]: ...
+    def save(self, path: str, overwrite: bool) -> None: ...
+
+def load_template(path: str) -> CoreTemplate: ...
 def open(
     source: str | bytes,
     *,
