@@ -103,6 +103,11 @@ def test_indices_of_blocks_are_whole_blocks() -> None:
     assert np.array_equal(tensor[1:3, 32:64], whole[1:3, 34:68])
     assert np.array_equal(tensor[::-2], whole[::-2])
     assert np.array_equal(tensor[5], whole[5])
+    mask = np.arange(len(whole)) % 3 == 0
+    for rows in [mask, [4, 1], np.array([0, 2]), (None, mask)]:
+        assert np.array_equal(tensor[rows], whole[rows]), rows
+    with pytest.raises(ValueError, match="whole blocks"):
+        tensor[[0, 1], [2, 3]]
     for index in [(0, slice(3, 40)), (slice(None), 3), (..., slice(0, 64, 3)), (..., slice(None, None, -1))]:
         with pytest.raises(ValueError):
             tensor[index]

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from operator import index as whole_number
 from typing import Any, NamedTuple
 
+# of an array of numpy; a nested list, or one of truth values, may be a mask of that many
+MAX_AXES = 64
 # start and end of each axis
 Box = list[tuple[int, int]]
 
@@ -24,7 +26,7 @@ class Selection(NamedTuple):
         """Selects from the tensor that was read, which has ``shape`` in elements."""
         if self.rest is None:
             return tensor
-        if tuple(tensor.shape) != shape and (len(tensor.shape) != len(shape) or not self.last_is_whole or self.box is None):
+        if tuple(tensor.shape) != shape and (len(tensor.shape) != len(shape) or not self.last_is_whole):
             # its last axis counts bytes
             raise ValueError("a tensor without a dtype in this framework is indexed by whole blocks, and not along its last axis")
         if self.reverse:
@@ -51,7 +53,9 @@ def selection(index: Any, shape: Sequence[int]) -> Selection:
     entries = index if isinstance(index, tuple) else (index,)
     basic = [_basic(entry) for entry in entries]
     if any(entry is NotImplemented for entry in basic):
-        return Selection(None, [], entries, False)
+        # what an ellipsis stands for is not counted here
+        counted = not any(entry is Ellipsis for entry in entries)
+        return Selection(None, [], entries, counted and sum(map(_axes_of, entries)) < len(shape))
     used = sum(entry is not None and entry is not Ellipsis for entry in basic)
     if used > len(shape):
         raise IndexError(f"too many indices: {used}, for a tensor of {len(shape)} axes")
@@ -99,6 +103,19 @@ def _basic(entry: Any) -> Any:
         return whole_number(entry)
     except TypeError:
         return NotImplemented
+
+
+def _axes_of(entry: Any) -> int:
+    """How many axes an entry of an index selects from: a mask as many as it has."""
+    if entry is None or isinstance(entry, bool):
+        return 0
+    if isinstance(entry, list | tuple) and not _is_flat_numbers(entry):
+        return MAX_AXES
+    return int(entry.ndim) if "bool" in str(getattr(entry, "dtype", "")) else 1
+
+
+def _is_flat_numbers(entry: list[Any] | tuple[Any, ...]) -> bool:
+    return all(isinstance(one, int) and not isinstance(one, bool) for one in entry)
 
 
 def _axis(entry: int | slice, axis: int, size: int) -> tuple[tuple[int, int], int | slice]:
