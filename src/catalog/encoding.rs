@@ -52,7 +52,14 @@ impl Encoding {
     }
 
     /// The least elements that fill whole bytes or a block, and their bytes: what a slice cannot split.
-    pub(crate) fn unit(&self) -> (u64, u64) {
+    ///
+    /// ```
+    /// use anamnesis::{Dtype, Encoding};
+    ///
+    /// assert_eq!(Encoding::Plain(Dtype::F32).unit(), (1, 4));
+    /// assert_eq!(Encoding::Plain(Dtype::F4).unit(), (2, 1));
+    /// ```
+    pub fn unit(&self) -> (u64, u64) {
         match self {
             Self::Plain(dtype) => {
                 let bits = dtype.bits();

@@ -14,7 +14,7 @@ use crate::errors::exception;
 use crate::json::loads;
 use crate::run::interruptible;
 
-/// A tensor: name, dtype or block type, whether that is a dtype, shape, bytes, file, offset.
+/// A tensor: name, dtype or block type, whether that is a dtype, shape, bytes, file, offset, elements of a block.
 pub(crate) type TensorRow<'py> = (
     String,
     String,
@@ -23,6 +23,7 @@ pub(crate) type TensorRow<'py> = (
     u64,
     u32,
     Option<u64>,
+    u64,
 );
 
 /// A checkpoint that is open.
@@ -102,6 +103,7 @@ fn row<'py>(py: Python<'py>, info: &TensorInfo) -> PyResult<TensorRow<'py>> {
         info.nbytes(),
         info.bytes.file,
         offset,
+        info.encoding.unit().0,
     ))
 }
 

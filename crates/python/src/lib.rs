@@ -1,8 +1,9 @@
 //! The Python package over anamnesis. `anamnesis._core` is private: the classes of `python/anamnesis` are the interface.
 //!
 //! Each file here holds one idea: [`checkpoint`] what is opened and described, [`load`] and [`remember`] what is read,
-//! [`memory`] bytes that Python writes to, [`run`] calls without the interpreter lock that can be interrupted, [`errors`]
-//! the exceptions, [`json`] JSON as objects, [`command`] the command.
+//! [`parts`] which parts of it, [`template`] which worker reads what, [`memory`] bytes that Python writes to, [`run`] calls
+//! without the interpreter lock that can be interrupted, [`errors`] the exceptions, [`json`] JSON as objects, [`command`]
+//! the command.
 
 mod checkpoint;
 mod command;
@@ -10,8 +11,10 @@ mod errors;
 mod json;
 mod load;
 mod memory;
+mod parts;
 mod remember;
 mod run;
+mod template;
 
 use pyo3::prelude::*;
 
@@ -22,6 +25,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<checkpoint::CoreCheckpoint>()?;
     module.add_class::<memory::TensorMemory>()?;
     module.add_class::<load::CoreStream>()?;
+    module.add_class::<template::CoreTemplate>()?;
+    module.add_function(wrap_pyfunction!(template::load_template, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::open, module)?)?;
     module.add_function(wrap_pyfunction!(memory::pool_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(memory::trim, module)?)?;

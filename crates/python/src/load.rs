@@ -6,7 +6,6 @@ use std::task::Poll;
 
 use anamnesis::load::{LoadedTensor, MmapLoader, PreadLoader, RunningLoad};
 use anamnesis::pool::BufferPart;
-use anamnesis::slice::TensorSlice;
 use anamnesis::{Encoding, Load, Result};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,7 +13,8 @@ use pyo3::types::PyTuple;
 
 use crate::checkpoint::CoreCheckpoint;
 use crate::errors::exception;
-use crate::memory::{TensorMemory, pool};
+use crate::memory::{OutMemory, TensorMemory, pool};
+use crate::parts::{Boxes, Parts};
 use crate::run::{POLL, interruptible};
 
 /// A loaded tensor: name, dtype or block type, whether that is a dtype, shape, memory.
@@ -105,21 +105,15 @@ pub(crate) struct LoadOptions {
     borrow: bool,
     loader: Option<String>,
     align: usize,
-    /// Of some tensors, ranges of their first axis.
-    rows: Option<HashMap<String, (u64, u64)>>,
+    parts: Parts,
 }
 
 impl LoadOptions {
-    fn builder(&self, checkpoint: &CoreCheckpoint) -> PyResult<Load<'static>> {
+    fn builder(self, checkpoint: &CoreCheckpoint) -> PyResult<Load<'static>> {
         let mut load = anamnesis::load(Arc::clone(&checkpoint.inner)).pool(&pool());
-        if let Some(names) = self.names.clone() {
+        load = self.parts.of_load(load);
+        if let Some(names) = self.names {
             load = load.filter(move |name| names.contains(name));
-        }
-        if let Some(rows) = self.rows.clone() {
-            load = load.slice(move |info| match rows.get(&*info.name) {
-                Some(&(start, end)) => TensorSlice::Rows(start..end),
-                None => TensorSlice::Whole,
-            });
         }
         if self.borrow {
             load = load.borrow_mapped();
@@ -149,7 +143,8 @@ impl LoadOptions {
 #[pymethods]
 impl CoreCheckpoint {
     /// Loads tensors; rows, the loader, and the reason why it was chosen.
-    #[pyo3(signature = (names = None, *, borrow = true, loader = None, align = 1, rows = None, progress = None))]
+    #[pyo3(signature = (names = None, *, borrow = true, loader = None, align = 1, slices = None, tp = None,
+                        rules = None, progress = None))]
     #[allow(clippy::too_many_arguments)] // keywords of Python
     fn load<'py>(
         &self,
@@ -158,7 +153,9 @@ impl CoreCheckpoint {
         borrow: bool,
         loader: Option<String>,
         align: usize,
-        rows: Option<HashMap<String, (u64, u64)>>,
+        slices: Option<Boxes>,
+        tp: Option<(u32, u32)>,
+        rules: Option<Vec<(String, String)>>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(Vec<LoadedRow<'py>>, String, String)> {
         let options = LoadOptions {
@@ -166,7 +163,7 @@ impl CoreCheckpoint {
             borrow,
             loader,
             align,
-            rows,
+            parts: Parts::new(slices, tp, rules)?,
         };
         let load = options.builder(self)?;
         let (tensors, name, reason) = interruptible(py, progress.as_ref(), |state| {
@@ -185,8 +182,40 @@ impl CoreCheckpoint {
         Ok((rows, name.to_owned(), reason))
     }
 
+    /// Loads tensors into memory of the caller; the loader, and the reason why it was chosen.
+    #[pyo3(signature = (out, *, loader = None, slices = None, tp = None, rules = None, progress = None))]
+    #[allow(clippy::too_many_arguments)] // keywords of Python
+    fn load_into(
+        &self,
+        py: Python<'_>,
+        out: Vec<(String, Bound<'_, PyAny>)>,
+        loader: Option<String>,
+        slices: Option<Boxes>,
+        tp: Option<(u32, u32)>,
+        rules: Option<Vec<(String, String)>>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<(&'static str, String)> {
+        let options = LoadOptions {
+            names: None,
+            borrow: false,
+            loader,
+            align: 1,
+            parts: Parts::new(slices, tp, rules)?,
+        };
+        let load = options.builder(self)?;
+        let mut out = OutMemory::new(out)?;
+        interruptible(py, progress.as_ref(), |state| {
+            let (load, state) = (load.cancel(&state.cancel), Arc::clone(state));
+            let load = load.progress(move |progress| state.on_progress(progress));
+            let choice = load.run_into(out.slices())?.choice;
+            Ok((choice.loader.name(), choice.reason))
+        })
+    }
+
     /// Starts to load tensors one by one.
-    #[pyo3(signature = (names = None, *, loader = None, align = 1, read_ahead = 256 << 20))]
+    #[pyo3(signature = (names = None, *, loader = None, align = 1, read_ahead = 256 << 20, slices = None, tp = None,
+                        rules = None))]
+    #[allow(clippy::too_many_arguments)] // keywords of Python
     fn stream(
         &self,
         py: Python<'_>,
@@ -194,13 +223,16 @@ impl CoreCheckpoint {
         loader: Option<String>,
         align: usize,
         read_ahead: u64,
+        slices: Option<Boxes>,
+        tp: Option<(u32, u32)>,
+        rules: Option<Vec<(String, String)>>,
     ) -> PyResult<CoreStream> {
         let options = LoadOptions {
             names,
             borrow: false,
             loader,
             align,
-            rows: None,
+            parts: Parts::new(slices, tp, rules)?,
         };
         let running = options.builder(self)?.read_ahead(read_ahead).start();
         let running = running.map_err(|error| exception(py, &error))?;

@@ -6,6 +6,8 @@ use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 
 use anamnesis::pool::{BufferPart, BufferPool};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -86,6 +88,57 @@ impl TensorMemory {
     #[getter]
     fn address(&self) -> usize {
         self.start as usize
+    }
+}
+
+/// Memory of the caller that a load writes to, by the name of its tensor.
+pub(crate) struct OutMemory {
+    outputs: Vec<(String, PyBuffer<u8>)>,
+}
+
+impl OutMemory {
+    /// Of objects with a buffer, which is contiguous, writable, and shares no byte with another of them.
+    pub(crate) fn new(objects: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Self> {
+        let mut outputs = Vec::with_capacity(objects.len());
+        for (name, object) in objects {
+            let buffer = PyBuffer::get(&object)?;
+            if buffer.readonly() || !buffer.is_c_contiguous() {
+                let text = format!("out: the memory for {name:?} is not writable and contiguous");
+                return Err(PyValueError::new_err(text));
+            }
+            outputs.push((name, buffer));
+        }
+        let start = |buffer: &PyBuffer<u8>| buffer.buf_ptr().addr();
+        let used = outputs.iter().filter(|(_, buffer)| buffer.len_bytes() > 0);
+        let mut by_address: Vec<_> = used.collect();
+        by_address.sort_by_key(|(_, buffer)| start(buffer));
+        for pair in by_address.windows(2) {
+            let [(first, one), (second, other)] = pair else {
+                unreachable!("windows of two")
+            };
+            if start(other) - start(one) < one.len_bytes() {
+                let text = format!("out: the memory for {first:?} and {second:?} overlaps");
+                return Err(PyValueError::new_err(text));
+            }
+        }
+        Ok(Self { outputs })
+    }
+
+    /// The memory, with its names.
+    pub(crate) fn slices(&mut self) -> impl Iterator<Item = (String, &mut [u8])> {
+        self.outputs.iter().map(|(name, buffer)| {
+            let (start, len) = (buffer.buf_ptr().cast::<u8>(), buffer.len_bytes());
+            let bytes = if len == 0 {
+                // the pointer of an empty buffer may be null
+                &mut [][..]
+            } else {
+                // SAFETY: the buffer is contiguous and writable, and shares no byte with another (`new`). It is valid and stays
+                // in place while its view exists, which `self` holds, and which outlives the slice. `&mut self` makes one
+                // slice of it at a time. Python programs that use it meanwhile synchronise, as for `readinto`.
+                unsafe { std::slice::from_raw_parts_mut(start, len) }
+            };
+            (name.clone(), bytes)
+        })
     }
 }
 

@@ -11,6 +11,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::checkpoint::CoreCheckpoint;
 use crate::memory::{TensorMemory, pool};
+use crate::parts::{Boxes, Parts};
 use crate::run::interruptible;
 
 /// What the outputs are.
@@ -95,7 +96,7 @@ impl CoreCheckpoint {
 
     /// Dequantised weights and plain tensors, in the pool's memory.
     #[pyo3(signature = (outputs = None, *, dtype = "auto", cast = false, names = "stored", native_rounding = false,
-                        threads = 0, progress = None))]
+                        threads = 0, slices = None, tp = None, rules = None, progress = None))]
     #[allow(clippy::too_many_arguments)] // keywords of Python
     fn remember<'py>(
         &self,
@@ -106,12 +107,17 @@ impl CoreCheckpoint {
         names: &str,
         native_rounding: bool,
         threads: usize,
+        slices: Option<Boxes>,
+        tp: Option<(u32, u32)>,
+        rules: Option<Vec<(String, String)>>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Vec<RememberedRow<'py>>> {
         let options = RememberOptions::new(dtype, cast, names)?;
+        let parts = Parts::new(slices, tp, rules)?;
         let made = interruptible(py, progress.as_ref(), |state| {
             let state = Arc::clone(state);
-            let mut remember = options.apply(anamnesis::remember(Arc::clone(&self.inner)));
+            let remember = options.apply(anamnesis::remember(Arc::clone(&self.inner)));
+            let mut remember = parts.of_remember(remember);
             if let Some(outputs) = outputs {
                 remember = remember.filter(move |name| outputs.contains(name));
             }

@@ -20,4 +20,4 @@ def test_examples_run(example: str) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 6

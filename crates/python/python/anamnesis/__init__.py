@@ -11,9 +11,10 @@ The frameworks are imported when tensors of theirs are requested.
 
 from __future__ import annotations
 
-from ._checkpoint import Checkpoint, Loaded, Plan, Stream, Summary, Tensor
+from ._checkpoint import Checkpoint, Loaded, Plan, Stream, Summary
 from ._core import __version__, trim
 from ._functions import inspect, load, load_file, open, plan, remember
+from ._tensor import Tensor
 from .errors import (
     AnamnesisError,
     LimitError,
@@ -24,9 +25,27 @@ from .errors import (
     UnsupportedError,
 )
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._template import Coverage, Group, Template, predict
+
+
+# templates are imported when they are used, as they need `typing`
+def __getattr__(name: str) -> Any:
+    if name in ("Coverage", "Group", "Template", "predict"):
+        from . import _template
+
+        return getattr(_template, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "AnamnesisError",
     "Checkpoint",
+    "Coverage",
+    "Group",
     "LimitError",
     "Loaded",
     "MalformedError",
@@ -35,6 +54,7 @@ __all__ = [
     "RefusedGlobalError",
     "Stream",
     "Summary",
+    "Template",
     "Tensor",
     "UnknownFormatError",
     "UnsupportedError",
@@ -44,6 +64,7 @@ __all__ = [
     "load_file",
     "open",
     "plan",
+    "predict",
     "remember",
     "trim",
 ]

@@ -8,6 +8,9 @@ from os import fsdecode
 
 from . import _core
 from ._frameworks import wrap_for
+from ._index import WHOLE, selection
+from ._select import chosen_names
+from ._tensor import Tensor
 
 # that of `typing`, which takes as long to import as the interpreter to start
 TYPE_CHECKING = False
@@ -17,28 +20,25 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ._frameworks import Wrap
+    from ._index import Box, Selection
+    from ._select import Filter
 
     Path = str | PathLike[str]
-    # a pattern as of a shell, names, or a function of a name
-    Filter = str | Iterable[str] | Callable[[str], bool]
     Progress = Callable[[int, int], object]
+    # what of a tensor is read, by its name
+    Slices = Mapping[str, Any]
+    # patterns of names, and how tensors are split over workers
+    Rules = Mapping[str, str]
 
 
-def select(wanted: Filter | None, names: Iterable[str]) -> set[str] | None:
-    """The names that a filter accepts; ``None`` without a filter. Names that are given must exist."""
-    if wanted is None:
-        return None
-    if isinstance(wanted, str):
-        from fnmatch import fnmatchcase
+def boxes(chosen: Mapping[str, Selection]) -> dict[str, Box] | None:
+    """The boxes that are read; ``None`` if all tensors are read whole."""
+    return {name: one.box for name, one in chosen.items() if one.box is not None} or None
 
-        return {name for name in names if fnmatchcase(name, wanted)}
-    if callable(wanted):
-        return {name for name in names if wanted(name)}
-    chosen, known = set(wanted), set(names)
-    for name in chosen:
-        if name not in known:
-            raise KeyError(name)
-    return chosen
+
+def _wrapped(wrap: Wrap, chosen: Mapping[str, Selection], row: _core._Loaded) -> Any:
+    name, dtype, is_dtype, shape, memory = row
+    return chosen.get(name, WHOLE).apply(wrap(dtype, is_dtype, shape, memory), shape)
 
 
 class Summary(dict[str, "Any"]):
@@ -74,95 +74,21 @@ class Loaded(dict[str, "Any"]):
     reason: str = ""
 
 
-class Tensor:
-    """The description of a stored tensor: nothing of it has been read.
-
-    ``dtype`` has the names of safetensors (``BF16``) and ggml (``Q4_K``); ``shape`` counts elements, outermost axis first.
-    """
-
-    __slots__ = ("checkpoint", "dtype", "file", "name", "nbytes", "offset", "shape")
-
-    def __init__(self, checkpoint: Checkpoint, row: tuple[str, str, bool, tuple[int, ...], int, int, int | None]) -> None:
-        self.checkpoint = checkpoint
-        self.name, self.dtype, _, self.shape, self.nbytes, file, self.offset = row
-        self.file: str | None = checkpoint.files[file][0] if checkpoint.files else None
-
-    def __repr__(self) -> str:
-        return f"<Tensor {self.name!r}: {self.dtype} {list(self.shape)}>"
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("a tensor without axes has no length")
-        return self.shape[0]
-
-    def to(self, framework: str, index: Any = None, device: Any = None) -> Any:
-        """The tensor, or what ``index`` selects of it. Of a range of the first axis, only those rows are read."""
-        rows, rest = _rows(index, self.shape)
-        core = self.checkpoint._core
-        ranges = None if rows is None else {self.name: rows}
-        loaded, _, _ = core.load({self.name}, rows=ranges)
-        _, dtype, is_dtype, shape, memory = loaded[0]
-        tensor = wrap_for(framework, device)(dtype, is_dtype, shape, memory)
-        return tensor if rest is None else tensor[rest]
-
-    def torch(self, index: Any = None, device: Any = None) -> Any:
-        """As a tensor of PyTorch."""
-        return self.to("torch", index, device)
-
-    def numpy(self, index: Any = None) -> Any:
-        """As an array of numpy."""
-        return self.to("numpy", index)
-
-    def __getitem__(self, index: Any) -> Any:
-        """What ``index`` selects, as an array of numpy."""
-        return self.numpy(index)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
-
-    def remember(self, framework: str = "torch", dtype: str = "auto", device: Any = None) -> Any:
-        """The weight of this name, dequantised."""
-        made = self.checkpoint.remember(framework, dtype=dtype, filter=[self.name], device=device)
-        return made[self.name]
-
-
-def _rows(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, int] | None, Any]:
-    """The range of the first axis that an index needs, and what is left of the index for the rows that were read."""
-    if index is None:
-        return None, None
-    first, *rest = index if isinstance(index, tuple) else (index,)
-    if not shape:
-        return None, index
-    size = shape[0]
-    if isinstance(first, slice):
-        start, stop, step = first.indices(size)
-        if step == 1:
-            return (start, max(start, stop)), (slice(None), *rest) if rest else None
-        return None, index
-    if isinstance(first, int) and not isinstance(first, bool):
-        row = first + size if first < 0 else first
-        if not 0 <= row < size:
-            raise IndexError(f"index {first} is out of bounds for an axis of {size}")
-        return (row, row + 1), (0, *rest)
-    # masks, arrays, an ellipsis: selected by the framework
-    return None, index
-
-
 class Stream:
     """An iterator over names and tensors, which are read ahead. Each tensor has memory of its own. As a context manager, it
     ends the load when it is left."""
 
-    def __init__(self, core: _core.CoreStream, wrap: Wrap) -> None:
+    def __init__(self, core: _core.CoreStream, wrap: Wrap, chosen: Mapping[str, Selection]) -> None:
         self._core = core
         self._wrap = wrap
+        self._chosen = chosen
 
     def __iter__(self) -> Stream:
         return self
 
     def __next__(self) -> tuple[str, Any]:
-        name, dtype, is_dtype, shape, memory = next(self._core)
-        return name, self._wrap(dtype, is_dtype, shape, memory)
+        row = next(self._core)
+        return row[0], _wrapped(self._wrap, self._chosen, row)
 
     def __enter__(self) -> Stream:
         return self
@@ -250,10 +176,16 @@ class Checkpoint(Mapping[str, Tensor]):
         framework: str = "torch",
         *,
         filter: Filter | None = None,
+        names: Iterable[str] | None = None,
         device: Any = None,
         borrow: bool | str = "auto",
         loader: str | None = None,
         align: int = 1,
+        dequantise: bool = False,
+        tp: tuple[int, int] | None = None,
+        rules: Rules | None = None,
+        slices: Slices | None = None,
+        out: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
     ) -> Loaded:
         """Stored tensors in memory; quantised ones are still quantised (see :meth:`remember`).
@@ -261,13 +193,57 @@ class Checkpoint(Mapping[str, Tensor]):
         ``borrow``: with ``"auto"`` tensors of local files in the page cache lie in a private map of the file, which is
         copied on write, and others in memory of their own; ``False`` always copies, ``True`` always maps. ``progress`` is
         called with the bytes that are complete and those of all; an exception of it, or an interrupt, ends the load.
+
+        ``names`` and ``filter`` say which tensors, ``slices`` what of some of them: an index, by name. ``tp=(rank, world)``
+        loads a tensor-parallel worker's share of each, by the rules of ``anamnesis predict``, which ``rules`` precede:
+        patterns of names, each with ``column``, ``row``, ``replicated``, ``vocab``, ``kv``, ``qkv`` or ``gate-up``.
+        ``dequantise``: as :meth:`remember`, with the names that the weights have in PyTorch.
+
+        ``out``: contiguous tensors of PyTorch or numpy by name, which are loaded into and returned; each has the dtype and the
+        shape of what is loaded. After an error their content is unspecified.
         """
+        if out is not None:
+            if dequantise or filter is not None or names is not None or device is not None or borrow is True or align != 1:
+                raise ValueError("out: it names the tensors and has their memory; filter, names, device, borrow, align and "
+                                 "dequantise are for other loads")
+            from ._out import outputs
+
+            chosen = self._selections(slices)
+            memory = outputs(framework, self, out, chosen, tp is not None)
+            loaded = Loaded(out)
+            loaded.loader, loaded.reason = self._core.load_into(
+                memory, loader=loader, slices=boxes(chosen), tp=tp, rules=_rows_of(rules), progress=progress
+            )
+            return loaded
+        if dequantise:
+            if borrow != "auto" or loader is not None or align != 1:
+                raise ValueError("dequantise: borrow, loader and align are for stored tensors")
+            style = "hf" if self.format == "gguf" else "stored"
+            return self.remember(
+                framework,
+                names=style,
+                filter=self._outputs(filter, "auto", False, style, names),
+                device=device,
+                tp=tp,
+                rules=rules,
+                slices=slices,
+                progress=progress,
+            )
         if borrow is True and loader is None:
             loader = "mmap"
-        names = select(filter, self)
-        wrap = wrap_for(framework, device)
-        rows, used, reason = self._core.load(names, borrow=bool(borrow), loader=loader, align=align, progress=progress)
-        loaded = Loaded({row[0]: wrap(row[1], row[2], row[3], row[4]) for row in rows})
+        wanted = chosen_names(filter, names, self)
+        wrap, chosen = wrap_for(framework, device), self._selections(slices)
+        rows, used, reason = self._core.load(
+            wanted,
+            borrow=bool(borrow),
+            loader=loader,
+            align=align,
+            slices=boxes(chosen),
+            tp=tp,
+            rules=_rows_of(rules),
+            progress=progress,
+        )
+        loaded = Loaded({row[0]: _wrapped(wrap, chosen, row) for row in rows})
         loaded.loader, loaded.reason = used, reason
         return loaded
 
@@ -276,26 +252,45 @@ class Checkpoint(Mapping[str, Tensor]):
         framework: str = "torch",
         *,
         filter: Filter | None = None,
+        names: Iterable[str] | None = None,
         device: Any = None,
         loader: str | None = None,
         align: int = 1,
         read_ahead: int = 256 << 20,
+        tp: tuple[int, int] | None = None,
+        rules: Rules | None = None,
+        slices: Slices | None = None,
     ) -> Stream:
-        """Names and tensors, one by one, while the next ones are read: at most ``read_ahead`` bytes of them."""
-        wrap = wrap_for(framework, device)
-        names = select(filter, self)
-        return Stream(self._core.stream(names, loader=loader, align=align, read_ahead=read_ahead), wrap)
+        """Names and tensors, one by one, while the next ones are read: at most ``read_ahead`` bytes of them. The other
+        options are those of :meth:`load`."""
+        wrap, chosen = wrap_for(framework, device), self._selections(slices)
+        core = self._core.stream(
+            chosen_names(filter, names, self),
+            loader=loader,
+            align=align,
+            read_ahead=read_ahead,
+            slices=boxes(chosen),
+            tp=tp,
+            rules=_rows_of(rules),
+        )
+        return Stream(core, wrap, chosen)
+
+    def _selections(self, slices: Slices | None) -> dict[str, Selection]:
+        return {name: self[name].selection(index) for name, index in (slices or {}).items()}
 
     def plan(self, *, dtype: str = "auto", cast: bool = False, names: str = "stored") -> Plan:
         """What :meth:`remember` would make."""
         return Plan(self._core.plan(dtype=dtype, cast=cast, names=names))
 
-    def _outputs(self, wanted: Filter | None, dtype: str, cast: bool, names: str) -> set[str] | None:
-        if wanted is None:
+    def _outputs(
+        self, wanted: Filter | None, dtype: str, cast: bool, names: str, listed: Iterable[str] | None = None
+    ) -> set[str] | None:
+        if wanted is None and listed is None:
             return None
         plan = self._core.plan(dtype=dtype, cast=cast, names=names)
         # a refused weight exists, and its refusal is the better error
-        return select(wanted, [output[0] for output in plan["outputs"]] + [name for name, _ in plan["refused"]])
+        known = [output[0] for output in plan["outputs"]] + [name for name, _ in plan["refused"]]
+        return chosen_names(wanted, listed, known)
 
     def remember(
         self,
@@ -308,11 +303,20 @@ class Checkpoint(Mapping[str, Tensor]):
         native_rounding: bool = False,
         device: Any = None,
         threads: int = 0,
+        tp: tuple[int, int] | None = None,
+        rules: Rules | None = None,
+        slices: Slices | None = None,
         progress: Progress | None = None,
     ) -> Loaded:
         """All weights, dequantised to ``bfloat16``, ``float16`` or ``float32`` as their schemes' references do, and the plain
-        tensors, in memory. ``names="hf"`` gives those of a GGUF the names of transformers."""
+        tensors, in memory. ``names="hf"`` gives those of a GGUF the names of transformers.
+        ``tp``, ``rules`` and ``slices`` are as for :meth:`load`, of the outputs: these have no blocks, so that any range of
+        elements is made."""
         outputs = self._outputs(filter, dtype, cast, names)
+        chosen: dict[str, Selection] = {}
+        if slices:
+            shapes = {output[0]: output[3] for output in self._core.plan(dtype=dtype, cast=cast, names=names)["outputs"]}
+            chosen = {name: selection(index, shapes[name]) for name, index in slices.items()}
         wrap = wrap_for(framework, device)
         rows = self._core.remember(
             outputs,
@@ -321,9 +325,12 @@ class Checkpoint(Mapping[str, Tensor]):
             names=names,
             native_rounding=native_rounding,
             threads=threads,
+            slices=boxes(chosen),
+            tp=tp,
+            rules=_rows_of(rules),
             progress=progress,
         )
-        return Loaded({row[0]: wrap(row[1], row[2], row[3], row[4]) for row in rows})
+        return Loaded({row[0]: _wrapped(wrap, chosen, row) for row in rows})
 
     def remember_to(
         self,
@@ -362,6 +369,10 @@ class Checkpoint(Mapping[str, Tensor]):
 
 def _opened(source: str | bytes, mmap: bool, single: bool, opaque: bool, void: list[str], limits: dict[str, int | None]) -> Checkpoint:
     return Checkpoint(source, mmap=mmap, single=single, opaque=opaque, void_as=void, limits=limits)
+
+
+def _rows_of(rules: Rules | None) -> list[tuple[str, str]] | None:
+    return None if rules is None else list(rules.items())
 
 
 class _Metadata(Mapping[str, "Any"]):

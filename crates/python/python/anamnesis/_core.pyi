@@ -3,14 +3,18 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, final
 
-__all__ = ["CoreCheckpoint", "CoreStream", "Memory", "__version__", "command", "open", "pool_bytes", "trim"]
+__all__ = ["CoreCheckpoint", "CoreStream", "CoreTemplate", "Memory", "__version__", "command", "load_template", "open", "pool_bytes", "trim"]
 
 __version__: str
 
 # name, dtype or block type, whether it is a dtype, shape, memory
 _Loaded = tuple[str, str, bool, tuple[int, ...], "Memory"]
-# name, dtype or block type, whether it is a dtype, shape, bytes, file, offset
-_Row = tuple[str, str, bool, tuple[int, ...], int, int, int | None]
+# name, dtype or block type, whether it is a dtype, shape, bytes, file, offset, elements of a block
+_Row = tuple[str, str, bool, tuple[int, ...], int, int, int | None, int]
+# of tensors by name, start and end of each axis
+_Slices = dict[str, list[tuple[int, int]]] | None
+# patterns of names, and rules
+_Rules = Sequence[tuple[str, str]] | None
 _Progress = Callable[[int, int], object] | None
 
 class _Plan(TypedDict):
@@ -55,6 +59,21 @@ class CoreCheckpoint:
     def metadata(self, key: str) -> Any: ...
     def summary(self) -> dict[str, Any]: ...
     def plan(self, *, dtype: str = "auto", cast: bool = False, names: str = "stored") -> _Plan: ...
+    def predict(
+        self,
+        *,
+        tp: int = 1,
+        pp: int = 1,
+        dp: int = 1,
+        ep: int = 1,
+        heads: int | None = None,
+        kv_heads: int | None = None,
+        experts: int | None = None,
+        rules: _Rules = None,
+        order: str = "file",
+        whole: bool = False,
+        max_gap: int = 0,
+    ) -> CoreTemplate: ...
     def load(
         self,
         names: set[str] | None = None,
@@ -62,9 +81,21 @@ class CoreCheckpoint:
         borrow: bool = True,
         loader: str | None = None,
         align: int = 1,
-        rows: dict[str, tuple[int, int]] | None = None,
+        slices: _Slices = None,
+        tp: tuple[int, int] | None = None,
+        rules: _Rules = None,
         progress: _Progress = None,
     ) -> tuple[list[_Loaded], str, str]: ...
+    def load_into(
+        self,
+        out: Sequence[tuple[str, Any]],
+        *,
+        loader: str | None = None,
+        slices: _Slices = None,
+        tp: tuple[int, int] | None = None,
+        rules: _Rules = None,
+        progress: _Progress = None,
+    ) -> tuple[str, str]: ...
     def stream(
         self,
         names: set[str] | None = None,
@@ -72,6 +103,9 @@ class CoreCheckpoint:
         loader: str | None = None,
         align: int = 1,
         read_ahead: int = ...,
+        slices: _Slices = None,
+        tp: tuple[int, int] | None = None,
+        rules: _Rules = None,
     ) -> CoreStream: ...
     def remember(
         self,
@@ -82,6 +116,9 @@ class CoreCheckpoint:
         names: str = "stored",
         native_rounding: bool = False,
         threads: int = 0,
+        slices: _Slices = None,
+        tp: tuple[int, int] | None = None,
+        rules: _Rules = None,
         progress: _Progress = None,
     ) -> list[_Loaded]: ...
     def remember_to(
@@ -101,6 +138,22 @@ class CoreCheckpoint:
         progress: _Progress = None,
     ) -> list[Any]: ...
 
+@final
+class CoreTemplate:
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def files(self) -> list[str]: ...
+    @property
+    def parameters(self) -> list[tuple[str, str]]: ...
+    # rank, name, bytes, accesses
+    @property
+    def groups(self) -> list[tuple[int, str, int, int]]: ...
+    # bytes, covered bytes, agreement of the order; of each file its path, bytes, covered bytes
+    def coverage(self, by: CoreTemplate) -> tuple[int, int, float | None, list[tuple[str, int, int]]]: ...
+    def save(self, path: str, overwrite: bool) -> None: ...
+
+def load_template(path: str) -> CoreTemplate: ...
 def open(
     source: str | bytes,
     *,

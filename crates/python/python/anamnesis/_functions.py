@@ -6,9 +6,11 @@ from ._checkpoint import Checkpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
-    from ._checkpoint import Filter, Loaded, Path, Plan, Progress, Summary
+    from ._checkpoint import Loaded, Path, Plan, Progress, Rules, Slices, Summary
+    from ._select import Filter
 
 
 def open(source: Path | bytes, **options: Any) -> Checkpoint:
@@ -26,17 +28,35 @@ def load(
     framework: str = "torch",
     *,
     filter: Filter | None = None,
+    names: Iterable[str] | None = None,
     device: Any = None,
     borrow: bool | str = "auto",
     loader: str | None = None,
     align: int = 1,
+    dequantise: bool = False,
+    tp: tuple[int, int] | None = None,
+    rules: Rules | None = None,
+    slices: Slices | None = None,
+    out: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Loaded:
     """The stored tensors of a checkpoint: see :meth:`Checkpoint.load`."""
     checkpoint = Checkpoint(source, **options)
     return checkpoint.load(
-        framework, filter=filter, device=device, borrow=borrow, loader=loader, align=align, progress=progress
+        framework,
+        filter=filter,
+        names=names,
+        device=device,
+        borrow=borrow,
+        loader=loader,
+        align=align,
+        dequantise=dequantise,
+        tp=tp,
+        rules=rules,
+        slices=slices,
+        out=out,
+        progress=progress,
     )
 
 

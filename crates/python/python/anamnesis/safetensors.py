@@ -8,7 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ._checkpoint import Path, Tensor
+    from ._checkpoint import Path
+    from ._tensor import Tensor
 
 _FRAMEWORKS = {
     "pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy",

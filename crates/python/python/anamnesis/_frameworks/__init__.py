@@ -27,6 +27,24 @@ def wrap_for(framework: str, device: Any) -> Wrap:
     return wrap
 
 
+def memory_of(
+    framework: str, name: str, tensor: Any, dtype: str, is_dtype: bool, shape: tuple[int, ...] | None, nbytes: int
+) -> Any:
+    """The memory of a tensor of the caller, which a load writes to, as an object with a buffer of bytes. It must have the dtype
+    and, if it is known, the shape that :func:`wrap_for` would give the loaded tensor."""
+    module = _MODULES.get(framework)
+    if module not in ("torch", "numpy"):
+        raise ValueError(f"out: tensors of {framework} cannot be written to")
+    from importlib import import_module
+
+    return import_module(f"{__name__}.{module}").memory_of(name, tensor, dtype, is_dtype, shape, nbytes)
+
+
+def wrong_out(name: str, what: str) -> ValueError:
+    """What is wrong with a tensor of the caller."""
+    return ValueError(f"out: tensor {name!r}: {what}")
+
+
 def byte_shape(shape: tuple[int, ...], nbytes: int) -> tuple[int, ...]:
     """The shape of a tensor as bytes: its last axis counts bytes instead of elements, where rows have whole bytes."""
     rows = 1

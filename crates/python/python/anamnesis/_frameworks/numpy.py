@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import byte_shape
+from . import byte_shape, wrong_out
 
 if TYPE_CHECKING:
     from .. import _core
@@ -31,17 +31,37 @@ def _ml_dtype(name: str) -> np.dtype[Any]:
     return found
 
 
+def _kind(dtype: str, is_dtype: bool) -> np.dtype[Any] | None:
+    """The dtype of arrays; ``None`` for what becomes bytes."""
+    if is_dtype and dtype in DTYPES:
+        return np.dtype(DTYPES[dtype])
+    return _ml_dtype(ML_DTYPES[dtype]) if is_dtype and dtype in ML_DTYPES else None
+
+
+def memory_of(name: str, array: Any, dtype: str, is_dtype: bool, shape: tuple[int, ...] | None, nbytes: int) -> Any:
+    """The memory of an array that a load writes to."""
+    if not isinstance(array, np.ndarray):
+        raise wrong_out(name, f"{type(array).__name__} is no array of numpy")
+    kind = _kind(dtype, is_dtype)
+    if kind is None:
+        kind, shape = np.dtype(np.uint8), None if shape is None else byte_shape(shape, nbytes)
+    if array.dtype != kind:
+        raise wrong_out(name, f"the array has {array.dtype}, and the tensor {kind} ({dtype})")
+    if shape is not None and array.shape != shape:
+        raise wrong_out(name, f"the array has the shape {array.shape}, and the tensor {shape}")
+    if not array.flags.c_contiguous or not array.flags.writeable:
+        raise wrong_out(name, "the array is not contiguous and writable")
+    return array.reshape(-1).view(np.uint8)
+
+
 def wrapper(device: Any) -> Wrap:
     """Makes arrays; what has no dtype in numpy or ``ml_dtypes`` becomes bytes."""
     if device not in (None, "cpu"):
         raise ValueError(f"numpy has no device {device!r}")
 
     def wrap(dtype: str, is_dtype: bool, shape: tuple[int, ...], memory: _core.Memory) -> Any:
-        if is_dtype and dtype in DTYPES:
-            kind = np.dtype(DTYPES[dtype])
-        elif is_dtype and dtype in ML_DTYPES:
-            kind = _ml_dtype(ML_DTYPES[dtype])
-        else:
+        kind = _kind(dtype, is_dtype)
+        if kind is None:
             kind, shape = np.dtype(np.uint8), byte_shape(shape, len(memory))
         return np.frombuffer(memoryview(memory), np.uint8).view(kind).reshape(shape)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import byte_shape
+from . import byte_shape, wrong_out
 
 if TYPE_CHECKING:
     from .. import _core
@@ -22,6 +22,36 @@ DTYPES = {
 }  # fmt: skip
 
 
+def _kind_and_shape(
+    dtype: str, is_dtype: bool, shape: tuple[int, ...] | None, nbytes: int
+) -> tuple[torch.dtype, tuple[int, ...] | None]:
+    """The dtype and the shape of tensors; bytes for what has no dtype."""
+    if is_dtype and dtype == "F4" and (shape is None or shape and shape[-1] % 2 == 0):
+        # two elements in a byte, as PyTorch packs them
+        return torch.float4_e2m1fn_x2, None if shape is None else (*shape[:-1], shape[-1] // 2)
+    kind = DTYPES.get(dtype) if is_dtype else None
+    if kind is None:
+        return torch.uint8, None if shape is None else byte_shape(shape, nbytes)
+    return kind, shape
+
+
+def memory_of(name: str, tensor: Any, dtype: str, is_dtype: bool, shape: tuple[int, ...] | None, nbytes: int) -> Any:
+    """The memory of a tensor that a load writes to."""
+    if not isinstance(tensor, torch.Tensor):
+        raise wrong_out(name, f"{type(tensor).__name__} is no tensor of PyTorch")
+    kind, shape = _kind_and_shape(dtype, is_dtype, shape, nbytes)
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        raise wrong_out(name, f"a tensor on {tensor.device} ({tensor.layout}) has no memory to load into")
+    if tensor.dtype != kind:
+        raise wrong_out(name, f"it has {tensor.dtype}, and the stored one {kind} ({dtype})")
+    if shape is not None and tuple(tensor.shape) != shape:
+        raise wrong_out(name, f"it has the shape {tuple(tensor.shape)}, and the stored one {shape}")
+    if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+        raise wrong_out(name, "it is not contiguous")
+    # no view of one axis exists of huge axes without elements
+    return tensor.detach().view(-1).view(torch.uint8).numpy() if tensor.numel() else bytearray()
+
+
 def wrapper(device: Any) -> Wrap:
     """Makes tensors on ``device``; what has no dtype in PyTorch becomes bytes."""
     target = None if device is None else torch.device(device)
@@ -29,16 +59,10 @@ def wrapper(device: Any) -> Wrap:
         target = None
 
     def wrap(dtype: str, is_dtype: bool, shape: tuple[int, ...], memory: _core.Memory) -> Any:
-        kind = DTYPES.get(dtype) if is_dtype else None
-        if is_dtype and dtype == "F4" and shape and shape[-1] % 2 == 0:
-            # two elements in a byte, as PyTorch packs them
-            kind = torch.float4_e2m1fn_x2
-            shape = (*shape[:-1], shape[-1] // 2)
-        if kind is None:
-            kind, shape = torch.uint8, byte_shape(shape, len(memory))
+        kind, made = _kind_and_shape(dtype, is_dtype, shape, len(memory))
         # `frombuffer` refuses memory without bytes
         tensor = torch.frombuffer(memory, dtype=kind) if len(memory) else torch.empty(0, dtype=kind)
-        tensor = tensor.view(shape)
+        tensor = tensor.view(made or ())
         return tensor if target is None else tensor.to(target)
 
     return wrap

@@ -1,0 +1,111 @@
+"""I/O templates: which worker of an inference service reads which bytes of a checkpoint."""
+
+from __future__ import annotations
+
+from os import fsdecode
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import _core
+from ._checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from ._checkpoint import Path, Rules
+
+
+class Group(NamedTuple):
+    """What one worker reads."""
+
+    rank: int
+    name: str
+    nbytes: int
+    accesses: int
+
+
+class Coverage(NamedTuple):
+    """How much of a template another one has: bytes, and those of them that are covered; ``order``, from 0 to 1, says how far
+    the orders agree, and is ``None`` where there is nothing to compare. ``files``: path, bytes, covered bytes."""
+
+    nbytes: int
+    covered: int
+    order: float | None
+    files: list[tuple[str, int, int]]
+
+
+class Template:
+    """Files, and for each worker the byte ranges that it reads, in order. Made by :func:`predict` or :meth:`open`."""
+
+    def __init__(self, core: _core.CoreTemplate) -> None:
+        self._core = core
+
+    @classmethod
+    def open(cls, path: Path) -> Template:
+        """A template that was saved, recorded or predicted."""
+        return cls(_core.load_template(fsdecode(path)))
+
+    @property
+    def groups(self) -> list[Group]:
+        """What each worker reads, by rank."""
+        return [Group(*group) for group in self._core.groups]
+
+    @property
+    def files(self) -> list[str]:
+        return self._core.files
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all workers; what two of them read counts twice."""
+        return self._core.nbytes
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """Of the service: degrees of parallelism, for example."""
+        return dict(self._core.parameters)
+
+    def coverage(self, other: Template) -> Coverage:
+        """How much of this template ``other`` has."""
+        return Coverage(*self._core.coverage(other._core))
+
+    def save(self, path: Path, overwrite: bool = False) -> None:
+        """Writes the binary form, or JSON if the path ends in ``.json``."""
+        self._core.save(fsdecode(path), overwrite)
+
+    def __repr__(self) -> str:
+        return f"<Template: {len(self._core.groups)} workers, {len(self.files)} files, {self.nbytes} bytes>"
+
+
+def predict(
+    source: Path,
+    *,
+    tp: int = 1,
+    pp: int = 1,
+    dp: int = 1,
+    ep: int = 1,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    experts: int | None = None,
+    rules: Rules | None = None,
+    order: str = "file",
+    whole: bool = False,
+    max_gap: int = 0,
+    **options: Any,
+) -> Template:
+    """Predicts which worker of a service with these degrees of parallelism reads which bytes, from the headers alone.
+
+    ``rules`` precede those of ``load(tp=…)``; ``order`` is ``file``, ``layer`` or ``name``; with ``whole`` a worker reads the whole
+    of each tensor that it has a share of. Reads with up to ``max_gap`` bytes between them are one. The other options are
+    those of opening.
+    """
+    core = Checkpoint(source, **options)._core.predict(
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        ep=ep,
+        heads=heads,
+        kv_heads=kv_heads,
+        experts=experts,
+        rules=None if rules is None else list(rules.items()),
+        order=order,
+        whole=whole,
+        max_gap=max_gap,
+    )
+    return Template(core)

@@ -1,0 +1,72 @@
+"""The description of a stored tensor, which reads bytes on request."""
+
+from __future__ import annotations
+
+from ._frameworks import wrap_for
+from ._index import Selection, check_blocks, selection
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from . import _core
+    from ._checkpoint import Checkpoint
+
+
+class Tensor:
+    """The description of a stored tensor: nothing of it has been read.
+
+    ``dtype`` has the names of safetensors (``BF16``) and ggml (``Q4_K``); ``shape`` counts elements, outermost axis first.
+    """
+
+    __slots__ = ("_is_dtype", "_unit", "checkpoint", "dtype", "file", "name", "nbytes", "offset", "shape")
+
+    def __init__(self, checkpoint: Checkpoint, row: _core._Row) -> None:
+        self.checkpoint = checkpoint
+        self.name, self.dtype, self._is_dtype, self.shape, self.nbytes, file, self.offset, self._unit = row
+        self.file: str | None = checkpoint.files[file][0] if checkpoint.files else None
+
+    def __repr__(self) -> str:
+        return f"<Tensor {self.name!r}: {self.dtype} {list(self.shape)}>"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a tensor without axes has no length")
+        return self.shape[0]
+
+    def selection(self, index: Any) -> Selection:
+        """What an index reads. Raises ``IndexError``, and ``ValueError`` for one that cuts blocks."""
+        chosen = selection(index, self.shape)
+        check_blocks(self.name, self.dtype, self.shape, self._unit, chosen)
+        return chosen
+
+    def to(self, framework: str, index: Any = ..., device: Any = None) -> Any:
+        """The tensor, or what ``index`` selects of it, as numpy indexes. Of a basic index (numbers, ranges, an ellipsis,
+        ``None``) only the box of elements that contains it is read; masks and arrays select from the whole tensor."""
+        chosen = self.selection(index)
+        slices = None if chosen.box is None else {self.name: chosen.box}
+        loaded, _, _ = self.checkpoint._core.load({self.name}, slices=slices)
+        _, dtype, is_dtype, shape, memory = loaded[0]
+        return chosen.apply(wrap_for(framework, device)(dtype, is_dtype, shape, memory), shape)
+
+    def torch(self, index: Any = ..., device: Any = None) -> Any:
+        """As a tensor of PyTorch."""
+        return self.to("torch", index, device)
+
+    def numpy(self, index: Any = ...) -> Any:
+        """As an array of numpy."""
+        return self.to("numpy", index)
+
+    def __getitem__(self, index: Any) -> Any:
+        """What ``index`` selects, as an array of numpy."""
+        return self.numpy(index)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def remember(self, framework: str = "torch", dtype: str = "auto", device: Any = None, index: Any = ...) -> Any:
+        """The weight of this name, dequantised, or what ``index`` selects of it: an index may begin inside of a block."""
+        slices = {self.name: index}
+        made = self.checkpoint.remember(framework, dtype=dtype, filter=[self.name], device=device, slices=slices)
+        return made[self.name]
