@@ -1,6 +1,7 @@
 //! The Python package over anamnesis. `anamnesis._core` is private: the classes of `python/anamnesis` are the interface.
 //!
 //! Each file here holds one idea: [`checkpoint`] what is opened and described, [`load`] and [`remember`] what is read,
+//! [`shards`] one conversion by many processes,
 //! [`memory`] bytes that Python writes to, [`run`] calls without the interpreter lock that can be interrupted, [`errors`]
 //! the exceptions, [`command`] the command.
 
@@ -11,6 +12,7 @@ mod load;
 mod memory;
 mod remember;
 mod run;
+mod shards;
 
 use pyo3::prelude::*;
 
@@ -21,6 +23,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<checkpoint::CoreCheckpoint>()?;
     module.add_class::<memory::TensorMemory>()?;
     module.add_class::<load::CoreStream>()?;
+    module.add_class::<shards::CoreDirectory>()?;
     module.add_function(wrap_pyfunction!(checkpoint::open, module)?)?;
     module.add_function(wrap_pyfunction!(memory::pool_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(memory::trim, module)?)?;
