@@ -13,6 +13,9 @@ use crate::checkpoint::CoreCheckpoint;
 use crate::remember::RememberOptions;
 use crate::run::interruptible;
 
+/// Name, bytes of tensors, names of outputs, and the description that `make_file` needs.
+type FileRow = (String, u64, Vec<String>, String);
+
 /// The files of a directory before they are made.
 #[pyclass(frozen, module = "anamnesis._core")]
 pub(crate) struct CoreDirectory {
@@ -27,8 +30,7 @@ impl CoreDirectory {
 
 #[pymethods]
 impl CoreDirectory {
-    /// Name, bytes of tensors, names of outputs, and the description that `make_file` needs.
-    fn files(&self) -> PyResult<Vec<(String, u64, Vec<String>, String)>> {
+    fn files(&self) -> PyResult<Vec<FileRow>> {
         let inner = self.inner();
         let rows = inner.files().iter().map(|file| {
             let text = serde_json::to_string(file);
