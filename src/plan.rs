@@ -5,6 +5,7 @@
 //! lists the byte ranges that this will read.
 
 mod decoder;
+mod id;
 pub(crate) mod tile;
 
 use std::fmt;
@@ -21,6 +22,7 @@ pub(crate) use decoder::aligned_scratch;
 pub use decoder::{
     DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges, PartRangesIntoIter,
 };
+pub use id::{PLAN_ID_KEY, PlanId};
 pub use tile::Tile;
 
 /// The scheme of tensors that are not quantised.
@@ -132,6 +134,11 @@ impl Plan {
             .iter()
             .map(|job| job.output.nbytes().unwrap_or(u64::MAX))
             .fold(0, u64::saturating_add)
+    }
+
+    /// The id of this plan, which was made from the checkpoint of this catalog. Computed when it is called.
+    pub fn id(&self, catalog: &Catalog) -> PlanId {
+        PlanId::of(&self.jobs, catalog)
     }
 
     /// The byte ranges that executing this plan reads, in the order in which a single worker reads them. A strided

@@ -7,9 +7,11 @@ mod dtype;
 mod metadata;
 mod output;
 mod planning;
+mod shards;
 mod slices;
 mod tied;
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -49,6 +51,8 @@ pub struct Remember<'c> {
     names: Names,
     threads: usize,
     selection: Selection<'c>,
+    /// Names of outputs, as they are written.
+    only: Option<Arc<HashSet<Box<str>>>>,
     slices: OutputSlices<'c>,
     rename: Option<Rename<'c>>,
     config: Option<QuantConfig>,
@@ -98,6 +102,7 @@ pub fn remember<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Remember<'c>
         names: Names::Stored,
         threads: 0,
         selection: Selection::default(),
+        only: None,
         slices: OutputSlices::Whole,
         rename: None,
         config: None,
@@ -322,6 +327,7 @@ impl<'c> Remember<'c> {
         // a refused weight ends the run before anything is written: an output without one of its weights looks
         // complete
         plan.check()?;
+        sink.identify(&|| plan.id(self.checkpoint.catalog()));
         let mut executor = Executor::new(&self.checkpoint, plan).threads(self.threads);
         if let Some(loader) = &self.loader {
             executor = executor.loader(Arc::clone(loader));

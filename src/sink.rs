@@ -5,18 +5,23 @@ mod null;
 pub(crate) mod safetensors;
 
 use crate::error::Result;
-use crate::plan::TensorSpec;
+use crate::plan::{PlanId, TensorSpec};
 
 pub use memory::MemorySink;
 pub use null::NullSink;
-pub use safetensors::{SafetensorsSink, Sharding, write_companions};
+pub(crate) use safetensors::{FileOrigin, check_replaceable, file_form, file_metadata, found_file};
+pub use safetensors::{OutputDirectory, OutputFile, SafetensorsSink, Sharding, write_companions};
 
 /// Stores outputs. Parts of them arrive in any order, from several threads.
 ///
 /// A sink that has memory for the outputs returns it from [`output_memory`](Self::output_memory), and elements are decoded right into it.
 /// Any other sink receives them part by part through [`put`](Self::put), from buffers that stay in the cache.
 pub trait Sink: Sync {
-    /// Receives the list of outputs. Called once, before anything else.
+    /// Receives, before anything else, what computes the id of the plan. A sink that does not store the id does not call it:
+    /// the digest of a large plan costs time.
+    fn identify(&mut self, _id: &dyn Fn() -> PlanId) {}
+
+    /// Receives the list of outputs. Called once, before their bytes.
     ///
     /// # Errors
     /// The outputs cannot be stored: no space, or a name or dtype that the sink does not support.

@@ -4,6 +4,7 @@ use crate::architecture::{Model, Names};
 use crate::catalog::metadata::Value;
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
+use crate::plan::PLAN_ID_KEY;
 use serde::{Serialize, Serializer};
 
 /// Bytes of metadata that are carried over. A header may have 100 MB, and every reader parses it.
@@ -30,6 +31,8 @@ pub(super) fn safetensors_metadata(
                 carried[0].1 = text.to_string();
                 continue;
             }
+            // of the plan that made the source
+            ("safetensors", _) if key == PLAN_ID_KEY => continue,
             ("safetensors", Value::Text(text)) => (key.to_owned(), text.to_string()),
             ("gguf", value)
                 if described

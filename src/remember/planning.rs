@@ -64,7 +64,7 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
         Names::Stored => None,
     };
     // a filter selects outputs, whose names are made from those of stored tensors below
-    let wanted = |name: &str| model.is_some() || what.selection.contains(name);
+    let wanted = |name: &str| model.is_some() || what.makes(name);
     let mut slots = claims(&cx, &mut plan, &wanted, &|| what.control.check())?;
     for (tensor, slot) in slots.iter_mut().enumerate() {
         // in file order, so that outputs are read in the order in which they are stored
@@ -164,10 +164,7 @@ fn convert_names(
     what: &Remember<'_>,
     dtype: Dtype,
 ) -> Result<()> {
-    let (wanted, check) = (
-        |name: &str| what.selection.contains(name),
-        || what.control.check(),
-    );
+    let (wanted, check) = (|name: &str| what.makes(name), || what.control.check());
     let stored = std::mem::take(&mut plan.jobs);
     let refused = std::mem::take(&mut plan.refused);
     let converted = convert(model, stored, refused, dtype, &wanted, &check, cx.budget)?;

@@ -4,6 +4,8 @@
 //! first, as that crate's writer does, so that each is aligned to its elements.
 
 mod beside;
+mod cut;
+mod directory;
 #[cfg(target_os = "linux")]
 mod exchange;
 mod file;
@@ -22,18 +24,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::json;
-
 use crate::companions::{CompanionFile, Companions};
 use crate::error::{Error, Result};
-use crate::plan::TensorSpec;
+use crate::plan::{PlanId, TensorSpec};
 
 use super::Sink;
 use beside::Companion;
+use cut::FileCut;
 use file::Shard;
-use header::FileLayout;
 use names::{PartNames, ShardNames, Stem};
 use operations::{FileOperations, SystemFiles};
+
+pub(crate) use cut::file_metadata;
+pub(crate) use directory::{FileOrigin, file_form, found_file};
+pub use directory::{OutputDirectory, OutputFile};
 
 /// How outputs are distributed over files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +60,8 @@ pub struct SafetensorsSink {
     overwrite: bool,
     stem: String,
     metadata: Vec<(String, String)>,
+    /// Of the plan that is executed, if the caller has named one.
+    plan_id: Option<PlanId>,
     companion_files: Companions,
     /// Those of them that have been written.
     companions: Vec<Companion>,
@@ -80,6 +86,7 @@ impl SafetensorsSink {
             overwrite: false,
             stem: "model".to_owned(),
             metadata: Vec::new(),
+            plan_id: None,
             companion_files: Companions::default(),
             companions: Vec::new(),
             old_files: BTreeSet::new(),
@@ -101,7 +108,8 @@ impl SafetensorsSink {
         self
     }
 
-    /// The entries of the header's `__metadata__`, in this order.
+    /// The entries of the header's `__metadata__`, in this order. In a directory they are those of the first file; each file has
+    /// `format`, and under [`PLAN_ID_KEY`](crate::plan::PLAN_ID_KEY) the id of the plan.
     #[must_use]
     pub fn metadata(mut self, metadata: Vec<(String, String)>) -> Self {
         self.metadata = metadata;
@@ -135,25 +143,7 @@ impl SafetensorsSink {
 
     /// Refuses a path that exists and must not be replaced.
     fn check_free(&self, path: &Path) -> Result<()> {
-        let meta = match fs::symlink_metadata(path) {
-            // a link to a file is replaced itself; a link to a device is refused as the device is
-            Ok(meta) if meta.is_symlink() => fs::metadata(path).unwrap_or(meta),
-            Ok(meta) => meta,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(Error::from(e).in_file(path)),
-        };
-        let refused = if meta.is_dir() {
-            Error::from(io::Error::from(io::ErrorKind::IsADirectory))
-        } else if !meta.is_file() && !meta.is_symlink() {
-            Error::invalid_argument(
-                "the target is neither a file nor a link to one, and only those are replaced",
-            )
-        } else if !self.overwrite {
-            Error::from(io::Error::from(io::ErrorKind::AlreadyExists))
-        } else {
-            return Ok(());
-        };
-        Err(refused.in_file(path))
+        check_replaceable(path, self.overwrite)
     }
 
     /// Creates the target directory, and records the directories that did not exist.
@@ -249,6 +239,29 @@ impl SafetensorsSink {
     }
 }
 
+/// Refuses a path that exists, unless it is that of a file and may be replaced.
+pub(crate) fn check_replaceable(path: &Path, replace: bool) -> Result<()> {
+    let meta = match fs::symlink_metadata(path) {
+        // a link to a file is replaced itself; a link to a device is refused as the device is
+        Ok(meta) if meta.is_symlink() => fs::metadata(path).unwrap_or(meta),
+        Ok(meta) => meta,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(Error::from(e).in_file(path)),
+    };
+    let refused = if meta.is_dir() {
+        Error::from(io::Error::from(io::ErrorKind::IsADirectory))
+    } else if !meta.is_file() && !meta.is_symlink() {
+        Error::invalid_argument(
+            "the target is neither a file nor a link to one, and only those are replaced",
+        )
+    } else if !replace {
+        Error::from(io::Error::from(io::ErrorKind::AlreadyExists))
+    } else {
+        return Ok(());
+    };
+    Err(refused.in_file(path))
+}
+
 /// The directory that contains a path.
 fn directory_of(path: &Path) -> &Path {
     path.parent()
@@ -285,36 +298,31 @@ pub fn write_companions(
     sink.sync_directory(parts.directory())
 }
 
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
 impl Sink for SafetensorsSink {
+    fn identify(&mut self, id: &dyn Fn() -> PlanId) {
+        // one file is made by one run
+        if let Sharding::Shards(_) = self.sharding {
+            self.plan_id = Some(id());
+        }
+    }
+
     fn begin(&mut self, outputs: &[TensorSpec]) -> Result<()> {
         // temporary files of an earlier run that failed
         self.shards.clear();
         self.companions.clear();
         self.index = None;
-        let layouts = header::layouts(outputs, &self.sharding)?;
+        let cut = FileCut::new(outputs, &self.sharding, &self.metadata, self.plan_id)?;
         let parts = self.parts()?;
         // all targets are checked before the first file is created, so that a refused run changes nothing
-        let (names, shard_names) = self.prepare(layouts.len(), &parts)?;
-        // only the first shard carries all of the metadata: a tokenizer of megabytes is not repeated in every shard
-        let format: Vec<_> = self
-            .metadata
-            .iter()
-            .filter(|(key, _)| key == "format")
-            .cloned()
-            .collect();
-        let metadata = std::iter::once(&self.metadata).chain(std::iter::repeat(&format));
-        let headers = layouts
-            .iter()
-            .zip(metadata)
-            .map(|(layout, metadata)| header::header(layout, outputs, metadata));
-        let headers = headers.collect::<Result<Vec<_>>>()?;
-        let nbytes =
-            |(layout, header): (&FileLayout, &Vec<u8>)| layout.nbytes + header.len() as u64;
+        let (names, shard_names) = self.prepare(cut.count(), &parts)?;
         // checked for all shards at once: each alone could still be allocated on a disk that cannot hold the last
-        let total = layouts
-            .iter()
-            .zip(&headers)
-            .map(nbytes)
+        let total = (0..cut.count())
+            .map(|file| cut.file_bytes(file))
             .fold(0, u64::saturating_add);
         file::check_space(parts.directory(), total, &self.target)?;
         if let Sharding::Shards(_) = self.sharding {
@@ -325,37 +333,17 @@ impl Sink for SafetensorsSink {
             }
         }
         self.places = vec![(0, 0); outputs.len()];
-        for (number, ((layout, header), name)) in
-            layouts.iter().zip(&headers).zip(&names).enumerate()
-        {
-            self.shards.push(Shard::create(
-                &self.system,
-                &parts,
-                name,
-                header,
-                header.len() as u64 + layout.nbytes,
-            )?);
-            for &(output, start) in &layout.outputs {
+        for (number, name) in names.iter().enumerate() {
+            let (header, nbytes) = (&cut.headers[number], cut.file_bytes(number));
+            self.shards
+                .push(Shard::create(&self.system, &parts, name, header, nbytes)?);
+            for &(output, start) in &cut.layouts[number].outputs {
                 self.places[output] = (number, header.len() as u64 + start);
             }
         }
-        if layouts.len() > 1 {
-            let file = |shard: usize| {
-                names[shard]
-                    .file_name()
-                    .unwrap_or_default()
-                    .to_string_lossy()
-                    .into_owned()
-            };
-            let map = outputs
-                .iter()
-                .zip(&self.places)
-                .map(|(o, (shard, _))| (o.name.to_string(), json!(file(*shard))));
-            let map: serde_json::Map<_, _> = map.collect();
-            // `total_size` counts the tensors without headers, as transformers writes it
-            let size: u64 = layouts.iter().map(|g| g.nbytes).sum();
-            let text = json!({"metadata": {"total_size": size}, "weight_map": map});
-            let text = format!("{text:#}\n");
+        if cut.count() > 1 {
+            let names: Vec<String> = names.iter().map(|path| file_name(path)).collect();
+            let text = cut.index(outputs, &names);
             let path = parts.directory().join(self.stem()?.index());
             let nbytes = text.len() as u64;
             let index = Shard::create(&self.system, &parts, &path, text.as_bytes(), nbytes)?;

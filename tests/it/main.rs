@@ -30,6 +30,7 @@ mod naive_kernels;
 mod non_temporal_stores;
 mod npz;
 mod numpy;
+mod output_directory;
 mod owned_results;
 mod predict;
 mod predict_large_models;

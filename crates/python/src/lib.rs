@@ -1,9 +1,9 @@
 //! The Python package over anamnesis. `anamnesis._core` is private: the classes of `python/anamnesis` are the interface.
 //!
 //! Each file here holds one idea: [`checkpoint`] what is opened and described, [`load`] and [`remember`] what is read,
-//! [`parts`] which parts of it, [`template`] which worker reads what, [`memory`] bytes that Python writes to, [`run`] calls
-//! without the interpreter lock that can be interrupted, [`errors`] the exceptions, [`json`] JSON as objects, [`command`]
-//! the command.
+//! [`parts`] which parts of it, [`shards`] one conversion by many processes, [`template`] which worker reads what,
+//! [`memory`] bytes that Python writes to, [`run`] calls without the interpreter lock that can be interrupted, [`errors`]
+//! the exceptions, [`json`] JSON as objects, [`command`] the command.
 
 mod checkpoint;
 mod command;
@@ -14,6 +14,7 @@ mod memory;
 mod parts;
 mod remember;
 mod run;
+mod shards;
 mod template;
 
 use pyo3::prelude::*;
@@ -25,6 +26,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<checkpoint::CoreCheckpoint>()?;
     module.add_class::<memory::TensorMemory>()?;
     module.add_class::<load::CoreStream>()?;
+    module.add_class::<shards::CoreDirectory>()?;
     module.add_class::<template::CoreTemplate>()?;
     module.add_function(wrap_pyfunction!(template::load_template, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::open, module)?)?;

@@ -14,6 +14,7 @@ use super::Sharding;
 const MAX_HEADER: usize = 100_000_000;
 
 /// The outputs of one file.
+#[derive(Debug)]
 pub(super) struct FileLayout {
     /// Indices of the outputs, and their offsets behind the header.
     pub(super) outputs: Vec<(usize, u64)>,

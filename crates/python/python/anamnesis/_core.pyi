@@ -3,7 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, final
 
-__all__ = ["CoreCheckpoint", "CoreStream", "CoreTemplate", "Memory", "__version__", "command", "load_template", "open", "pool_bytes", "trim"]
+__all__ = [
+    "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "Memory", "__version__", "command", "load_template", "open",
+    "pool_bytes", "trim",
+]  # fmt: skip
 
 __version__: str
 
@@ -37,6 +40,14 @@ class CoreStream:
     def __iter__(self) -> Iterator[_Loaded]: ...
     def __next__(self) -> _Loaded: ...
     def close(self) -> None: ...
+
+@final
+class CoreDirectory:
+    # name, bytes of tensors, names of outputs, description
+    def files(self) -> list[tuple[str, int, list[str], str]]: ...
+    def prepare(self) -> list[int]: ...
+    def complete(self) -> list[Any]: ...
+    def remove_abandoned(self) -> None: ...
 
 @final
 class CoreCheckpoint:
@@ -137,6 +148,34 @@ class CoreCheckpoint:
         threads: int = 0,
         progress: _Progress = None,
     ) -> list[Any]: ...
+    def output_directory(
+        self,
+        out: str,
+        shard_size: int,
+        outputs: set[str] | None = None,
+        *,
+        dtype: str = "auto",
+        cast: bool = False,
+        names: str | None = None,
+        native_rounding: bool = False,
+        overwrite: bool = False,
+        code: bool = False,
+        untie: bool = False,
+    ) -> CoreDirectory: ...
+    def make_file(
+        self,
+        out: str,
+        file: str,
+        *,
+        dtype: str = "auto",
+        cast: bool = False,
+        names: str | None = None,
+        native_rounding: bool = False,
+        overwrite: bool = False,
+        untie: bool = False,
+        threads: int = 0,
+        progress: _Progress = None,
+    ) -> bool: ...
 
 @final
 class CoreTemplate:

@@ -1,0 +1,217 @@
+"""Checkpoints converted, loaded and listed by many machines, with Ray, which is imported when a function is called.
+
+The paths must lead to the same files on every node: a shared file system. Only names go through Ray's object store; bytes go
+from the source to the file that is written. ``docs/many-machines.md`` has the arithmetic.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from ._checkpoint import Checkpoint, Filter, Loaded, Path, Progress
+
+# endings of files that ``inspect`` lists.
+_ENDINGS = (".safetensors", ".gguf", ".npz", ".npy", ".pt", ".pth", ".ckpt", ".bin")
+
+
+class File(NamedTuple):
+    """A file that is to be made: its name, the bytes of its tensors, and their names."""
+
+    name: str
+    nbytes: int
+    outputs: list[str]
+
+
+def remember(
+    src: Path,
+    dst: Path,
+    *,
+    dtype: str = "auto",
+    shard_size: int = 5_000_000_000,
+    cast: bool = False,
+    names: str | None = None,
+    filter: Filter | None = None,
+    native_rounding: bool = False,
+    overwrite: bool = False,
+    code: bool = False,
+    untie: bool = False,
+    cpus: float = 1,
+    memory: float | None = None,
+    max_retries: int = 3,
+    locality: Callable[[File], str | None] | None = None,
+    progress: Progress | bool | None = None,
+    **options: Any,
+) -> list[str]:
+    """Dequantises a checkpoint into the directory ``dst``, a task for each file. Returns the files.
+
+    The directory has the bytes that :func:`anamnesis.remember` writes on one machine, and the index comes last: a reader finds
+    a checkpoint or none. Files that are there, complete and of the same plan, are not made again, so that a second call goes on
+    where the first one ended. A task is repeated up to ``max_retries`` times after an ``OSError`` and where its worker or node
+    is lost; errors of the source are not repeated.
+
+    ``locality(file)`` returns the id of the node that should make a file, or ``None``; without it files are spread.
+    ``progress`` is called with the bytes that are complete and those of all; ``True`` draws a bar. An interrupt, or an exception
+    of ``progress``, cancels the tasks, which leave no unfinished file. ``options`` are those of :class:`Checkpoint`.
+    """
+    import ray
+
+    src, dst = os.path.abspath(os.fsdecode(src)), os.path.abspath(os.fsdecode(dst))
+    checkpoint = Checkpoint(src, **options)
+    # the options of the driver and of all workers
+    shared: dict[str, Any] = {
+        "dtype": dtype,
+        "cast": cast,
+        "names": names,
+        "native_rounding": native_rounding,
+        "overwrite": overwrite,
+        "untie": untie,
+    }
+    # outputs have the names that clients of a directory need
+    is_gguf = checkpoint.format == "gguf"
+    outputs = checkpoint._outputs(filter, dtype, cast, names or ("hf" if is_gguf else "stored"))
+    directory = checkpoint._core.output_directory(dst, shard_size, outputs, code=code, **shared)
+    described = directory.files()
+    to_make = directory.prepare()
+    if callable(progress):
+        report: Progress = progress
+    else:
+        report = _bar if progress else _silent
+    total = sum(nbytes for _, nbytes, _, _ in described)
+    done = total - sum(described[number][1] for number in to_make)
+    report(done, total)
+    task = ray.remote(_make)
+    waiting: dict[Any, int] = {}
+    try:
+        for number in to_make:
+            name, nbytes, made, text = described[number]
+            node = None if locality is None else locality(File(name, nbytes, made))
+            settings = task.options(
+                name=f"remember {name}",
+                num_cpus=cpus,
+                memory=memory,
+                max_retries=max_retries,
+                retry_exceptions=[OSError],
+                scheduling_strategy=_strategy(node),
+            )
+            waiting[settings.remote(src, options, dst, text, max(1, int(cpus)), shared)] = nbytes
+        while waiting:
+            # an interrupt is handled between two waits
+            ready, _ = ray.wait(list(waiting), timeout=1)
+            for reference in ready:
+                _value(reference)
+                done += waiting.pop(reference)
+                report(done, total)
+    except BaseException:
+        _cancel(waiting)
+        directory.remove_abandoned()
+        raise
+    return [os.fsdecode(file) for file in directory.complete()]
+
+
+def _make(src: str, options: dict[str, Any], dst: str, text: str, threads: int, shared: dict[str, Any]) -> bool:
+    """One file, in a worker."""
+    return Checkpoint(src, **options)._core.make_file(dst, text, threads=threads, **shared)
+
+
+def _strategy(node: str | None) -> Any:
+    if node is None:
+        return "SPREAD"
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    # soft: any other node makes the file if this one is lost
+    return NodeAffinitySchedulingStrategy(node_id=node, soft=True)
+
+
+def _value(reference: Any) -> Any:
+    """The value of a task, or the exception that it raised, as a call on this machine raises it."""
+    import ray
+
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from error
+
+
+def _cancel(waiting: dict[Any, int]) -> None:
+    import ray
+
+    for reference in waiting:
+        ray.cancel(reference)
+    if waiting:
+        # running tasks end at their next check, several times a second
+        ray.wait(list(waiting), num_returns=len(waiting), timeout=30)
+
+
+def _silent(done: int, total: int) -> None:
+    pass
+
+
+def _bar(done: int, total: int) -> None:
+    filled = 40 * done // total if total else 40
+    end = "\n" if done >= total else ""
+    print(f"\r[{'#' * filled:40}] {done:,} of {total:,} bytes{end}", end="", file=sys.stderr, flush=True)
+
+
+def load(
+    src: Path,
+    rank: int,
+    world: int,
+    framework: str = "torch",
+    *,
+    device: Any = None,
+    filter: Filter | None = None,
+    **options: Any,
+) -> Loaded:
+    """The tensor-parallel share of worker ``rank`` of ``world``, for a call in an actor: it reads the bytes of its share only.
+    ``options`` are those of :class:`Checkpoint`."""
+    share: dict[str, Any] = {"tp": (rank, world)}
+    return Checkpoint(src, **options).load(framework, device=device, filter=filter, **share)
+
+
+def inspect(prefix: Path, **options: Any) -> list[dict[str, Any]]:
+    """The checkpoints in and below a directory, a task for each: ``path``, ``format``, ``tensors``, ``nbytes``, and
+    ``quantisation``, the names of their schemes. One that cannot be read has ``error`` instead."""
+    import ray
+
+    prefix = os.path.abspath(os.fsdecode(prefix))
+    task = ray.remote(_describe).options(scheduling_strategy="SPREAD", num_cpus=1)
+    described = ray.get([task.remote(path, options) for path in _checkpoints(prefix)])
+    return list(described)
+
+
+def _describe(path: str, options: dict[str, Any]) -> dict[str, Any]:
+    from .errors import AnamnesisError
+
+    try:
+        summary = Checkpoint(path, **options).inspect()
+    except (AnamnesisError, OSError) as error:
+        return {"path": path, "error": str(error)}
+    schemes = {weight["scheme"] for weight in summary["weights"] if weight.get("scheme")}
+    totals = summary["totals"]
+    return {
+        "path": path,
+        "format": summary["format"],
+        "tensors": totals["tensors"],
+        "nbytes": totals["nbytes"],
+        "quantisation": sorted(schemes),
+    }
+
+
+def _checkpoints(prefix: str) -> Iterator[str]:
+    """Directories with an index, shards of torch.distributed.checkpoint or a configuration, and all other tensor files."""
+    for directory, below, files in os.walk(prefix):
+        below.sort()
+        tensors = sorted(name for name in files if name.endswith(_ENDINGS) and not name.startswith("."))
+        has_index = any(name.endswith(".index.json") for name in files) or ".metadata" in files
+        weights = [name for name in tensors if name.endswith((".safetensors", ".bin"))]
+        if has_index or ("config.json" in files and weights):
+            yield directory
+            tensors = [name for name in tensors if name not in weights]
+        for name in tensors:
+            part = name.rpartition("-of-")[0].rpartition("-")[2]
+            # of a split GGUF, any file opens all of them
+            if not (name.endswith(".gguf") and part.isdigit() and int(part) > 1):
+                yield os.path.join(directory, name)
