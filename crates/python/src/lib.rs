@@ -1,7 +1,7 @@
 //! The Python package over anamnesis. `anamnesis._core` is private: the classes of `python/anamnesis` are the interface.
 //!
 //! Each file here holds one idea: [`checkpoint`] what is opened and described, [`load`] and [`remember`] what is read,
-//! [`memory`] bytes that Python writes to, [`run`] calls without the interpreter lock that can be interrupted, [`errors`]
+//! [`objects`] the object of a PyTorch file, [`memory`] bytes that Python writes to, [`run`] calls without the interpreter lock that can be interrupted, [`errors`]
 //! the exceptions, [`command`] the command.
 
 mod checkpoint;
@@ -9,6 +9,7 @@ mod command;
 mod errors;
 mod load;
 mod memory;
+mod objects;
 mod remember;
 mod run;
 
@@ -24,6 +25,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(checkpoint::open, module)?)?;
     module.add_function(wrap_pyfunction!(memory::pool_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(memory::trim, module)?)?;
+    module.add_function(wrap_pyfunction!(objects::objects, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
     Ok(())
 }

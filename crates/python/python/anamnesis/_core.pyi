@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, final
 
-__all__ = ["CoreCheckpoint", "CoreStream", "Memory", "__version__", "command", "open", "pool_bytes", "trim"]
+__all__ = ["CoreCheckpoint", "CoreStream", "Memory", "__version__", "command", "objects", "open", "pool_bytes", "trim"]
 
 __version__: str
 
@@ -110,6 +110,14 @@ def open(
     void_as: Sequence[str] | None = None,
     limits: dict[str, int | None] | None = None,
 ) -> CoreCheckpoint: ...
+# kind and contents of each node of the object, and its storages
+def objects(
+    source: str | bytes,
+    *,
+    mmap: bool = True,
+    opaque: bool = False,
+    limits: dict[str, int | None] | None = None,
+) -> tuple[list[tuple[Any, ...]], CoreCheckpoint] | None: ...
 def pool_bytes() -> tuple[int, int]: ...
 def trim() -> int: ...
 def command(arguments: Sequence[str]) -> int: ...
