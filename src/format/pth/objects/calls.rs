@@ -1,6 +1,6 @@
 //! Nodes of recorded calls: tensors, parameters, and the values that PyTorch pickles as calls.
 
-use crate::catalog::{Encoding, Layout};
+use crate::catalog::{Encoding, Layout, Quantizer};
 use crate::error::Result;
 use crate::format::pickle::globals::{Global, NumpyGlobal, RebuildFunction, TorchDtype};
 use crate::format::pickle::value_heap::{PickleValue, RecordedCall, ValueId};
@@ -168,22 +168,22 @@ impl TreeBuilder<'_, '_, '_> {
             ) => {
                 let geometry = [storage, offset, size, stride];
                 let mut node = self.strided(result, geometry, Some(grad(requires_grad)))?;
-                if let ObjectNode::Tensor(tensor) = &mut node {
+                if let (ObjectNode::Tensor(tensor), &CallResult::Tensor(index)) =
+                    (&mut node, result)
+                {
                     let params = heap.sequence(params).unwrap_or_default();
-                    tensor.quantizer = match params {
-                        &[_, scale, zero_point] => match (heap.get(scale), heap.get(zero_point)) {
-                            (PickleValue::Float(scale), PickleValue::Int(zero_point)) => {
-                                Some(ObjectQuantizer::PerTensor { scale, zero_point })
-                            }
-                            _ => None,
-                        },
-                        &[_, scales, zero_points, axis] if heap.sequence(scales).is_none() => {
-                            Some(ObjectQuantizer::PerChannel {
-                                scales: self.refer(scales)?,
-                                zero_points: self.refer(zero_points)?,
-                                axis: non_negative(heap, axis).unwrap_or(0),
-                            })
+                    tensor.quantizer = match (self.rebuilt.tensors[index].quantizer(), params) {
+                        (Some(&Quantizer::PerTensor { scale, zero_point }), _) => {
+                            Some(ObjectQuantizer::PerTensor { scale, zero_point })
                         }
+                        (
+                            Some(&Quantizer::PerChannel { axis, .. }),
+                            &[_, scales, zero_points, _],
+                        ) => Some(ObjectQuantizer::PerChannel {
+                            scales: self.refer(scales)?,
+                            zero_points: self.refer(zero_points)?,
+                            axis,
+                        }),
                         _ => None,
                     };
                     if tensor.quantizer.is_none() {
