@@ -1,7 +1,7 @@
 //! The Python package over anamnesis. `anamnesis._core` is private: the classes of `python/anamnesis` are the interface.
 //!
 //! Each file here holds one idea: [`checkpoint`] what is opened and described, [`load`] and [`remember`] what is read,
-//! [`objects`] the object of a PyTorch file, [`memory`] bytes that Python writes to, [`run`] calls without the interpreter lock that can be interrupted, [`errors`]
+//! [`objects`] the object of a file of `torch.save`, [`memory`] bytes that Python writes to, [`run`] calls without the interpreter lock that can be interrupted, [`errors`]
 //! the exceptions, [`command`] the command.
 
 mod checkpoint;

@@ -1,4 +1,4 @@
-//! The object of a PyTorch file: its nodes as tuples, of which `anamnesis.torch` makes objects of Python.
+//! The object of a file of `torch.save`: its nodes as tuples, of which `anamnesis.torch` makes objects of Python.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
