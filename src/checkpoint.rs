@@ -7,6 +7,7 @@ mod files;
 mod handle;
 mod merge;
 mod named_files;
+mod objects;
 mod open;
 mod shards;
 
@@ -26,6 +27,7 @@ use crate::source::{CheckedSource, MemorySource, ReaderSource, Source, StreamSou
 pub(crate) use files::TemplateFiles;
 pub use handle::CheckpointHandle;
 pub(crate) use handle::Ownership;
+pub use objects::Objects;
 
 /// Options of opening: limits, mapping, and what the file does not state itself.
 ///
@@ -274,6 +276,8 @@ pub struct Checkpoint {
     charged: u64,
     /// See [`OpenOptions::private`].
     private: bool,
+    /// See [`OpenOptions::opaque`].
+    opaque: bool,
     path: Option<PathBuf>,
 }
 

@@ -84,6 +84,7 @@
 //! | [`plan`] | what to make from which byte ranges |
 //! | [`mod@execute`] | running a plan |
 //! | [`mod@load`] | loaders: mapped, positioned reads, io_uring |
+//! | [`objects`] | the object that a PyTorch file holds, as a graph of plain values |
 //! | [`mod@slice`] | which part of a tensor is loaded or dequantised |
 //! | [`pool`] | the buffer pool that is loaded into |
 //! | [`sink`] | where results are written: memory, safetensors files |
@@ -141,6 +142,7 @@ mod json;
 pub mod kernel;
 mod limits;
 pub mod load;
+pub mod objects;
 mod parallel;
 pub mod plan;
 pub mod pool;
@@ -167,7 +169,7 @@ pub use architecture::Names;
 pub use catalog::{
     Catalog, Encoding, Endian, Item, Layout, Metadata, StoredArray, TensorInfo, Value,
 };
-pub use checkpoint::{Checkpoint, CheckpointHandle, OpenOptions};
+pub use checkpoint::{Checkpoint, CheckpointHandle, Objects, OpenOptions};
 pub use error::{Error, ErrorKind, Remedy, Result};
 pub use format::Format;
 pub use inspect::Summary;

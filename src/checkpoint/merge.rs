@@ -83,6 +83,7 @@ pub(super) fn merge(
         usage: options.usage.clone(),
         charged: budget.in_use(),
         private: options.private,
+        opaque: options.opaque,
         path: None,
     })
 }

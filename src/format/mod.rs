@@ -17,6 +17,7 @@ use std::path::Path;
 
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
+use crate::objects::ObjectTree;
 use crate::source::cursor::Cursor;
 
 pub(crate) use archive::{Archive, DirectoryEntry, local_payload};
@@ -104,7 +105,37 @@ pub(crate) fn read_file(
     options: ReadOptions,
 ) -> Result<Catalog> {
     let mut first = [0; Head::LEN];
-    let n = cursor.peek_into(&mut first)?;
+    let (format, head) = detect(cursor, &mut first, path, options)?;
+    let catalog = (format.read)(cursor, head).map_err(|e| e.in_format(format.name))?;
+    checked(cursor, path, format, catalog)
+}
+
+/// The object of a PyTorch file, and a catalog of the storages that its tensors are views of. `None` for other formats.
+/// With `named`, tensors refer to the rows of the catalog that [`read_file`] makes.
+pub(crate) fn read_objects(
+    cursor: &mut Cursor<'_>,
+    path: Option<&Path>,
+    options: ReadOptions,
+    named: bool,
+) -> Result<Option<(ObjectTree, Catalog)>> {
+    let mut first = [0; Head::LEN];
+    let (format, head) = detect(cursor, &mut first, path, options)?;
+    if format.name != pth::FORMAT.name || (head.archive.is_none() && !(format.probe)(&head)) {
+        return Ok(None);
+    }
+    let (tree, catalog) =
+        pth::objects(cursor, &head, named).map_err(|e| e.in_format(format.name))?;
+    checked(cursor, path, format, catalog).map(|catalog| Some((tree, catalog)))
+}
+
+/// The format of a file, and its beginning. Leaves the cursor at the first byte.
+fn detect<'a>(
+    cursor: &mut Cursor<'_>,
+    first: &'a mut [u8; Head::LEN],
+    path: Option<&Path>,
+    options: ReadOptions,
+) -> Result<(&'static Format, Head<'a>)> {
+    let n = cursor.peek_into(first)?;
     let bytes = &first[..n];
     // the extension is a fallback only: `.bin` and `.pt` files are renamed often
     let claimed = path.and_then(|path| FORMATS.iter().find(|f| f.claims_extension(path)).copied());
@@ -145,7 +176,16 @@ pub(crate) fn read_file(
     };
     // `Archive::read` left the cursor at the end of the file; parsers of the other formats begin at the first byte
     cursor.seek(0);
-    let mut catalog = (format.read)(cursor, head).map_err(|e| e.in_format(format.name))?;
+    Ok((format, head))
+}
+
+/// Makes the checks that hold for every format.
+fn checked(
+    cursor: &Cursor<'_>,
+    path: Option<&Path>,
+    format: &Format,
+    mut catalog: Catalog,
+) -> Result<Catalog> {
     // the length of a stream is known only here, after its header: ranges are checked against it once, for every format
     let len = cursor.source().finish().map_err(Error::from)?;
     let checked = catalog

@@ -37,7 +37,7 @@ use globals::{Builtin, Global};
 use memo::Memo;
 use opcode as op;
 use reader::OpcodeReader;
-use value_heap::{PickleValue, StoredBytes, ValueHeap, ValueId};
+use value_heap::{ExactClass, ExactClasses, PickleValue, StoredBytes, ValueHeap, ValueId};
 
 /// The globals that a pickle may name in addition to PyTorch's plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +66,30 @@ pub(crate) fn read<'s>(
     vocabulary: Vocabulary,
     opaque: bool,
 ) -> Result<Pickle<'s>> {
+    read_with(cursor, vocabulary, opaque, None)
+}
+
+/// As [`read`], and keeps the exact classes of values, and attributes of dicts.
+pub(crate) fn read_exact<'s>(
+    cursor: &mut Cursor<'s>,
+    vocabulary: Vocabulary,
+    opaque: bool,
+) -> Result<Pickle<'s>> {
+    read_with(cursor, vocabulary, opaque, Some(ExactClasses::default()))
+}
+
+fn read_with<'s>(
+    cursor: &mut Cursor<'s>,
+    vocabulary: Vocabulary,
+    opaque: bool,
+    exact: Option<ExactClasses>,
+) -> Result<Pickle<'s>> {
     // the length of a stream is not known, so it gives no hint
-    let heap = ValueHeap::new(
+    let mut heap = ValueHeap::new(
         cursor.budget(),
         cursor.len().map_or(0, |_| cursor.remaining()),
     )?;
+    heap.exact = exact;
     let mut machine = Machine {
         reader: OpcodeReader::new(cursor),
         heap,
@@ -191,7 +210,12 @@ impl Machine<'_, '_> {
             }
             op::SHORT_BINBYTES => self.u8().and_then(|n| self.bytes(u64::from(n))),
             op::BINBYTES => self.u32().and_then(|n| self.bytes(u64::from(n))),
-            op::BINBYTES8 | op::BYTEARRAY8 => self.u64().and_then(|n| self.bytes(n)),
+            op::BINBYTES8 => self.u64().and_then(|n| self.bytes(n)),
+            op::BYTEARRAY8 => {
+                let n = self.u64()?;
+                self.bytes(n)?;
+                self.heap.note_class(ExactClass::ByteArray)
+            }
             // containers
             op::EMPTY_TUPLE => self.tuple(self.stack.len()),
             op::TUPLE1 => self.below(1).and_then(|from| self.tuple(from)),
@@ -203,9 +227,11 @@ impl Machine<'_, '_> {
                 .pop_mark()
                 .and_then(|from| self.container(from, PickleValue::List)),
             op::EMPTY_SET => self.container(self.stack.len(), PickleValue::Set),
-            op::FROZENSET => self
-                .pop_mark()
-                .and_then(|from| self.container(from, PickleValue::Set)),
+            op::FROZENSET => {
+                let from = self.pop_mark()?;
+                self.container(from, PickleValue::Set)?;
+                self.heap.note_class(ExactClass::FrozenSet)
+            }
             op::EMPTY_DICT => self.container(self.stack.len(), |items| PickleValue::Dict {
                 items,
                 class: false,

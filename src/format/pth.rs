@@ -17,6 +17,7 @@ pub(super) mod geometry;
 mod legacy;
 mod not_shown;
 mod numpy;
+mod objects;
 mod opaque;
 mod open_container;
 mod plain_values;
@@ -34,6 +35,7 @@ use super::{Format, Head, pickle};
 use crate::catalog::metadata::Value;
 use crate::catalog::{Catalog, Endian};
 use crate::error::{Error, ErrorKind, Result};
+use crate::objects::ObjectTree;
 use crate::source::cursor::Cursor;
 
 /// PyTorch checkpoints and TorchScript archives.
@@ -73,6 +75,18 @@ fn read(cursor: &mut Cursor<'_>, head: Head<'_>) -> Result<Catalog> {
         "the file begins neither like a zip archive nor like a pickle, which PyTorch files do",
     )
     .at(0))
+}
+
+/// The object of the file, and a catalog of its storages: each is a tensor whose name is its number.
+pub(crate) fn objects(
+    cursor: &mut Cursor<'_>,
+    head: &Head<'_>,
+    named: bool,
+) -> Result<(ObjectTree, Catalog)> {
+    match &head.archive {
+        Some(archive) => zip::objects(cursor, archive, head.opaque, named),
+        None => legacy::objects(cursor, head.opaque, named),
+    }
 }
 
 /// Adds the details that both containers have.

@@ -36,6 +36,7 @@ mod predict;
 mod predict_large_models;
 mod predict_parallel;
 mod pth;
+mod pth_objects;
 mod regular_files;
 mod remember_slices;
 mod running_loads;

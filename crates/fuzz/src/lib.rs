@@ -12,6 +12,7 @@ mod host;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
+use anamnesis::objects::ObjectNode;
 use anamnesis::sink::{MemorySink, NullSink};
 use anamnesis::{
     Checkpoint, Dtype, Error, Format, Limits, Names, OpenOptions, Plan, QuantConfig, Remember,
@@ -75,7 +76,31 @@ pub fn read_pth(bytes: &[u8]) {
     let options = OpenOptions::new()
         .limits(LIMITS)
         .format(&anamnesis::format::pth::FORMAT);
-    read_with(&options.opaque(opaque), file);
+    let options = options.opaque(opaque);
+    read_with(&options, file);
+    read_objects(&options, file);
+}
+
+/// Builds the object of a PyTorch file, whose references must exist.
+fn read_objects(options: &OpenOptions, bytes: &[u8]) {
+    let usage = Usage::new();
+    let made = charged(&usage, bytes.len(), || {
+        options
+            .clone()
+            .usage(&usage)
+            .objects_from_bytes(bytes.to_vec())
+    });
+    let Ok(Some(objects)) = made else { return };
+    let nodes = objects.tree().nodes.len();
+    for node in &objects.tree().nodes {
+        match node {
+            ObjectNode::List(items) | ObjectNode::Tuple(items) | ObjectNode::Set(items, _) => {
+                assert!(items.iter().all(|&item| (item as usize) < nodes));
+            }
+            ObjectNode::Tensor(tensor) => assert!(tensor.storage < objects.tree().storages),
+            _ => {}
+        }
+    }
 }
 
 fn read_with(options: &OpenOptions, bytes: &[u8]) {

@@ -69,7 +69,7 @@ pub(crate) fn open(
 }
 
 /// The default limits, changed by name; `None` means unlimited.
-fn limits_of(changed: Option<HashMap<String, Option<u64>>>) -> PyResult<Limits> {
+pub(crate) fn limits_of(changed: Option<HashMap<String, Option<u64>>>) -> PyResult<Limits> {
     let mut limits = Limits::default();
     for (name, value) in changed.into_iter().flatten() {
         let field = match &*name {

@@ -1,9 +1,9 @@
 //! The Python package over anamnesis. `anamnesis._core` is private: the classes of `python/anamnesis` are the interface.
 //!
 //! Each file here holds one idea: [`checkpoint`] what is opened and described, [`load`] and [`remember`] what is read,
-//! [`parts`] which parts of it, [`shards`] one conversion by many processes, [`template`] which worker reads what,
-//! [`memory`] bytes that Python writes to, [`run`] calls without the interpreter lock that can be interrupted, [`errors`]
-//! the exceptions, [`json`] JSON as objects, [`command`] the command.
+//! [`parts`] which parts of it, [`objects`] the object of a file of `torch.save`, [`shards`] one conversion by many processes,
+//! [`template`] which worker reads what, [`memory`] bytes that Python writes to, [`run`] calls without the interpreter lock that
+//! can be interrupted, [`errors`] the exceptions, [`json`] JSON as objects, [`command`] the command.
 
 mod checkpoint;
 mod command;
@@ -11,6 +11,7 @@ mod errors;
 mod json;
 mod load;
 mod memory;
+mod objects;
 mod parts;
 mod remember;
 mod run;
@@ -32,6 +33,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(checkpoint::open, module)?)?;
     module.add_function(wrap_pyfunction!(memory::pool_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(memory::trim, module)?)?;
+    module.add_function(wrap_pyfunction!(objects::objects, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
     Ok(())
 }

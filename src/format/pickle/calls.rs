@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 use super::distributed::DistributedClass;
 use super::globals::{self, Builtin, Global, NumpyGlobal};
-use super::value_heap::{PickleValue, PoolRange, StoredBytes, ValueId};
+use super::value_heap::{ExactClass, PickleValue, PoolRange, StoredBytes, ValueId};
 use super::{Machine, Vocabulary, text_arguments};
 
 impl Machine<'_, '_> {
@@ -159,7 +159,14 @@ impl Machine<'_, '_> {
                 ));
             }
         };
-        self.push_value(value)
+        self.push_value(value)?;
+        match callee {
+            PickleValue::Global(Global::Builtin(builtin)) => match exact_class(builtin) {
+                Some(class) => self.heap.note_class(class),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
     }
 
     fn builtin(&mut self, builtin: Builtin, args: PoolRange) -> Result<PickleValue> {
@@ -179,9 +186,11 @@ impl Machine<'_, '_> {
                 let items = self.items_of(from).ok_or_else(wrong)?;
                 self.dict(&items)
             }
-            (Builtin::Set, []) => self.heap.add_container(&[]).map(PickleValue::Set),
+            (Builtin::Set | Builtin::FrozenSet, []) => {
+                self.heap.add_container(&[]).map(PickleValue::Set)
+            }
             // protocols before 4 have no opcode for sets and call `set` with a list
-            (Builtin::Set, &[from]) => {
+            (Builtin::Set | Builtin::FrozenSet, &[from]) => {
                 let items = self.heap.sequence(from).ok_or_else(wrong)?.to_vec();
                 self.heap.add_container(&items).map(PickleValue::Set)
             }
@@ -253,8 +262,8 @@ impl Machine<'_, '_> {
         let state = self.pop()?;
         let object = self.top()?;
         match self.heap.get(object) {
-            // attributes of a state dict, such as `_metadata` (versions of modules), are not data and are dropped
-            PickleValue::Dict { class: true, .. } => Ok(()),
+            // attributes of a state dict, such as `_metadata` (versions of modules), are no tensors
+            PickleValue::Dict { class: true, .. } => self.heap.note_attributes(object, state),
             PickleValue::Call(index) => {
                 let call = self.heap.call(index);
                 let takes = matches!(
@@ -297,6 +306,17 @@ impl Machine<'_, '_> {
             PickleValue::Tuple(_) => self.push_value(PickleValue::Persistent(id)),
             _ => Err(Error::malformed("the persistent id is not a tuple")),
         }
+    }
+}
+
+/// The class of what a builtin constructs, where it is not the most frequent one.
+fn exact_class(builtin: Builtin) -> Option<ExactClass> {
+    match builtin {
+        Builtin::ByteArray => Some(ExactClass::ByteArray),
+        Builtin::FrozenSet => Some(ExactClass::FrozenSet),
+        Builtin::Counter => Some(ExactClass::Counter),
+        Builtin::DefaultDict => Some(ExactClass::DefaultDict),
+        Builtin::OrderedDict | Builtin::Set | Builtin::Bytes | Builtin::Encode => None,
     }
 }
 

@@ -53,6 +53,11 @@ impl TorchDtype {
         Self::find(|row| row.storage == class)
     }
 
+    /// The dtype of PyTorch for a dtype of this library.
+    pub(crate) fn of(dtype: Dtype) -> Option<Self> {
+        Self::find(|row| row.dtype == Some(dtype))
+    }
+
     fn find(matches: impl Fn(&DtypeRow) -> bool) -> Option<Self> {
         DTYPES
             .iter()

@@ -46,6 +46,7 @@ pub(crate) enum Builtin {
     Counter,
     DefaultDict,
     Set,
+    FrozenSet,
     ByteArray,
     /// `bytes`, which protocols up to 2 call without arguments for an empty byte string.
     Bytes,
@@ -257,7 +258,8 @@ fn tensor_class(name: &str) -> Option<Global> {
 
 fn builtin(name: &str) -> Option<Global> {
     Some(match name {
-        "set" | "frozenset" => Global::Builtin(Builtin::Set),
+        "set" => Global::Builtin(Builtin::Set),
+        "frozenset" => Global::Builtin(Builtin::FrozenSet),
         "bytearray" => Global::Builtin(Builtin::ByteArray),
         "bytes" => Global::Builtin(Builtin::Bytes),
         "complex" => Global::Complex,

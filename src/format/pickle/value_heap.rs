@@ -4,6 +4,8 @@
 //! and neither dropping nor reading them recurses. The contents of texts, byte strings and tuples are ranges of a few
 //! growing pools, so that a value is small and `Copy` and a pickle of 100 000 values makes few allocations.
 
+use hashbrown::HashMap;
+
 use crate::error::{Error, Result};
 use crate::limits::Budget;
 
@@ -101,6 +103,23 @@ impl RecordedCall {
     }
 }
 
+/// What a value is beyond its [`PickleValue`], for values that are not of the most frequent class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExactClass {
+    ByteArray,
+    FrozenSet,
+    Counter,
+    DefaultDict,
+}
+
+/// The classes and attributes of values, which descriptions of tensors do not depend on.
+#[derive(Default)]
+pub(super) struct ExactClasses {
+    classes: HashMap<ValueId, ExactClass>,
+    /// Attributes of instances of `OrderedDict`.
+    attributes: HashMap<ValueId, ValueId>,
+}
+
 /// All values of one pickle.
 pub(crate) struct ValueHeap<'b> {
     values: Vec<PickleValue>,
@@ -113,10 +132,15 @@ pub(crate) struct ValueHeap<'b> {
     encoded: Vec<(u32, StoredBytes)>,
     containers: Vec<Vec<ValueId>>,
     calls: Vec<RecordedCall>,
+    /// `None` where the caller does not need the exact classes.
+    pub(super) exact: Option<ExactClasses>,
     budget: &'b Budget,
 }
 
 const WHAT: &str = "the values of the pickle";
+
+/// An entry of a table that doubles, while the table before it is copied.
+const ENTRY: u64 = 64;
 
 /// Bytes that are kept of a byte string whose place in the pickle is known. Names and scalars are shorter.
 const KEPT: usize = 4 << 10;
@@ -140,6 +164,7 @@ impl<'b> ValueHeap<'b> {
             encoded: Vec::new(),
             containers: Vec::new(),
             calls: Vec::new(),
+            exact: None,
             budget,
         })
     }
@@ -183,7 +208,7 @@ impl<'b> ValueHeap<'b> {
     }
 
     /// As [`stored_bytes`](Self::stored_bytes), of a text that was added by [`add_encoded`](Self::add_encoded).
-    pub(super) fn encoded_text(&self, span: PoolRange) -> Option<StoredBytes> {
+    pub(crate) fn encoded_text(&self, span: PoolRange) -> Option<StoredBytes> {
         find_stored(&self.encoded, span)
     }
 
@@ -345,6 +370,33 @@ impl<'b> ValueHeap<'b> {
             }
         };
         Ok(Some(self.get(id)))
+    }
+
+    /// Notes the class of the value that was added last, where exact classes are kept.
+    pub(super) fn note_class(&mut self, class: ExactClass) -> Result<()> {
+        if let Some(exact) = &mut self.exact {
+            self.budget.memory(ENTRY, WHAT)?;
+            let last = ValueId(pool_index(self.values.len() - 1));
+            exact.classes.insert(last, class);
+        }
+        Ok(())
+    }
+
+    /// Notes the attributes of a dict, where exact classes are kept.
+    pub(super) fn note_attributes(&mut self, dict: ValueId, state: ValueId) -> Result<()> {
+        if let Some(exact) = &mut self.exact {
+            self.budget.memory(ENTRY, WHAT)?;
+            exact.attributes.insert(dict, state);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn exact_class(&self, id: ValueId) -> Option<ExactClass> {
+        self.exact.as_ref()?.classes.get(&id).copied()
+    }
+
+    pub(crate) fn attributes(&self, id: ValueId) -> Option<ValueId> {
+        self.exact.as_ref()?.attributes.get(&id).copied()
     }
 
     pub(super) fn set_state(&mut self, index: u32, state: ValueId) {

@@ -120,6 +120,25 @@ fn distinguish_names(
     Ok(())
 }
 
+/// For each tensor that a call describes, its first row in the catalog.
+pub(super) fn first_rows(
+    heap: &ValueHeap<'_>,
+    root: ValueId,
+    rebuilt: &RebuiltTensors,
+) -> Result<Vec<Option<u32>>> {
+    let budget = heap.budget();
+    budget.memory(
+        (rebuilt.tensors.len() * size_of::<Option<u32>>()) as u64,
+        TREE,
+    )?;
+    let mut rows = vec![None; rebuilt.tensors.len()];
+    let named = walk(heap, root, rebuilt, &[], &mut Catalog::new(""))?;
+    for (row, (_, index)) in (0u32..).zip(named) {
+        rows[index].get_or_insert(row);
+    }
+    Ok(rows)
+}
+
 fn walk(
     heap: &ValueHeap<'_>,
     root: ValueId,

@@ -19,9 +19,12 @@ use crate::catalog::{ByteRange, Catalog, Endian, IntegrityCheck, Member, quote};
 use crate::error::{Error, Result};
 use crate::format::pickle::{self, Pickle, Vocabulary, value_heap::PickleValue};
 use crate::limits::text_cost;
+use crate::objects::ObjectTree;
 use crate::source::cursor::Cursor;
 
 use super::numpy::PickleBytes;
+use super::objects::{self, ObjectSource};
+use super::rebuild::RebuiltTensors;
 use super::storage::{PersistentId, STORAGE, Storages};
 use super::{details, flatten, rebuild};
 
@@ -45,6 +48,57 @@ pub(super) fn is_tar(bytes: &[u8]) -> bool {
 }
 
 pub(super) fn read(cursor: &mut Cursor<'_>, opaque: bool) -> Result<Catalog> {
+    interpret(cursor, opaque, false, |cursor, object, rebuilt, endian| {
+        let mut catalog = Catalog::new(super::FORMAT.name);
+        flatten::flatten(&object.heap, object.root, rebuilt, &mut catalog)?;
+        details(&mut catalog, "legacy", endian, object);
+        if endian == Endian::Big {
+            catalog.warnings.push(
+                "the file was written on a big-endian machine; typed storages are read as little endian, as PyTorch writes them there too"
+                    .into(),
+            );
+        }
+        if let Some(left) = cursor
+            .len()
+            .map(|len| len.saturating_sub(cursor.pos()))
+            .filter(|&left| left > 0)
+        {
+            catalog
+                .warnings
+                .push(format!("{left} bytes follow the last storage"));
+        }
+        Ok(catalog)
+    })
+}
+
+/// The saved object, and the storages as tensors.
+pub(super) fn objects(
+    cursor: &mut Cursor<'_>,
+    opaque: bool,
+    named: bool,
+) -> Result<(ObjectTree, Catalog)> {
+    interpret(cursor, opaque, true, |cursor, object, rebuilt, endian| {
+        objects::build(
+            &object.heap,
+            object.root,
+            rebuilt,
+            &ObjectSource {
+                pickle: cursor.source(),
+                endian: [Endian::Little, endian],
+                deflated: &|_| false,
+                named,
+            },
+        )
+    })
+}
+
+/// Reads the pickles and interprets the calls of the object; `exact` is as in [`pickle::read_exact`].
+fn interpret<T>(
+    cursor: &mut Cursor<'_>,
+    opaque: bool,
+    exact: bool,
+    consume: impl FnOnce(&mut Cursor<'_>, &Pickle<'_>, RebuiltTensors, Endian) -> Result<T>,
+) -> Result<T> {
     let magic = pickle::read(cursor, Vocabulary::Checkpoint, false)?;
     if !matches!(magic.heap.get(magic.root), PickleValue::BigInt(number) if magic.heap.text(number) == MAGIC)
     {
@@ -59,7 +113,12 @@ pub(super) fn read(cursor: &mut Cursor<'_>, opaque: bool) -> Result<Catalog> {
     }
     let system = pickle::read(cursor, Vocabulary::Checkpoint, false)?;
     let system_endian = system_endian(&system)?;
-    let object = pickle::read(cursor, Vocabulary::Checkpoint, opaque)?;
+    let read = if exact {
+        pickle::read_exact
+    } else {
+        pickle::read
+    };
+    let object = read(cursor, Vocabulary::Checkpoint, opaque)?;
     // the keys follow the object, and the dtypes of the storages are in the object only: both are read before any
     // storage can be located
     let keys = pickle::read(cursor, Vocabulary::Checkpoint, false)?;
@@ -76,25 +135,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, opaque: bool) -> Result<Catalog> {
     // storages in the byte order of the machine.
     let storages = Storages::new([Endian::Little, system_endian], count, &mut locate);
     let rebuilt = rebuild::rebuild(&object.heap, storages, PickleBytes::Stored(0))?;
-    let mut catalog = Catalog::new(super::FORMAT.name);
-    flatten::flatten(&object.heap, object.root, rebuilt, &mut catalog)?;
-    details(&mut catalog, "legacy", system_endian, &object);
-    if system_endian == Endian::Big {
-        catalog.warnings.push(
-            "the file was written on a big-endian machine; typed storages are read as little endian, as PyTorch writes them there too"
-                .into(),
-        );
-    }
-    if let Some(left) = cursor
-        .len()
-        .map(|len| len.saturating_sub(cursor.pos()))
-        .filter(|&left| left > 0)
-    {
-        catalog
-            .warnings
-            .push(format!("{left} bytes follow the last storage"));
-    }
-    Ok(catalog)
+    consume(cursor, &object, rebuilt, system_endian)
 }
 
 /// The byte order of the writing machine, from the third pickle.

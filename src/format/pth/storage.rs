@@ -22,7 +22,7 @@ pub(super) struct PersistentId<'h> {
     item_bytes: u64,
     pub(super) nbytes: u64,
     /// Offset and size in elements, if the id names a part of the storage. Only legacy streams have this.
-    view: Option<(u64, u64)>,
+    pub(super) view: Option<(u64, u64)>,
 }
 
 impl<'h> PersistentId<'h> {

@@ -8,12 +8,15 @@ use hashbrown::HashMap;
 use crate::catalog::metadata::Value;
 use crate::catalog::{Catalog, Endian, quote};
 use crate::error::{Error, Result};
-use crate::format::pickle::{self, Vocabulary};
+use crate::format::pickle::{self, Pickle, Vocabulary};
 use crate::format::{Archive, Head};
-use crate::source::MemorySource;
+use crate::objects::ObjectTree;
 use crate::source::cursor::Cursor;
+use crate::source::{MemorySource, Source};
 
 use super::numpy::PickleBytes;
+use super::objects::{self, ObjectSource};
+use super::rebuild::RebuiltTensors;
 use super::storage::{STORAGE, Storages};
 use super::{details, flatten, in_pickle, rebuild};
 
@@ -25,6 +28,81 @@ pub(super) fn root_of(member: &str) -> Option<&str> {
 }
 
 pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive, head: &Head<'_>) -> Result<Catalog> {
+    interpret(cursor, archive, head.opaque, false, |cursor, parts| {
+        let ArchivePickle {
+            read,
+            rebuilt,
+            rows,
+            ..
+        } = parts;
+        let mut catalog = Catalog::new(super::FORMAT.name);
+        flatten::flatten(&read.heap, read.root, rebuilt, &mut catalog)?;
+        let storages = rows.keys().filter(|name| name.starts_with("data/"));
+        let storages = storages.filter(|name| name.len() > "data/".len()).count();
+        let unused = storages.saturating_sub(catalog.members.len());
+        if unused > 0 {
+            let warning = format!("storages of the archive that nothing in it uses: {unused}");
+            catalog.warnings.push(warning);
+        }
+        if head.gaps {
+            let gaps = archive.gaps(cursor)?;
+            if gaps > 0 {
+                let warning = format!("{gaps} bytes of the archive belong to no member");
+                catalog.warnings.push(warning);
+            }
+        }
+        let container = if parts.script { "torchscript" } else { "zip" };
+        details(&mut catalog, container, parts.endian, read);
+        catalog.detail("root", Value::text(parts.root.trim_end_matches('/')));
+        Ok(catalog)
+    })
+}
+
+/// The saved object, and the storages as tensors.
+pub(super) fn objects(
+    cursor: &mut Cursor<'_>,
+    archive: &Archive,
+    opaque: bool,
+    named: bool,
+) -> Result<(ObjectTree, Catalog)> {
+    interpret(cursor, archive, opaque, true, |_, parts| {
+        let deflated = |key: &str| {
+            let row = parts.rows.get(&*format!("data/{key}"));
+            row.is_some_and(|&row| archive.entries[row].deflated())
+        };
+        objects::build(
+            &parts.read.heap,
+            parts.read.root,
+            parts.rebuilt,
+            &ObjectSource {
+                pickle: parts.memory,
+                endian: [parts.endian; 2],
+                deflated: &deflated,
+                named,
+            },
+        )
+    })
+}
+
+/// The pickle of an archive, and what its interpretation needs of the rest.
+struct ArchivePickle<'a> {
+    read: &'a Pickle<'a>,
+    rebuilt: RebuiltTensors,
+    rows: &'a HashMap<&'a str, usize>,
+    memory: &'a dyn Source,
+    root: &'a str,
+    script: bool,
+    endian: Endian,
+}
+
+/// Reads the pickle and interprets its calls; `exact` is as in [`pickle::read_exact`].
+fn interpret<T>(
+    cursor: &mut Cursor<'_>,
+    archive: &Archive,
+    opaque: bool,
+    exact: bool,
+    consume: impl FnOnce(&mut Cursor<'_>, ArchivePickle<'_>) -> Result<T>,
+) -> Result<T> {
     let root = find_root(archive)?;
     let rows = index(cursor, archive, root)?;
     let row = |name: &str| rows.get(name).copied();
@@ -46,7 +124,12 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive, head: &Head<'_>) 
     } else {
         Vocabulary::Checkpoint
     };
-    let read = pickle::read(&mut inside, vocabulary, head.opaque).map_err(|e| {
+    let read = if exact {
+        pickle::read_exact
+    } else {
+        pickle::read
+    };
+    let read = read(&mut inside, vocabulary, opaque).map_err(|e| {
         let stored = !archive.entries[pickle_row].deflated();
         let member = stored
             .then(|| archive.verified_member(cursor, pickle_row).ok())
@@ -84,30 +167,18 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive, head: &Head<'_>) 
     };
     let storages = Storages::new([endian; 2], rows.len(), &mut locate);
     let rebuilt = rebuild::rebuild(&read.heap, storages, place)?;
-    let mut catalog = Catalog::new(super::FORMAT.name);
-    flatten::flatten(&read.heap, read.root, rebuilt, &mut catalog)?;
-    let storages = rows.keys().filter(|name| name.starts_with("data/"));
-    let storages = storages.filter(|name| name.len() > "data/".len()).count();
-    let unused = storages.saturating_sub(catalog.members.len());
-    if unused > 0 {
-        let warning = format!("storages of the archive that nothing in it uses: {unused}");
-        catalog.warnings.push(warning);
-    }
-    if head.gaps {
-        let gaps = archive.gaps(cursor)?;
-        if gaps > 0 {
-            let warning = format!("{gaps} bytes of the archive belong to no member");
-            catalog.warnings.push(warning);
-        }
-    }
-    details(
-        &mut catalog,
-        if script { "torchscript" } else { "zip" },
-        endian,
-        &read,
-    );
-    catalog.detail("root", Value::text(root.trim_end_matches('/')));
-    Ok(catalog)
+    consume(
+        cursor,
+        ArchivePickle {
+            read: &read,
+            rebuilt,
+            rows: &rows,
+            memory: &memory,
+            root,
+            script,
+            endian,
+        },
+    )
 }
 
 /// The outermost root. A deeper `data.pkl` is an extra file; two at the same depth are two checkpoints in one archive,

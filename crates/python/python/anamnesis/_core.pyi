@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, final
 
 __all__ = [
-    "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "Memory", "__version__", "command", "load_template", "open",
-    "pool_bytes", "trim",
+    "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "Memory", "__version__", "command", "load_template", "objects",
+    "open", "pool_bytes", "trim",
 ]  # fmt: skip
 
 __version__: str
@@ -202,6 +202,14 @@ def open(
     void_as: Sequence[str] | None = None,
     limits: dict[str, int | None] | None = None,
 ) -> CoreCheckpoint: ...
+# kind and contents of each node of the object, and its storages
+def objects(
+    source: str | bytes,
+    *,
+    mmap: bool = True,
+    opaque: bool = False,
+    limits: dict[str, int | None] | None = None,
+) -> tuple[list[tuple[Any, ...]], CoreCheckpoint] | None: ...
 def pool_bytes() -> tuple[int, int]: ...
 def trim() -> int: ...
 def command(arguments: Sequence[str]) -> int: ...

@@ -9,9 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._checkpoint import Checkpoint, Filter, Loaded, Path, Progress
+from ._checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from ._checkpoint import Loaded, Path, Progress
+    from ._select import Filter
 
 # endings of files that ``inspect`` lists.
 _ENDINGS = (".safetensors", ".gguf", ".npz", ".npy", ".pt", ".pth", ".ckpt", ".bin")

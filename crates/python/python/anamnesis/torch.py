@@ -1,0 +1,292 @@
+"""The interface of ``torch.load``, for every format: ``anamnesis.torch.load(path)``. Nothing that a file names is imported or
+called."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Mapping
+from os import fsdecode
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import _core
+from ._checkpoint import Checkpoint
+from .errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from ._checkpoint import Path
+
+_DICTS: dict[str, Any] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter, "defaultdict": defaultdict}
+
+
+class OpaqueObject:
+    """An object of a class that was not imported: its qualified name, the arguments of its construction, its state and
+    its items."""
+
+    def __init__(self, class_name: str) -> None:
+        self.class_name = class_name
+        self.args: tuple[Any, ...] = ()
+        self.state: Any = None
+        self.items: Any = None
+
+    def __repr__(self) -> str:
+        return f"<OpaqueObject {self.class_name}>"
+
+
+class RefusedValue:
+    """A value that cannot be given, with the reason. Only with ``opaque=True``."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def __repr__(self) -> str:
+        return f"<RefusedValue: {self.reason}>"
+
+
+def load(
+    source: Path | bytes,
+    map_location: Any = None,
+    mmap: bool | None = None,
+    weights_only: bool = True,
+    *,
+    opaque: bool = False,
+    limits: Mapping[str, int | None] | None = None,
+) -> Any:
+    """What ``torch.load(path, weights_only=True)`` returns: the same containers, tensors, parameters, strides and ties.
+    For other formats, and for directories, the tensors by name.
+
+    Tensors are on the CPU, or on the device ``map_location``. ``mmap``: ``True`` maps the file (privately), ``False`` copies, and
+    ``None`` maps what is local and in the page cache. ``opaque`` keeps objects of unknown classes as :class:`OpaqueObject`
+    instead of refusing the file, and what depends on
+    them as :class:`RefusedValue`.
+    """
+    if not weights_only:
+        raise ValueError("weights_only=False would run the code that a file names, which this package never does")
+    if map_location is not None and not isinstance(map_location, str | torch.device):
+        raise TypeError("map_location must be a device, its name or None")
+    device = None if map_location is None else torch.device(map_location)
+    plain = source if isinstance(source, bytes) else fsdecode(source)
+    # without a map no loader can borrow
+    mapped = mmap is not False
+    found = _core.objects(plain, mmap=mapped, opaque=opaque, limits=dict(limits or {}))
+    borrow = "auto" if mmap is None else mmap
+    if found is None:
+        checkpoint = Checkpoint(source, mmap=mapped, opaque=opaque, limits=limits)
+        return dict(checkpoint.load("torch", device=device, borrow=borrow))
+    nodes, core = found
+    loader = "mmap" if mmap and not isinstance(plain, bytes) else None
+    rows, _, _ = core.load(None, borrow=mapped, loader=loader)
+    storages = {int(row[0]): _storage(row[4], device) for row in rows}
+    path = None if isinstance(plain, bytes) else plain
+    return _Builder(nodes, storages, path, opaque).build()
+
+
+def _storage(memory: _core.Memory, device: torch.device | None) -> torch.UntypedStorage:
+    # `frombuffer` refuses memory without bytes
+    made = torch.frombuffer(memory, dtype=torch.uint8) if len(memory) else torch.empty(0, dtype=torch.uint8)
+    return (made if device is None else made.to(device)).untyped_storage()
+
+
+class _Builder:
+    """Makes objects of nodes. Containers that can change are made empty and filled at the end, so that an object may contain
+    itself; the others are made after what they consist of, without recursion."""
+
+    def __init__(
+        self,
+        nodes: list[tuple[Any, ...]],
+        storages: dict[int, torch.UntypedStorage],
+        path: str | None,
+        opaque: bool,
+    ) -> None:
+        self.nodes, self.storages, self.path, self.opaque = nodes, storages, path, opaque
+        self.made: dict[int, Any] = {}
+
+    def build(self) -> Any:
+        for first in range(len(self.nodes)):
+            pending = [first]
+            while pending:
+                number = pending[-1]
+                if number in self.made:
+                    pending.pop()
+                    continue
+                missing = [part for part in self._parts(number) if part not in self.made]
+                if missing:
+                    pending += missing
+                    continue
+                self.made[number] = self._make(number)
+                pending.pop()
+        for number in range(len(self.nodes)):
+            self._fill(number)
+        return self.made[0]
+
+    def _parts(self, number: int) -> tuple[int, ...]:
+        """The nodes that must exist before this one."""
+        node = self.nodes[number]
+        match node[0]:
+            case "tuple" | "frozenset":
+                parts: tuple[int, ...] = node[1]
+                return parts
+            case "parameter":
+                return (node[1],)
+            case "sparse":
+                parts = node[2]
+                return parts
+            case "tensor" if node[8] is not None and len(node[8]) == 3:
+                return (node[8][0], node[8][1])
+        return ()
+
+    def _make(self, number: int) -> Any:
+        node = self.nodes[number]
+        of = self.made
+        match node:
+            case ("value", value):
+                return value
+            case ("integer", str(text)):
+                return int(text, 16) if "x" in text else int(text)
+            case ("tuple", items):
+                return tuple(of[i] for i in items)
+            case ("frozenset", items):
+                return frozenset(of[i] for i in items)
+            case ("list", _):
+                return []
+            case ("set", _):
+                return set()
+            case ("dict", str(name), _, _):
+                return _DICTS[name]()
+            case ("opaque", str(name), _, _, _):
+                return OpaqueObject(name)
+            case ("size", sizes):
+                return torch.Size(sizes)
+            case ("dtype", str(name)):
+                return getattr(torch, name)
+            case ("device", str(name)):
+                return torch.device(name)
+            case ("layout", str(name)):
+                return torch.serialization._get_layout(name)  # type: ignore[no-untyped-call]
+            case ("storage", int(index), dtype):
+                # as PyTorch returns it, also of an untyped one
+                return self._typed(index, getattr(torch, dtype or "uint8"))
+            case ("tensor", *_):
+                return self._tensor(node)
+            case ("parameter", int(data), bool(requires_grad), _):
+                return torch.nn.Parameter(of[data], requires_grad)
+            case ("meta", str(dtype), shape, strides, requires_grad):
+                meta = torch.empty_strided(shape, strides, dtype=getattr(torch, dtype), device="meta")
+                return meta.requires_grad_(requires_grad)
+            case ("sparse", str(layout), parts, shape, coalesced):
+                return self._sparse(layout, [of[part] for part in parts], shape, coalesced)
+            case ("refused" | "named", str(why)) if self.opaque:
+                return RefusedValue(why)
+            case ("named", str(name)):
+                raise self._refusal(f"{name} is named as a value, which is not plain data")
+            case ("refused", str(why)):
+                raise self._refusal(why)
+        raise AssertionError(node[0])
+
+    def _typed(self, index: int, dtype: torch.dtype) -> torch.storage.TypedStorage:
+        typed = torch.storage.TypedStorage
+        return typed(wrap_storage=self.storages[index], dtype=dtype, _internal=True)  # type: ignore[no-untyped-call]
+
+    def _tensor(self, node: tuple[Any, ...]) -> torch.Tensor:
+        _, index, name, offset, shape, strides, requires_grad, (conj, neg), quantizer, _ = node
+        dtype = getattr(torch, name)
+        if quantizer is not None:
+            if len(quantizer) == 2:
+                how: tuple[Any, ...] = (torch.per_tensor_affine, *quantizer)
+            else:
+                scales, zero_points = self.made[quantizer[0]], self.made[quantizer[1]]
+                exact = scales.dtype == torch.float64
+                scheme = torch.per_channel_affine if exact else torch.per_channel_affine_float_qparams
+                how = (scheme, scales, zero_points, quantizer[2])
+            storage = self._typed(index, dtype)
+            made: torch.Tensor = torch._utils._rebuild_qtensor(  # type: ignore[no-untyped-call]
+                storage, offset, shape, strides, how, requires_grad, OrderedDict()
+            )
+            return made
+        untyped = self.storages[index]
+        tensor = torch.empty((0,), dtype=dtype, device=untyped.device)
+        tensor.set_(untyped, offset, shape, strides)
+        if conj:
+            tensor = tensor.conj()
+        if neg:
+            tensor = torch._neg_view(tensor)
+        return tensor.requires_grad_() if requires_grad else tensor
+
+    def _sparse(self, layout: str, parts: list[torch.Tensor], shape: Any, coalesced: bool | None) -> torch.Tensor:
+        if layout == "sparse_coo":
+            indices, values = parts
+            # the indices are not trusted
+            return torch.sparse_coo_tensor(indices, values, shape, check_invariants=True, is_coalesced=coalesced)
+        kind = getattr(torch, layout)
+        pointers, indices, values = parts
+        return torch.sparse_compressed_tensor(pointers, indices, values, shape, layout=kind, check_invariants=True)
+
+    def _fill(self, number: int) -> None:
+        node, of = self.nodes[number], self.made
+        target = of[number]
+        match node:
+            case ("list", items):
+                target.extend(of[i] for i in items)
+            case ("set", items):
+                target.update(of[i] for i in items)
+            case ("dict", _, entries, attributes):
+                for key, value in entries:
+                    target[of[key]] = of[value]
+                if attributes is not None:
+                    target.__dict__.update(self._complete(attributes))
+            case ("opaque", _, arguments, state, items):
+                target.args = tuple(of[i] for i in arguments)
+                target.state = None if state is None else of[state]
+                target.items = None if items is None else of[items]
+            case ("parameter", _, _, attributes) if attributes is not None:
+                torch._utils._set_obj_state(target, self._complete(attributes))  # type: ignore[no-untyped-call]
+            case ("tensor", *_, attributes) if attributes is not None:
+                torch._utils._set_obj_state(target, self._complete(attributes))  # type: ignore[no-untyped-call]
+
+    def _complete(self, number: int) -> Any:
+        """Attributes, which are filled when they are set: a dictionary, or a tuple of two."""
+        node = self.nodes[number]
+        match node:
+            case ("dict", _, entries, _):
+                return {self.made[key]: self.made[value] for key, value in entries}
+            case ("tuple", items):
+                return tuple(self._complete(item) for item in items)
+        return self.made[number]
+
+    def _refusal(self, why: str) -> UnsupportedError:
+        where = self._name_of(why)
+        text = f"{where}: {why}" if where else why
+        return UnsupportedError(text if self.path is None else f"{self.path}: {text}", self.path, "pth")
+
+    def _name_of(self, why: str) -> str:
+        """The keys that lead to the first node that is refused for this reason."""
+        above: dict[int, tuple[int, str]] = {}
+        pending = [0]
+        for number in pending:
+            node = self.nodes[number]
+            if node[0] in ("refused", "named") and (node[1] == why or node[0] == "named"):
+                names: list[str] = []
+                while number:
+                    number, name = above[number]
+                    names.append(name)
+                return "".join(reversed(names))
+            for child, name in self._children(node):
+                if child not in above and child:
+                    above[child] = (number, name)
+                    pending.append(child)
+        return ""
+
+    def _children(self, node: tuple[Any, ...]) -> list[tuple[int, str]]:
+        match node:
+            case ("dict", _, entries, _):
+                keyed = [(value, f"[{self.nodes[key][1]!r}]") for key, value in entries]
+                return keyed + [(key, ".keys()") for key, _ in entries]
+            case ("list" | "tuple" | "set" | "frozenset", items):
+                return [(item, f"[{i}]") for i, item in enumerate(items)]
+            case ("parameter", data, _, _):
+                return [(data, ".data")]
+            case ("opaque", _, arguments, state, items):
+                rest = [(arg, f".args[{i}]") for i, arg in enumerate(arguments)]
+                return rest + [(part, name) for part, name in ((state, ".state"), (items, ".items")) if part is not None]
+        return []
