@@ -10,22 +10,22 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 /// Dictionaries, lists, texts, numbers, booleans and `None`. Keys keep their order.
 pub(crate) fn loads<'py>(py: Python<'py>, text: &str) -> serde_json::Result<Bound<'py, PyAny>> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let object = Object(py).deserialize(&mut deserializer)?;
+    let object = JsonObject(py).deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(object)
 }
 
 /// Makes the object of one value.
 #[derive(Clone, Copy)]
-struct Object<'py>(Python<'py>);
+struct JsonObject<'py>(Python<'py>);
 
-impl<'py> Object<'py> {
+impl<'py> JsonObject<'py> {
     fn of<E: Error>(self, value: impl IntoPyObjectExt<'py>) -> Result<Bound<'py, PyAny>, E> {
         value.into_bound_py_any(self.0).map_err(E::custom)
     }
 }
 
-impl<'de, 'py> DeserializeSeed<'de> for Object<'py> {
+impl<'de, 'py> DeserializeSeed<'de> for JsonObject<'py> {
     type Value = Bound<'py, PyAny>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
@@ -33,7 +33,7 @@ impl<'de, 'py> DeserializeSeed<'de> for Object<'py> {
     }
 }
 
-impl<'de, 'py> Visitor<'de> for Object<'py> {
+impl<'de, 'py> Visitor<'de> for JsonObject<'py> {
     type Value = Bound<'py, PyAny>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
