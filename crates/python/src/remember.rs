@@ -55,6 +55,15 @@ type RememberedRow<'py> = (String, String, bool, Bound<'py, PyTuple>, Py<TensorM
 
 #[pymethods]
 impl CoreCheckpoint {
+    /// The names of outputs with which clients open them.
+    #[getter]
+    pub(crate) fn client_names(&self) -> &'static str {
+        match self.inner.catalog().format() {
+            "gguf" => "hf",
+            _ => "stored",
+        }
+    }
+
     /// What dequantising would make: name, scheme, dtype, shape, bytes; and what it refuses: name, reason; and notes.
     #[pyo3(signature = (*, dtype = "auto", cast = false, names = "stored"))]
     fn plan<'py>(
@@ -169,8 +178,8 @@ impl CoreCheckpoint {
         let sharding = sharding.map_err(|error| crate::errors::exception(py, &error))?;
         // a directory is a checkpoint that clients open, which need their own names
         let directory = matches!(sharding, anamnesis::sink::Sharding::Shards(_));
-        let default = if directory && self.inner.catalog().format() == "gguf" {
-            "hf"
+        let default = if directory {
+            self.client_names()
         } else {
             "stored"
         };

@@ -60,9 +60,7 @@ impl CoreDirectory {
 impl CoreCheckpoint {
     /// Of directories, whose clients need their own names.
     fn options(&self, dtype: &str, cast: bool, names: Option<&str>) -> PyResult<RememberOptions> {
-        let is_gguf = self.inner.catalog().format() == "gguf";
-        let default = if is_gguf { "hf" } else { "stored" };
-        RememberOptions::new(dtype, cast, names.unwrap_or(default))
+        RememberOptions::new(dtype, cast, names.unwrap_or(self.client_names()))
     }
 
     fn builder(&self) -> Remember<'static> {

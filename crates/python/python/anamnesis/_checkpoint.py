@@ -218,7 +218,7 @@ class Checkpoint(Mapping[str, Tensor]):
         if dequantise:
             if borrow != "auto" or loader is not None or align != 1:
                 raise ValueError("dequantise: borrow, loader and align are for stored tensors")
-            style = "hf" if self.format == "gguf" else "stored"
+            style = self._core.client_names
             return self.remember(
                 framework,
                 names=style,

@@ -74,8 +74,7 @@ def remember(
         "untie": untie,
     }
     # outputs have the names that clients of a directory need
-    is_gguf = checkpoint.format == "gguf"
-    outputs = checkpoint._outputs(filter, dtype, cast, names or ("hf" if is_gguf else "stored"))
+    outputs = checkpoint._outputs(filter, dtype, cast, names or checkpoint._core.client_names)
     directory = checkpoint._core.output_directory(dst, shard_size, outputs, code=code, **shared)
     described = directory.files()
     to_make = directory.prepare()
@@ -171,8 +170,7 @@ def load(
 ) -> Loaded:
     """The tensor-parallel share of worker ``rank`` of ``world``, for a call in an actor: it reads the bytes of its share only.
     ``options`` are those of :class:`Checkpoint`."""
-    share: dict[str, Any] = {"tp": (rank, world)}
-    return Checkpoint(src, **options).load(framework, device=device, filter=filter, **share)
+    return Checkpoint(src, **options).load(framework, device=device, filter=filter, tp=(rank, world))
 
 
 def inspect(prefix: Path, **options: Any) -> list[dict[str, Any]]:
