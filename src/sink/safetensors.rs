@@ -146,6 +146,17 @@ impl SafetensorsSink {
         check_replaceable(path, self.overwrite)
     }
 
+    /// Writes companion files, without their names.
+    fn create_companions(
+        &self,
+        parts: &PartNames,
+        files: &[CompanionFile],
+    ) -> Result<Vec<Companion>> {
+        let create =
+            |file| Companion::create(&self.system, parts, file, |path| self.check_free(path));
+        files.iter().map(create).collect()
+    }
+
     /// Creates the target directory, and records the directories that did not exist.
     fn create_directory(&mut self) -> Result<()> {
         let missing = self
@@ -283,10 +294,7 @@ pub fn write_companions(
     sink.create_directory()?;
     let parts = sink.parts()?;
     sink.remove_abandoned(&parts, &sink.stem()?);
-    for file in files {
-        let written = Companion::create(&sink.system, &parts, file, |path| sink.check_free(path));
-        sink.companions.push(written?);
-    }
+    sink.companions = sink.create_companions(&parts, files)?;
     sink.companions.iter().try_for_each(Companion::sync)?;
     let created = std::mem::take(&mut sink.created_directories);
     for directory in &created {
@@ -326,11 +334,7 @@ impl Sink for SafetensorsSink {
             .fold(0, u64::saturating_add);
         file::check_space(parts.directory(), total, &self.target)?;
         if let Sharding::Shards(_) = self.sharding {
-            for file in &self.companion_files.files {
-                let written =
-                    Companion::create(&self.system, &parts, file, |path| self.check_free(path));
-                self.companions.push(written?);
-            }
+            self.companions = self.create_companions(&parts, &self.companion_files.files)?;
         }
         self.places = vec![(0, 0); outputs.len()];
         for (number, name) in names.iter().enumerate() {

@@ -160,7 +160,9 @@ impl OutputDirectory {
             replaces |= is_kept;
         }
         let foreign = self.foreign_files()?;
-        foreign.iter().try_for_each(|path| self.check_free(path))?;
+        foreign
+            .iter()
+            .try_for_each(|path| self.sink.check_free(path))?;
         // a conflict is found before the files are made, not after
         let mut companions = self.companions()?;
         replaces |= !foreign.is_empty() || companions.iter().any(Companion::replaces);
@@ -196,7 +198,7 @@ impl OutputDirectory {
         }
         self.foreign_files()?
             .iter()
-            .try_for_each(|path| self.check_free(path))?;
+            .try_for_each(|path| self.sink.check_free(path))?;
         let mut companions = self.companions()?;
         let mut index = match self.index_text() {
             Some((path, text)) => {
@@ -274,20 +276,10 @@ impl OutputDirectory {
         Ok(found)
     }
 
-    fn check_free(&self, path: &Path) -> Result<()> {
-        self.sink.check_free(path)
-    }
-
     /// The companion files, written without their names.
     fn companions(&self) -> Result<Vec<Companion>> {
-        let files = self.sink.companion_files.files.iter();
-        files
-            .map(|file| {
-                Companion::create(&self.sink.system, &self.parts, file, |path| {
-                    self.check_free(path)
-                })
-            })
-            .collect()
+        let files = &self.sink.companion_files.files;
+        self.sink.create_companions(&self.parts, files)
     }
 
     /// Removes the checkpoint in the directory: first the companion files of other bytes, without which no client opens it,
