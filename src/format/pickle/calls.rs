@@ -160,13 +160,12 @@ impl Machine<'_, '_> {
             }
         };
         self.push_value(value)?;
-        match callee {
-            PickleValue::Global(Global::Builtin(builtin)) => match exact_class(builtin) {
-                Some(class) => self.heap.note_class(class),
-                None => Ok(()),
-            },
-            _ => Ok(()),
+        if let PickleValue::Global(Global::Builtin(builtin)) = callee
+            && let Some(class) = exact_class(builtin)
+        {
+            self.heap.note_class(class)?;
         }
+        Ok(())
     }
 
     fn builtin(&mut self, builtin: Builtin, args: PoolRange) -> Result<PickleValue> {
