@@ -1,6 +1,6 @@
 //! Limits of opening and reading: a limit that is exceeded is an error with its name, and without limits the same is read.
 
-use crate::support::{fixture, fixtures};
+use crate::support::{fixture, fixtures, is_memory_limit};
 use anamnesis::{ErrorKind, Limits, OpenOptions};
 
 #[test]
@@ -72,16 +72,6 @@ fn a_memory_limit_refuses_the_whole_file() {
             path.display()
         );
     }
-}
-
-fn is_memory_limit(error: &anamnesis::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Limit {
-            limit: "memory",
-            ..
-        }
-    )
 }
 
 #[test]

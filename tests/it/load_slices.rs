@@ -11,10 +11,10 @@ use crate::support::scratch_dir::ScratchDir;
 use crate::support::slices::{random_slice, selected_elements, sliced_shape};
 use crate::support::tensor_files::{varied_tensors, write_and_open};
 use crate::support::writers::{StoredTensor, gguf, safetensors};
-use crate::support::{fixture, fixtures};
+use crate::support::{fixture, fixtures, is_memory_limit};
 use anamnesis::load::PreadLoader;
 use anamnesis::slice::TensorSlice;
-use anamnesis::{Checkpoint, ErrorKind, Limits, load};
+use anamnesis::{Checkpoint, Limits, load};
 
 #[test]
 fn shards_of_all_workers_partition_the_tensor() {
@@ -315,14 +315,5 @@ fn the_reads_of_a_slice_are_charged() {
     };
     assert_eq!(with(1 << 20).unwrap().bytes().len(), 200);
     let error = with(1_000).unwrap_err();
-    assert!(
-        matches!(
-            error.kind(),
-            ErrorKind::Limit {
-                limit: "memory",
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(is_memory_limit(&error), "{error}");
 }

@@ -33,8 +33,19 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anamnesis::format::FORMATS;
-use anamnesis::{Dtype, Format, Result, Tensor};
+use anamnesis::{Dtype, ErrorKind, Format, Result, Tensor};
 use sha2::{Digest, Sha256};
+
+/// Whether the limit on memory refused something.
+pub fn is_memory_limit(error: &anamnesis::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Limit {
+            limit: "memory",
+            ..
+        }
+    )
+}
 
 /// The path of a fixture.
 pub fn fixture(name: &str) -> PathBuf {
