@@ -217,36 +217,57 @@ fn parse_fio(usage: &ProcessUsage) -> Option<Vec<Measurement>> {
 /// A line for each load of the process: nanoseconds, faults, CPU time, perhaps a sum. The figure is the median of the loads
 /// after the first, or the only load.
 fn parse(usage: &ProcessUsage) -> Option<Vec<Measurement>> {
-    let text = String::from_utf8_lossy(&usage.stdout);
-    let mut loads = Vec::new();
-    for line in text.lines() {
-        let words: Option<Vec<f64>> = line
-            .split_whitespace()
-            .map(|word| word.parse().ok())
-            .collect();
-        let &[took, faults, cpu, ref sum @ ..] = &*words? else {
-            return None;
-        };
-        loads.push((took, faults, cpu, sum.first().copied()));
-    }
-    let first = loads.first()?.0;
+    let mut loads = measured_loads(usage)?;
+    let first = loads.first()?.took;
     let mut again = if loads.len() > 1 {
         loads.split_off(1)
     } else {
         loads
     };
-    again.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-    let (took, faults, cpu, sum) = again[again.len() / 2];
-    let sum = sum.map(|sum| ("sum", sum));
-    let more = [
-        ("first load ns", first),
-        ("CPU time ns", cpu),
-        ("faults", faults),
-    ];
-    Some(vec![Measurement::new(
-        took,
-        more.into_iter().chain(sum).collect(),
-    )])
+    again.sort_unstable_by(|a, b| a.took.total_cmp(&b.took));
+    let median = &again[again.len() / 2];
+    let mut more = vec![("first load ns", first)];
+    more.extend(median.more());
+    Some(vec![Measurement::new(median.took, more)])
+}
+
+/// What a process prints of one load.
+pub struct MeasuredLoad {
+    /// Nanoseconds.
+    pub took: f64,
+    faults: f64,
+    /// Nanoseconds of the processor.
+    cpu: f64,
+    /// Of a byte per page; copies and reads without it are limits.
+    sum: Option<f64>,
+}
+
+impl MeasuredLoad {
+    /// Further figures by name.
+    pub fn more(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let sum = self.sum.map(|sum| ("sum", sum));
+        let more = [("CPU time ns", self.cpu), ("faults", self.faults)];
+        more.into_iter().chain(sum)
+    }
+}
+
+/// The loads of a process, a line for each; `None` if the output has another form.
+pub fn measured_loads(usage: &ProcessUsage) -> Option<Vec<MeasuredLoad>> {
+    let text = String::from_utf8_lossy(&usage.stdout);
+    let line = |line: &str| {
+        let words = line.split_whitespace().map(|word| word.parse().ok());
+        let &[took, faults, cpu, ref sum @ ..] = &*words.collect::<Option<Vec<f64>>>()? else {
+            return None;
+        };
+        let sum = sum.first().copied();
+        Some(MeasuredLoad {
+            took,
+            faults,
+            cpu,
+            sum,
+        })
+    };
+    text.lines().map(line).collect()
 }
 
 pub use page_cache::PageCache;

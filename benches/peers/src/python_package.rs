@@ -134,29 +134,15 @@ fn start_case(python: &str) -> Case {
     }
 }
 
-/// A line for each load of the process: nanoseconds, faults, CPU time, a sum.
+/// Two figures: the first load of the process, and the last.
 fn parse_loads(usage: &ProcessUsage) -> Option<Vec<Measurement>> {
-    let text = String::from_utf8_lossy(&usage.stdout);
-    let measured = |line: &str, suffix: &str| {
-        let words: Option<Vec<f64>> = line
-            .split_whitespace()
-            .map(|word| word.parse().ok())
-            .collect();
-        let &[took, faults, cpu, ref sum @ ..] = &*words? else {
-            return None;
-        };
-        // copies and reads without a sum are limits
-        let sum = sum.first().map(|&sum| ("sum", sum));
-        let more = [("CPU time ns", cpu), ("faults", faults)];
-        let more = more.into_iter().chain(sum).collect();
-        Some(Measurement {
-            suffix: suffix.to_owned(),
-            ..Measurement::new(took, more)
-        })
+    let loads = load::measured_loads(usage)?;
+    let row = |load: &load::MeasuredLoad, suffix: &str| Measurement {
+        suffix: suffix.to_owned(),
+        ..Measurement::new(load.took, load.more().collect())
     };
-    let first = measured(text.lines().next()?, "first load")?;
-    let last = measured(text.lines().last()?, "repeated load")?;
-    Some(vec![first, last])
+    let (first, last) = (loads.first()?, loads.last()?);
+    Some(vec![row(first, "first load"), row(last, "repeated load")])
 }
 
 #[cfg(test)]

@@ -11,6 +11,15 @@ const TORCH: &str = include_str!("../../python/torch.txt");
 /// Loaders of safetensors, and what they import: complete, as they would bring torch with its GPU libraries.
 const LOADERS: &str = include_str!("../../python/loaders.txt");
 
+/// Arguments of an interpreter.
+const PIP_INSTALL: [&str; 5] = [
+    "-m",
+    "pip",
+    "install",
+    "--quiet",
+    "--disable-pip-version-check",
+];
+
 /// The interpreter: the one that `PEERS_PYTHON` names, else that of the prepared environment; or why there is none.
 pub fn interpreter(options: &Options) -> Result<String, String> {
     if let Ok(python) = std::env::var("PEERS_PYTHON") {
@@ -59,15 +68,8 @@ fn install(folder: &Path) -> Result<(), String> {
     let pip = |args: &[&str], list: &str| {
         let file = folder.join("list.txt");
         fs::write(&file, list).map_err(|e| e.to_string())?;
-        let pip = [
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-        ];
         run(Command::new(&python)
-            .args(pip)
+            .args(PIP_INSTALL)
             .args(args)
             .arg("-r")
             .arg(&file))
@@ -90,16 +92,9 @@ pub fn install_ours(options: &Options) -> Result<(), String> {
         return Ok(());
     }
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/python");
-    let pip = [
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-    ];
     let command = &mut Command::new(interpreter(options)?);
     run(command
-        .args(pip)
+        .args(PIP_INSTALL)
         .args(["--no-deps", "--force-reinstall"])
         .arg(package))
 }
