@@ -41,16 +41,13 @@ def check(name):
 
 
 def own_reader(part):
-    """What transformers' own reader of GGUF makes of the Q8_0 file: the same model, or why it does not load it.
-
-    The weights it does load are ours or the original's proof fails first: F16 is equal to the original model, and the values of
-    Q8_0 are those of gguf-py.
-    """
-    if match := re.fullmatch(r"(\d+) of (\d+) equal(.*), logits (\S+)", part):
-        if match[1] == match[2]:
-            return f"`gguf_file=`: {match[2]} equal, logits {'equal' if float(match[4]) == 0 else 'within ' + match[4]}"
-        return f"`gguf_file=`: {match[1]} of {match[2]} equal{match[3]}, logits within {match[4]}"
-    return f"`gguf_file=` {part}"
+    """What transformers' own reader of GGUF makes of the Q8_0 file: the same weights, or why it does not load it."""
+    match = re.fullmatch(r"(\d+) of (\d+) equal.*, logits (\S+)", part)
+    if not match:
+        return f"`gguf_file=` {part}"
+    if match[1] != match[2]:
+        raise AssertionError(part)
+    return f"`gguf_file=`: {match[2]} equal, logits {'equal' if float(match[3]) == 0 else 'within ' + match[3]}"
 
 
 def fill(row, line):
