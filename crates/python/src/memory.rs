@@ -22,7 +22,10 @@ pub(crate) fn pool() -> BufferPool {
     match &*pool {
         Some((process, pool)) if *process == own => pool.clone(),
         _ => {
-            let new = BufferPool::new();
+            // without magazines: they are for frequent requests, and loads make few; a pool with magazines registers for
+            // `membarrier`, which takes milliseconds in a process with threads (those of PyTorch)
+            let builder = BufferPool::builder().thread_cache(0);
+            let new = builder.build().expect("these settings suit every machine");
             // the parent's buffers are those of tensors that the child still has: the pool is left to them
             if let Some(parents) = pool.replace((own, new.clone())) {
                 std::mem::forget(parents);

@@ -167,7 +167,9 @@ impl PoolBuilder {
         self
     }
 
-    /// Advises the kernel to use huge pages for buffers of 64 KiB and more. Default: true.
+    /// Advises the kernel to use huge pages for buffers of 64 KiB and more, as long as it has them quickly: the first page of
+    /// a slab of 2 MiB and more is touched when it is mapped, and where that takes more than a millisecond (in a guest whose
+    /// hypervisor took its free memory) this slab and some that follow have small pages. Default: true.
     pub fn huge_pages(mut self, huge: bool) -> Self {
         self.huge_pages = huge;
         self
@@ -284,7 +286,8 @@ impl PoolBuilder {
             classes: Class::all()
                 .map(|class| self.class_settings(class))
                 .collect(),
-            may_bias: barrier::register(),
+            // registering waits for milliseconds in a process with several threads
+            may_bias: self.thread_cache > 0 && barrier::register(),
         })
     }
 

@@ -12,6 +12,8 @@ mod error;
 mod evict;
 mod flags;
 mod future;
+#[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
+mod huge_pages;
 mod magazine;
 mod part;
 mod pool;

@@ -11,6 +11,8 @@ use std::ptr;
 use std::ptr::NonNull;
 
 use crate::class::PAGE;
+#[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
+use crate::huge_pages::HUGE_PAGES;
 
 /// The size of a huge page. Mappings of this size and more are aligned to it, so that the kernel can use huge pages.
 #[cfg(not(any(miri, shuttle)))]
@@ -151,10 +153,6 @@ impl Region {
     fn advise(&self, options: &RegionOptions) {
         use rustix::mm::{Advice, madvise};
         let start = self.base.as_ptr();
-        if options.huge {
-            // SAFETY: the region belongs to this value; the advice changes the size of its pages, not their bytes.
-            let _ = unsafe { madvise(start.cast(), self.len, Advice::LinuxHugepage) };
-        }
         if options.secret {
             // SAFETY: the region belongs to this value; the advice concerns core dumps only.
             let _ = unsafe { madvise(start.cast(), self.len, Advice::LinuxDontDump) };
@@ -164,6 +162,35 @@ impl Region {
             let memory = ptr::slice_from_raw_parts(start, self.len);
             let _ = anamnesis_os::numa::prefer_node_for_memory(memory, node);
         }
+        let advise_huge = |huge| {
+            let advice = if huge {
+                Advice::LinuxHugepage
+            } else {
+                // also where the system gives huge pages without advice
+                Advice::LinuxNoHugepage
+            };
+            // SAFETY: the region belongs to this value; the advice changes the size of its pages, not their bytes.
+            let _ = unsafe { madvise(start.cast(), self.len, advice) };
+        };
+        if options.huge && self.len < HUGE {
+            advise_huge(true);
+        } else if options.huge {
+            let attempt = HUGE_PAGES.attempt();
+            advise_huge(attempt);
+            // after the preference for a node, as the page is taken now
+            if attempt && !HUGE_PAGES.record(self.touch()) {
+                advise_huge(false);
+            }
+        }
+    }
+
+    /// Takes the first page from the system; how long that took.
+    #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
+    fn touch(&self) -> std::time::Duration {
+        let began = std::time::Instant::now();
+        // SAFETY: the first byte of a region that is new, writable and used by nothing else, and it is zero already.
+        unsafe { self.base.as_ptr().write_volatile(0) };
+        began.elapsed()
     }
 
     #[cfg(all(unix, not(target_os = "linux"), not(any(miri, shuttle))))]
