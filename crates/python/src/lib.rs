@@ -2,11 +2,13 @@
 //!
 //! Each file here holds one idea: [`checkpoint`] what is opened and described, [`load`] and [`remember`] what is read,
 //! [`parts`] which parts of it, [`objects`] the object of a file of `torch.save`, [`shards`] one conversion by many processes,
-//! [`template`] which worker reads what, [`memory`] bytes that Python writes to, [`run`] calls without the interpreter lock that
+//! [`template`] which worker reads what, [`memory`] bytes that Python writes to, [`dlpack`] the same for
+//! frameworks, [`run`] calls without the interpreter lock that
 //! can be interrupted, [`errors`] the exceptions, [`json`] JSON as objects, [`command`] the command.
 
 mod checkpoint;
 mod command;
+mod dlpack;
 mod errors;
 mod json;
 mod load;
@@ -33,6 +35,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(checkpoint::open, module)?)?;
     module.add_function(wrap_pyfunction!(memory::pool_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(memory::trim, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::new_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(dlpack::dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(objects::objects, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
     Ok(())

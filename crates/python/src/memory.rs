@@ -3,11 +3,11 @@
 //! Memory that tensors of Python are made over, by the buffer protocol.
 
 use std::ffi::c_int;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anamnesis::pool::{BufferPart, BufferPool};
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -41,11 +41,10 @@ pub(crate) struct TensorMemory {
     /// Of the first byte. The part below is not used while views exist, and stays in place when it is moved.
     start: *mut u8,
     len: usize,
-    #[expect(dead_code, reason = "holds the memory")]
-    part: BufferPart,
+    part: Arc<BufferPart>,
 }
 
-// SAFETY: the pointer is that of `part`, which is `Send`, and which nothing else uses.
+// SAFETY: the pointer is that of `part`, which is `Send`, and whose bytes nothing else uses.
 unsafe impl Send for TensorMemory {}
 // SAFETY: `&TensorMemory` gives the address and the length alone. Reads and writes through the buffer protocol are
 // synchronised by Python programs, as for every object with a buffer.
@@ -56,8 +55,22 @@ impl TensorMemory {
         Self {
             start: part.as_mut_ptr(),
             len: part.len(),
-            part,
+            part: Arc::new(part),
         }
+    }
+
+    /// What holds the memory, also without this object.
+    pub(crate) fn part(&self) -> Arc<BufferPart> {
+        Arc::clone(&self.part)
+    }
+
+    /// The address of the first byte.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 }
 
@@ -143,6 +156,16 @@ impl OutMemory {
             (name.clone(), bytes)
         })
     }
+}
+
+/// Memory of the pool, of unspecified content.
+#[pyfunction]
+pub(crate) fn new_memory(nbytes: usize) -> PyResult<TensorMemory> {
+    let buffer = pool().try_get(nbytes);
+    let buffer = buffer.map_err(|e| PyMemoryError::new_err(e.to_string()))?;
+    let mut parts = buffer.split(nbytes.max(1));
+    let part = parts.pop().expect("an empty buffer has a part too");
+    Ok(TensorMemory::new(part))
 }
 
 /// Bytes of the pool that tensors use, and those that are kept for the next load.

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, final
 
 __all__ = [
-    "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "Memory", "__version__", "command", "load_template", "objects",
-    "open", "pool_bytes", "trim",
+    "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "Memory", "__version__", "command", "dlpack", "load_template",
+    "new_memory", "objects", "open", "pool_bytes", "trim",
 ]  # fmt: skip
 
 __version__: str
@@ -212,6 +212,9 @@ def objects(
     opaque: bool = False,
     limits: dict[str, int | None] | None = None,
 ) -> tuple[list[tuple[Any, ...]], CoreCheckpoint] | None: ...
+def new_memory(nbytes: int) -> Memory: ...
+# a capsule
+def dlpack(memory: Memory, code: int, bits: int, lanes: int, shape: Sequence[int], *, versioned: bool) -> Any: ...
 def pool_bytes() -> tuple[int, int]: ...
 def trim() -> int: ...
 def command(arguments: Sequence[str]) -> int: ...

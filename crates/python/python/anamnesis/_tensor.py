@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from . import _core
+    from ._index import Box
     from ._checkpoint import Checkpoint
 
 
@@ -44,10 +45,12 @@ class Tensor:
         """The tensor, or what ``index`` selects of it, as numpy indexes. Of a basic index (numbers, ranges, an ellipsis,
         ``None``) only the box of elements that contains it is read; masks and arrays select from the whole tensor."""
         chosen = self.selection(index)
-        slices = None if chosen.box is None else {self.name: chosen.box}
-        loaded, _, _ = self.checkpoint._core.load({self.name}, slices=slices)
-        _, dtype, is_dtype, shape, memory = loaded[0]
+        _, dtype, is_dtype, shape, memory = self._load(chosen.box)
         return chosen.apply(wrap_for(framework, device)(dtype, is_dtype, shape, memory), shape)
+
+    def _load(self, box: Box | None = None) -> _core._Loaded:
+        loaded, _, _ = self.checkpoint._core.load({self.name}, slices=None if box is None else {self.name: box})
+        return loaded[0]
 
     def torch(self, index: Any = ..., device: Any = None) -> Any:
         """As a tensor of PyTorch."""
@@ -64,6 +67,18 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """The tensor for ``from_dlpack`` of any framework: of its own dtype, or bytes where DLPack has none."""
+        return self.to("dlpack").__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        # `kDLCPU`
+        return (1, 0)
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """The stored bytes, as ``memoryview(tensor)`` has them from Python 3.12 on."""
+        return memoryview(self._load()[4])
 
     def remember(self, framework: str = "torch", dtype: str = "auto", device: Any = None, index: Any = ...) -> Any:
         """The weight of this name, dequantised, or what ``index`` selects of it: an index may begin inside of a block."""

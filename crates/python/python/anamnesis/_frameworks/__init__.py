@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     # dtype, whether it is a dtype, shape, memory -> tensor
     Wrap = Callable[[str, bool, tuple[int, ...], _core.Memory], Any]
 
-_MODULES = {"pt": "torch", "torch": "torch", "np": "numpy", "numpy": "numpy", "jax": "jax", "mlx": "mlx"}
+_MODULES = {"pt": "torch", "torch": "torch", "np": "numpy", "numpy": "numpy", "jax": "jax", "mlx": "mlx", "dlpack": "dlpack"}
 
 
 def wrap_for(framework: str, device: Any) -> Wrap:

@@ -1,20 +1,35 @@
-"""The reading interface of the ``safetensors`` package, for every format: ``from anamnesis.safetensors import safe_open``."""
+"""The reading interface of the ``safetensors`` package, for every format: ``from anamnesis.safetensors import safe_open``, and
+``load_file`` and ``load`` in ``anamnesis.safetensors.torch``, ``numpy``, ``flax`` and ``mlx``."""
 
 from __future__ import annotations
 
-from ._checkpoint import Checkpoint
+from os import fsdecode
+
+from .._checkpoint import Checkpoint
+from ..errors import AnamnesisError
+from ._slices import checked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ._checkpoint import Path
-    from ._tensor import Tensor
+    from .._checkpoint import Path
+    from .._tensor import Tensor
+
+# what is raised for a file that cannot be read
+SafetensorError = AnamnesisError
 
 _FRAMEWORKS = {
     "pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy",
     "jax": "jax", "flax": "jax", "mlx": "mlx",
 }  # fmt: skip
+
+
+def mapped(backend: str) -> bool:
+    """Whether files are mapped."""
+    if backend not in ("mmap", "pread"):
+        raise ValueError(f"backend {backend!r}: mmap or pread")
+    return backend == "mmap"
 
 
 class PySafeSlice:
@@ -30,7 +45,8 @@ class PySafeSlice:
         return self._tensor.dtype
 
     def __getitem__(self, index: Any) -> Any:
-        return self._tensor.to(self._framework, index, self._device)
+        """What ``index`` selects. Unlike a :class:`~anamnesis.Tensor`, a range must end within its axis."""
+        return self._tensor.to(self._framework, checked(index, self._tensor.shape), self._device)
 
 
 class safe_open:  # noqa: N801  the name is that of the safetensors package
@@ -39,16 +55,21 @@ class safe_open:  # noqa: N801  the name is that of the safetensors package
     def __init__(self, filename: Path, framework: str, device: Any = "cpu", *, backend: str = "mmap") -> None:
         if framework not in _FRAMEWORKS:
             raise ValueError(f"framework {framework!r}: it must be one of {', '.join(_FRAMEWORKS)}")
-        if backend not in ("mmap", "pread"):
-            raise ValueError(f"backend {backend!r}: mmap or pread")
         self._framework = _FRAMEWORKS[framework]
         self._device = device if self._framework == "torch" else None
-        self._checkpoint: Checkpoint | None = Checkpoint(filename, mmap=backend == "mmap")
+        mmap = mapped(backend)
+        try:
+            self._checkpoint: Checkpoint | None = Checkpoint(filename, mmap=mmap)
+        except FileNotFoundError as e:
+            # clients compare the text of the safetensors package
+            missing = FileNotFoundError(f"No such file or directory: {fsdecode(filename)}")
+            missing.errno = e.errno
+            raise missing from None
 
     @property
     def _open(self) -> Checkpoint:
         if self._checkpoint is None:
-            raise ValueError("the file is closed")
+            raise SafetensorError("the file is closed")
         return self._checkpoint
 
     def __enter__(self) -> safe_open:
@@ -72,16 +93,17 @@ class safe_open:  # noqa: N801  the name is that of the safetensors package
     def get_tensor(self, name: str) -> Any:
         return self._open[name].to(self._framework, device=self._device)
 
-    def get_tensors(self, names: list[str]) -> dict[str, Any]:
+    def get_tensors(self, names: list[str] | None = None) -> dict[str, Any]:
+        """All tensors, or those of these names."""
         return self._open.load(self._framework, filter=names, device=self._device)
 
     def get_slice(self, name: str) -> PySafeSlice:
         return PySafeSlice(self._open[name], self._framework, self._device)
 
 
-def load_file(filename: Path, device: Any = "cpu") -> dict[str, Any]:
+def load_file(filename: Path, device: Any = "cpu", *, backend: str = "mmap") -> dict[str, Any]:
     """The tensors of a file, for PyTorch."""
-    return dict(Checkpoint(filename).load("torch", device=device))
+    return dict(Checkpoint(filename, mmap=mapped(backend)).load("torch", device=device))
 
 
 def load(data: bytes) -> dict[str, Any]:
