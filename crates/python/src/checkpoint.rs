@@ -1,11 +1,15 @@
 //! Opened checkpoints: what they hold, as plain objects of Python.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anamnesis::{Checkpoint, Dtype, Encoding, Limits, OpenOptions, TensorInfo, Value};
+use anamnesis::catalog::Packing;
+use anamnesis::{
+    Checkpoint, Dtype, Encoding, Endian, Layout, Limits, OpenOptions, TensorInfo, Value,
+};
 use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -187,6 +191,30 @@ impl CoreCheckpoint {
     fn rows<'py>(&self, py: Python<'py>) -> PyResult<Vec<TensorRow<'py>>> {
         let tensors = self.inner.catalog().tensors().iter();
         tensors.map(|info| row(py, info)).collect()
+    }
+
+    /// Tensors that are tied, each with the first one that has the same bytes, dtype and shape. Of compressed, strided and
+    /// big-endian ones none is named.
+    fn tied(&self) -> HashMap<&str, &str> {
+        let mut first = HashMap::new();
+        let mut tied = HashMap::new();
+        for info in self.inner.catalog().tensors() {
+            let plain = info.layout == Layout::RowMajor
+                && info.packing == Packing::Raw
+                && info.endian == Endian::Little
+                && info.pytorch.is_none();
+            if !plain || info.bytes.len == 0 {
+                continue;
+            }
+            let (range, dtype) = (info.bytes, info.encoding.name());
+            let key = (range.file, range.start, range.len, dtype, &*info.shape);
+            let name = &*info.name;
+            match first.entry(key) {
+                Entry::Vacant(entry) => _ = entry.insert(name),
+                Entry::Occupied(entry) => _ = tied.insert(name, *entry.get()),
+            }
+        }
+        tied
     }
 
     fn metadata_keys(&self) -> Vec<&str> {

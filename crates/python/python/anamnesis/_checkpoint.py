@@ -117,6 +117,7 @@ class Checkpoint(Mapping[str, Tensor]):
         self._arguments: tuple[Any, ...] = (plain, mmap, single, opaque, list(void_as), dict(limits or {}))
         plain, mmap, single, opaque, void, bounds = self._arguments
         self._core = _core.open(plain, mmap=mmap, single=single, opaque=opaque, void_as=void, limits=bounds)
+        self._tied: dict[str, str] | None = None
         self.path: str | None = None if isinstance(plain, bytes) else plain
         # path and length
         self.files: list[tuple[str | None, int]] = self._core.files
@@ -139,6 +140,13 @@ class Checkpoint(Mapping[str, Tensor]):
     def refused(self) -> list[tuple[str, str]]:
         """Entries that are listed and cannot be read: name and reason."""
         return self._core.refused
+
+    @property
+    def tied(self) -> Mapping[str, str]:
+        """Tied tensors, each with the first one that has its bytes, dtype and shape. Compressed and strided ones are not known."""
+        if self._tied is None:
+            self._tied = self._core.tied()
+        return self._tied
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -199,6 +207,9 @@ class Checkpoint(Mapping[str, Tensor]):
         patterns of names, each with ``column``, ``row``, ``replicated``, ``vocab``, ``kv``, ``qkv`` or ``gate-up``.
         ``dequantise``: as :meth:`remember`, with the names that the weights have in PyTorch.
 
+        On a GPU (``device="cuda"``) tensors are copied from pinned memory while the next ones are read, which ``borrow`` and
+        ``align`` do not concern; shares of ``tp`` are copied when they are loaded.
+
         ``out``: contiguous tensors of PyTorch or numpy by name, which are loaded into and returned; each has the dtype and the
         shape of what is loaded. After an error their content is unspecified.
         """
@@ -232,6 +243,13 @@ class Checkpoint(Mapping[str, Tensor]):
         if borrow is True and loader is None:
             loader = "mmap"
         wanted = chosen_names(filter, names, self)
+        if tp is None and _is_cuda(framework, device):
+            from ._device import CudaCopies
+            from ._device import load as load_to_device
+
+            listed = self if wanted is None else [name for name in self if name in wanted]
+            copies = CudaCopies(_torch_device(device))
+            return load_to_device(self, copies, listed, self._selections(slices), loader=loader, progress=progress)
         wrap, chosen = wrap_for(framework, device), self._selections(slices)
         rows, used, reason = self._core.load(
             wanted,
@@ -369,6 +387,17 @@ class Checkpoint(Mapping[str, Tensor]):
 
 def _opened(source: str | bytes, mmap: bool, single: bool, opaque: bool, void: list[str], limits: dict[str, int | None]) -> Checkpoint:
     return Checkpoint(source, mmap=mmap, single=single, opaque=opaque, void_as=void, limits=limits)
+
+
+def _is_cuda(framework: str, device: Any) -> bool:
+    """Whether tensors are copied to a GPU."""
+    return framework in ("pt", "torch") and device is not None and _torch_device(device).type == "cuda"
+
+
+def _torch_device(device: Any) -> Any:
+    from torch import device as device_of
+
+    return device_of(device)
 
 
 def _rows_of(rules: Rules | None) -> list[tuple[str, str]] | None:

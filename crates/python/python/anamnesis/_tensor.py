@@ -27,6 +27,11 @@ class Tensor:
         self.name, self.dtype, self._is_dtype, self.shape, self.nbytes, file, self.offset, self._unit = row
         self.file: str | None = checkpoint.files[file][0] if checkpoint.files else None
 
+    @property
+    def tied_to(self) -> str | None:
+        """The first tensor with the same bytes, dtype and shape, if this is another one: see :attr:`Checkpoint.tied`."""
+        return self.checkpoint.tied.get(self.name)
+
     def __repr__(self) -> str:
         return f"<Tensor {self.name!r}: {self.dtype} {list(self.shape)}>"
 

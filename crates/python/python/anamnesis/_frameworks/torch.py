@@ -22,7 +22,7 @@ DTYPES = {
 }  # fmt: skip
 
 
-def _kind_and_shape(
+def kind_and_shape(
     dtype: str, is_dtype: bool, shape: tuple[int, ...] | None, nbytes: int
 ) -> tuple[torch.dtype, tuple[int, ...] | None]:
     """The dtype and the shape of tensors; bytes for what has no dtype."""
@@ -39,7 +39,7 @@ def memory_of(name: str, tensor: Any, dtype: str, is_dtype: bool, shape: tuple[i
     """The memory of a tensor that a load writes to."""
     if not isinstance(tensor, torch.Tensor):
         raise wrong_out(name, f"{type(tensor).__name__} is no tensor of PyTorch")
-    kind, shape = _kind_and_shape(dtype, is_dtype, shape, nbytes)
+    kind, shape = kind_and_shape(dtype, is_dtype, shape, nbytes)
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise wrong_out(name, f"a tensor on {tensor.device} ({tensor.layout}) has no memory to load into")
     if tensor.dtype != kind:
@@ -59,7 +59,7 @@ def wrapper(device: Any) -> Wrap:
         target = None
 
     def wrap(dtype: str, is_dtype: bool, shape: tuple[int, ...], memory: _core.Memory) -> Any:
-        kind, made = _kind_and_shape(dtype, is_dtype, shape, len(memory))
+        kind, made = kind_and_shape(dtype, is_dtype, shape, len(memory))
         # `frombuffer` refuses memory without bytes
         tensor = torch.frombuffer(memory, dtype=kind) if len(memory) else torch.empty(0, dtype=kind)
         tensor = tensor.view(made or ())
