@@ -4,12 +4,14 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anamnesis::sink::Sharding;
 use anamnesis::{Dtype, Names, OutputDtype, Remember};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::checkpoint::CoreCheckpoint;
+use crate::errors::exception;
 use crate::memory::{TensorMemory, pool};
 use crate::parts::{Boxes, Parts};
 use crate::run::interruptible;
@@ -62,6 +64,22 @@ impl CoreCheckpoint {
             "gguf" => "hf",
             _ => "stored",
         }
+    }
+
+    /// The names that outputs have by default in this file or directory: a directory is a checkpoint that clients open.
+    #[pyo3(signature = (out, shard_size = None))]
+    fn names_in(
+        &self,
+        py: Python<'_>,
+        out: PathBuf,
+        shard_size: Option<u64>,
+    ) -> PyResult<&'static str> {
+        let remember = anamnesis::remember(Arc::clone(&self.inner));
+        let sharding = remember.sharding(&out, shard_size);
+        Ok(match sharding.map_err(|error| exception(py, &error))? {
+            Sharding::Shards(_) => self.client_names(),
+            _ => "stored",
+        })
     }
 
     /// What dequantising would make: name, scheme, dtype, shape, bytes; and what it refuses: name, reason; and notes.
@@ -154,7 +172,7 @@ impl CoreCheckpoint {
     }
 
     /// Dequantised weights and plain tensors, in safetensors files. Returns them.
-    #[pyo3(signature = (out, outputs = None, *, dtype = "auto", cast = false, names = None, native_rounding = false,
+    #[pyo3(signature = (out, outputs = None, *, dtype = "auto", cast = false, names = "stored", native_rounding = false,
                         shard_size = None, overwrite = false, code = false, untie = false, threads = 0, progress = None))]
     #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)] // keywords of Python
     fn remember_to(
@@ -164,7 +182,7 @@ impl CoreCheckpoint {
         outputs: Option<HashSet<String>>,
         dtype: &str,
         cast: bool,
-        names: Option<&str>,
+        names: &str,
         native_rounding: bool,
         shard_size: Option<u64>,
         overwrite: bool,
@@ -175,15 +193,8 @@ impl CoreCheckpoint {
     ) -> PyResult<Vec<PathBuf>> {
         let remember = anamnesis::remember(Arc::clone(&self.inner));
         let sharding = remember.sharding(&out, shard_size);
-        let sharding = sharding.map_err(|error| crate::errors::exception(py, &error))?;
-        // a directory is a checkpoint that clients open, which need their own names
-        let directory = matches!(sharding, anamnesis::sink::Sharding::Shards(_));
-        let default = if directory {
-            self.client_names()
-        } else {
-            "stored"
-        };
-        let options = RememberOptions::new(dtype, cast, names.unwrap_or(default))?;
+        let sharding = sharding.map_err(|error| exception(py, &error))?;
+        let options = RememberOptions::new(dtype, cast, names)?;
         interruptible(py, progress.as_ref(), |state| {
             let state = Arc::clone(state);
             let mut remember = options.apply(remember);

@@ -366,3 +366,14 @@ def test_the_shim_reads_as_safetensors_does() -> None:
             assert ours.get_shape() == reference.get_shape() and ours.get_dtype() == reference.get_dtype()
             assert torch.equal(ours[:2], reference[:2])
     assert load_file(path).keys() == anamnesis.load_file(path).keys()
+
+
+def test_a_filter_has_the_names_of_the_output(tmp_path: Path) -> None:
+    checkpoint = anamnesis.open(GGUF)
+    checkpoint.remember_to(f"{tmp_path}/model/", filter="model.layers.0.self_attn.*")
+    names = list(anamnesis.open(tmp_path / "model"))
+    assert names and all(name.startswith("model.layers.0.self_attn.") for name in names)
+    checkpoint.remember_to(tmp_path / "one.safetensors", filter=["blk.0.attn_q.weight"])
+    assert list(anamnesis.open(tmp_path / "one.safetensors")) == ["blk.0.attn_q.weight"]
+    with pytest.raises(KeyError, match="blk"):
+        checkpoint.remember_to(f"{tmp_path}/other/", filter=["blk.0.attn_q.weight"])

@@ -107,6 +107,29 @@ def test_stale_files_are_made_again_and_missing_ones_refused(cluster: Cluster, t
     assert (target / name).read_bytes() == stale
 
 
+def test_progress_is_reported_within_files(cluster: Cluster, tmp_path: Path) -> None:
+    src = source(tmp_path / "in", layers=96)
+    reported: list[int] = []
+    # one file of 400 MB
+    anamnesis.ray.remember(src, tmp_path / "out", dtype="float32", cast=True, progress=lambda done, _: reported.append(done))
+    total = 96 * 1024 * 2048 * 4
+    assert reported[0] == 0 and reported[-1] == total and reported == sorted(reported)
+    actor = ray.remote(anamnesis.ray._BytesMade).remote()
+    before, anamnesis.ray.SECONDS = anamnesis.ray.SECONDS, 0
+    try:
+        made = anamnesis.open(src)._core
+        directory = made.output_directory(str(tmp_path / "again"), 1 << 40, dtype="float32")
+        directory.prepare()
+        shared = {"dtype": "float32", "overwrite": False}
+        anamnesis.ray._make(str(src), {}, str(tmp_path / "again"), directory.files()[0][3], 1, shared, actor, 7)
+    finally:
+        anamnesis.ray.SECONDS = before
+    assert ray.get(actor.of.remote([7])) == total and ray.get(actor.of.remote([8])) == 0
+    assert anamnesis.ray._bytes_of(actor, [7]) == total
+    ray.kill(actor)
+    assert anamnesis.ray._bytes_of(actor, [7]) == 0
+
+
 def running(cluster: Cluster) -> list[int]:
     """The processes of this cluster that make a file."""
     raylets = {node.all_processes["raylet"][0].process.pid for node in cluster.worker_nodes}

@@ -367,10 +367,11 @@ class Checkpoint(Mapping[str, Tensor]):
         progress: Progress | None = None,
     ) -> list[str]:
         """As :meth:`remember`, into a safetensors file, or into a directory that clients open. Returns the files."""
-        outputs = self._outputs(filter, dtype, cast, names or "stored")
+        path = fsdecode(out)
+        names = names or self._core.names_in(path, shard_size)
         files = self._core.remember_to(
-            fsdecode(out),
-            outputs,
+            path,
+            self._outputs(filter, dtype, cast, names),
             dtype=dtype,
             cast=cast,
             names=names,

@@ -72,6 +72,7 @@ class CoreCheckpoint:
     def metadata_keys(self) -> list[str]: ...
     def metadata(self, key: str) -> Any: ...
     def summary(self) -> dict[str, Any]: ...
+    def names_in(self, out: str, shard_size: int | None = None) -> str: ...
     def plan(self, *, dtype: str = "auto", cast: bool = False, names: str = "stored") -> _Plan: ...
     def predict(
         self,
@@ -142,7 +143,7 @@ class CoreCheckpoint:
         *,
         dtype: str = "auto",
         cast: bool = False,
-        names: str | None = None,
+        names: str = "stored",
         native_rounding: bool = False,
         shard_size: int | None = None,
         overwrite: bool = False,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ._checkpoint import Loaded, Path, Progress
     from ._select import Filter
 
+# between two reports of a worker, and two of the driver
+SECONDS = 0.5
 # endings of files that ``inspect`` lists.
 _ENDINGS = (".safetensors", ".gguf", ".npz", ".npy", ".pt", ".pth", ".ckpt", ".bin")
 
@@ -57,8 +60,8 @@ def remember(
     is lost; errors of the source are not repeated.
 
     ``locality(file)`` returns the id of the node that should make a file, or ``None``; without it files are spread.
-    ``progress`` is called with the bytes that are complete and those of all; ``True`` draws a bar. An interrupt, or an exception
-    of ``progress``, cancels the tasks, which leave no unfinished file. ``options`` are those of :class:`Checkpoint`.
+    ``progress`` is called with the bytes that are made and those of all, twice a second; ``True`` draws a bar. An interrupt, or
+    an exception of ``progress``, cancels the tasks, which leave no unfinished file. ``options`` are those of :class:`Checkpoint`.
     """
     import ray
 
@@ -86,6 +89,8 @@ def remember(
     done = total - sum(described[number][1] for number in to_make)
     report(done, total)
     task = ray.remote(_make)
+    # by file; without a listener nothing is sent
+    bytes_made = _listener() if progress else None
     waiting: dict[Any, int] = {}
     try:
         for number in to_make:
@@ -99,14 +104,19 @@ def remember(
                 retry_exceptions=[OSError],
                 scheduling_strategy=_strategy(node),
             )
-            waiting[settings.remote(src, options, dst, text, max(1, int(cpus)), shared)] = nbytes
+            made_by = settings.remote(src, options, dst, text, max(1, int(cpus)), shared, bytes_made, number)
+            waiting[made_by] = number
+        reported = done
         while waiting:
             # an interrupt is handled between two waits
-            ready, _ = ray.wait(list(waiting), timeout=1)
+            ready, _ = ray.wait(list(waiting), timeout=SECONDS)
             for reference in ready:
                 _value(reference)
-                done += waiting.pop(reference)
-                report(done, total)
+                done += described[waiting.pop(reference)][1]
+            # a file that is made again begins again
+            if (made_now := done + _bytes_of(bytes_made, list(waiting.values()))) > reported:
+                reported = made_now
+                report(reported, total)
     except BaseException:
         _cancel(waiting)
         directory.remove_abandoned()
@@ -114,9 +124,53 @@ def remember(
     return [os.fsdecode(file) for file in directory.complete()]
 
 
-def _make(src: str, options: dict[str, Any], dst: str, text: str, threads: int, shared: dict[str, Any]) -> bool:
+def _make(
+    src: str, options: dict[str, Any], dst: str, text: str, threads: int, shared: dict[str, Any], bytes_made: Any, number: int
+) -> bool:
     """One file, in a worker."""
-    return Checkpoint(src, **options)._core.make_file(dst, text, threads=threads, **shared)
+    sent = time.monotonic()
+
+    def send(done: int, _: int) -> None:
+        nonlocal sent
+        if time.monotonic() - sent >= SECONDS:
+            sent = time.monotonic()
+            bytes_made.made.remote(number, done)
+
+    progress = None if bytes_made is None else send
+    return Checkpoint(src, **options)._core.make_file(dst, text, threads=threads, progress=progress, **shared)
+
+
+class _BytesMade:
+    """An actor: the bytes of files that are being made."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[int, int] = {}
+
+    def made(self, number: int, nbytes: int) -> None:
+        self._bytes[number] = nbytes
+
+    def of(self, numbers: list[int]) -> int:
+        return sum(self._bytes.get(number, 0) for number in numbers)
+
+
+def _listener() -> Any:
+    """The actor, on the driver's node, which is not lost without the driver."""
+    import ray
+
+    here = _strategy(ray.get_runtime_context().get_node_id())
+    return ray.remote(_BytesMade).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
+
+
+def _bytes_of(bytes_made: Any, numbers: list[int]) -> int:
+    import ray
+
+    if bytes_made is None:
+        return 0
+    try:
+        made: int = ray.get(bytes_made.of.remote(numbers))
+    except ray.exceptions.RayActorError:
+        return 0  # it restarts; progress is worth no file
+    return made
 
 
 def _strategy(node: str | None) -> Any:
