@@ -16,11 +16,12 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "python.md").r
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_examples_run(example: str) -> None:
-    if "anamnesis.torch" in example and find_spec("torch") is None:
-        pytest.skip("SKIPPED: PyTorch is not installed")
+    for module in ("torch", "ray"):
+        if f"anamnesis.{module}" in example and find_spec(module) is None:
+            pytest.skip(f"SKIPPED: {module} is not installed")
     run = subprocess.run([sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 7
+    assert len(EXAMPLES) == 8
