@@ -68,7 +68,7 @@ def register() -> None:
 def needed(model: Any) -> set[str]:
     """The parameters that a checkpoint must have: all but those of layers that make some themselves, after loading or while they
     quantise."""
-    made = set()
+    made: set[str] = set()
     for prefix, module in model.named_modules():
         method = getattr(module, "quant_method", None)
         if getattr(method, "uses_meta_device", False) or hasattr(method, "process_weights_after_loading"):
