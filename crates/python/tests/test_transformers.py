@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers", reason="SKIPPED: transformers
 
 import anamnesis  # noqa: E402
 import anamnesis.transformers  # noqa: E402
-from anamnesis._weights import Weights  # noqa: E402
+from anamnesis._weights import Weight, Weights  # noqa: E402
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM  # noqa: E402
 
 modeling = sys.modules["transformers.modeling_utils"]
@@ -359,3 +359,22 @@ def test_weights_are_made_when_they_are_indexed_and_kept_by_nothing(tmp_path: Pa
     assert anamnesis._core.pool_bytes()[0] == in_use
     with pytest.raises(KeyError):
         weights["none"]
+
+
+def test_a_model_takes_the_memory_of_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fp8(tmp_path)
+    before, seen = anamnesis._core.pool_bytes()[0], []
+    make = Weight.__getitem__
+
+    def measured(weight: Weight, index: Any) -> Any:
+        made = make(weight, index)
+        seen.append(anamnesis._core.pool_bytes()[0] - before)
+        return made
+
+    monkeypatch.setattr(Weight, "__getitem__", measured)
+    ours = anamnesis.transformers.from_pretrained(LlamaForCausalLM, tmp_path)
+    weights = sum(parameter.nbytes for parameter in ours.parameters())
+    # each has been made once, into the memory that the model keeps
+    assert len(seen) == len(list(ours.parameters()))
+    assert weights <= max(seen) <= 1.25 * weights
+    assert weights <= anamnesis._core.pool_bytes()[0] - before
