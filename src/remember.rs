@@ -366,7 +366,7 @@ impl<'c> Remember<'c> {
     /// # Errors
     /// As [`run`](Self::run), and if one is longer than [`Limits::tensor_bytes`](crate::Limits::tensor_bytes).
     pub fn all(&self) -> Result<Vec<Remembered>> {
-        self.run_into_memory(|output, _| {
+        self.run_into_memory(&self.plan()?, |output, _| {
             zeroed(self.bounded_len(output)?).ok_or_else(|| self.over(output))
         })
     }
@@ -389,17 +389,44 @@ impl<'c> Remember<'c> {
     /// As [`all`](Self::all), and if the pool's budget does not hold them: buffers that are in use elsewhere are waited
     /// for, up to 5 seconds for each output.
     pub fn all_in(&self, pool: &BufferPool) -> Result<Vec<Remembered<Buffer>>> {
-        self.run_into_memory(|output, flow| {
+        self.planned_in(&self.plan()?, pool)
+    }
+
+    /// The outputs of a plan of [`plan`](Self::plan), of which jobs may have been left out, in buffers of a pool. For callers that
+    /// make outputs one by one: planning costs as much for one of them as for all.
+    ///
+    /// ```
+    /// use anamnesis::plan::Plan;
+    /// use anamnesis::{Checkpoint, remember};
+    ///
+    /// let pool = anamnesis::pool::BufferPool::new();
+    /// let checkpoint = Checkpoint::open("fixtures/gguf/types/q4_k.gguf")?;
+    /// let remember = remember(&checkpoint);
+    /// let plan = remember.plan()?;
+    /// plan.check()?;
+    /// for job in plan.jobs {
+    ///     let one = Plan { jobs: vec![job], ..Plan::default() };
+    ///     for weight in remember.planned_in(&one, &pool)? {
+    ///         println!("{}: {} bytes", weight.spec, weight.bytes.len());
+    ///     }
+    /// }
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`all_in`](Self::all_in).
+    pub fn planned_in(&self, plan: &Plan, pool: &BufferPool) -> Result<Vec<Remembered<Buffer>>> {
+        self.run_into_memory(plan, |output, flow| {
             get_buffer(pool, self.bounded_len(output)? as u64, flow)
         })
     }
 
-    /// All outputs, in memory that `allocate` returns for each. Its second argument checks for cancellation.
+    /// The outputs of a plan, in memory that `allocate` returns for each. Its second argument checks for cancellation.
     fn run_into_memory<B: AsMut<[u8]>>(
         &self,
+        plan: &Plan,
         allocate: impl Fn(&TensorSpec, &mut dyn FnMut() -> ControlFlow<()>) -> Result<B>,
     ) -> Result<Vec<Remembered<B>>> {
-        let plan = self.plan()?;
         plan.check()?;
         // only for cancellation while buffers are waited for; the run below has its own progress
         let waiting = RunProgress::new(plan.nbytes(), &self.control);
@@ -416,7 +443,7 @@ impl<'c> Remember<'c> {
             .collect::<Result<Vec<_>>>()?;
         // all outputs exist before the run: workers decode into them in any order
         let buffers = all.iter_mut().map(|one| one.bytes.as_mut()).collect();
-        self.run(&plan, &mut MemorySink::new(buffers))?;
+        self.run(plan, &mut MemorySink::new(buffers))?;
         Ok(all)
     }
 

@@ -29,6 +29,7 @@ os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_PROGRESS_BARS="1", TOKENIZE
 warnings.filterwarnings("ignore")
 import gguf
 import numpy
+import package
 import torch
 import transformers as tr
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -269,6 +270,7 @@ def load(out):
     encoder = json.load(open(f"{out}/config.json")).get("is_encoder_decoder")
     auto = tr.AutoModelForSeq2SeqLM if encoder else tr.AutoModelForCausalLM
     model, info = auto.from_pretrained(out, dtype=torch.float32, output_loading_info=True)
+    package.check({"": model}, lambda: {"": auto.from_pretrained(out, dtype=torch.float32)})
     bad = {k: sorted(map(str, v))[:4] for k, v in info.items() if v}
     return model.eval(), bad
 

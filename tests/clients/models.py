@@ -8,6 +8,7 @@ import sys
 import tempfile
 import typing
 
+import package
 import torch
 import transformers
 
@@ -85,11 +86,14 @@ def save(made, folder):
 
 
 def load(folder, **options):
-    """The model; fails where transformers reports that a tensor is missing, unexpected or of another shape."""
-    made, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **options)
+    """The model; fails where transformers reports that a tensor is missing, unexpected or of another shape, or has another one
+    through the Python package."""
+    auto = transformers.AutoModelForCausalLM
+    made, info = auto.from_pretrained(folder, output_loading_info=True, **options)
     problems = {kind: sorted(map(str, names)) for kind, names in info.items() if names}
     if problems:
         raise AssertionError(f"from_pretrained: {problems}")
+    package.check({"": made}, lambda: {"": auto.from_pretrained(folder, **options)})
     return made.eval()
 
 

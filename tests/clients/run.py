@@ -6,7 +6,10 @@ Each group is a module of `cases/` and runs in a process of its own, for at most
 a small seeded checkpoint with the real library, runs the command on it, opens the output with the real client as it is,
 and compares weights bit for bit and logits. `--write` replaces the tables of these groups in docs/clients.md.
 
-ANAMNESIS names the command, WORK the folder to work in, LLAMA_CPP a folder with llama.cpp's convert_hf_to_gguf.py.
+Models that transformers and diffusers open are opened once more, with their files read through the Python package.
+
+ANAMNESIS names the command, WORK the folder to work in, LLAMA_CPP a folder with llama.cpp's convert_hf_to_gguf.py. The package is
+found as any other.
 """
 import argparse
 import concurrent.futures
@@ -21,6 +24,7 @@ import sys
 import time
 import traceback
 
+import package
 import table
 from table import Row
 
@@ -127,6 +131,7 @@ def main():
             print(f"{label}: {'; '.join(named)}")
     if args.write:
         table.write(groups)
+    print(package.summary(work / group / "log.txt" for group in wanted))
     print(table.closing(rows))
     sys.exit(any(row.result == "failed" for row in rows))
 

@@ -147,12 +147,21 @@ fn threads_sources_and_sinks_do_not_change_the_bytes() {
                         .threads(threads)
                         .overwrite(true);
                     assert_same(&remember.all().unwrap(), &expected, &what);
-                    let pooled = remember.all_in(&pool).unwrap().into_iter();
-                    let pooled = pooled.map(|one| Remembered {
-                        spec: one.spec,
-                        bytes: one.bytes.to_vec(),
+                    let one_by_one = plan.jobs.iter().flat_map(|job| {
+                        let jobs = vec![job.clone()];
+                        let one = Plan {
+                            jobs,
+                            ..Plan::default()
+                        };
+                        remember.planned_in(&one, &pool).unwrap()
                     });
-                    assert_same(&pooled.collect::<Vec<_>>(), &expected, &what);
+                    for pooled in [remember.all_in(&pool).unwrap(), one_by_one.collect()] {
+                        let pooled = pooled.into_iter().map(|one| Remembered {
+                            spec: one.spec,
+                            bytes: one.bytes.to_vec(),
+                        });
+                        assert_same(&pooled.collect::<Vec<_>>(), &expected, &what);
+                    }
                     let to = scratch.path("out.safetensors");
                     remember.to_file(&to).unwrap();
                     assert_same(&read_back(&to, &expected), &expected, &what);

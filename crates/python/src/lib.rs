@@ -2,8 +2,8 @@
 //!
 //! Each file here holds one idea: [`checkpoint`] what is opened and described, [`load`] and [`remember`] what is read,
 //! [`parts`] which parts of it, [`objects`] the object of a file of `torch.save`, [`shards`] one conversion by many processes,
-//! [`template`] which worker reads what, [`memory`] bytes that Python writes to, [`dlpack`] the same for
-//! frameworks, [`run`] calls without the interpreter lock that
+//! [`weights`] weights that are dequantised one at a time, [`template`] which worker reads what, [`memory`] bytes that Python
+//! writes to, [`dlpack`] the same for frameworks, [`run`] calls without the interpreter lock that
 //! can be interrupted, [`errors`] the exceptions, [`json`] JSON as objects, [`command`] the command.
 
 mod checkpoint;
@@ -19,6 +19,7 @@ mod remember;
 mod run;
 mod shards;
 mod template;
+mod weights;
 
 use pyo3::prelude::*;
 
@@ -31,6 +32,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<load::CoreStream>()?;
     module.add_class::<shards::CoreDirectory>()?;
     module.add_class::<template::CoreTemplate>()?;
+    module.add_class::<weights::CoreWeights>()?;
     module.add_function(wrap_pyfunction!(template::load_template, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::open, module)?)?;
     module.add_function(wrap_pyfunction!(memory::pool_bytes, module)?)?;

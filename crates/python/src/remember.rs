@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anamnesis::pool::Buffer;
 use anamnesis::sink::Sharding;
-use anamnesis::{Dtype, Names, OutputDtype, Remember};
+use anamnesis::{Dtype, Names, OutputDtype, Remember, Remembered};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -53,7 +54,21 @@ impl RememberOptions {
     }
 }
 
-type RememberedRow<'py> = (String, String, bool, Bound<'py, PyTuple>, Py<TensorMemory>);
+/// Name, dtype, true for a dtype, shape, memory.
+pub(crate) type RememberedRow<'py> = (String, String, bool, Bound<'py, PyTuple>, Py<TensorMemory>);
+
+/// An output as an object of Python.
+pub(crate) fn remembered_row(
+    py: Python<'_>,
+    one: Remembered<Buffer>,
+) -> PyResult<RememberedRow<'_>> {
+    let len = one.bytes.len();
+    let part = one.bytes.divide().part(0..len).expect("the first part");
+    let shape = PyTuple::new(py, &*one.spec.shape)?;
+    let memory = Py::new(py, TensorMemory::new(part))?;
+    let (name, dtype) = (one.spec.name.into(), one.spec.dtype.to_string());
+    Ok((name, dtype, true, shape, memory))
+}
 
 #[pymethods]
 impl CoreCheckpoint {
@@ -78,7 +93,7 @@ impl CoreCheckpoint {
         let sharding = remember.sharding(&out, shard_size);
         Ok(match sharding.map_err(|error| exception(py, &error))? {
             Sharding::Shards(_) => self.client_names(),
-            _ => "stored",
+            Sharding::SingleFile => "stored",
         })
     }
 
@@ -155,19 +170,7 @@ impl CoreCheckpoint {
                 .progress(move |progress| state.on_progress(progress))
                 .all_in(&pool())
         })?;
-        let rows = made.into_iter().map(|one| {
-            let len = one.bytes.len();
-            let part = one.bytes.divide().part(0..len).expect("the first part");
-            let shape = PyTuple::new(py, &*one.spec.shape)?;
-            let memory = Py::new(py, TensorMemory::new(part))?;
-            Ok((
-                one.spec.name.into(),
-                one.spec.dtype.to_string(),
-                true,
-                shape,
-                memory,
-            ))
-        });
+        let rows = made.into_iter().map(|one| remembered_row(py, one));
         rows.collect()
     }
 

@@ -12,16 +12,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "python.md").read_text(), re.M | re.S)
+# of the modules that examples import
+NEEDED = {"torch": ["torch"], "ray": ["ray"], "transformers": ["torch", "transformers"]}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_examples_run(example: str) -> None:
-    for module in ("torch", "ray"):
-        if f"anamnesis.{module}" in example and find_spec(module) is None:
-            pytest.skip(f"SKIPPED: {module} is not installed")
+    for module, packages in NEEDED.items():
+        for package in packages:
+            if f"import anamnesis.{module}\n" in example and find_spec(package) is None:
+                pytest.skip(f"SKIPPED: {package} is not installed")
     run = subprocess.run([sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 8
+    assert len(EXAMPLES) == 10

@@ -1,5 +1,6 @@
 """diffusers: a model alone, and a whole pipeline."""
 import models
+import package
 import torch
 from case import Case
 from diffusers import (AutoencoderKL, BitsAndBytesConfig, DDIMScheduler, StableDiffusionPipeline,
@@ -49,7 +50,9 @@ def state(made):
 
 
 def opened_alone(out, source):
-    return state(UNet2DConditionModel.from_pretrained(out).eval())
+    made = UNet2DConditionModel.from_pretrained(out).eval()
+    package.check({"": made}, lambda: {"": UNet2DConditionModel.from_pretrained(out)})
+    return state(made)
 
 
 def tokenizer():
@@ -94,8 +97,12 @@ def dequantised(small):
     return weights
 
 
+def modules(made):
+    return {name: getattr(made, name) for name in ("unet", "vae", "text_encoder")}
+
+
 def pipeline_state(made):
-    parts = {name: aligned(getattr(made, name)) for name in ("unet", "vae", "text_encoder")}
+    parts = {name: aligned(module) for name, module in modules(made).items()}
     weights = {f"{part}.{name}": value for part, module in parts.items() for name, value in module.state_dict().items()}
     made.set_progress_bar_config(disable=True)
     noise = torch.linspace(-1, 1, 4 * 8 * 8).reshape(1, 4, 8, 8)
@@ -104,7 +111,9 @@ def pipeline_state(made):
 
 
 def opened_pipeline(out, source):
-    return pipeline_state(StableDiffusionPipeline.from_pretrained(out))
+    made = StableDiffusionPipeline.from_pretrained(out)
+    package.check(modules(made), lambda: modules(StableDiffusionPipeline.from_pretrained(out)))
+    return pipeline_state(made)
 
 
 def whole(label, make, **more):

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, final
 
 __all__ = [
-    "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "Memory", "__version__", "command", "dlpack", "load_template",
-    "new_memory", "objects", "open", "pool_bytes", "trim",
+    "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "CoreWeights", "Memory", "__version__", "command", "dlpack",
+    "load_template", "new_memory", "objects", "open", "pool_bytes", "trim",
 ]  # fmt: skip
 
 __version__: str
@@ -50,6 +50,16 @@ class CoreDirectory:
     def remove_abandoned(self) -> None: ...
 
 @final
+class CoreWeights:
+    @property
+    def dtype(self) -> str: ...
+    # name, dtype, shape
+    def rows(self) -> list[tuple[str, str, tuple[int, ...]]]: ...
+    def make(self, name: str) -> _Loaded: ...
+    # name, and bytes or the path of a file
+    def companions(self, code: bool) -> list[tuple[str, bytes | str]]: ...
+
+@final
 class CoreCheckpoint:
     @property
     def format(self) -> str: ...
@@ -74,6 +84,7 @@ class CoreCheckpoint:
     def summary(self) -> dict[str, Any]: ...
     def names_in(self, out: str, shard_size: int | None = None) -> str: ...
     def plan(self, *, dtype: str = "auto", cast: bool = False, names: str = "stored") -> _Plan: ...
+    def weights(self, *, dtype: str = "auto", cast: bool = False, names: str | None = None) -> CoreWeights: ...
     def predict(
         self,
         *,
