@@ -132,7 +132,7 @@ unsafe extern "C" fn destroy<T: Managed>(capsule: *mut PyObject) {
     }
     // SAFETY: as above; the capsule is valid and has this name.
     let structure = unsafe { ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()) };
-    // SAFETY: nobody has taken the structure, and its capsule is about to be freed.
+    // SAFETY: no consumer has taken the structure, and its capsule is about to be freed.
     unsafe { delete::<T>(structure.cast()) };
 }
 

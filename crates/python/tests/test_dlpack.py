@@ -57,7 +57,7 @@ def test_memory_outlives_what_it_came_from_and_is_given_back() -> None:
     assert _core.pool_bytes()[0] == before
 
 
-def test_a_capsule_that_nobody_takes_is_freed() -> None:
+def test_a_capsule_that_is_not_taken_is_freed() -> None:
     gc.collect()
     before, _ = _core.pool_bytes()
     for version in (None, (1, 1)):
