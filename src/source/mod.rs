@@ -25,7 +25,10 @@
 mod checked;
 pub(crate) mod cursor;
 mod file;
+pub(crate) mod file_system;
+pub(crate) mod files;
 mod function;
+mod local_files;
 mod mapped_bytes;
 mod memory;
 #[cfg(feature = "mmap")]
@@ -69,6 +72,7 @@ pub use stream::StreamSource;
 /// | learns its length only at its end | [`finish`](Source::finish) |
 /// | cannot read a byte twice | [`forward_only`](Source::forward_only) |
 /// | can prefetch or drop cached bytes | [`will_need`](Source::will_need), [`dont_need`](Source::dont_need) |
+/// | needs a round trip per read | [`ready`](Source::ready), [`scattered`](Source::scattered), [`settled`](Source::settled) |
 /// | is a file of the operating system | [`as_fd`](Source::as_fd) |
 ///
 /// All methods take `&self` and may be called from several threads at once: loaders read tensors in parallel. A source
@@ -172,6 +176,29 @@ pub trait Source: Send + Sync {
     /// Never fails; the bytes must stay readable.
     fn dont_need(&self, start: u64, len: u64) {
         let _ = (start, len);
+    }
+
+    /// Hints that these ranges (offset and length) will be read, in any order: where each read is a round trip, all of
+    /// them are requested at once. The ranges may reach beyond the end.
+    ///
+    /// Never fails. A source that has no use for them does not iterate over them, so that they cost nothing.
+    fn scattered(&self, ranges: &mut dyn Iterator<Item = (u64, u64)>) {
+        let _ = ranges;
+    }
+
+    /// Hints that the header has been read: what was prefetched beyond it can be given up.
+    ///
+    /// Never fails; the bytes must stay readable.
+    fn settled(&self) {}
+
+    /// Waits until the source can be read, if it was opened without waiting.
+    ///
+    /// Called once per file, before anything else, so that a failure is not mistaken for an empty file.
+    ///
+    /// # Errors
+    /// Those of opening. The default never fails.
+    fn ready(&self) -> io::Result<()> {
+        Ok(())
     }
 
     /// Whether bytes that have been read cannot be read again.

@@ -44,6 +44,7 @@ mod shards;
 mod shared_corpus;
 mod sink_safetensors;
 mod small_files;
+mod source_hints;
 mod sources;
 #[cfg(target_os = "linux")] // elsewhere the kind of storage and its resident pages are not known
 mod storage_info;
