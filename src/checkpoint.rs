@@ -295,7 +295,9 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// Opens a file, a directory (also of torch.distributed.checkpoint), an index (`….index.json`), or any file of a split
-    /// GGUF, with the default [`OpenOptions`]. Reads headers only.
+    /// GGUF, with the default [`OpenOptions`]. Reads headers only. With the feature `remote`, the path may be a URL:
+    /// `https://host/file`, `hf://owner/name`, `hf://owner/name@revision/file`. Its query is not part of
+    /// [`path`](Self::path).
     ///
     /// Files are memory-mapped by default. **If another process truncates a mapped file, reading the
     /// bytes behind the new end raises `SIGBUS` and ends the process; if it overwrites the file, the

@@ -26,10 +26,18 @@ impl Files {
         }
     }
 
+    #[cfg(feature = "remote")]
+    fn of_url<'p>(url: &str) -> Result<(Self, Cow<'p, Path>)> {
+        let (files, path) = super::remote::open(url)?;
+        Ok((Self(files), Cow::Owned(path)))
+    }
+
+    #[cfg(not(feature = "remote"))]
     fn of_url<'p>(url: &str) -> Result<(Self, Cow<'p, Path>)> {
         let scheme = url.split(':').next().unwrap_or_default();
         Err(Error::unsupported(format!(
-            "{scheme}:// URLs are not opened; download the file, or read it through a `FnSource`"
+            "this program was built without access to {scheme}:// URLs: build it with the feature `remote`, or download \
+             the file"
         )))
     }
 }
@@ -98,10 +106,11 @@ mod tests {
         }
     }
 
+    #[cfg(not(feature = "remote"))]
     #[test]
     fn urls_are_refused() {
         let error = Files::of(Path::new("https://h/a")).err().unwrap();
-        assert!(error.to_string().contains("https:// URLs"), "{error}");
+        assert!(error.to_string().contains("feature `remote`"), "{error}");
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | [`MemorySource`] | a buffer in memory | [`Checkpoint::from_bytes`] |
 //! | [`ReaderSource`] | any `Read + Seek` | [`Checkpoint::from_reader`] |
 //! | [`StreamSource`] | any `Read`, forward only | [`Checkpoint::from_stream`] |
+//! | a file at a URL | requests for ranges, with the feature `remote` | [`Checkpoint::open`] |
 //! | [`FnSource`] | a closure, such as an HTTP range request | [`Checkpoint::from_source`] |
 //!
 //! `docs/extending.md` tells how to add a source to this table. A program can also implement [`Source`] for a type of its
@@ -41,6 +42,8 @@ pub(crate) mod range;
 pub(crate) mod range_reader;
 mod reader;
 pub(crate) mod regular;
+#[cfg(feature = "remote")]
+mod remote;
 mod stream;
 
 use std::io;

@@ -39,6 +39,8 @@ mod pth;
 mod pth_objects;
 mod regular_files;
 mod remember_slices;
+#[cfg(feature = "remote")]
+mod remote;
 mod running_loads;
 mod shards;
 mod shared_corpus;

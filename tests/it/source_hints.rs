@@ -1,4 +1,4 @@
-//! What a source is told while it is opened: that it must be ready, which ranges follow, and that the header has been read.
+//! The calls that a source receives while it is opened: becoming ready, the ranges that follow, and the end of the header.
 
 use std::io::{self, Write};
 use std::sync::Mutex;
