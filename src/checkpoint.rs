@@ -296,7 +296,7 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Opens a file, a directory (also of torch.distributed.checkpoint), an index (`….index.json`), or any file of a split
     /// GGUF, with the default [`OpenOptions`]. Reads headers only. With the feature `remote`, the path may be a URL:
-    /// `https://host/file`, `hf://owner/name`, `hf://owner/name@revision/file`. Its query is not part of
+    /// `https://host/file`, `s3://bucket/prefix`, `hf://owner/name`, `hf://owner/name@revision/file`. Its query is not part of
     /// [`path`](Self::path).
     ///
     /// Files are memory-mapped by default. **If another process truncates a mapped file, reading the

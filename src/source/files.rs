@@ -22,7 +22,7 @@ impl Files {
     pub(crate) fn of(path: &Path) -> Result<(Self, Cow<'_, Path>)> {
         match url(path) {
             None => Ok((Self::default(), Cow::Borrowed(path))),
-            Some(url) => Self::of_url(url),
+            Some(url) => Self::of_url(url).map_err(|e| e.in_file(Path::new(&*shown(url)))),
         }
     }
 
@@ -67,6 +67,18 @@ fn url(path: &Path) -> Option<&str> {
         .then_some(text)
 }
 
+/// A URL as errors show it: without query, fragment and credentials, which may be secrets.
+fn shown(url: &str) -> Cow<'_, str> {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    match host.rsplit_once('@') {
+        // the revision of a repository of the hub stands behind its name, and so behind a slash
+        Some((_, host)) => Cow::Owned(format!("{scheme}://{host}{path}")),
+        None => Cow::Borrowed(url),
+    }
+}
+
 /// Refuses a checkpoint whose files have no paths in the file system, where those are needed.
 pub(crate) fn require_local(files: &Files, path: &Path, what: &str) -> Result<()> {
     if files.is_local() {
@@ -104,6 +116,24 @@ mod tests {
         ] {
             assert_eq!(url(Path::new(path)), None, "{path}");
         }
+    }
+
+    #[test]
+    fn secrets_of_a_url_are_not_shown() {
+        for (url, expected) in [
+            ("https://h/a?sig=x#y", "https://h/a"),
+            ("https://user:secret@h/a", "https://h/a"),
+            ("hf://org/model@v1/a.gguf", "hf://org/model@v1/a.gguf"),
+            ("s3://bucket", "s3://bucket"),
+        ] {
+            assert_eq!(shown(url), expected);
+        }
+        let refused = Files::of(Path::new("https://user:secret@h/a?secret"));
+        let error = refused.err().unwrap().to_string();
+        assert!(
+            error.starts_with("https://h/a: ") && !error.contains("secret"),
+            "{error}"
+        );
     }
 
     #[cfg(not(feature = "remote"))]

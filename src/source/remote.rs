@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anamnesis_remote::{OpenedUrl, RemoteFile, Store, shard_names};
+use anamnesis_remote::{ErrorKind, OpenedUrl, RemoteFile, Store, shard_names};
 
 use crate::error::{Error, Result};
 use crate::limits::{Budget, TemporaryCharge};
@@ -15,7 +15,12 @@ use super::file_system::{FileSystem, MapMode, OpenedPath};
 
 /// Where a URL leads: to a place of its own, or (`None`) to a path of the local file system, where the hub's cache has it.
 pub(super) fn open(url: &str) -> Result<(Option<Arc<dyn FileSystem>>, PathBuf)> {
-    match Store::open(url).map_err(io::Error::from)? {
+    let opened = Store::open(url).map_err(|e| match e.kind() {
+        ErrorKind::Invalid => Error::invalid_argument(e.to_string()),
+        ErrorKind::Unsupported => Error::unsupported(e.to_string()),
+        _ => io::Error::from(e).into(),
+    });
+    match opened? {
         OpenedUrl::Local(path) => Ok((None, path)),
         OpenedUrl::Store(store) => {
             let path = PathBuf::from(store.path());

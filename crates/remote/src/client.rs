@@ -11,6 +11,7 @@ use url::{Host, Url};
 
 use crate::address::{Allowed, GuardedResolver, is_public};
 use crate::answer::{Answer, AnswerBody, FileVersion, RequestedRange};
+use crate::bucket::BucketKey;
 use crate::error::{Error, ErrorKind, Result, shown, with_causes};
 use crate::options::RemoteOptions;
 use crate::status;
@@ -31,6 +32,8 @@ pub(crate) struct Resource {
     token: Option<HeaderValue>,
     /// Where redirects led to: later requests go there at once, until it is refused.
     resolved: Mutex<Option<ResolvedUrl>>,
+    /// The object of a bucket, whose URL is signed when it is requested.
+    key: Option<BucketKey>,
     /// Whether the server is the hub, whose header names the commit and the reason of an error.
     hub: bool,
     /// The commit that all files of a repository must be of, once it is known.
@@ -59,6 +62,7 @@ impl Resource {
             url,
             token,
             resolved: Mutex::default(),
+            key: None,
             hub: false,
             commit: None,
         }
@@ -74,6 +78,15 @@ impl Resource {
             hub: true,
             commit: Some(commit),
             ..Self::new(url, token)
+        }
+    }
+
+    /// An object of a bucket.
+    pub(crate) fn in_bucket(key: BucketKey) -> Self {
+        let url = Url::parse("http://bucket.invalid/").expect("a constant");
+        Self {
+            key: Some(key),
+            ..Self::new(url, None)
         }
     }
 
@@ -98,7 +111,7 @@ impl Client {
     }
 
     /// The client that connects to these addresses.
-    fn to(&self, allowed: Allowed) -> Result<&reqwest::Client> {
+    pub(crate) fn to(&self, allowed: Allowed) -> Result<&reqwest::Client> {
         let cell = &self.clients[allowed as usize];
         if let Some(client) = cell.get() {
             return Ok(client);
@@ -226,9 +239,19 @@ impl Client {
     ) -> Result<Response, RequestFailure> {
         let known = resource.resolved();
         let is_resolved = known.is_some();
-        let (mut url, mut allowed) = match known {
-            Some(known) => (known.url, known.allowed),
-            None => (resource.url.clone(), Allowed::Any),
+        let (mut url, mut allowed) = match (known, &resource.key) {
+            (Some(known), _) => (known.url, known.allowed),
+            (None, Some(key)) => (
+                key.url().await.map_err(RequestFailure::Final)?,
+                Allowed::Any,
+            ),
+            (None, None) => (resource.url.clone(), Allowed::Any),
+        };
+        // the host that the caller named; of a bucket, the one that the environment names
+        let origin = if resource.key.is_some() {
+            url.clone()
+        } else {
+            resource.url.clone()
         };
         for _ in 0..=REDIRECTS {
             let response = self.send(resource, &url, allowed, headers).await?;
@@ -239,7 +262,7 @@ impl Client {
                 let to = location(&url, response.headers()).map_err(RequestFailure::Final)?;
                 if to.origin() != url.origin() || allowed != Allowed::Any {
                     allowed = self
-                        .rule_for(resource, &to)
+                        .rule_for(&origin, &to)
                         .await
                         .map_err(RequestFailure::Final)?;
                 }
@@ -314,8 +337,8 @@ impl Client {
     }
 
     /// The addresses that a redirect to another host may lead to.
-    async fn rule_for(&self, resource: &Resource, to: &Url) -> Result<Allowed> {
-        let rule = if origin_is_public(&resource.url).await {
+    async fn rule_for(&self, origin: &Url, to: &Url) -> Result<Allowed> {
+        let rule = if origin_is_public(origin).await {
             Allowed::Public
         } else {
             Allowed::NotLinkLocal

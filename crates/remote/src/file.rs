@@ -1,19 +1,22 @@
 //! A remote file: blocks that arrive, and readers that wait for them.
 
-use std::collections::{BTreeMap, VecDeque};
+mod state;
+
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
 
 use crate::answer::{FileVersion, RequestedRange};
-use crate::blocks::{BlockAt, Blocks};
+use crate::blocks::BlockAt;
 use crate::client::{Client, Resource};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guess::FirstRequests;
 use crate::runtime::runtime;
+
+use state::FileState;
 
 /// The most that one request reads.
 const PIECE: u64 = 8 << 20;
@@ -41,26 +44,6 @@ struct SharedFile {
     slots: Arc<Semaphore>,
     state: Mutex<FileState>,
     changed: Condvar,
-}
-
-#[derive(Default)]
-struct FileState {
-    version: Option<FileVersion>,
-    /// The file cannot be read at all.
-    failed: Option<Error>,
-    blocks: Blocks,
-    /// Length of the last bytes that are requested while their place is not known.
-    tail: u64,
-    /// Failed requests by their first byte, until a reader needs them.
-    failures: BTreeMap<u64, (u64, Error)>,
-    /// Announced ranges that are not requested yet.
-    announced: VecDeque<Range<u64>>,
-    /// Where a reader that reads forward goes on, and how much is requested then.
-    next: u64,
-    step: u64,
-    tasks: Vec<AbortHandle>,
-    /// Counts how often everything was given up.
-    epoch: u64,
 }
 
 impl RemoteFile {
@@ -203,33 +186,6 @@ impl RemoteFile {
 impl Drop for RemoteFile {
     fn drop(&mut self) {
         self.shared.lock().stop();
-    }
-}
-
-impl FileState {
-    fn stop(&mut self) {
-        for task in self.tasks.drain(..) {
-            task.abort();
-        }
-        self.announced.clear();
-        self.failures.clear();
-        self.tail = 0;
-        self.epoch += 1;
-    }
-
-    /// The error of a failed request for a place. The next reader requests it again.
-    fn failure_at(&mut self, at: u64) -> Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
-        let found = self.failures.range(..=at).next_back();
-        match found
-            .filter(|(_, (end, _))| at < *end)
-            .map(|(start, _)| *start)
-        {
-            None => Ok(()),
-            Some(start) => Err(self.failures.remove(&start).expect("found above").1),
-        }
     }
 }
 

@@ -94,21 +94,17 @@ static BY_ENDING: &[(&str, FirstRequests)] = &[
     ),
 ];
 
+/// For other endings: configuration files, which are read whole.
+const UNKNOWN: FirstRequests = FirstRequests {
+    head: 128 << 10,
+    tail: 0,
+};
+
 impl FirstRequests {
-    /// For a file of this name, on a server that knows ranges from the end or not.
-    pub(crate) fn of(name: &str, suffixes: bool) -> Self {
+    /// For a file of this name.
+    pub(crate) fn of(name: &str) -> Self {
         let known = BY_ENDING.iter().find(|(ending, _)| name.ends_with(ending));
-        let mut first = known.map_or(
-            Self {
-                head: 128 << 10,
-                tail: 0,
-            },
-            |(_, first)| *first,
-        );
-        if !suffixes {
-            first.tail = 0;
-        }
-        first
+        known.map_or(UNKNOWN, |(_, first)| *first)
     }
 }
 
@@ -179,9 +175,9 @@ mod tests {
 
     #[test]
     fn an_index_is_not_taken_for_another_json() {
-        let head = |name| FirstRequests::of(name, true).head;
+        let head = |name| FirstRequests::of(name).head;
         assert_eq!(head("model.safetensors.index.json"), 8 << 20);
         assert_eq!(head("config.json"), 128 << 10);
-        assert_eq!(FirstRequests::of("a.npz", false).tail, 0);
+        assert_eq!(FirstRequests::of("a.npz").tail, 64 << 10);
     }
 }

@@ -3,6 +3,7 @@
 mod address;
 mod answer;
 mod blocks;
+mod bucket;
 mod client;
 mod error;
 mod file;

@@ -58,6 +58,10 @@ pub(crate) fn failure(hub: bool, response: &Response) -> Option<StatusFailure> {
             ErrorKind::Denied,
             "the server denies access (403); a signed URL may have expired".into(),
         ),
+        (301, _) => final_(
+            ErrorKind::Refused,
+            "the server names no new place (301); of a bucket, set AWS_REGION to the region that it is in".into(),
+        ),
         (404 | 410, _) => final_(ErrorKind::NotFound, format!("the server has no such file ({})", status.as_u16())),
         (412, _) => final_(ErrorKind::Changed, Error::changed("its ETag is another one").to_string()),
         (408 | 425 | 429 | 500 | 502 | 503 | 504, _) => {

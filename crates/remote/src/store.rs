@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Semaphore;
 use url::Url;
 
+use crate::address::Allowed;
+use crate::bucket::{Bucket, BucketKey};
 use crate::client::{Client, Resource};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::RemoteFile;
@@ -46,6 +48,7 @@ enum StorePlace {
         /// That of the first answer: all files are of one.
         commit: Arc<OnceLock<String>>,
     },
+    Bucket(Arc<Bucket>),
 }
 
 /// Files that were announced.
@@ -120,6 +123,15 @@ impl Store {
                     url.trim_end_matches('/').to_owned(),
                 )
             }
+            "s3" => {
+                let name = rest.split('/').next().unwrap_or_default();
+                let bucket = Arc::new(Bucket::new(
+                    name,
+                    client.to(Allowed::Any)?.clone(),
+                    variables,
+                )?);
+                (StorePlace::Bucket(bucket), url.to_owned())
+            }
             _ => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
@@ -149,6 +161,11 @@ impl Store {
         match &self.place {
             StorePlace::Web(_) => path.ends_with('/'),
             StorePlace::Hub { .. } => hub_path(path).is_ok_and(|path| !path.is_file()),
+            // a name without an ending is a prefix
+            StorePlace::Bucket(_) => {
+                let key = key(path);
+                !key.rsplit('/').next().unwrap_or_default().contains('.')
+            }
         }
     }
 
@@ -157,11 +174,18 @@ impl Store {
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) for web servers, which do not list their files; those of the request.
     pub fn list(&self, directory: &str) -> Result<Vec<String>> {
-        let StorePlace::Hub { settings, commit } = &self.place else {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "a web server does not list its files: open a file or an index by its URL",
-            ));
+        let (settings, commit) = match &self.place {
+            StorePlace::Web(_) => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "a web server does not list its files: open a file or an index by its URL",
+                ));
+            }
+            StorePlace::Bucket(bucket) => {
+                let (bucket, prefix) = (Arc::clone(bucket), key(directory).to_owned());
+                return wait(async move { bucket.list(&prefix).await });
+            }
+            StorePlace::Hub { settings, commit } => (settings, commit),
         };
         // most repositories of several files have this index: it is read while the list is
         self.begin(&mut std::iter::once(format!(
@@ -169,25 +193,13 @@ impl Store {
         )));
         let path = hub_path(directory)?;
         let resource = self.hub_resource(settings, commit, path.listing_url(&settings.endpoint)?);
-        let text = self.document(resource)?;
+        let client = Arc::clone(&self.client);
+        let text = wait(async move { client.document(&resource, LISTING).await })?;
         let (found, names) = hub::parse_listing(&text, &path.file)?;
         if *commit.get_or_init(|| found.clone()) != found {
             return Err(Error::changed("the repository has another commit"));
         }
         Ok(names)
-    }
-
-    /// Reads a document on the runtime, while this thread waits.
-    fn document(&self, resource: Resource) -> Result<Vec<u8>> {
-        let (send, receive) = std::sync::mpsc::sync_channel(1);
-        let client = Arc::clone(&self.client);
-        runtime().spawn(async move {
-            // the receiver is waited on below
-            let _ = send.send(client.document(&resource, LISTING).await);
-        });
-        receive
-            .recv()
-            .map_err(|_| Error::new(ErrorKind::Network, "a request ended without an answer"))?
     }
 
     /// Announces the files that will be opened, in this order: the first ones are requested now, the others as files are
@@ -231,6 +243,10 @@ impl Store {
 
     fn request(&self, path: &str) -> Result<RemoteFile> {
         let resource = match &self.place {
+            StorePlace::Bucket(bucket) => Resource::in_bucket(BucketKey {
+                bucket: Arc::clone(bucket),
+                key: key(path).to_owned(),
+            }),
             StorePlace::Web(url) => Resource::new(self.web_url(url, path)?, None),
             StorePlace::Hub { settings, commit } => {
                 let path = hub_path(path)?;
@@ -242,7 +258,7 @@ impl Store {
                 )
             }
         };
-        let first = FirstRequests::of(path, true);
+        let first = FirstRequests::of(path);
         Ok(RemoteFile::begin(
             Arc::clone(&self.client),
             Arc::clone(&self.slots),
@@ -288,6 +304,25 @@ impl Store {
     fn begun(&self) -> MutexGuard<'_, BegunFiles> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Runs a request on the runtime, while this thread waits.
+fn wait<T: Send + 'static>(request: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    let (send, receive) = std::sync::mpsc::sync_channel(1);
+    runtime().spawn(async move {
+        // the receiver is waited on below
+        let _ = send.send(request.await);
+    });
+    receive
+        .recv()
+        .map_err(|_| Error::new(ErrorKind::Network, "a request ended without an answer"))?
+}
+
+/// The key of a path in a bucket: what follows its name, without a slash at the end.
+fn key(path: &str) -> &str {
+    let rest = path.split_once("://").map_or("", |(_, rest)| rest);
+    rest.split_once('/')
+        .map_or("", |(_, key)| key.trim_end_matches('/'))
 }
 
 /// The place on the hub that a path names.
@@ -343,6 +378,7 @@ mod tests {
             "https://h:x/a",
             "hf://org",
             "ftp://h/a",
+            "s3:///key",
             "a",
         ] {
             let error = Store::open(wrong)

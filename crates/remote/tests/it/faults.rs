@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anamnesis_remote::{ErrorKind, RemoteFile, Result};
 
 use super::server::TestServer;
-use super::{content, file, read};
+use super::{content, file, impatient_file, read};
 
 /// The first bytes, a range in the middle, a large range, and the last bytes.
 fn read_all(file: &RemoteFile, len: usize) -> Result<Vec<Vec<u8>>> {
@@ -33,7 +33,7 @@ fn outcome(fault: &'static str) -> Result<()> {
     server.put("/a.npz", bytes.clone());
     let url = server.faulty(fault, "/a.npz");
     let (send, receive) = mpsc::channel();
-    thread::spawn(move || send.send(read_all(&file(&url), LEN)));
+    thread::spawn(move || send.send(read_all(&impatient_file(&url), LEN)));
     let found = receive.recv_timeout(Duration::from_secs(8));
     let found =
         found.unwrap_or_else(|_| panic!("{fault}: no end after {:#?}", server.answered().last()));

@@ -1,9 +1,9 @@
 //! The hub: tokens, commits, listings, its errors and its cache.
 
-use anamnesis_remote::{ErrorKind, OpenedUrl, Store};
+use anamnesis_remote::{ErrorKind, OpenedUrl, RemoteOptions, Store};
 
 use super::server::{COMMIT, TestServer, depth};
-use super::{content, options, read, store_with};
+use super::{content, read, store_with};
 
 fn hub(server: &TestServer, url: &str) -> Store {
     store_with(
@@ -171,7 +171,7 @@ fn what_the_cache_holds_is_not_requested() {
         _ => None,
     };
     let url = format!("hf://org/model@{COMMIT}/a.gguf");
-    match Store::open_with(&url, options(), &variables).unwrap() {
+    match Store::open_with(&url, RemoteOptions::default(), &variables).unwrap() {
         OpenedUrl::Local(path) => assert_eq!(path, snapshot.join("a.gguf")),
         OpenedUrl::Store(_) => panic!("{url} is in the cache"),
     }

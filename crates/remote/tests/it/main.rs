@@ -1,5 +1,6 @@
 //! Remote files against a server on the loopback interface.
 
+mod bucket;
 mod faults;
 mod hub;
 mod reads;
@@ -16,8 +17,8 @@ fn content(len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Bounds that end within a test, and that a busy machine keeps.
-fn options() -> RemoteOptions {
+/// Bounds that end within a test.
+fn impatient() -> RemoteOptions {
     let mut options = RemoteOptions::default();
     options.first_byte = Duration::from_millis(1500);
     options.idle = Duration::from_millis(1500);
@@ -25,16 +26,20 @@ fn options() -> RemoteOptions {
     options
 }
 
-fn store_with(url: &str, variables: &[(&str, &str)]) -> Store {
+fn open(url: &str, options: RemoteOptions, variables: &[(&str, &str)]) -> Store {
     let get = |name: &str| {
         let own = variables.iter().find(|(known, _)| *known == name);
         own.map(|(_, value)| (*value).to_owned())
             .or_else(|| (name == "HF_HOME").then(|| "/nowhere".to_owned()))
     };
-    match Store::open_with(url, options(), &get).unwrap() {
+    match Store::open_with(url, options, &get).unwrap() {
         OpenedUrl::Store(store) => *store,
         OpenedUrl::Local(path) => panic!("{} is local", path.display()),
     }
+}
+
+fn store_with(url: &str, variables: &[(&str, &str)]) -> Store {
+    open(url, RemoteOptions::default(), variables)
 }
 
 fn store(url: &str) -> Store {
@@ -43,6 +48,12 @@ fn store(url: &str) -> Store {
 
 fn file(url: &str) -> RemoteFile {
     let store = store(url);
+    store.file(store.path()).unwrap()
+}
+
+/// As [`file`], with bounds that end within a test.
+fn impatient_file(url: &str) -> RemoteFile {
+    let store = open(url, impatient(), &[]);
     store.file(store.path()).unwrap()
 }
 
