@@ -106,10 +106,11 @@ pub(crate) enum Color {
 #[derive(Debug, Args)]
 #[command(after_help = INSPECT_EXAMPLES)]
 pub(crate) struct InspectArgs {
-    /// Files, directories, shard indexes (*.index.json) or glob patterns; `-` is standard input.
+    /// Files, directories, shard indexes (*.index.json), URLs or glob patterns; `-` is standard input.
     ///
     /// Any file of a split GGUF opens the whole split. A directory opens the checkpoint in it. URLs (https://,
-    /// http://, hf://owner/name) are read where they are. Patterns that the shell did not expand are expanded, unless a file of that exact name exists.
+    /// s3://bucket/prefix, hf://owner/name) are read where they are. Patterns that the shell did not expand
+    /// are expanded, unless a file of that exact name exists.
     #[arg(required_unless_present = "metadata", value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
 
