@@ -99,6 +99,6 @@ fn source_of(file: File, len: u64, mapping: MapMode, budget: &Budget) -> Arc<dyn
         let source = crate::source::MmapSource::with_len(file, len, keep);
         return Arc::new(source.private(mapping.private));
     }
-    let _ = mapping;
+    let _ = (mapping.mmap, mapping.private); // without maps they have no effect
     Arc::new(FileSource::with_len(file, len, keep))
 }
