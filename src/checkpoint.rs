@@ -22,6 +22,8 @@ use crate::format::{self, Format};
 use crate::limits::{Budget, Limits, Usage};
 use crate::progress::CancelToken;
 use crate::source::cursor::Cursor;
+use crate::source::file_system::MapMode;
+use crate::source::files::Files;
 use crate::source::{CheckedSource, MemorySource, ReaderSource, Source, StreamSource};
 
 pub(crate) use files::TemplateFiles;
@@ -201,10 +203,11 @@ impl OpenOptions {
     /// # Errors
     /// As [`Checkpoint::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Checkpoint> {
-        let path = path.as_ref();
+        let (files, path) = Files::of(path.as_ref())?;
         // an error names the innermost file; this path is added to errors without one
-        let mut checkpoint = shards::open(path, self).map_err(|e| e.in_file(path))?;
-        checkpoint.path = Some(path.to_owned());
+        let mut checkpoint = shards::open(&files, &path, self).map_err(|e| e.in_file(&path))?;
+        checkpoint.path = Some(path.into_owned());
+        checkpoint.files = files;
         Ok(checkpoint)
     }
 
@@ -217,6 +220,13 @@ impl OpenOptions {
         let source = Arc::new(CheckedSource::new(source));
         let file = open::parse_source(source, None, self, &budget)?;
         merge::merge(vec![file], self, &budget)
+    }
+
+    fn mapping(&self) -> MapMode {
+        MapMode {
+            mmap: self.mmap,
+            private: self.private,
+        }
     }
 
     /// A budget of these limits, of which nothing is spent.
@@ -279,11 +289,15 @@ pub struct Checkpoint {
     /// See [`OpenOptions::opaque`].
     opaque: bool,
     path: Option<PathBuf>,
+    /// Where the path is.
+    files: Files,
 }
 
 impl Checkpoint {
     /// Opens a file, a directory (also of torch.distributed.checkpoint), an index (`….index.json`), or any file of a split
-    /// GGUF, with the default [`OpenOptions`]. Reads headers only.
+    /// GGUF, with the default [`OpenOptions`]. Reads headers only. With the feature `remote`, the path may be a URL:
+    /// `https://host/file`, `s3://bucket/prefix`, `hf://owner/name`, `hf://owner/name@revision/file`. Its query is not part of
+    /// [`path`](Self::path).
     ///
     /// Files are memory-mapped by default. **If another process truncates a mapped file, reading the
     /// bytes behind the new end raises `SIGBUS` and ends the process; if it overwrites the file, the
@@ -336,6 +350,11 @@ impl Checkpoint {
     /// The path that was opened: a file, a directory or an index; `None` for a reader or bytes.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
+    }
+
+    /// Where the path and the other files next to it are.
+    pub(crate) fn files(&self) -> &Files {
+        &self.files
     }
 
     /// The description of the checkpoint: tensors, metadata, files.

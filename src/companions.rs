@@ -7,14 +7,15 @@
 
 mod config;
 
-use std::fs;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::Dtype;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{Budget, Limits, text_cost};
-use crate::source::regular::{open_regular, read_regular};
+use crate::source::files::{Files, require_local};
+use crate::source::regular::open_regular;
 
 /// Name of a model's configuration.
 const CONFIG: &str = "config.json";
@@ -88,7 +89,11 @@ impl Companions {
     /// I/O; a `config.json` that is not a JSON object, or is over a limit.
     pub(crate) fn of(checkpoint: &Checkpoint, dtype: Dtype, with_code: bool) -> Result<Self> {
         match directory_of(checkpoint) {
-            Some(directory) => Self::collect(directory, dtype, with_code, &checkpoint.budget()),
+            Some(directory) => {
+                let files = checkpoint.files();
+                require_local(files, directory, "companion files are copied from")?;
+                Self::collect(files, directory, dtype, with_code, &checkpoint.budget())
+            }
             None => Ok(Self::default()),
         }
     }
@@ -104,12 +109,20 @@ impl Companions {
         with_code: bool,
         limits: Limits,
     ) -> Result<Self> {
-        Self::collect(directory.as_ref(), dtype, with_code, &Budget::new(limits))
+        let (files, directory) = Files::of(directory.as_ref())?;
+        require_local(&files, &directory, "companion files are copied from")?;
+        Self::collect(&files, &directory, dtype, with_code, &Budget::new(limits))
     }
 
-    fn collect(directory: &Path, dtype: Dtype, with_code: bool, budget: &Budget) -> Result<Self> {
+    fn collect(
+        files: &Files,
+        directory: &Path,
+        dtype: Dtype,
+        with_code: bool,
+        budget: &Budget,
+    ) -> Result<Self> {
         let mut found = Self::default();
-        for name in names(directory, budget)? {
+        for name in names(files, directory, budget)? {
             let path = directory.join(&name);
             if name.ends_with(".py") && !with_code {
                 found.code.push(name);
@@ -128,7 +141,7 @@ impl Companions {
                 Err(e) => return Err(e.in_file(&path)),
             }
             let content = if name == CONFIG {
-                let edited = edited_config(&path, dtype, budget);
+                let edited = edited_config(files, &path, dtype, budget);
                 CompanionContent::Bytes(edited.map_err(|e| e.in_file(&path))?)
             } else {
                 CompanionContent::Copy(path)
@@ -145,7 +158,7 @@ fn directory_of(checkpoint: &Checkpoint) -> Option<&Path> {
     if !matches!(checkpoint.catalog().format, "safetensors" | "pth" | "dcp") {
         return None;
     }
-    if path.is_dir() {
+    if checkpoint.files().is_directory(path) {
         return Some(path);
     }
     let parent = path.parent()?;
@@ -157,21 +170,20 @@ fn directory_of(checkpoint: &Checkpoint) -> Option<&Path> {
 }
 
 /// The names of the files in a directory, sorted.
-fn names(directory: &Path, budget: &Budget) -> Result<Vec<String>> {
+fn names(files: &Files, directory: &Path, budget: &Budget) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    let entries = fs::read_dir(directory).map_err(|e| Error::from(e).in_file(directory))?;
-    for entry in entries {
-        let entry = entry.map_err(|e| Error::from(e).in_file(directory))?;
-        // no client opens a name that is not UTF-8
-        let Ok(name) = entry.file_name().into_string() else {
-            continue;
+    // no client opens a name that is not UTF-8
+    let wanted = |name: &OsStr| {
+        name.to_str()
+            .is_some_and(|name| is_carried(name) || name.ends_with(".py"))
+    };
+    files.list(directory, &wanted, &mut |name| {
+        let Ok(name) = name.into_string() else {
+            return Ok(());
         };
-        // a hub's cache consists of links, which `is_dir` follows
-        if (is_carried(&name) || name.ends_with(".py")) && !entry.path().is_dir() {
-            budget.memory(4 * text_cost(name.len()), WHAT)?;
-            budget.push(&mut names, name, WHAT)?;
-        }
-    }
+        budget.memory(4 * text_cost(name.len()), WHAT)?;
+        budget.push(&mut names, name, WHAT)
+    })?;
     names.sort();
     Ok(names)
 }
@@ -190,8 +202,8 @@ fn is_carried(name: &str) -> bool {
         || NOTICES.iter().any(|notice| name.starts_with(notice))
 }
 
-fn edited_config(path: &Path, dtype: Dtype, budget: &Budget) -> Result<Vec<u8>> {
-    let (text, _charge) = read_regular(path, budget, "the configuration")?;
+fn edited_config(files: &Files, path: &Path, dtype: Dtype, budget: &Budget) -> Result<Vec<u8>> {
+    let (text, _charge) = files.read_whole(path, budget, "the configuration")?;
     let text = std::str::from_utf8(&text)
         .map_err(|_| Error::malformed("the configuration is not UTF-8").in_format("config"))?;
     config::edited(text, dtype, budget)

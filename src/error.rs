@@ -150,6 +150,8 @@ impl Error {
             // `Clone`
             ErrorKind::Io(e) => ErrorKind::Io(match e.raw_os_error() {
                 Some(code) => io::Error::from_raw_os_error(code),
+                #[cfg(feature = "remote")]
+                None if let Some(remote) = remote(e) => remote.clone().into(),
                 None => io::Error::new(e.kind(), e.to_string()),
             }),
             ErrorKind::UnknownFormat { looks_like } => ErrorKind::UnknownFormat {
@@ -273,6 +275,9 @@ impl Error {
     pub fn remedy(&self) -> Option<Remedy> {
         match &self.0.kind {
             // remedies exist for what a user can change; other codes of the system say what happened
+            // their messages contain the remedy
+            #[cfg(feature = "remote")]
+            ErrorKind::Io(e) if remote(e).is_some() => None,
             ErrorKind::Io(e) => match e.kind() {
                 io::ErrorKind::NotFound => Some(Remedy::CheckPath),
                 io::ErrorKind::AlreadyExists => Some(Remedy::AllowOverwrite),
@@ -306,6 +311,12 @@ impl Error {
             }
         }
     }
+}
+
+/// The error of a remote file in an error of its source.
+#[cfg(feature = "remote")]
+fn remote(e: &io::Error) -> Option<&anamnesis_remote::Error> {
+    e.get_ref()?.downcast_ref()
 }
 
 impl fmt::Display for Error {

@@ -97,6 +97,7 @@
 //! | feature | default | effect |
 //! |---|---|---|
 //! | `mmap` | yes | paths are memory-mapped; without it they are read with positioned reads |
+//! | `remote` | no | `http://`, `https://`, `s3://` and `hf://` URLs are opened where paths are |
 //! | `uring` | yes | the io_uring loader (Linux); without it, or where the kernel refuses, threads read |
 //!
 //! # Memory maps and truncation

@@ -1,10 +1,10 @@
 //! Which files of a directory are its checkpoint.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{Budget, text_cost};
+use crate::source::files::Files;
 
 use super::distributed;
 use super::named_files::{INDEX, charge_files, require, split_name};
@@ -17,20 +17,20 @@ pub(super) struct FileSelection {
 
 /// Selects the files of a directory: its index, else the only file or the complete set of shards of the first extension
 /// in the list.
-pub(super) fn select_files(directory: &Path, budget: &Budget) -> Result<FileSelection> {
+pub(super) fn select_files(
+    files: &Files,
+    directory: &Path,
+    budget: &Budget,
+) -> Result<FileSelection> {
     let mut names: Vec<String> = Vec::new();
     // lists of names that are searched refer to them
     const REFERENCES: u64 = 4 * size_of::<&String>() as u64;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        // `is_dir` follows links: hubs' caches consist of links to blobs
-        if !entry.path().is_dir() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            budget.memory(text_cost(name.capacity()) + REFERENCES, "the directory")?;
-            budget.push(&mut names, name, "the directory")?;
-        }
-    }
-    // the order of `read_dir` is unspecified, and the choice must not depend on it
+    files.list(directory, &|_| true, &mut |name| {
+        let name = name.to_string_lossy().into_owned();
+        budget.memory(text_cost(name.capacity()) + REFERENCES, "the directory")?;
+        budget.push(&mut names, name, "the directory")
+    })?;
+    // the order of a listing is unspecified, and the choice must not depend on it
     names.sort();
     let all = |with: &str| {
         names
@@ -91,7 +91,7 @@ pub(super) fn select_files(directory: &Path, budget: &Budget) -> Result<FileSele
             // the files that `.metadata` names, which is found by its name alone
             (_, None) if extension == distributed::EXTENSION => {
                 let metadata = directory.join(distributed::METADATA);
-                require(std::slice::from_ref(&metadata))?;
+                require(files, std::slice::from_ref(&metadata))?;
                 return Ok(FileSelection {
                     files: vec![metadata],
                     warning: None,
@@ -114,7 +114,7 @@ pub(super) fn select_files(directory: &Path, budget: &Budget) -> Result<FileSele
             }
             // the first extension with files decides; files of other extensions are usually the same model in another
             // format
-            (several, None) => return shard_set(directory, several, budget),
+            (several, None) => return shard_set(files, directory, several, budget),
         }
     }
     Err(Error::new(ErrorKind::UnknownFormat {
@@ -123,7 +123,12 @@ pub(super) fn select_files(directory: &Path, budget: &Budget) -> Result<FileSele
 }
 
 /// Several files are one checkpoint if they are the numbered shards of one.
-fn shard_set(directory: &Path, names: &[&String], budget: &Budget) -> Result<FileSelection> {
+fn shard_set(
+    files: &Files,
+    directory: &Path,
+    names: &[&String],
+    budget: &Budget,
+) -> Result<FileSelection> {
     let splits: Vec<_> = names.iter().filter_map(|n| split_name(n)).collect();
     let [(prefix, _, of), ..] = splits[..] else {
         return Err(ambiguous(names));
@@ -145,12 +150,12 @@ fn shard_set(directory: &Path, names: &[&String], budget: &Budget) -> Result<Fil
         return Err(ambiguous(names));
     }
     charge_files(budget, of, directory, names[0].len())?;
-    let files: Vec<PathBuf> = (1..=of)
+    let paths: Vec<PathBuf> = (1..=of)
         .map(|n| directory.join(format!("{prefix}-{n:05}-of-{of:05}.{extension}")))
         .collect();
-    require(&files)?;
+    require(files, &paths)?;
     Ok(FileSelection {
-        files,
+        files: paths,
         warning: None,
     })
 }

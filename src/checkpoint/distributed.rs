@@ -9,11 +9,10 @@ use crate::format::dcp;
 use crate::limits::Budget;
 use crate::source::Source;
 use crate::source::cursor::Cursor;
-use crate::source::regular::open_regular;
+use crate::source::files::Files;
 
 use super::merge::{ParsedFile, merge};
 use super::named_files::{charge_files, plain_name, require};
-use super::open::source_of;
 use super::{Checkpoint, OpenOptions};
 
 /// The file that describes the checkpoint.
@@ -35,12 +34,17 @@ pub(super) fn opened_alone() -> Error {
 }
 
 /// Opens the checkpoint whose `.metadata` has this path.
-pub(super) fn open(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
-    read(path, options, budget).map_err(|e| e.in_file(path).in_format(dcp::NAME))
+pub(super) fn open(
+    files: &Files,
+    path: &Path,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Checkpoint> {
+    read(files, path, options, budget).map_err(|e| e.in_file(path).in_format(dcp::NAME))
 }
 
-fn read(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
-    let metadata = open_source(path, options, budget)?;
+fn read(place: &Files, path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
+    let metadata = open_source(place, path, options, budget)?;
     let manifest = dcp::read(&mut Cursor::new(&*metadata, budget), options.opaque)?;
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut paths = Vec::new();
@@ -48,10 +52,11 @@ fn read(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoin
         charge_files(budget, 1, directory, name.len())?;
         paths.push(directory.join(plain_name(name)?));
     }
-    require(&paths)?;
+    require(place, &paths)?;
+    place.begin(&mut paths.iter().cloned());
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
-        let source = open_source(&path, options, budget).map_err(|e| e.in_file(&path))?;
+        let source = open_source(place, &path, options, budget).map_err(|e| e.in_file(&path))?;
         files.push((path, source));
     }
     let mut catalog = dcp::catalog(manifest, &files, options.opaque, budget)?;
@@ -69,10 +74,16 @@ fn read(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoin
     merge(parsed, options, budget)
 }
 
-fn open_source(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Arc<dyn Source>> {
+fn open_source(
+    place: &Files,
+    path: &Path,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Arc<dyn Source>> {
     options.check_cancelled()?;
-    let (file, len) = open_regular(path)?;
-    Ok(source_of(file, len, options, budget))
+    let source = place.open_named(path, options.mapping(), budget)?;
+    source.ready()?;
+    Ok(source)
 }
 
 fn file_info(path: &Path, source: &dyn Source) -> Result<FileInfo> {

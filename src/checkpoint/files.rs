@@ -8,6 +8,7 @@ use anamnesis_template::{File, TemplateBuilder};
 use crate::catalog::{ByteRange, FileInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
+use crate::source::files::require_local;
 
 /// Files below a root, and the bytes of them that belong to no tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,7 @@ impl TemplateFiles {
                 "an I/O template names files, and this checkpoint was opened from a reader or from bytes: open a path",
             ));
         };
+        require_local(checkpoint.files(), opened, "an I/O template names")?;
         // templates name files relative to the model, so that they apply to a copy of it elsewhere
         let root = if opened.is_dir() {
             opened

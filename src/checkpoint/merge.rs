@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use super::{Checkpoint, OpenOptions};
 use crate::limits::{Budget, text_cost};
 use crate::source::Source;
+use crate::source::files::Files;
 
 /// An opened file and the catalog of its header.
 pub(super) struct ParsedFile {
@@ -85,6 +86,7 @@ pub(super) fn merge(
         private: options.private,
         opaque: options.opaque,
         path: None,
+        files: Files::default(),
     })
 }
 

@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::catalog::quote;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{Budget, text_cost};
+use crate::source::files::Files;
 
 /// The end of the name of an index.
 pub(super) const INDEX: &str = ".index.json";
@@ -40,10 +41,10 @@ pub(super) fn plain_name(name: &str) -> Result<&str> {
     }
 }
 
-pub(super) fn require(files: &[PathBuf]) -> Result<()> {
-    let missing: Vec<String> = files
+pub(super) fn require(files: &Files, paths: &[PathBuf]) -> Result<()> {
+    let missing: Vec<String> = paths
         .iter()
-        .filter(|f| !f.exists())
+        .filter(|f| !files.exists(f))
         .map(|f| file_name(f))
         .collect();
     if missing.is_empty() {
@@ -59,7 +60,7 @@ pub(super) fn require(files: &[PathBuf]) -> Result<()> {
     Err(Error::new(ErrorKind::MissingPart(format!(
         "{shown}{more} ({} of {} files)",
         missing.len(),
-        files.len()
+        paths.len()
     ))))
 }
 

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::open::{OpenedPath, open_path};
 use super::{Checkpoint, OpenOptions};
 use crate::error::{Error, Result};
 use crate::format::{self, ReadOptions};
 use crate::limits::Budget;
 use crate::objects::{ObjectNode, ObjectTree};
 use crate::source::cursor::Cursor;
+use crate::source::file_system::OpenedPath;
+use crate::source::files::Files;
 use crate::source::{CheckedSource, MemorySource, Source};
 
 /// The object of a PyTorch file, and the storages of its tensors.
@@ -60,9 +61,10 @@ impl OpenOptions {
     /// # Errors
     /// As [`Checkpoint::open`]. What one value lacks is a [`Refused`](ObjectNode::Refused) node and no error.
     pub fn objects(&self, path: impl AsRef<Path>) -> Result<Option<Objects>> {
-        let path = path.as_ref();
+        let (files, path) = Files::of(path.as_ref())?;
+        let path = &*path;
         let budget = self.budget();
-        let read = || match open_path(path, self, &budget)? {
+        let read = || match files.open_path(path, self.mapping(), &budget)? {
             OpenedPath::Directory => Ok(None),
             OpenedPath::File(_) if path.extension().is_some_and(|e| e == "json") => Ok(None),
             OpenedPath::File(source) => self.objects_of(source, Some(path), &budget, false),
@@ -70,6 +72,7 @@ impl OpenOptions {
         let objects = read().map_err(|e| e.in_file(path))?;
         Ok(objects.map(|mut objects| {
             objects.storages.path = Some(path.to_owned());
+            objects.storages.files = files;
             objects
         }))
     }
@@ -94,6 +97,7 @@ impl OpenOptions {
         named: bool,
     ) -> Result<Option<Objects>> {
         self.check_cancelled()?;
+        source.ready()?;
         let read = {
             let mut cursor = Cursor::new(&*source, budget);
             let options = ReadOptions {
@@ -114,6 +118,7 @@ impl OpenOptions {
                 private: self.private,
                 opaque: self.opaque,
                 path: None,
+                files: Files::default(),
             },
         }))
     }
@@ -150,6 +155,7 @@ impl Checkpoint {
             return Ok(None);
         };
         objects.storages.path.clone_from(&self.path);
+        objects.storages.files = self.files.clone();
         let listed = self.catalog.tensors.len();
         let is_unknown = |node: &ObjectNode| match node {
             ObjectNode::Tensor(tensor) => tensor.entry.is_some_and(|row| row as usize >= listed),

@@ -14,26 +14,27 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::gguf;
 use crate::json::{self, JsonReader, Pairs, StringPairs, Text, Tree};
 use crate::limits::Budget;
-use crate::source::regular::read_regular;
+use crate::source::file_system::OpenedPath;
+use crate::source::files::Files;
 
 use super::directory::select_files;
 use super::distributed;
 use super::merge::{ParsedFile, merge};
 use super::named_files::{charge_files, file_name, is_index, plain_name, require, split_name};
-use super::open::{OpenedPath, open_path, parse_path, parse_source};
+use super::open::{parse_path, parse_source};
 use super::{Checkpoint, OpenOptions};
 
-pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
+pub(super) fn open(files: &Files, path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
     let budget = options.budget();
     // before the file is opened: an index is text, which no format recognises
-    if is_index(path) && !path.is_dir() {
-        return open_index(path, options, &budget);
+    if is_index(path) && !files.is_directory(path) {
+        return open_index(files, path, options, &budget);
     }
-    if distributed::is_metadata(path) && path.is_file() {
-        return distributed::open(path, options, &budget);
+    if distributed::is_metadata(path) && files.is_file(path) {
+        return distributed::open(files, path, options, &budget);
     }
-    let file = match open_path(path, options, &budget)? {
-        OpenedPath::Directory => return open_directory(path, options, &budget),
+    let file = match files.open_path(path, options.mapping(), &budget)? {
+        OpenedPath::Directory => return open_directory(files, path, options, &budget),
         OpenedPath::File(_)
             if path
                 .extension()
@@ -43,16 +44,24 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
         }
         OpenedPath::File(source) => parse_source(source, Some(path), options, &budget)?,
     };
-    merge_single_or_split(path, file, options, &budget)
+    merge_single_or_split(files, path, file, options, &budget)
 }
 
-fn open_directory(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
-    let selection = select_files(path, budget)?;
+fn open_directory(
+    files: &Files,
+    path: &Path,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Checkpoint> {
+    let selection = select_files(files, path, budget)?;
     let mut checkpoint = match selection.files.as_slice() {
-        [one] if is_index(one) => open_index(one, options, budget)?,
-        [one] if distributed::is_metadata(one) => distributed::open(one, options, budget)?,
-        [one] => merge_single_or_split(one, parse_path(one, options, budget)?, options, budget)?,
-        files => merge(parse_all(files, options, budget)?, options, budget)?,
+        [one] if is_index(one) => open_index(files, one, options, budget)?,
+        [one] if distributed::is_metadata(one) => distributed::open(files, one, options, budget)?,
+        [one] => {
+            let file = parse_path(files, one, options, budget)?;
+            merge_single_or_split(files, one, file, options, budget)?
+        }
+        paths => merge(parse_all(files, paths, options, budget)?, options, budget)?,
     };
     checkpoint.catalog.warnings.extend(selection.warning);
     Ok(checkpoint)
@@ -60,6 +69,7 @@ fn open_directory(path: &Path, options: &OpenOptions, budget: &Budget) -> Result
 
 /// Opens the other files of a split GGUF if this file is one of them, and merges the catalogs.
 fn merge_single_or_split(
+    files: &Files,
     path: &Path,
     file: ParsedFile,
     options: &OpenOptions,
@@ -78,13 +88,20 @@ fn merge_single_or_split(
         checkpoint.catalog.warnings.push(text);
         return Ok(checkpoint);
     }
-    open_split(path, file, count, options, budget)
+    open_split(files, path, file, count, options, budget)
 }
 
-fn parse_all(paths: &[PathBuf], options: &OpenOptions, budget: &Budget) -> Result<Vec<ParsedFile>> {
+fn parse_all(
+    files: &Files,
+    paths: &[PathBuf],
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Vec<ParsedFile>> {
+    // where each file is a round trip, all are requested before the first is parsed
+    files.begin(&mut paths.iter().cloned());
     paths
         .iter()
-        .map(|path| parse_path(path, options, budget))
+        .map(|path| parse_path(files, path, options, budget))
         .collect()
 }
 
@@ -140,13 +157,23 @@ impl<'de> Visitor<'de> for IndexSeed<'_, '_> {
     }
 }
 
-fn open_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
-    read_index(path, options, budget).map_err(|e| e.in_file(path).in_format("index"))
+fn open_index(
+    files: &Files,
+    path: &Path,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Checkpoint> {
+    read_index(files, path, options, budget).map_err(|e| e.in_file(path).in_format("index"))
 }
 
-fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
+fn read_index(
+    files: &Files,
+    path: &Path,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Checkpoint> {
     let index = {
-        let (text, _charge) = read_regular(path, budget, "the index")?;
+        let (text, _charge) = files.read_whole(path, budget, "the index")?;
         let reader = JsonReader::new(budget, "the index");
         let malformed = |what: String| {
             Error::malformed(format!("not an index of a sharded checkpoint: {what}"))
@@ -162,18 +189,18 @@ fn read_index(path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Che
             charge_files(budget, 1, directory, file.len())?;
         }
     }
-    let files: Vec<PathBuf> = names.iter().map(|name| directory.join(name)).collect();
+    let paths: Vec<PathBuf> = names.iter().map(|name| directory.join(name)).collect();
     // all missing files are reported at once, before any is parsed
-    require(&files)?;
-    if files.is_empty() {
+    require(files, &paths)?;
+    if paths.is_empty() {
         return Err(Error::malformed("the index lists no files"));
     }
-    let mut checkpoint = merge(parse_all(&files, options, budget)?, options, budget)?;
+    let mut checkpoint = merge(parse_all(files, &paths, options, budget)?, options, budget)?;
     let catalog = &mut checkpoint.catalog;
     for (tensor, file) in &index.weight_map {
         let held = catalog
             .get(tensor)
-            .map(|t| files[t.bytes.file as usize].as_path());
+            .map(|t| paths[t.bytes.file as usize].as_path());
         // a tensor in another file than in the index: readers that follow the index and readers that search all files
         // would differ
         if held != Some(directory.join(&**file).as_path()) {
@@ -221,6 +248,7 @@ fn from_json(value: Json, budget: &Budget) -> Result<Value> {
 /// Opens the other files of a split GGUF. Their names follow `{prefix}-{no:05}-of-{count:05}.gguf`
 /// (llama.cpp, `llama_split_path`).
 fn open_split(
+    files: &Files,
     path: &Path,
     first: ParsedFile,
     count: u64,
@@ -244,17 +272,18 @@ fn open_split(
     };
     let directory = path.parent().unwrap_or(Path::new(""));
     charge_files(budget, count, directory, name.len())?;
-    let files: Vec<PathBuf> = (1..=count)
+    let paths: Vec<PathBuf> = (1..=count)
         .map(|n| directory.join(format!("{prefix}-{n:05}-of-{count:05}.gguf")))
         .collect();
-    require(&files)?;
-    let mut parsed = Vec::with_capacity(files.len());
+    require(files, &paths)?;
+    files.begin(&mut paths.iter().filter(|other| *other != path).cloned());
+    let mut parsed = Vec::with_capacity(paths.len());
     // the file that was opened first is not parsed again
     let mut first = Some(first);
-    for (n, file) in (0u64..).zip(&files) {
+    for (n, file) in (0u64..).zip(&paths) {
         let part = match first.take_if(|_| n == no) {
             Some(first) => first,
-            None => parse_path(file, options, budget)?,
+            None => parse_path(files, file, options, budget)?,
         };
         let meta = &part.catalog.metadata;
         // the names only find the files; their metadata must confirm that they belong together

@@ -35,6 +35,10 @@ pub(crate) use local_header::local_payload;
 /// Length of a local header without name and extra fields.
 const LOCAL_LEN: usize = 30;
 
+/// Bytes from a local header on that hold it and the header of an NPY file: one window of the cursor and what a window
+/// keeps of a page.
+const OPENING: u64 = (4 << 10) + 512;
+
 /// PyTorch aligns each payload to this many bytes (`kFieldAlignment` of its archive writer).
 const TORCH_ALIGNMENT: u64 = 64;
 
@@ -98,6 +102,22 @@ impl Archive {
         };
         archive.aligned = archive.is_aligned();
         Ok(archive)
+    }
+
+    /// The ranges that visiting the members reads, one by one: local header, name, extra fields, and the beginning of the
+    /// content.
+    pub(crate) fn openings(&self) -> impl Iterator<Item = (u64, u64)> {
+        (0..self.entries.len()).map(|row| self.opening(row, OPENING))
+    }
+
+    /// The range that reading a member as a whole reads.
+    pub(crate) fn extent(&self, row: usize) -> (u64, u64) {
+        self.opening(row, u64::MAX)
+    }
+
+    fn opening(&self, row: usize, most: u64) -> (u64, u64) {
+        let start = self.entries[row].header_at;
+        (start, self.limits[row].saturating_sub(start).min(most))
     }
 
     /// Locates a member from the directory alone, without a read of its local header. The returned guard makes the first

@@ -107,6 +107,7 @@ pub(crate) fn read_file(
     let mut first = [0; Head::LEN];
     let (format, head) = detect(cursor, &mut first, path, options)?;
     let catalog = (format.read)(cursor, head).map_err(|e| e.in_format(format.name))?;
+    cursor.source().settled();
     checked(cursor, path, format, catalog)
 }
 

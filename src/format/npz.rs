@@ -52,6 +52,7 @@ fn read(cursor: &mut Cursor<'_>, head: Head<'_>) -> Result<Catalog> {
         not_arrays: Vec::new(),
         first_error: None,
     };
+    cursor.source().scattered(&mut archive.openings());
     for row in 0..archive.entries.len() {
         npz.member(cursor, &archive, row)?;
     }

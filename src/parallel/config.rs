@@ -37,7 +37,7 @@ impl ModelConfig {
         };
         // a few numbers are kept
         let _tree = budget.scope();
-        let config = QuantConfig::load_sidecar(path, budget)?;
+        let config = QuantConfig::load_sidecar(checkpoint.files(), path, budget)?;
         // the first names are those of most models, the others of GPT-2, Falcon, ChatGLM and their kin
         let heads = config.size(&["num_attention_heads", "n_head", "n_heads"]);
         let kv_heads = config.size(&[

@@ -49,7 +49,9 @@ pub(super) fn sharding(
     if extension == "safetensors" {
         return Ok(Sharding::SingleFile);
     }
-    let is_checkpoint_directory = checkpoint.path().is_some_and(Path::is_dir);
+    let is_checkpoint_directory = checkpoint
+        .path()
+        .is_some_and(|source| checkpoint.files().is_directory(source));
     Ok(
         if is_checkpoint_directory || checkpoint.sources().len() > 1 {
             Sharding::Shards(SHARD_BYTES)
@@ -73,6 +75,10 @@ pub(super) fn check_not_source(
         );
         Err(Error::invalid_argument(what).in_file(path))
     };
+    // a URL is no place that an output can replace
+    if !checkpoint.files().is_local() {
+        return Ok(());
+    }
     let output = resolved(path);
     if let Some(source) = checkpoint.path().filter(|source| source.is_dir()) {
         let source = resolved(source);

@@ -71,6 +71,18 @@ impl<S: Source> Source for CheckedSource<S> {
         self.source.dont_need(start, len);
     }
 
+    fn scattered(&self, ranges: &mut dyn Iterator<Item = (u64, u64)>) {
+        self.source.scattered(ranges);
+    }
+
+    fn settled(&self) {
+        self.source.settled();
+    }
+
+    fn ready(&self) -> io::Result<()> {
+        uninterrupted(|| self.source.ready())
+    }
+
     fn forward_only(&self) -> bool {
         self.source.forward_only()
     }

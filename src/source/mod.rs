@@ -10,6 +10,7 @@
 //! | [`MemorySource`] | a buffer in memory | [`Checkpoint::from_bytes`] |
 //! | [`ReaderSource`] | any `Read + Seek` | [`Checkpoint::from_reader`] |
 //! | [`StreamSource`] | any `Read`, forward only | [`Checkpoint::from_stream`] |
+//! | a file at a URL | requests for ranges, with the feature `remote` | [`Checkpoint::open`] |
 //! | [`FnSource`] | a closure, such as an HTTP range request | [`Checkpoint::from_source`] |
 //!
 //! `docs/extending.md` tells how to add a source to this table. A program can also implement [`Source`] for a type of its
@@ -25,7 +26,10 @@
 mod checked;
 pub(crate) mod cursor;
 mod file;
+pub(crate) mod file_system;
+pub(crate) mod files;
 mod function;
+mod local_files;
 mod mapped_bytes;
 mod memory;
 #[cfg(feature = "mmap")]
@@ -38,6 +42,8 @@ pub(crate) mod range;
 pub(crate) mod range_reader;
 mod reader;
 pub(crate) mod regular;
+#[cfg(feature = "remote")]
+mod remote;
 mod stream;
 
 use std::io;
@@ -69,6 +75,7 @@ pub use stream::StreamSource;
 /// | learns its length only at its end | [`finish`](Source::finish) |
 /// | cannot read a byte twice | [`forward_only`](Source::forward_only) |
 /// | can prefetch or drop cached bytes | [`will_need`](Source::will_need), [`dont_need`](Source::dont_need) |
+/// | needs a round trip per read | [`ready`](Source::ready), [`scattered`](Source::scattered), [`settled`](Source::settled) |
 /// | is a file of the operating system | [`as_fd`](Source::as_fd) |
 ///
 /// All methods take `&self` and may be called from several threads at once: loaders read tensors in parallel. A source
@@ -172,6 +179,29 @@ pub trait Source: Send + Sync {
     /// Never fails; the bytes must stay readable.
     fn dont_need(&self, start: u64, len: u64) {
         let _ = (start, len);
+    }
+
+    /// Hints that these ranges (offset and length) will be read, in any order: where each read is a round trip, all of
+    /// them are requested at once. The ranges may reach beyond the end.
+    ///
+    /// Never fails. A source that has no use for them does not iterate over them, so that they cost nothing.
+    fn scattered(&self, ranges: &mut dyn Iterator<Item = (u64, u64)>) {
+        let _ = ranges;
+    }
+
+    /// Hints that the header has been read: what was prefetched beyond it can be given up.
+    ///
+    /// Never fails; the bytes must stay readable.
+    fn settled(&self) {}
+
+    /// Waits until the source can be read, if it was opened without waiting.
+    ///
+    /// Called once per file, before anything else, so that a failure is not mistaken for an empty file.
+    ///
+    /// # Errors
+    /// Those of opening. The default never fails.
+    fn ready(&self) -> io::Result<()> {
+        Ok(())
     }
 
     /// Whether bytes that have been read cannot be read again.

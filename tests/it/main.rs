@@ -39,11 +39,14 @@ mod pth;
 mod pth_objects;
 mod regular_files;
 mod remember_slices;
+#[cfg(feature = "remote")]
+mod remote;
 mod running_loads;
 mod shards;
 mod shared_corpus;
 mod sink_safetensors;
 mod small_files;
+mod source_hints;
 mod sources;
 #[cfg(target_os = "linux")] // elsewhere the kind of storage and its resident pages are not known
 mod storage_info;

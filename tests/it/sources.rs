@@ -20,6 +20,15 @@ impl<R: Read> Read for ShortReads<R> {
     }
 }
 
+/// Serves the files that `RemoteSource` reads.
+#[cfg(feature = "remote")]
+static SERVER: std::sync::LazyLock<crate::support::web_server::TestServer> =
+    std::sync::LazyLock::new(|| {
+        let server = crate::support::web_server::TestServer::start();
+        server.latency(std::time::Duration::ZERO);
+        server
+    });
+
 type OpenThrough = fn(&Path, OpenOptions) -> Result<Checkpoint>;
 
 /// Sources that can read any byte at any time: summaries and tensors equal those of a mapped file.
@@ -33,6 +42,13 @@ static RANDOM_ACCESS_SOURCES: &[(&str, OpenThrough)] = &[
     }),
     ("ReaderSource of bytes", |path, options| {
         options.from_reader(Cursor::new(std::fs::read(path).unwrap()))
+    }),
+    #[cfg(feature = "remote")]
+    ("RemoteSource", |path, options| {
+        // fixtures of one name are in several folders
+        let name = path.to_str().unwrap().to_owned();
+        SERVER.put(&name, std::fs::read(path).unwrap());
+        options.open(SERVER.url(&name))
     }),
     ("FnSource", |path, options| {
         options.from_source(fn_source(std::fs::read(path).unwrap()))

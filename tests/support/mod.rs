@@ -27,6 +27,8 @@ pub mod tensor_files;
 #[path = "../../src/testing.rs"]
 pub mod testing;
 pub mod valid_files;
+#[path = "../../crates/remote/tests/it/server.rs"]
+pub mod web_server;
 pub mod writers;
 
 use std::io::Write;

@@ -23,6 +23,7 @@ pub(crate) use template::{
     CompareArgs, MergeArgs, PredictArgs, ShowArgs, TemplateArgs, TemplateReadArgs, TemplateVerb,
 };
 
+use crate::paths::is_url;
 use crate::version::version;
 use values::{dtype, format, name_pattern};
 
@@ -105,10 +106,11 @@ pub(crate) enum Color {
 #[derive(Debug, Args)]
 #[command(after_help = INSPECT_EXAMPLES)]
 pub(crate) struct InspectArgs {
-    /// Files, directories, shard indexes (*.index.json) or glob patterns; `-` is standard input.
+    /// Files, directories, shard indexes (*.index.json), URLs or glob patterns; `-` is standard input.
     ///
-    /// Any file of a split GGUF opens the whole split. A directory opens the checkpoint in it. Patterns
-    /// that the shell did not expand are expanded, unless a file of that exact name exists.
+    /// Any file of a split GGUF opens the whole split. A directory opens the checkpoint in it. URLs (https://,
+    /// s3://bucket/prefix, hf://owner/name) are read where they are. Patterns that the shell did not expand
+    /// are expanded, unless a file of that exact name exists.
     #[arg(required_unless_present = "metadata", value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
 
@@ -234,7 +236,8 @@ impl InspectArgs {
         let Some(Some(word)) = &self.metadata else {
             return;
         };
-        if !has_equals && (self.paths.is_empty() || Path::new(word).exists()) {
+        let is_path = |word: &Path| is_url(word) || word.exists();
+        if !has_equals && (self.paths.is_empty() || is_path(Path::new(word))) {
             self.paths.insert(0, PathBuf::from(word));
             self.metadata = Some(None);
         }

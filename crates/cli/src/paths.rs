@@ -42,12 +42,22 @@ pub(crate) fn expand(arguments: &[PathBuf]) -> impl Iterator<Item = Result<Input
         }
         match argument.to_str() {
             Some(text)
-                if text.contains(['*', '?', '[']) && argument.symlink_metadata().is_err() =>
+                if text.contains(['*', '?', '['])
+                    && !is_url(argument)
+                    && argument.symlink_metadata().is_err() =>
             {
                 matches(text)
             }
             _ => vec![Ok(InputPath::Path(argument.clone()))],
         }
+    })
+}
+
+/// Whether an argument is a URL, which need not exist as a path, and whose `?` is no pattern.
+pub(crate) fn is_url(argument: &Path) -> bool {
+    let text = argument.to_str().and_then(|text| text.split_once("://"));
+    text.is_some_and(|(scheme, _)| {
+        !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric())
     })
 }
 

@@ -12,6 +12,12 @@ use crate::source::cursor::Cursor;
 /// Largest depth of nested arrays, whatever the limits are: values are dropped and printed by recursion.
 const NEST_MAX: u64 = 256;
 
+/// Number of strings from which an array is taken for a vocabulary, which most of the header follows.
+const VOCABULARY: u64 = 4096;
+/// Bytes of the header per entry of a vocabulary: its text, and the types, scores and merges behind it. Tokenizers of
+/// SentencePiece have 23, those of byte pair encoding with merges 50.
+const VOCABULARY_ENTRY: u64 = 40;
+
 pub(super) fn u64(cursor: &mut Cursor<'_>, endian: Endian, what: &str) -> Result<u64> {
     let bytes = cursor.array(what)?;
     Ok(if endian == Endian::Big {
@@ -43,6 +49,11 @@ pub(super) fn value(cursor: &mut Cursor<'_>, kind: u32, endian: Endian) -> Resul
             let (item, len) = array_head(cursor, endian)?;
             // the array's elements end where skipping them ends, which gives the range for reading them later
             let start = cursor.pos();
+            if item == Item::Text && len >= VOCABULARY {
+                let nbytes = len.saturating_mul(VOCABULARY_ENTRY);
+                let range = (start, nbytes.min(cursor.remaining()));
+                cursor.source().scattered(&mut std::iter::once(range));
+            }
             let first = elements(cursor, item, len, endian, StoredArray::FIRST, 1)?;
             let bytes = ByteRange::new(start, cursor.pos() - start);
             Ok(Value::Array(StoredArray {

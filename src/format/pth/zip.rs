@@ -106,6 +106,11 @@ fn interpret<T>(
     let root = find_root(archive)?;
     let rows = index(cursor, archive, root)?;
     let row = |name: &str| rows.get(name).copied();
+    // members that are read whole; the pickle is the first, the byte order one of the last
+    let whole = ["data.pkl", "byteorder"].into_iter().filter_map(row);
+    cursor
+        .source()
+        .scattered(&mut whole.map(|row| archive.extent(row)));
     // TorchScript adds these members; its pickle may name classes of the model's own code
     let script =
         rows.contains_key("constants.pkl") || rows.keys().any(|name| name.starts_with("code/"));

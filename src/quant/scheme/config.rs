@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::json::edit::{python_numbers_cost, without_python_numbers};
 use crate::json::{JsonReader, Tree};
 use crate::limits::{Budget, Limits};
-use crate::source::regular::read_regular;
+use crate::source::files::Files;
 
 /// Longest text that is a setting, in bytes. Settings are names and versions; schemes compare them once per tensor.
 const MAX_SETTING_BYTES: usize = 256;
@@ -92,17 +92,18 @@ impl QuantConfig {
 
     /// Reads the first configuration file next to `path`, a checkpoint's first file, or in it, a directory. Empty if there
     /// is none.
-    pub(crate) fn load_sidecar(path: &Path, budget: &Budget) -> Result<Self> {
+    pub(crate) fn load_sidecar(files: &Files, path: &Path, budget: &Budget) -> Result<Self> {
         let mut model = ModelSettings::default();
-        let folder = if path.is_dir() {
+        let folder = if files.is_directory(path) {
             path
         } else {
             path.parent().unwrap_or(path)
         };
+        files.begin(&mut LOCATIONS.iter().map(|(file, _)| folder.join(file)));
         for (file, keys) in LOCATIONS {
             let at = folder.join(file);
             // a file that cannot be opened counts as absent: weights are recognised without a configuration too
-            let mut whole = match read_file(&at, budget) {
+            let mut whole = match read_file(files, &at, budget) {
                 Ok(whole) => whole,
                 Err(e) if is_absent(&e) => continue,
                 Err(e) => return Err(e.in_file(&at)),
@@ -262,8 +263,8 @@ fn is_absent(error: &Error) -> bool {
     matches!(e.kind(), NotFound | PermissionDenied | NotADirectory)
 }
 
-fn read_file(path: &Path, budget: &Budget) -> Result<Map<String, Value>> {
-    let (text, _charge) = read_regular(path, budget, "the configuration")?;
+fn read_file(files: &Files, path: &Path, budget: &Budget) -> Result<Map<String, Value>> {
+    let (text, _charge) = files.read_whole(path, budget, "the configuration")?;
     parse(&text, budget)
 }
 

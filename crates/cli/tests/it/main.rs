@@ -16,4 +16,9 @@ mod output_size;
 mod ppc;
 mod process;
 mod remember;
+#[cfg(feature = "remote")]
+mod remote;
 mod template;
+#[cfg(feature = "remote")]
+#[path = "../../../remote/tests/it/server.rs"]
+mod web_server;

@@ -1,0 +1,63 @@
+//! URLs in place of paths.
+
+use serde_json::Value;
+
+use crate::process::{command, finish, json_of, run, stdout_of, workspace};
+use crate::web_server::TestServer;
+
+fn serve(server: &TestServer, path: &str, fixture: &str) {
+    let bytes = std::fs::read(workspace().join("fixtures").join(fixture)).unwrap();
+    server.put(path, bytes);
+}
+
+#[test]
+fn a_url_is_inspected_as_the_file_is() {
+    let server = TestServer::start();
+    serve(&server, "/m/scribe.gguf", "model/scribe-Q8_0.gguf");
+    let url = server.url("/m/scribe.gguf");
+    let mut remote = json_of(&["inspect", "--json", &format!("{url}?Signature=secret")]);
+    let mut local = json_of(&["inspect", "--json", "fixtures/model/scribe-Q8_0.gguf"]);
+    let take = |document: &mut Value| document["checkpoints"][0]["path"].take();
+    assert_eq!(take(&mut remote), url);
+    take(&mut local);
+    let tensors = |document: &Value| document["checkpoints"][0]["tensors"].clone();
+    assert_eq!(tensors(&remote), tensors(&local));
+    assert!(!remote.to_string().contains("secret"));
+    // a word after `--metadata` is a path if it is a URL
+    let shown = stdout_of(&["inspect", "--metadata", &url]);
+    assert!(shown.contains("general.architecture"), "{shown}");
+}
+
+#[test]
+fn a_repository_of_the_hub_is_inspected() {
+    let server = TestServer::start();
+    let shards = "safetensors/sharded";
+    for entry in std::fs::read_dir(workspace().join("fixtures").join(shards)).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        serve(
+            &server,
+            &format!("/org/model/{name}"),
+            &format!("{shards}/{name}"),
+        );
+    }
+    let mut command = command(&["inspect", "hf://org/model"]);
+    command
+        .env("HF_ENDPOINT", server.url(""))
+        .env("HF_HOME", "/nowhere");
+    let run = finish(command);
+    assert_eq!((run.code, &*run.stderr), (0, ""));
+    assert!(run.stdout.starts_with("hf://org/model\n"), "{}", run.stdout);
+    assert!(run.stdout.contains("lm_head.weight"), "{}", run.stdout);
+}
+
+#[test]
+fn a_url_that_cannot_be_read_is_a_failure_that_says_why() {
+    let server = TestServer::start();
+    let url = server.url("/none.safetensors");
+    let missing = run(&["inspect", &format!("{url}?Signature=secret")]);
+    assert_eq!(missing.code, 1);
+    assert_eq!(
+        missing.stderr,
+        format!("anamnesis: {url}: the server has no such file (404)\n")
+    );
+}

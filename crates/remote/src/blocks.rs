@@ -1,0 +1,219 @@
+//! The blocks of a file that have arrived or are requested.
+
+use std::collections::BTreeMap;
+
+/// Byte ranges that do not overlap, by their first byte. A block can be read as far as it has arrived.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    map: BTreeMap<u64, RequestedBlock>,
+    /// Lengths of all blocks, arrived or requested.
+    nbytes: u64,
+}
+
+#[derive(Debug)]
+struct RequestedBlock {
+    len: u64,
+    arrived: Vec<u8>,
+}
+
+/// What a place in the file holds.
+#[derive(Debug, PartialEq)]
+pub(crate) enum BlockAt<'b> {
+    /// These bytes, and possibly others behind them.
+    Arrived(&'b [u8]),
+    Requested,
+    Missing,
+}
+
+impl Blocks {
+    /// The block that contains a place, and its first byte.
+    fn containing(&self, at: u64) -> Option<(u64, &RequestedBlock)> {
+        let (&start, block) = self.map.range(..=at).next_back()?;
+        (at - start < block.len).then_some((start, block))
+    }
+
+    pub(crate) fn at(&self, at: u64) -> BlockAt<'_> {
+        let Some((start, block)) = self.containing(at) else {
+            return BlockAt::Missing;
+        };
+        let offset = usize::try_from(at - start).expect("blocks are shorter than memory");
+        match block.arrived.get(offset..) {
+            Some(rest) if !rest.is_empty() => BlockAt::Arrived(rest),
+            _ => BlockAt::Requested,
+        }
+    }
+
+    pub(crate) fn nbytes(&self) -> u64 {
+        self.nbytes
+    }
+
+    /// Makes blocks of at most `piece` bytes for what of a range has none, and returns their ranges.
+    pub(crate) fn request(&mut self, start: u64, end: u64, piece: u64) -> Vec<(u64, u64)> {
+        let mut made = Vec::new();
+        let mut at = start;
+        while at < end {
+            if let Some((from, block)) = self.containing(at) {
+                at = from + block.len;
+                continue;
+            }
+            let next = self.map.range(at..).next().map_or(end, |(from, _)| *from);
+            let stop = next.min(end).min(at.saturating_add(piece));
+            self.insert(at, stop - at);
+            made.push((at, stop));
+            at = stop;
+        }
+        made
+    }
+
+    fn insert(&mut self, start: u64, len: u64) {
+        self.nbytes += len;
+        let arrived = Vec::new();
+        self.map.insert(start, RequestedBlock { len, arrived });
+    }
+
+    /// Stores bytes that arrived. What no block waits for at its end is dropped.
+    pub(crate) fn put(&mut self, start: u64, bytes: &[u8]) {
+        let end = start + bytes.len() as u64;
+        let first = self.containing(start).map_or(start, |(from, _)| from);
+        for (&from, block) in self.map.range_mut(first..end) {
+            let at = from + block.arrived.len() as u64;
+            let stop = end.min(from + block.len);
+            if at < start || at >= stop {
+                continue; // a gap in front, or all of it is there
+            }
+            let offset = |at: u64| usize::try_from(at - start).expect("inside of `bytes`");
+            if block.arrived.is_empty() {
+                let len = usize::try_from(block.len).expect("blocks are shorter than memory");
+                block.arrived.reserve_exact(len);
+            }
+            block
+                .arrived
+                .extend_from_slice(&bytes[offset(at)..offset(stop)]);
+        }
+    }
+
+    /// Cuts off what lies behind the end of the file.
+    pub(crate) fn cut(&mut self, len: u64) {
+        let behind = self.map.split_off(&len);
+        self.nbytes -= behind.values().map(|block| block.len).sum::<u64>();
+        if let Some((&start, block)) = self.map.iter_mut().next_back()
+            && start + block.len > len
+        {
+            self.nbytes -= start + block.len - len;
+            block.len = len - start;
+            block
+                .arrived
+                .truncate(usize::try_from(block.len).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// Ends the requests of a range: what arrived stays.
+    pub(crate) fn give_up(&mut self, start: u64, end: u64) {
+        let first = self.containing(start).map_or(start, |(from, _)| from);
+        let mut released = 0;
+        self.map.retain(|&from, block| {
+            if from >= first && from < end {
+                let arrived = block.arrived.len() as u64;
+                released += block.len - arrived;
+                block.len = arrived;
+            }
+            block.len > 0
+        });
+        self.nbytes -= released;
+    }
+
+    /// Removes complete blocks, the first ones first, except the one at `keep`, until at most `most` bytes are left.
+    pub(crate) fn evict(&mut self, keep: u64, most: u64) {
+        while self.nbytes > most {
+            let complete = |(from, block): &(&u64, &RequestedBlock)| {
+                block.arrived.len() as u64 == block.len
+                    && !(**from..=**from + block.len).contains(&keep)
+            };
+            let Some((&first, _)) = self.map.iter().find(complete) else {
+                return;
+            };
+            self.nbytes -= self.map.remove(&first).map_or(0, |block| block.len);
+        }
+    }
+
+    /// Removes everything.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether one block holds all of a file of this length.
+    pub(crate) fn holds(&self, len: u64) -> bool {
+        self.map
+            .get(&0)
+            .is_some_and(|block| block.arrived.len() as u64 == len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_read_as_far_as_they_have_arrived() {
+        let mut blocks = Blocks::default();
+        assert_eq!(blocks.request(10, 30, 8), [(10, 18), (18, 26), (26, 30)]);
+        assert_eq!(blocks.at(10), BlockAt::Requested);
+        blocks.put(10, b"abc");
+        assert_eq!(blocks.at(11), BlockAt::Arrived(b"bc"));
+        assert_eq!(blocks.at(13), BlockAt::Requested);
+        assert_eq!(blocks.at(30), BlockAt::Missing);
+        // bytes over several blocks, of which the first three are there already
+        blocks.put(10, b"abcdefghijklmnopqrst");
+        assert_eq!(blocks.at(13), BlockAt::Arrived(b"defgh"));
+        assert_eq!(blocks.at(26), BlockAt::Arrived(b"qrst"));
+        assert_eq!(blocks.nbytes(), 20);
+    }
+
+    #[test]
+    fn only_what_is_missing_is_requested() {
+        let mut blocks = Blocks::default();
+        blocks.request(4, 8, 100);
+        assert_eq!(blocks.request(0, 12, 100), [(0, 4), (8, 12)]);
+        assert_eq!(blocks.request(0, 12, 100), []);
+    }
+
+    #[test]
+    fn the_end_of_the_file_cuts_blocks() {
+        let mut blocks = Blocks::default();
+        blocks.request(0, 100, 40);
+        blocks.put(0, &[7; 40]);
+        blocks.cut(30);
+        assert_eq!((blocks.nbytes(), blocks.holds(30)), (30, true));
+        assert_eq!(blocks.at(30), BlockAt::Missing);
+        blocks.cut(0);
+        assert_eq!(blocks.nbytes(), 0);
+    }
+
+    #[test]
+    fn a_request_that_is_given_up_keeps_what_arrived() {
+        let mut blocks = Blocks::default();
+        blocks.request(0, 30, 10);
+        blocks.put(10, b"ab");
+        blocks.give_up(10, 30);
+        assert_eq!(blocks.at(0), BlockAt::Requested);
+        assert_eq!(blocks.at(10), BlockAt::Arrived(b"ab"));
+        assert_eq!(blocks.at(12), BlockAt::Missing);
+        assert_eq!(blocks.at(20), BlockAt::Missing);
+        assert_eq!(blocks.nbytes(), 12);
+    }
+
+    #[test]
+    fn blocks_behind_the_read_position_are_evicted_first() {
+        let mut blocks = Blocks::default();
+        blocks.request(0, 40, 10);
+        blocks.put(0, &[1; 30]);
+        blocks.evict(25, 25);
+        assert_eq!(blocks.at(0), BlockAt::Missing);
+        assert_eq!(blocks.at(10), BlockAt::Missing);
+        assert_eq!(blocks.at(25), BlockAt::Arrived(&[1; 5]));
+        assert_eq!(blocks.at(30), BlockAt::Requested);
+        // what is requested is never evicted
+        blocks.evict(25, 0);
+        assert_eq!(blocks.nbytes(), 20);
+    }
+}

@@ -1,0 +1,426 @@
+//! Requests: redirects that are followed under conditions, retries that wait as long as the server says.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Response, StatusCode, redirect};
+use rustls_platform_verifier::BuilderVerifierExt as _;
+use url::{Host, Url};
+
+use crate::address::{Allowed, GuardedResolver, is_public};
+use crate::answer::{Answer, AnswerBody, FileVersion, RequestedRange};
+use crate::bucket::BucketKey;
+use crate::error::{Error, ErrorKind, Result, shown, with_causes};
+use crate::options::RemoteOptions;
+use crate::status;
+
+/// Redirects that are followed.
+const REDIRECTS: usize = 5;
+
+/// HTTP clients of one set of options: one per rule for addresses, each made when it is needed.
+pub(crate) struct Client {
+    clients: [OnceLock<reqwest::Client>; 3],
+    pub(crate) options: RemoteOptions,
+}
+
+/// A file by its URL, and what is sent for it.
+pub(crate) struct Resource {
+    url: Url,
+    /// Sent to the host of `url` only.
+    token: Option<HeaderValue>,
+    /// Where redirects led to: later requests go there at once, until it is refused.
+    resolved: Mutex<Option<ResolvedUrl>>,
+    /// The object of a bucket, whose URL is signed when it is requested.
+    key: Option<BucketKey>,
+    /// Whether the server is the hub, whose header names the commit and the reason of an error.
+    hub: bool,
+    /// The commit that all files of a repository must be of, once it is known.
+    commit: Option<Arc<OnceLock<String>>>,
+}
+
+/// A URL that a redirect named.
+#[derive(Clone)]
+struct ResolvedUrl {
+    url: Url,
+    allowed: Allowed,
+}
+
+/// Why a request has no answer.
+enum RequestFailure {
+    /// It may pass; after this time, if the server names one.
+    Passing(Option<Duration>, Error),
+    /// The URL that a redirect named is refused: its signature may have expired.
+    Expired(Error),
+    Final(Error),
+}
+
+impl Resource {
+    pub(crate) fn new(url: Url, token: Option<HeaderValue>) -> Self {
+        Self {
+            url,
+            token,
+            resolved: Mutex::default(),
+            key: None,
+            hub: false,
+            commit: None,
+        }
+    }
+
+    /// A file of the hub, of the commit that its repository must have.
+    pub(crate) fn on_hub(
+        url: Url,
+        token: Option<HeaderValue>,
+        commit: Arc<OnceLock<String>>,
+    ) -> Self {
+        Self {
+            hub: true,
+            commit: Some(commit),
+            ..Self::new(url, token)
+        }
+    }
+
+    /// An object of a bucket.
+    pub(crate) fn in_bucket(key: BucketKey) -> Self {
+        let url = Url::parse("http://bucket.invalid/").expect("a constant");
+        Self {
+            key: Some(key),
+            ..Self::new(url, None)
+        }
+    }
+
+    fn resolved(&self) -> Option<ResolvedUrl> {
+        self.resolved
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn resolve_to(&self, to: Option<ResolvedUrl>) {
+        *self.resolved.lock().unwrap_or_else(PoisonError::into_inner) = to;
+    }
+}
+
+impl Client {
+    pub(crate) fn new(options: RemoteOptions) -> Self {
+        Self {
+            clients: Default::default(),
+            options,
+        }
+    }
+
+    /// The client that connects to these addresses.
+    pub(crate) fn to(&self, allowed: Allowed) -> Result<&reqwest::Client> {
+        let cell = &self.clients[allowed as usize];
+        if let Some(client) = cell.get() {
+            return Ok(client);
+        }
+        let client = self.build(allowed)?;
+        Ok(cell.get_or_init(|| client))
+    }
+
+    fn build(&self, allowed: Allowed) -> Result<reqwest::Client> {
+        let failed = |e: &dyn std::error::Error| Error::new(ErrorKind::Network, with_causes(e));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_platform_verifier())
+            .map_err(|e| failed(&e))?
+            .with_no_client_auth();
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let headers = HeaderMap::from_iter([(
+            header::ACCEPT_ENCODING,
+            HeaderValue::from_static("identity"),
+        )]);
+        let builder = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .redirect(redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .default_headers(headers)
+            .user_agent(concat!("anamnesis/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(self.options.connect)
+            .tcp_nodelay(true);
+        let builder = match allowed {
+            Allowed::Any => builder,
+            guarded => builder.dns_resolver(Arc::new(GuardedResolver(guarded))),
+        };
+        builder.build().map_err(|e| failed(&e))
+    }
+
+    /// Requests a range of a file, of the version that is known.
+    pub(crate) async fn range(
+        &self,
+        resource: &Resource,
+        range: RequestedRange,
+        version: Option<&FileVersion>,
+    ) -> Result<Answer> {
+        let mut headers = HeaderMap::new();
+        let value = HeaderValue::from_str(&range.header()).expect("digits");
+        headers.insert(header::RANGE, value);
+        if let Some(etag) = version.and_then(FileVersion::condition)
+            && let Ok(etag) = HeaderValue::from_str(etag)
+        {
+            headers.insert(header::IF_MATCH, etag);
+        }
+        let response = self.get(resource, &headers).await?;
+        let answer = Answer::new(response, range, &self.options)?;
+        if let Some(version) = version {
+            version.check(&answer.version)?;
+        }
+        Ok(answer)
+    }
+
+    /// Reads a document whole, which has at most this many bytes.
+    pub(crate) async fn document(&self, resource: &Resource, most: u64) -> Result<Vec<u8>> {
+        let response = self.get(resource, &HeaderMap::new()).await?;
+        if response.status() != StatusCode::OK {
+            return Err(Error::refused(
+                "the server answers a part without being asked for it",
+            ));
+        }
+        let announced = response.content_length();
+        if announced.is_some_and(|len| len > most) {
+            return Err(Error::refused(format!(
+                "the listing is longer than {most} bytes"
+            )));
+        }
+        // without a length, the body ends where the connection does
+        let len = announced.unwrap_or(most);
+        let mut body = AnswerBody::new(response, len, &self.options);
+        let mut text = Vec::new();
+        loop {
+            match body.next().await {
+                Ok(Some(part)) => text.extend_from_slice(&part),
+                Ok(None) if announced.is_some() => return Ok(text),
+                Ok(None) => {
+                    return Err(Error::refused(format!(
+                        "the listing is longer than {most} bytes"
+                    )));
+                }
+                Err(e) if announced.is_none() && e.kind() == ErrorKind::Network => return Ok(text),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// The answer of status 200, 206 or 416, after redirects and retries.
+    async fn get(&self, resource: &Resource, headers: &HeaderMap) -> Result<Response> {
+        let (mut tried, mut renewed) = (0, false);
+        loop {
+            let failure = match self.follow(resource, headers).await {
+                Ok(response) => return Ok(response),
+                Err(failure) => failure,
+            };
+            match failure {
+                RequestFailure::Final(e) => return Err(e),
+                RequestFailure::Expired(_) if !renewed => {
+                    renewed = true;
+                    resource.resolve_to(None);
+                }
+                RequestFailure::Expired(e) => return Err(e),
+                RequestFailure::Passing(_, e) if tried == self.options.retries => return Err(e),
+                RequestFailure::Passing(after, e) => {
+                    if after.is_some_and(|after| after > self.options.retry_after) {
+                        return Err(e);
+                    }
+                    tokio::time::sleep(after.unwrap_or_else(|| pause(tried))).await;
+                    tried += 1;
+                }
+            }
+        }
+    }
+
+    /// One request, and those that its redirects name.
+    async fn follow(
+        &self,
+        resource: &Resource,
+        headers: &HeaderMap,
+    ) -> Result<Response, RequestFailure> {
+        let known = resource.resolved();
+        let is_resolved = known.is_some();
+        let (mut url, mut allowed) = match (known, &resource.key) {
+            (Some(known), _) => (known.url, known.allowed),
+            (None, Some(key)) => (
+                key.url().await.map_err(RequestFailure::Final)?,
+                Allowed::Any,
+            ),
+            (None, None) => (resource.url.clone(), Allowed::Any),
+        };
+        // the host that the caller named; of a bucket, the one that the environment names
+        let origin = if resource.key.is_some() {
+            url.clone()
+        } else {
+            resource.url.clone()
+        };
+        for _ in 0..=REDIRECTS {
+            let response = self.send(resource, &url, allowed, headers).await?;
+            check_commit(resource, response.headers()).map_err(RequestFailure::Final)?;
+            if response.status().is_redirection()
+                && response.headers().contains_key(header::LOCATION)
+            {
+                let to = location(&url, response.headers()).map_err(RequestFailure::Final)?;
+                if to.origin() != url.origin() || allowed != Allowed::Any {
+                    allowed = self
+                        .rule_for(&origin, &to)
+                        .await
+                        .map_err(RequestFailure::Final)?;
+                }
+                url = to;
+                continue;
+            }
+            return match status::failure(resource.hub, &response) {
+                None => {
+                    if url != resource.url {
+                        resource.resolve_to(Some(ResolvedUrl { url, allowed }));
+                    }
+                    Ok(response)
+                }
+                Some(status::StatusFailure {
+                    error,
+                    retry: Some(after),
+                }) => Err(RequestFailure::Passing(after, error)),
+                Some(status::StatusFailure { error, retry: None })
+                    if is_resolved && error.kind() != ErrorKind::Changed =>
+                {
+                    Err(RequestFailure::Expired(error))
+                }
+                Some(status::StatusFailure { error, retry: None }) => {
+                    Err(RequestFailure::Final(error))
+                }
+            };
+        }
+        Err(RequestFailure::Final(Error::refused(format!(
+            "more than {REDIRECTS} redirects"
+        ))))
+    }
+
+    async fn send(
+        &self,
+        resource: &Resource,
+        url: &Url,
+        allowed: Allowed,
+        headers: &HeaderMap,
+    ) -> Result<Response, RequestFailure> {
+        let client = self.to(allowed).map_err(RequestFailure::Final)?;
+        let mut request = client.get(url.clone()).headers(headers.clone());
+        // tokens do not follow a redirect to another host
+        if let Some(token) = resource
+            .token
+            .as_ref()
+            .filter(|_| url.origin() == resource.url.origin())
+        {
+            request = request.header(header::AUTHORIZATION, token);
+        }
+        match tokio::time::timeout(self.options.first_byte, request.send()).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(e)) => {
+                let text = format!(
+                    "no answer from {}: {}",
+                    host(url),
+                    with_causes(&e.without_url())
+                );
+                Err(RequestFailure::Passing(
+                    None,
+                    Error::new(ErrorKind::Network, text),
+                ))
+            }
+            Err(_) => {
+                let text = format!(
+                    "{} did not answer within {} s",
+                    host(url),
+                    self.options.first_byte.as_secs_f32()
+                );
+                Err(RequestFailure::Final(Error::new(ErrorKind::TimedOut, text)))
+            }
+        }
+    }
+
+    /// The addresses that a redirect to another host may lead to.
+    async fn rule_for(&self, origin: &Url, to: &Url) -> Result<Allowed> {
+        let rule = if origin_is_public(origin).await {
+            Allowed::Public
+        } else {
+            Allowed::NotLinkLocal
+        };
+        // addresses that stand in the URL are not resolved
+        let literal: Option<IpAddr> = match to.host() {
+            Some(Host::Ipv4(v4)) => Some(v4.into()),
+            Some(Host::Ipv6(v6)) => Some(v6.into()),
+            _ => None,
+        };
+        if literal.is_some_and(|address| !rule.allows(address)) {
+            return Err(Error::refused(format!(
+                "the server redirects to an address inside of a network: {}",
+                host(to)
+            )));
+        }
+        Ok(rule)
+    }
+}
+
+/// Whether all addresses of the host that the caller named are those of the internet.
+async fn origin_is_public(url: &Url) -> bool {
+    let addresses: Vec<IpAddr> = match url.host() {
+        Some(Host::Ipv4(v4)) => vec![v4.into()],
+        Some(Host::Ipv6(v6)) => vec![v6.into()],
+        Some(Host::Domain(name)) => match tokio::net::lookup_host((name, 0)).await {
+            Ok(found) => found.map(|address| address.ip()).collect(),
+            // reached through a proxy, which resolves names
+            Err(_) => return true,
+        },
+        None => return true,
+    };
+    addresses.into_iter().all(is_public)
+}
+
+/// The URL that a redirect names.
+fn location(from: &Url, headers: &HeaderMap) -> Result<Url> {
+    let to = headers
+        .get(header::LOCATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| from.join(text).ok())
+        .ok_or_else(|| Error::refused("the server redirects to what is no URL"))?;
+    if !matches!(to.scheme(), "http" | "https") {
+        let scheme = shown(to.scheme());
+        return Err(Error::refused(format!(
+            "the server redirects to a {scheme}: URL"
+        )));
+    }
+    if from.scheme() == "https" && to.scheme() == "http" {
+        return Err(Error::refused("the server redirects from https to http"));
+    }
+    if !to.username().is_empty() || to.password().is_some() {
+        return Err(Error::refused(
+            "the server redirects to a URL with credentials",
+        ));
+    }
+    Ok(to)
+}
+
+/// Refuses a file of another commit than the first one.
+fn check_commit(resource: &Resource, headers: &HeaderMap) -> Result<()> {
+    const COMMIT: HeaderName = HeaderName::from_static("x-repo-commit");
+    let (Some(known), Some(found)) = (&resource.commit, headers.get(COMMIT)) else {
+        return Ok(());
+    };
+    let Ok(found) = found.to_str() else {
+        return Ok(());
+    };
+    if known.get_or_init(|| found.to_owned()) != found {
+        return Err(Error::changed("the repository has another commit"));
+    }
+    Ok(())
+}
+
+fn host(url: &Url) -> &str {
+    url.host_str().unwrap_or_default()
+}
+
+/// How long is waited before a further attempt, if the server does not say: up to 100, 200, 400, … ms. Different for each
+/// request, so that those that failed together are not repeated together.
+fn pause(tried: u32) -> Duration {
+    use std::hash::{BuildHasher, RandomState};
+    let most = 100 << tried.min(6);
+    Duration::from_millis(most / 2 + RandomState::new().hash_one(tried) % (most / 2))
+}

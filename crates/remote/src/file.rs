@@ -1,0 +1,419 @@
+//! A remote file: blocks that arrive, and readers that wait for them.
+
+mod state;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::Semaphore;
+
+use crate::answer::{FileVersion, RequestedRange};
+use crate::blocks::BlockAt;
+use crate::client::{Client, Resource};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guess::FirstRequests;
+use crate::runtime::runtime;
+
+use state::FileState;
+
+/// The most that one request reads.
+const PIECE: u64 = 8 << 20;
+/// A read of this length goes past the blocks, straight into the caller's buffer.
+const STRAIGHT: usize = 1 << 20;
+/// What a read at a new place requests at least, and where reading forward begins to double.
+const STEP: u64 = 64 << 10;
+/// Bytes between two announced ranges that cost less than a request of their own.
+const GAP: u64 = 64 << 10;
+/// Blocks that one file keeps.
+const KEPT: u64 = 64 << 20;
+/// Announced bytes that are requested ahead of their reader.
+const AHEAD: u64 = 32 << 20;
+
+/// A file of a [`Store`](crate::Store), of one version: its length and ETag are those of the first answer, and every further
+/// answer is compared with them.
+pub struct RemoteFile {
+    shared: Arc<SharedFile>,
+}
+
+struct SharedFile {
+    client: Arc<Client>,
+    resource: Resource,
+    /// Requests of the store that may run at a time.
+    slots: Arc<Semaphore>,
+    state: Mutex<FileState>,
+    changed: Condvar,
+}
+
+impl RemoteFile {
+    /// Requests the first and last bytes and returns at once.
+    pub(crate) fn begin(
+        client: Arc<Client>,
+        slots: Arc<Semaphore>,
+        resource: Resource,
+        first: FirstRequests,
+    ) -> Self {
+        let shared = Arc::new(SharedFile {
+            client,
+            resource,
+            slots,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        {
+            let mut state = shared.lock();
+            state.blocks.request(0, first.head, first.head);
+            shared.spawn(&mut state, RequestedRange::Between(0, first.head));
+            if first.tail > 0 {
+                state.tail = first.tail;
+                shared.spawn(&mut state, RequestedRange::Last(first.tail));
+            }
+        }
+        Self { shared }
+    }
+
+    /// The length in bytes. Waits for the first answer.
+    ///
+    /// # Errors
+    /// Those of the first request.
+    pub fn len(&self) -> Result<u64> {
+        Ok(self.shared.known(self.shared.lock())?.0)
+    }
+
+    /// Whether the file has no bytes. Waits for the first answer.
+    ///
+    /// # Errors
+    /// Those of the first request.
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Reads into `buf` from `start` on and returns the number of bytes: less only at the end of the file.
+    ///
+    /// # Errors
+    /// Those of the requests; an error of kind [`Changed`](ErrorKind::Changed) if an answer is about another content.
+    pub fn read_at(&self, start: u64, buf: &mut [u8]) -> Result<usize> {
+        let shared = &self.shared;
+        let (len, mut state) = shared.known(shared.lock())?;
+        let rest = len.saturating_sub(start);
+        let n = usize::try_from(rest).map_or(buf.len(), |rest| rest.min(buf.len()));
+        let buf = &mut buf[..n];
+        if n >= STRAIGHT && state.blocks.at(start) == BlockAt::Missing {
+            drop(state);
+            shared.read_straight(start, buf)?;
+            return Ok(n);
+        }
+        let mut done = 0;
+        while done < n {
+            let at = start + done as u64;
+            match state.blocks.at(at) {
+                BlockAt::Arrived(bytes) => {
+                    let m = bytes.len().min(n - done);
+                    buf[done..done + m].copy_from_slice(&bytes[..m]);
+                    done += m;
+                    state.next = at + m as u64;
+                }
+                BlockAt::Requested => {
+                    state = shared
+                        .changed
+                        .wait(state)
+                        .unwrap_or_else(PoisonError::into_inner);
+                }
+                BlockAt::Missing => {
+                    state.failure_at(at)?;
+                    // reading forward requests twice as much each time
+                    state.step = if at == state.next {
+                        (state.step * 2).clamp(STEP, PIECE)
+                    } else {
+                        STEP
+                    };
+                    let end = (start + n as u64)
+                        .max(at.saturating_add(state.step))
+                        .min(len);
+                    shared.request(&mut state, at..end);
+                }
+            }
+        }
+        shared.request_announced(&mut state);
+        let keep = state.next;
+        state.blocks.evict(keep, KEPT);
+        Ok(n)
+    }
+
+    /// Announces ranges that will be read, in any order: they are requested at once, as far as they fit in memory.
+    pub fn scattered(&self, ranges: &mut dyn Iterator<Item = (u64, u64)>) {
+        let shared = &self.shared;
+        let Ok((len, mut state)) = shared.known(shared.lock()) else {
+            return;
+        };
+        let mut sorted: Vec<Range<u64>> = ranges
+            .map(|(start, n)| start.min(len)..start.saturating_add(n).min(len))
+            .filter(|range| !range.is_empty())
+            .collect();
+        sorted.sort_unstable_by_key(|range| range.start);
+        let mut merged: VecDeque<Range<u64>> = VecDeque::new();
+        for range in sorted {
+            match merged.back_mut() {
+                Some(last) if range.start <= last.end.saturating_add(GAP) => {
+                    last.end = last.end.max(range.end)
+                }
+                _ => merged.push_back(range),
+            }
+        }
+        state.announced = merged;
+        shared.request_announced(&mut state);
+    }
+
+    /// Gives up what is requested and frees what has arrived, except of a file that is there as a whole.
+    pub fn settled(&self) {
+        let mut state = self.shared.lock();
+        state.stop();
+        let whole = state
+            .version
+            .as_ref()
+            .is_some_and(|version| state.blocks.holds(version.len));
+        if !whole {
+            state.blocks.clear();
+        }
+        state.step = 0;
+        drop(state);
+        // a reader on another thread requests again what it waited for
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for RemoteFile {
+    fn drop(&mut self) {
+        self.shared.lock().stop();
+    }
+}
+
+impl SharedFile {
+    fn lock(&self) -> MutexGuard<'_, FileState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the first answer.
+    fn known<'s>(
+        &self,
+        mut state: MutexGuard<'s, FileState>,
+    ) -> Result<(u64, MutexGuard<'s, FileState>)> {
+        loop {
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            if let Some(version) = &state.version {
+                return Ok((version.len, state));
+            }
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Requests what of a range is neither here nor requested.
+    fn request(self: &Arc<Self>, state: &mut FileState, range: Range<u64>) {
+        for (start, end) in state.blocks.request(range.start, range.end, PIECE) {
+            self.spawn(state, RequestedRange::Between(start, end));
+        }
+    }
+
+    fn request_announced(self: &Arc<Self>, state: &mut FileState) {
+        state.tasks.retain(|task| !task.is_finished());
+        while state.blocks.nbytes() < AHEAD {
+            let Some(mut range) = state.announced.pop_front() else {
+                return;
+            };
+            // a part of a long range, so that no announcement exceeds what is kept
+            let end = range.end.min(range.start.saturating_add(PIECE));
+            self.request(state, range.start..end);
+            if end < range.end {
+                range.start = end;
+                state.announced.push_front(range);
+            }
+        }
+    }
+
+    fn spawn(self: &Arc<Self>, state: &mut FileState, range: RequestedRange) {
+        let (shared, epoch) = (Arc::clone(self), state.epoch);
+        let task = runtime().spawn(async move { shared.fetch(range, epoch).await });
+        state.tasks.push(task.abort_handle());
+    }
+
+    /// Requests a range into its blocks.
+    async fn fetch(self: Arc<Self>, range: RequestedRange, epoch: u64) {
+        // ends the blocks of the range in any case, also if the task panics
+        let _pending = PendingRange {
+            shared: &self,
+            range,
+            epoch,
+        };
+        let result = self
+            .stream(range, |at, part| {
+                let mut state = self.lock();
+                if state.epoch != epoch {
+                    return false;
+                }
+                state.blocks.put(at, &part);
+                drop(state);
+                self.changed.notify_all();
+                true
+            })
+            .await;
+        let Err(error) = result else {
+            return;
+        };
+        let mut state = self.lock();
+        if state.epoch != epoch {
+            return;
+        }
+        match range {
+            _ if error.kind() == ErrorKind::Changed && state.version.is_some() => {
+                state.failed = Some(error)
+            }
+            // the first request decides whether the file can be read; servers need not know ranges from the end
+            RequestedRange::Between(0, _) if state.version.is_none() => state.failed = Some(error),
+            RequestedRange::Between(start, end) => {
+                state.failures.insert(start, (end, error));
+            }
+            RequestedRange::Last(_) => {}
+        }
+    }
+
+    /// Passes the bytes of a range to `deliver` as they arrive, until it returns `false`. What breaks off goes on where it
+    /// ended, under the same version.
+    async fn stream(
+        &self,
+        range: RequestedRange,
+        mut deliver: impl FnMut(u64, Bytes) -> bool + Send,
+    ) -> Result<()> {
+        let _slot = self
+            .slots
+            .acquire()
+            .await
+            .expect("the semaphore is never closed");
+        let mut rest = range;
+        let mut broken = 0;
+        loop {
+            let version = self.lock().version.clone();
+            let mut answer = self
+                .client
+                .range(&self.resource, rest, version.as_ref())
+                .await?;
+            self.learn(&answer.version)?;
+            let mut at = answer.start;
+            let error = loop {
+                match answer.next().await {
+                    Ok(Some(part)) => {
+                        let from = at;
+                        at += part.len() as u64;
+                        if !deliver(from, part) {
+                            return Ok(());
+                        }
+                    }
+                    Ok(None) => break None,
+                    Err(error) => break Some(error),
+                }
+            };
+            let end = match rest {
+                RequestedRange::Between(_, end) => end.min(answer.version.len),
+                RequestedRange::Last(_) => answer.end,
+            };
+            if at >= end {
+                return Ok(());
+            }
+            // some servers answer less than was requested; that is not a failure while it is something
+            let progress = at > answer.start;
+            if let Some(error) = error {
+                broken += 1;
+                if error.kind() != ErrorKind::Network || broken > self.client.options.retries {
+                    return Err(error);
+                }
+            } else if !progress {
+                return Err(Error::refused("the server answers a range with no bytes"));
+            }
+            rest = RequestedRange::Between(at, end);
+        }
+    }
+
+    /// Keeps the first version, and compares the others with it: answers to first requests that ran side by side.
+    fn learn(&self, version: &FileVersion) -> Result<()> {
+        let mut state = self.lock();
+        if let Some(known) = &state.version {
+            return known.check(version);
+        }
+        let len = version.len;
+        state.version = Some(version.clone());
+        state.blocks.cut(len);
+        if state.tail > 0 {
+            // the last bytes are on their way, and their place is known now
+            let tail = state.tail;
+            state.blocks.request(len.saturating_sub(tail), len, tail);
+        }
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// A large read: pieces side by side, copied into the buffer as they arrive, kept nowhere.
+    fn read_straight(self: &Arc<Self>, start: u64, buf: &mut [u8]) -> Result<()> {
+        let (send, receive) = std::sync::mpsc::channel();
+        let end = start + buf.len() as u64;
+        let mut at = start;
+        while at < end {
+            let stop = end.min(at + PIECE);
+            let (shared, send) = (Arc::clone(self), send.clone());
+            let range = RequestedRange::Between(at, stop);
+            runtime().spawn(async move {
+                let deliver = |at, part| send.send(Ok((at, part))).is_ok();
+                if let Err(error) = shared.stream(range, deliver).await {
+                    let _ = send.send(Err(error)); // the reader has failed already
+                }
+            });
+            at = stop;
+        }
+        drop(send);
+        let mut left = buf.len();
+        while left > 0 {
+            let (at, part): (u64, Bytes) = receive.recv().map_err(|_| {
+                Error::new(ErrorKind::Network, "a request ended without an answer")
+            })??;
+            let offset = usize::try_from(at - start).expect("inside of the buffer");
+            buf[offset..offset + part.len()].copy_from_slice(&part);
+            left -= part.len();
+        }
+        Ok(())
+    }
+}
+
+/// A range that a task requests. What has not arrived when the task ends is given up.
+struct PendingRange<'s> {
+    shared: &'s SharedFile,
+    range: RequestedRange,
+    epoch: u64,
+}
+
+impl Drop for PendingRange<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        // blocks of this range may be those of a later request
+        if state.epoch != self.epoch {
+            return;
+        }
+        if matches!(self.range, RequestedRange::Last(_)) {
+            state.tail = 0;
+        }
+        let (start, end) = match (self.range, &state.version) {
+            (RequestedRange::Between(start, end), _) => (start, end),
+            (RequestedRange::Last(n), Some(version)) => {
+                (version.len.saturating_sub(n), version.len)
+            }
+            (RequestedRange::Last(_), None) => return,
+        };
+        state.blocks.give_up(start, end);
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+}

@@ -1,0 +1,57 @@
+//! What is known of a file, and what is requested of it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use tokio::task::AbortHandle;
+
+use crate::answer::FileVersion;
+use crate::blocks::Blocks;
+use crate::error::{Error, Result};
+
+#[derive(Default)]
+pub(super) struct FileState {
+    pub(super) version: Option<FileVersion>,
+    /// The file cannot be read at all.
+    pub(super) failed: Option<Error>,
+    pub(super) blocks: Blocks,
+    /// Length of the last bytes that are requested while their place is not known.
+    pub(super) tail: u64,
+    /// Failed requests by their first byte, until a reader needs them.
+    pub(super) failures: BTreeMap<u64, (u64, Error)>,
+    /// Announced ranges that are not requested yet.
+    pub(super) announced: VecDeque<Range<u64>>,
+    /// Where a reader that reads forward goes on, and how much is requested then.
+    pub(super) next: u64,
+    pub(super) step: u64,
+    pub(super) tasks: Vec<AbortHandle>,
+    /// Counts how often everything was given up.
+    pub(super) epoch: u64,
+}
+
+impl FileState {
+    pub(super) fn stop(&mut self) {
+        for task in self.tasks.drain(..) {
+            task.abort();
+        }
+        self.announced.clear();
+        self.failures.clear();
+        self.tail = 0;
+        self.epoch += 1;
+    }
+
+    /// The error of a failed request for a place. The next reader requests it again.
+    pub(super) fn failure_at(&mut self, at: u64) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let found = self.failures.range(..=at).next_back();
+        match found
+            .filter(|(_, (end, _))| at < *end)
+            .map(|(start, _)| *start)
+        {
+            None => Ok(()),
+            Some(start) => Err(self.failures.remove(&start).expect("found above").1),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The Hugging Face hub: `hf://owner/name[@revision][/file]`, its tokens, and its cache on this machine.
+
+mod cache;
+
+use std::path::PathBuf;
+
+use reqwest::header::HeaderValue;
+use serde_json::Value;
+use url::Url;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// What the environment says about the hub.
+#[derive(Clone, Debug)]
+pub(crate) struct HubSettings {
+    pub(crate) endpoint: Url,
+    pub(crate) token: Option<HeaderValue>,
+    pub(crate) offline: bool,
+    /// Where huggingface_hub keeps what it downloads.
+    cache: Option<PathBuf>,
+}
+
+impl HubSettings {
+    /// From variables that `get` returns: those of the environment.
+    pub(crate) fn from_variables(get: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
+        let set = |name: &str| get(name).filter(|value| !value.trim().is_empty());
+        let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
+        let endpoint = Url::parse(&format!("{}/", endpoint.trim_end_matches('/')))
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https"))
+            .ok_or_else(|| Error::new(ErrorKind::Invalid, "HF_ENDPOINT is no http or https URL"))?;
+        let home = set("HF_HOME").map(PathBuf::from).or_else(|| {
+            let cache = set("XDG_CACHE_HOME").map(PathBuf::from);
+            let user = || {
+                set("HOME")
+                    .or_else(|| set("USERPROFILE"))
+                    .map(PathBuf::from)
+            };
+            Some(
+                cache
+                    .or_else(|| Some(user()?.join(".cache")))?
+                    .join("huggingface"),
+            )
+        });
+        let flag = |name: &str| {
+            set(name).is_some_and(|value| {
+                matches!(&*value.to_ascii_uppercase(), "1" | "ON" | "YES" | "TRUE")
+            })
+        };
+        let stored = || {
+            let path = set("HF_TOKEN_PATH")
+                .map(PathBuf::from)
+                .or_else(|| Some(home.as_ref()?.join("token")))?;
+            let is_short =
+                std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() <= 4096);
+            is_short
+                .then(|| std::fs::read_to_string(path).ok())
+                .flatten()
+        };
+        let token = set("HF_TOKEN")
+            .or_else(|| stored().filter(|_| !flag("HF_HUB_DISABLE_IMPLICIT_TOKEN")))
+            .filter(|token| !token.trim().is_empty())
+            .map(|token| {
+                let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
+                    .map_err(|_| {
+                        Error::new(
+                            ErrorKind::Invalid,
+                            "the token of the hub holds characters that no token has",
+                        )
+                    })?;
+                value.set_sensitive(true);
+                Ok(value)
+            })
+            .transpose()?;
+        let cache = set("HF_HUB_CACHE")
+            .map(PathBuf::from)
+            .or_else(|| Some(home?.join("hub")));
+        Ok(Self {
+            endpoint,
+            token,
+            offline: flag("HF_HUB_OFFLINE"),
+            cache,
+        })
+    }
+}
+
+/// A place on the hub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HubPath {
+    owner: String,
+    name: String,
+    pub(crate) revision: String,
+    /// Empty for the repository.
+    pub(crate) file: String,
+}
+
+impl HubPath {
+    /// Parses what follows `hf://`.
+    pub(crate) fn parse(rest: &str) -> Result<Self> {
+        let invalid = |what: &str| {
+            let text = format!(
+                "{what}: write hf://owner/name, hf://owner/name@revision, or hf://owner/name/file"
+            );
+            Error::new(ErrorKind::Invalid, text)
+        };
+        let mut parts = rest.splitn(3, '/');
+        let owner = parts.next().unwrap_or_default();
+        let repository = parts.next().unwrap_or_default();
+        let file = parts.next().unwrap_or_default().trim_end_matches('/');
+        let (name, revision) = repository.split_once('@').unwrap_or((repository, "main"));
+        let is_name = |text: &str| {
+            !text.is_empty()
+                && !text.starts_with('.')
+                && text
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        };
+        if matches!(owner, "datasets" | "spaces") {
+            return Err(invalid("only repositories of models are opened"));
+        }
+        if !is_name(owner) || !is_name(name) {
+            return Err(invalid("this names no repository"));
+        }
+        if revision.is_empty() || !revision.split('/').all(is_name) {
+            return Err(invalid("this names no revision"));
+        }
+        let is_plain =
+            |part: &str| !matches!(part, "" | "." | "..") && !part.contains(['\\', '\0']);
+        if !file.is_empty() && !file.split('/').all(is_plain) {
+            return Err(invalid("this names no file"));
+        }
+        Ok(Self {
+            owner: owner.to_owned(),
+            name: name.to_owned(),
+            revision: revision.to_owned(),
+            file: file.to_owned(),
+        })
+    }
+
+    /// Whether the last part names a file and no folder.
+    pub(crate) fn is_file(&self) -> bool {
+        let last = self.file.rsplit('/').next().unwrap_or_default();
+        last.contains('.')
+    }
+
+    /// Where the file is at this revision.
+    pub(crate) fn resolve_url(&self, endpoint: &Url, revision: &str) -> Result<Url> {
+        let mut parts = vec![&*self.owner, &self.name, "resolve", revision];
+        parts.extend(self.file.split('/'));
+        join(endpoint, &parts)
+    }
+
+    /// Where the commit and the names of the files are.
+    pub(crate) fn listing_url(&self, endpoint: &Url) -> Result<Url> {
+        let parts = [
+            "api",
+            "models",
+            &self.owner,
+            &self.name,
+            "revision",
+            &self.revision,
+        ];
+        join(endpoint, &parts)
+    }
+}
+
+fn join(endpoint: &Url, parts: &[&str]) -> Result<Url> {
+    let mut url = endpoint.clone();
+    url.path_segments_mut()
+        .map_err(|()| Error::new(ErrorKind::Invalid, "HF_ENDPOINT is no http or https URL"))?
+        .pop_if_empty()
+        .extend(parts);
+    Ok(url)
+}
+
+/// The commit and the names of the files in one folder of a repository.
+pub(crate) fn parse_listing(text: &[u8], folder: &str) -> Result<(String, Vec<String>)> {
+    let wrong = |what: &str| Error::refused(format!("the hub's list of files {what}"));
+    let listing: Value = serde_json::from_slice(text).map_err(|_| wrong("is not JSON"))?;
+    let commit = listing
+        .get("sha")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if commit.is_empty() || commit.len() > 64 || !commit.bytes().all(|b| b.is_ascii_alphanumeric())
+    {
+        return Err(wrong("names no commit"));
+    }
+    let files = listing
+        .get("siblings")
+        .and_then(Value::as_array)
+        .ok_or_else(|| wrong("has no `siblings`"))?;
+    if files.len() > 1_000_000 {
+        return Err(wrong("has more than a million files"));
+    }
+    let prefix = if folder.is_empty() {
+        String::new()
+    } else {
+        format!("{folder}/")
+    };
+    let names = files.iter().filter_map(|file| {
+        let name = file.get("rfilename")?.as_str()?.strip_prefix(&prefix)?;
+        // those of other folders are left out
+        let plain = !matches!(name, "" | "." | "..") && !name.contains(['/', '\\', '\0']);
+        plain.then(|| name.to_owned())
+    });
+    Ok((commit.to_owned(), names.collect()))
+}
+
+#[cfg(test)]
+mod tests;

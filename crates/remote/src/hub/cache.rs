@@ -1,0 +1,82 @@
+//! What huggingface_hub has downloaded to this machine.
+
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{HubPath, HubSettings};
+
+impl HubPath {
+    /// Where huggingface_hub has put this file, or this repository if it is there as a whole.
+    pub(crate) fn cached(&self, settings: &HubSettings) -> Option<PathBuf> {
+        let folder = format!("models--{}--{}", self.owner, self.name);
+        let repository = settings.cache.as_ref()?.join(folder);
+        let is_commit =
+            |text: &str| text.len() == 40 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let commit = if is_commit(&self.revision) {
+            self.revision.clone()
+        } else {
+            let path = repository.join("refs").join(&self.revision);
+            let text = std::fs::read_to_string(path).ok()?;
+            let text = text.trim();
+            is_commit(text).then(|| text.to_owned())?
+        };
+        let place = repository.join("snapshots").join(commit).join(&self.file);
+        if self.is_file() {
+            return is_whole(&place).then_some(place);
+        }
+        is_whole_checkpoint(&place).then_some(place)
+    }
+}
+
+/// Whether a file is there, and if it is an index, all files that it lists as well.
+fn is_whole(path: &Path) -> bool {
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    if !name.ends_with(".index.json") {
+        return path.is_file();
+    }
+    let Some(folder) = path.parent() else {
+        return false;
+    };
+    let index = std::fs::read(path)
+        .ok()
+        .and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+    let files = index
+        .as_ref()
+        .and_then(|index| index.get("weight_map")?.as_object());
+    files.is_some_and(|files| {
+        files.values().all(|file| {
+            let file = file.as_str().map(Path::new);
+            file.is_some_and(|file| {
+                let mut parts = file.components();
+                let plain = matches!(
+                    (parts.next(), parts.next()),
+                    (Some(Component::Normal(_)), None)
+                );
+                plain && folder.join(file).is_file()
+            })
+        })
+    })
+}
+
+/// Whether a folder of the cache holds a checkpoint with all its files. Single files are downloaded as well, so that a folder
+/// may hold a part of it.
+fn is_whole_checkpoint(folder: &Path) -> bool {
+    let indexes = [
+        "model.safetensors.index.json",
+        "pytorch_model.bin.index.json",
+    ];
+    if let Some(index) = indexes
+        .iter()
+        .map(|name| folder.join(name))
+        .find(|path| path.exists())
+    {
+        return is_whole(&index);
+    }
+    ["model.safetensors", "pytorch_model.bin"]
+        .iter()
+        .any(|name| folder.join(name).is_file())
+}

@@ -1,0 +1,21 @@
+#![doc = include_str!("../README.md")]
+
+mod address;
+mod answer;
+mod blocks;
+mod bucket;
+mod client;
+mod error;
+mod file;
+mod guess;
+mod hub;
+mod options;
+mod runtime;
+mod status;
+mod store;
+
+pub use error::{Error, ErrorKind, Result};
+pub use file::RemoteFile;
+pub use guess::shard_names;
+pub use options::RemoteOptions;
+pub use store::{OpenedUrl, Store};

@@ -1,0 +1,139 @@
+//! What a status that is no success means, and what to do about it.
+
+use std::time::Duration;
+
+use reqwest::header::{self, HeaderMap};
+use reqwest::{Response, StatusCode};
+
+use crate::error::{Error, ErrorKind, shown};
+
+/// The failure of an answer.
+pub(crate) struct StatusFailure {
+    pub(crate) error: Error,
+    /// Whether it may pass, and after which time if the server says so.
+    pub(crate) retry: Option<Option<Duration>>,
+}
+
+/// The failure of a status; `None` for those that are answers to a range.
+pub(crate) fn failure(hub: bool, response: &Response) -> Option<StatusFailure> {
+    let status = response.status();
+    let headers = response.headers();
+    if matches!(
+        status,
+        StatusCode::OK | StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE
+    ) {
+        return None;
+    }
+    let code = if hub {
+        text(headers, "x-error-code")
+    } else {
+        None
+    };
+    let final_ = |kind, message: String| {
+        Some(StatusFailure {
+            error: Error::new(kind, message),
+            retry: None,
+        })
+    };
+    match (status.as_u16(), code.as_deref()) {
+        (_, Some("GatedRepo")) => final_(
+            ErrorKind::Denied,
+            "the repository is gated: request access on its page, then set HF_TOKEN to a token of that account".into(),
+        ),
+        (401, Some("RepoNotFound")) | (401, None) if hub => final_(
+            ErrorKind::Denied,
+            "there is no such public repository: check its name; if it is private, set HF_TOKEN".into(),
+        ),
+        (_, Some("RepoNotFound")) => final_(ErrorKind::NotFound, "there is no such repository; check its name".into()),
+        (_, Some("RevisionNotFound")) => final_(
+            ErrorKind::NotFound,
+            "the repository has no such revision; check the part behind `@`".into(),
+        ),
+        (_, Some("EntryNotFound")) => final_(
+            ErrorKind::NotFound,
+            "the repository has no such file at this revision".into(),
+        ),
+        (401, _) => final_(ErrorKind::Denied, "the server requires credentials (401)".into()),
+        (403, _) => final_(
+            ErrorKind::Denied,
+            "the server denies access (403); a signed URL may have expired".into(),
+        ),
+        (301, _) => final_(
+            ErrorKind::Refused,
+            "the server names no new place (301); of a bucket, set AWS_REGION to the region that it is in".into(),
+        ),
+        (404 | 410, _) => final_(ErrorKind::NotFound, format!("the server has no such file ({})", status.as_u16())),
+        (412, _) => final_(ErrorKind::Changed, Error::changed("its ETag is another one").to_string()),
+        (408 | 425 | 429 | 500 | 502 | 503 | 504, _) => {
+            let after = wait(headers);
+            let limited = matches!(status.as_u16(), 429 | 503) && after.is_some();
+            let message = match after {
+                Some(after) if limited => format!(
+                    "the server limits the rate of requests ({}) and allows the next one in {} s",
+                    status.as_u16(),
+                    after.as_secs()
+                ),
+                _ => format!("the server fails ({status})"),
+            };
+            let kind = if limited { ErrorKind::RateLimited } else { ErrorKind::Network };
+            Some(StatusFailure {
+                error: Error::new(kind, message),
+                retry: Some(after),
+            })
+        }
+        _ => final_(ErrorKind::Refused, format!("the server answers {}", shown(&status.to_string()))),
+    }
+}
+
+fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    Some(headers.get(name)?.to_str().ok()?.to_owned())
+}
+
+/// How long the server wants to be left alone: `Retry-After` in seconds, or the `t=` of `RateLimit`.
+fn wait(headers: &HeaderMap) -> Option<Duration> {
+    let retry_after = headers
+        .get(header::RETRY_AFTER)
+        .and_then(|value| value.to_str().ok());
+    let rate_limit = text(headers, "ratelimit");
+    let seconds = retry_after
+        .and_then(|text| text.trim().parse::<u64>().ok())
+        .or_else(|| {
+            let limit = rate_limit.as_deref()?;
+            let t = limit
+                .split([';', ','])
+                .find_map(|part| part.trim().strip_prefix("t="))?;
+            t.parse().ok()
+        })?;
+    Some(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.insert(*name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn waits() {
+        let seconds =
+            |pairs: &[(&'static str, &'static str)]| wait(&headers(pairs)).map(|d| d.as_secs());
+        assert_eq!(seconds(&[("retry-after", "7")]), Some(7));
+        assert_eq!(seconds(&[("ratelimit", "\"api\";r=0;t=55")]), Some(55));
+        assert_eq!(
+            seconds(&[("retry-after", "2"), ("ratelimit", "\"api\";r=0;t=55")]),
+            Some(2)
+        );
+        assert_eq!(
+            seconds(&[("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")]),
+            None
+        );
+        assert_eq!(seconds(&[("ratelimit", "t=-1")]), None);
+        assert_eq!(seconds(&[]), None);
+    }
+}

@@ -1,0 +1,413 @@
+//! Where the files of one checkpoint are: the place that a URL names, and the files next to it.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tokio::sync::Semaphore;
+use url::Url;
+
+use crate::address::Allowed;
+use crate::bucket::{Bucket, BucketKey};
+use crate::client::{Client, Resource};
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::RemoteFile;
+use crate::guess::FirstRequests;
+use crate::hub::{self, HubPath, HubSettings};
+use crate::options::RemoteOptions;
+use crate::runtime::runtime;
+
+/// The longest list of files that is read.
+const LISTING: u64 = 64 << 20;
+/// Announced files that are requested and not opened yet.
+const BEGUN: usize = 256;
+
+/// What a URL leads to.
+pub enum OpenedUrl {
+    /// Files on a server.
+    Store(Box<Store>),
+    /// A file or directory on this machine: the cache of the hub holds it.
+    Local(PathBuf),
+}
+
+/// The files of one checkpoint on a server. Paths are the URL that was opened, without its query, and those of plain names
+/// next to it.
+pub struct Store {
+    place: StorePlace,
+    path: String,
+    client: Arc<Client>,
+    slots: Arc<Semaphore>,
+    begun: Mutex<BegunFiles>,
+}
+
+enum StorePlace {
+    /// A web server: the URL of the file that was opened, with its query.
+    Web(Url),
+    Hub {
+        settings: HubSettings,
+        /// That of the first answer: all files are of one.
+        commit: Arc<OnceLock<String>>,
+    },
+    Bucket(Arc<Bucket>),
+}
+
+/// Files that were announced.
+#[derive(Default)]
+struct BegunFiles {
+    ready: HashMap<String, RemoteFile>,
+    queue: VecDeque<String>,
+}
+
+impl Store {
+    /// Finds what a URL leads to. Sends nothing.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a URL that names nothing; [`NotFound`](ErrorKind::NotFound) for a repository that
+    /// is not in the hub's cache, if the hub must not be asked.
+    pub fn open(url: &str) -> Result<OpenedUrl> {
+        // shared, so that further URLs find connections open
+        static CLIENT: OnceLock<Arc<Client>> = OnceLock::new();
+        let client = CLIENT.get_or_init(|| Arc::new(Client::new(RemoteOptions::default())));
+        Self::with_client(url, Arc::clone(client), &|name| std::env::var(name).ok())
+    }
+
+    /// As [`open`](Self::open), with other bounds on time, and variables in place of those of the environment.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(
+        url: &str,
+        options: RemoteOptions,
+        variables: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<OpenedUrl> {
+        Self::with_client(url, Arc::new(Client::new(options)), variables)
+    }
+
+    fn with_client(
+        url: &str,
+        client: Arc<Client>,
+        variables: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<OpenedUrl> {
+        let invalid = |what: &str| Error::new(ErrorKind::Invalid, what);
+        let (scheme, rest) = url
+            .split_once("://")
+            .ok_or_else(|| invalid("this is no URL"))?;
+        let (place, path) = match &*scheme.to_ascii_lowercase() {
+            "http" | "https" => {
+                let mut parsed =
+                    Url::parse(url).map_err(|e| invalid(&format!("this is no URL: {e}")))?;
+                parsed.set_fragment(None);
+                if !parsed.username().is_empty() || parsed.password().is_some() {
+                    return Err(invalid(
+                        "a URL with a password is refused, as it would be shown: use a signed URL",
+                    ));
+                }
+                let path = url.split(['?', '#']).next().unwrap_or_default();
+                (StorePlace::Web(parsed), path.to_owned())
+            }
+            "hf" => {
+                let settings = HubSettings::from_variables(variables)?;
+                let path = HubPath::parse(rest)?;
+                if let Some(local) = path.cached(&settings) {
+                    return Ok(OpenedUrl::Local(local));
+                }
+                if settings.offline {
+                    return Err(Error::new(
+                        ErrorKind::NotFound,
+                        "HF_HUB_OFFLINE is set, and the hub's cache does not hold this; download it with `hf download`",
+                    ));
+                }
+                let commit = Arc::default();
+                (
+                    StorePlace::Hub { settings, commit },
+                    url.trim_end_matches('/').to_owned(),
+                )
+            }
+            "s3" => {
+                let name = rest.split('/').next().unwrap_or_default();
+                let bucket = Arc::new(Bucket::new(
+                    name,
+                    client.to(Allowed::Any)?.clone(),
+                    variables,
+                )?);
+                (StorePlace::Bucket(bucket), url.to_owned())
+            }
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!(
+                        "{}:// URLs are not opened; use a signed https:// URL",
+                        crate::error::shown(scheme)
+                    ),
+                ));
+            }
+        };
+        Ok(OpenedUrl::Store(Box::new(Self {
+            place,
+            path,
+            slots: Arc::new(Semaphore::new(client.options.requests)),
+            client,
+            begun: Mutex::default(),
+        })))
+    }
+
+    /// The URL that was opened, without its query, which may be a signature.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Whether a path is a directory, by its form.
+    pub fn is_directory(&self, path: &str) -> bool {
+        match &self.place {
+            StorePlace::Web(_) => path.ends_with('/'),
+            StorePlace::Hub { .. } => hub_path(path).is_ok_and(|path| !path.is_file()),
+            // a name without an ending is a prefix
+            StorePlace::Bucket(_) => {
+                let key = key(path);
+                !key.rsplit('/').next().unwrap_or_default().contains('.')
+            }
+        }
+    }
+
+    /// The names of the files in a directory.
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) for web servers, which do not list their files; those of the request.
+    pub fn list(&self, directory: &str) -> Result<Vec<String>> {
+        let (settings, commit) = match &self.place {
+            StorePlace::Web(_) => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "a web server does not list its files: open a file or an index by its URL",
+                ));
+            }
+            StorePlace::Bucket(bucket) => {
+                let (bucket, prefix) = (Arc::clone(bucket), key(directory).to_owned());
+                return wait(async move { bucket.list(&prefix).await });
+            }
+            StorePlace::Hub { settings, commit } => (settings, commit),
+        };
+        // most repositories of several files have this index: it is read while the list is
+        self.begin(&mut std::iter::once(format!(
+            "{directory}/model.safetensors.index.json"
+        )));
+        let path = hub_path(directory)?;
+        let resource = self.hub_resource(settings, commit, path.listing_url(&settings.endpoint)?);
+        let client = Arc::clone(&self.client);
+        let text = wait(async move { client.document(&resource, LISTING).await })?;
+        let (found, names) = hub::parse_listing(&text, &path.file)?;
+        if *commit.get_or_init(|| found.clone()) != found {
+            return Err(Error::changed("the repository has another commit"));
+        }
+        Ok(names)
+    }
+
+    /// Announces the files that will be opened, in this order: the first ones are requested now, the others as files are
+    /// opened.
+    pub fn begin(&self, paths: &mut dyn Iterator<Item = String>) {
+        let mut begun = self.begun();
+        let paths: VecDeque<String> = paths.collect();
+        // what was announced before and is not needed is given up
+        let wanted: HashSet<&String> = paths.iter().collect();
+        begun.ready.retain(|path, _| wanted.contains(path));
+        begun.queue = paths;
+        self.request_announced(&mut begun);
+    }
+
+    fn request_announced(&self, begun: &mut BegunFiles) {
+        while begun.ready.len() < BEGUN {
+            let Some(path) = begun.queue.pop_front() else {
+                return;
+            };
+            if !begun.ready.contains_key(&path)
+                && let Ok(file) = self.request(&path)
+            {
+                begun.ready.insert(path, file);
+            }
+        }
+    }
+
+    /// A file by its path. Returns at once: the first read waits.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a path that is not next to the one that was opened.
+    pub fn file(&self, path: &str) -> Result<RemoteFile> {
+        let mut begun = self.begun();
+        let file = match begun.ready.remove(path) {
+            Some(file) => file,
+            None => self.request(path)?,
+        };
+        self.request_announced(&mut begun);
+        Ok(file)
+    }
+
+    fn request(&self, path: &str) -> Result<RemoteFile> {
+        let resource = match &self.place {
+            StorePlace::Bucket(bucket) => Resource::in_bucket(BucketKey {
+                bucket: Arc::clone(bucket),
+                key: key(path).to_owned(),
+            }),
+            StorePlace::Web(url) => Resource::new(self.web_url(url, path)?, None),
+            StorePlace::Hub { settings, commit } => {
+                let path = hub_path(path)?;
+                let revision = commit.get().unwrap_or(&path.revision);
+                self.hub_resource(
+                    settings,
+                    commit,
+                    path.resolve_url(&settings.endpoint, revision)?,
+                )
+            }
+        };
+        let first = FirstRequests::of(path);
+        Ok(RemoteFile::begin(
+            Arc::clone(&self.client),
+            Arc::clone(&self.slots),
+            resource,
+            first,
+        ))
+    }
+
+    fn hub_resource(
+        &self,
+        settings: &HubSettings,
+        commit: &Arc<OnceLock<String>>,
+        url: Url,
+    ) -> Resource {
+        Resource::on_hub(url, settings.token.clone(), Arc::clone(commit))
+    }
+
+    /// The URL of a file next to the one that was opened: with the same query, which may permit access to both.
+    fn web_url(&self, opened: &Url, path: &str) -> Result<Url> {
+        if path == self.path {
+            return Ok(opened.clone());
+        }
+        let folder = |path: &str| {
+            path.rsplit_once('/')
+                .map(|(folder, name)| (folder.to_owned(), name.to_owned()))
+        };
+        let (own, found) = (folder(&self.path), folder(path));
+        match (own, found) {
+            (Some((own, _)), Some((folder, name))) if own == folder && !name.is_empty() => {
+                let mut url = opened.clone();
+                let mut parts = url.path_segments_mut().expect("an http URL has a path");
+                parts.pop().push(&name);
+                drop(parts);
+                Ok(url)
+            }
+            _ => Err(Error::new(
+                ErrorKind::Invalid,
+                "the path is not next to the URL that was opened",
+            )),
+        }
+    }
+
+    fn begun(&self) -> MutexGuard<'_, BegunFiles> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs a request on the runtime, while this thread waits.
+fn wait<T: Send + 'static>(request: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    let (send, receive) = std::sync::mpsc::sync_channel(1);
+    runtime().spawn(async move {
+        // the receiver is waited on below
+        let _ = send.send(request.await);
+    });
+    receive
+        .recv()
+        .map_err(|_| Error::new(ErrorKind::Network, "a request ended without an answer"))?
+}
+
+/// The key of a path in a bucket: what follows its name, without a slash at the end.
+fn key(path: &str) -> &str {
+    let rest = path.split_once("://").map_or("", |(_, rest)| rest);
+    rest.split_once('/')
+        .map_or("", |(_, key)| key.trim_end_matches('/'))
+}
+
+/// The place on the hub that a path names.
+fn hub_path(path: &str) -> Result<HubPath> {
+    HubPath::parse(path.split_once("://").map_or("", |(_, rest)| rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(url: &str) -> Store {
+        match Store::open_with(url, RemoteOptions::default(), &|name| {
+            (name == "HF_HOME").then(|| "/nowhere".into())
+        }) {
+            Ok(OpenedUrl::Store(store)) => *store,
+            Ok(OpenedUrl::Local(path)) => panic!("{}", path.display()),
+            Err(e) => panic!("{e}"),
+        }
+    }
+
+    #[test]
+    fn the_query_is_sent_and_not_shown() {
+        let store = store("https://h/m%20x/a.safetensors?sig=1#part");
+        assert_eq!(store.path(), "https://h/m%20x/a.safetensors");
+        let StorePlace::Web(url) = &store.place else {
+            panic!("a web server")
+        };
+        let of = |path: &str| store.web_url(url, path).map(|url| url.to_string());
+        assert_eq!(
+            of(store.path()).unwrap(),
+            "https://h/m%20x/a.safetensors?sig=1"
+        );
+        assert_eq!(
+            of("https://h/m%20x/b c#%.json").unwrap(),
+            "https://h/m%20x/b%20c%23%25.json?sig=1"
+        );
+        for wrong in [
+            "https://h/other/a",
+            "https://g/m%20x/a",
+            "a",
+            "https://h/m%20x/",
+        ] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn urls_that_name_nothing_are_refused() {
+        for wrong in [
+            "https://user:secret@h/a",
+            "http://",
+            "https://h:x/a",
+            "hf://org",
+            "ftp://h/a",
+            "s3:///key",
+            "a",
+        ] {
+            let error = Store::open(wrong)
+                .err()
+                .unwrap_or_else(|| panic!("{wrong}"));
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+        let offline = |name: &str| match name {
+            "HF_HUB_OFFLINE" => Some("1".to_owned()),
+            "HF_HOME" => Some("/nowhere".to_owned()),
+            _ => None,
+        };
+        let error = Store::open_with("hf://org/model", RemoteOptions::default(), &offline)
+            .err()
+            .unwrap();
+        assert!(error.to_string().contains("hf download"), "{error}");
+    }
+
+    #[test]
+    fn directories_are_known_by_their_form() {
+        let hub = store("hf://org/model@main/");
+        assert_eq!(hub.path(), "hf://org/model@main");
+        assert!(hub.is_directory("hf://org/model") && hub.is_directory("hf://org/model/sub"));
+        assert!(!hub.is_directory("hf://org/model/a.gguf"));
+        let web = store("https://h/a/");
+        assert!(web.is_directory("https://h/a/") && !web.is_directory("https://h/a"));
+        assert_eq!(
+            web.list("https://h/a/").unwrap_err().kind(),
+            ErrorKind::Unsupported
+        );
+    }
+}

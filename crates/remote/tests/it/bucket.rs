@@ -1,0 +1,102 @@
+//! Buckets: signed URLs, listings, and what is missing.
+
+use anamnesis_remote::{ErrorKind, Store};
+
+use super::server::{TestServer, depth};
+use super::{content, read, store_with};
+
+fn bucket(server: &TestServer, url: &str, more: &[(&str, &str)]) -> Store {
+    let endpoint = server.url("");
+    let mut variables = vec![
+        ("AWS_ENDPOINT_URL", &*endpoint),
+        ("AWS_ACCESS_KEY_ID", "id"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+        ("AWS_REGION", "eu-west-1"),
+    ];
+    variables.extend(more);
+    store_with(url, &variables)
+}
+
+#[test]
+fn an_object_is_read_by_a_signed_url() {
+    let server = TestServer::start();
+    let bytes = content(3_000_000);
+    server.put("/models/llama/a.safetensors", bytes.clone());
+    let store = bucket(&server, "s3://models/llama/a.safetensors", &[]);
+    assert!(!store.is_directory(store.path()));
+    let file = store.file(store.path()).unwrap();
+    assert_eq!(read(&file, 0, 1000).unwrap(), bytes[..1000]);
+    assert_eq!(
+        read(&file, 2_000_000, 1000).unwrap(),
+        bytes[2_000_000..2_001_000]
+    );
+    let requests = server.answered();
+    assert_eq!((requests.len(), depth(&requests)), (2, 2));
+    assert!(
+        requests
+            .iter()
+            .all(|request| request.query.contains("X-Amz-Signature="))
+    );
+    // signed once
+    assert_eq!(requests[0].query, requests[1].query);
+}
+
+#[test]
+fn a_signature_that_expires_is_renewed() {
+    let server = TestServer::start();
+    let bytes = content(3_000_000);
+    server.put("/expiring/a.bin", bytes.clone());
+    let store = bucket(&server, "s3://expiring/a.bin", &[]);
+    let file = store.file(store.path()).unwrap();
+    for i in 0..6 {
+        let start = 300_000 + i * 400_000;
+        assert_eq!(
+            read(&file, start as u64, 10).unwrap(),
+            bytes[start..start + 10]
+        );
+    }
+}
+
+#[test]
+fn a_prefix_is_listed() {
+    let server = TestServer::start();
+    for name in ["a.safetensors", "config.json", "sub/b.safetensors"] {
+        server.put(&format!("/models/llama/{name}"), "{}");
+    }
+    for url in ["s3://models/llama", "s3://models/llama/"] {
+        let store = bucket(&server, url, &[]);
+        assert!(store.is_directory(store.path()));
+        let mut names = store.list(store.path()).unwrap();
+        names.sort();
+        assert_eq!(names, ["a.safetensors", "config.json"]);
+        let path = format!("{}/config.json", url.trim_end_matches('/'));
+        assert_eq!(store.file(&path).unwrap().len().unwrap(), 2);
+    }
+}
+
+#[test]
+fn a_public_bucket_is_read_without_a_signature() {
+    let server = TestServer::start();
+    server.put("/models/a b.json", "{}");
+    let store = bucket(
+        &server,
+        "s3://models/a b.json",
+        &[("AWS_SKIP_SIGNATURE", "true")],
+    );
+    assert_eq!(store.file(store.path()).unwrap().len().unwrap(), 2);
+    assert!(
+        server
+            .answered()
+            .iter()
+            .all(|request| request.query.is_empty())
+    );
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let server = TestServer::start();
+    let store = bucket(&server, "s3://models/none.bin", &[]);
+    let error = store.file(store.path()).unwrap().len().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    assert!(!error.to_string().contains("secret"), "{error}");
+}

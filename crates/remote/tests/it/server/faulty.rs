@@ -1,0 +1,225 @@
+//! Answers that are wrong on purpose, by the name of what is wrong.
+
+use std::time::Duration;
+
+use super::{AnsweredRequest, Reply, ServerState, chunked, etag, parse_range, partial};
+
+impl ServerState {
+    #[expect(clippy::too_many_lines, reason = "one arm per fault")]
+    pub(super) fn faulty(&self, fault: &str, path: &str, request: &AnsweredRequest) -> Reply {
+        let Some(bytes) = self.get(path) else {
+            return Reply::new("404 Not Found", &[], "");
+        };
+        let len = bytes.len();
+        let range = request.headers.get("range").map_or("", String::as_str);
+        let (from, to) = parse_range(range, len).unwrap_or((0, len));
+        let tag = etag(&bytes);
+        let good = || partial(&bytes, from, to, &format!("{from}-{}/{len}", to - 1), &tag);
+        let times = self.times(&format!("{fault} {path} {range}"));
+        let all = self.times(&format!("{fault} {path}"));
+        let redirect = |to: &str| Reply::new("302 Found", &[&format!("Location: {to}")], "");
+        let status = |status: &'static str, headers: &[&str]| Reply::new(status, headers, "");
+        match fault {
+            // failures that pass
+            "503-twice" if times <= 2 => status("503 Slow Down", &[]),
+            "500-once" if times == 1 => status("500 Internal Server Error", &[]),
+            "429-once" if times == 1 => status("429 Too Many Requests", &["Retry-After: 1"]),
+            "ratelimit-once" if times == 1 => {
+                status("429 Too Many Requests", &["RateLimit: \"api\";r=0;t=1"])
+            }
+            "reset-once" if times == 1 => Reply {
+                body: Vec::new(),
+                framed: false,
+                close: true,
+                ..Reply::new("", &[], "")
+            },
+            "half" if all % 3 == 1 => {
+                let mut reply = good();
+                reply.body.truncate(reply.body.len() / 2);
+                reply.close = true;
+                reply
+            }
+            // the last byte is missing
+            "last-byte" if times == 1 => {
+                let mut reply = good();
+                reply.body.pop();
+                reply.close = true;
+                reply
+            }
+            "less" => {
+                let to = from + (to - from).div_ceil(2);
+                partial(&bytes, from, to, &format!("{from}-{}/{len}", to - 1), &tag)
+            }
+            "chunked" => {
+                let mut reply = good();
+                reply
+                    .headers
+                    .retain(|header| !header.starts_with("Content-Length"));
+                reply.headers.push("Transfer-Encoding: chunked".to_owned());
+                reply.body = chunked(&reply.body);
+                reply.body.extend_from_slice(b"0\r\n\r\n");
+                reply
+            }
+            // bytes behind the range without end, as far as a test waits
+            "endless" => {
+                let mut reply = good();
+                reply
+                    .headers
+                    .retain(|header| !header.starts_with("Content-Length"));
+                reply.headers.push("Transfer-Encoding: chunked".to_owned());
+                reply.body = chunked(&reply.body);
+                reply.body.extend(chunked(&vec![7; 32 << 20]));
+                reply.close = true;
+                reply
+            }
+            "no-etag" => {
+                let mut reply = good();
+                reply.headers.retain(|header| !header.starts_with("ETag"));
+                reply
+            }
+            "weak-etag" => partial(
+                &bytes,
+                from,
+                to,
+                &format!("{from}-{}/{len}", to - 1),
+                "W/\"weak\"",
+            ),
+            "no-suffix" if range.starts_with("bytes=-") => status("501 Not Implemented", &[]),
+            "redirect" => redirect(&format!("http://localhost:{}{path}", self.address.port())),
+            "expires" => redirect(&format!(
+                "http://localhost:{}/f/signed{path}?t={all}",
+                self.address.port()
+            )),
+            // each signed URL holds for three requests
+            "signed" if self.times(&request.query) > 3 => status("403 Forbidden", &[]),
+            // failures that stay
+            "429-long" => status("429 Too Many Requests", &["Retry-After: 3600"]),
+            "503" => status("503 Service Unavailable", &[]),
+            "401" => status("401 Unauthorized", &[]),
+            "403" => status("403 Forbidden", &[]),
+            "404" => status("404 Not Found", &[]),
+            "410" => status("410 Gone", &[]),
+            "204" => status("204 No Content", &[]),
+            "418" => status("418 I'm a teapot", &[]),
+            "200" => Reply::new("200 OK", &[&format!("ETag: {tag}")], bytes.to_vec()),
+            "200-later" if from > 0 => {
+                Reply::new("200 OK", &[&format!("ETag: {tag}")], bytes.to_vec())
+            }
+            "416" => status(
+                "416 Range Not Satisfiable",
+                &[&format!("Content-Range: bytes */{len}")],
+            ),
+            "etag" => partial(
+                &bytes,
+                from,
+                to,
+                &format!("{from}-{}/{len}", to - 1),
+                &format!("\"v{all}\""),
+            ),
+            "etag-vanishes" if all > 1 => {
+                let mut reply = good();
+                reply.headers.retain(|header| !header.starts_with("ETag"));
+                reply
+            }
+            "modified" => {
+                let mut reply = good();
+                reply.headers.retain(|header| !header.starts_with("ETag"));
+                reply.headers.push(format!(
+                    "Last-Modified: Mon, 01 Jun 2026 00:00:{all:02} GMT"
+                ));
+                reply
+            }
+            "grows" => partial(
+                &bytes,
+                from,
+                to,
+                &format!("{from}-{}/{}", to - 1, len + all),
+                &tag,
+            ),
+            "412" if all > 1 => status("412 Precondition Failed", &[]),
+            "elsewhere" => partial(
+                &bytes,
+                from,
+                to,
+                &format!("{}-{to}/{}", from + 1, len + 1),
+                &tag,
+            ),
+            "more" => partial(&bytes, from, to, &format!("{from}-{to}/{}", len + 1), &tag),
+            "no-content-range" => {
+                let mut reply = good();
+                reply
+                    .headers
+                    .retain(|header| !header.starts_with("Content-Range"));
+                reply
+            }
+            "star" => partial(&bytes, from, to, &format!("{from}-{}/*", to - 1), &tag),
+            "overflow" => partial(
+                &bytes,
+                from,
+                to,
+                &format!("{from}-18446744073709551615/18446744073709551615"),
+                &tag,
+            ),
+            "huge" => partial(
+                &bytes,
+                from,
+                to,
+                &format!("{from}-{}/18446744073709551615", to - 1),
+                &tag,
+            ),
+            "multipart" => {
+                let mut reply = good();
+                reply
+                    .headers
+                    .retain(|header| !header.starts_with("Content-Range"));
+                reply
+                    .headers
+                    .push("Content-Type: multipart/byteranges; boundary=x".to_owned());
+                reply
+            }
+            "gzip" => {
+                let mut reply = good();
+                reply.headers.push("Content-Encoding: gzip".to_owned());
+                reply
+            }
+            "always-half" => {
+                let mut reply = good();
+                reply.body.truncate(1);
+                reply.close = true;
+                reply
+            }
+            "empty-body" => {
+                let mut reply = good();
+                reply.body.clear();
+                reply.close = true;
+                reply
+            }
+            "not-http" => Reply {
+                body: b"SSH-2.0-OpenSSH_9.9\r\n".to_vec(),
+                framed: false,
+                close: true,
+                ..Reply::new("", &[], "")
+            },
+            "loop" => redirect(&request.path),
+            "to-file" => redirect("file:///etc/hostname"),
+            "to-metadata" => redirect("http://169.254.169.254/latest/meta-data"),
+            "to-mapped" => redirect("http://[::ffff:169.254.169.254]/latest/meta-data"),
+            "to-nothing" => redirect("http://"),
+            "to-password" => redirect(&format!(
+                "http://user:secret@localhost:{}{path}",
+                self.address.port()
+            )),
+            "silent" => {
+                std::thread::sleep(Duration::from_secs(4));
+                status("503 Service Unavailable", &[])
+            }
+            // a status line, then nothing
+            "stalls" => {
+                let mut reply = good();
+                reply.body.truncate(10);
+                reply
+            }
+            _ => self.file(path, request),
+        }
+    }
+}

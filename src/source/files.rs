@@ -1,0 +1,159 @@
+//! Where the files of a checkpoint are, by the path that the caller opens: one row per kind of place.
+//!
+//! Paths are `Path`s everywhere: of a URL, `join`, `parent` and `file_name` work on its text.
+
+use std::borrow::Cow;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+use super::file_system::FileSystem;
+use super::local_files::LocalFiles;
+
+/// The place that an opening and its checkpoint share; `None` is the local file system, which needs no allocation.
+#[derive(Clone, Default)]
+pub(crate) struct Files(Option<Arc<dyn FileSystem>>);
+
+impl Files {
+    /// The place of a path of the caller's, and the path as it is shown and joined: that of a URL lacks its query, which
+    /// may be a signature.
+    pub(crate) fn of(path: &Path) -> Result<(Self, Cow<'_, Path>)> {
+        match url(path) {
+            None => Ok((Self::default(), Cow::Borrowed(path))),
+            Some(url) => Self::of_url(url).map_err(|e| e.in_file(Path::new(&*shown(url)))),
+        }
+    }
+
+    #[cfg(feature = "remote")]
+    fn of_url<'p>(url: &str) -> Result<(Self, Cow<'p, Path>)> {
+        let (files, path) = super::remote::open(url)?;
+        Ok((Self(files), Cow::Owned(path)))
+    }
+
+    #[cfg(not(feature = "remote"))]
+    fn of_url<'p>(url: &str) -> Result<(Self, Cow<'p, Path>)> {
+        let scheme = url.split(':').next().unwrap_or_default();
+        Err(Error::unsupported(format!(
+            "this program was built without access to {scheme}:// URLs: build it with the feature `remote`, or download \
+             the file"
+        )))
+    }
+}
+
+impl Deref for Files {
+    type Target = dyn FileSystem;
+
+    fn deref(&self) -> &Self::Target {
+        match &self.0 {
+            Some(files) => &**files,
+            None => &LocalFiles,
+        }
+    }
+}
+
+/// Schemes of URLs that are opened. A directory of such a name is opened as `./https:/…`.
+static SCHEMES: &[&str] = &["http", "https", "s3", "gs", "az", "abfs", "abfss", "hf"];
+
+/// The text of a path that is a URL.
+fn url(path: &Path) -> Option<&str> {
+    // a prefix of a path that is not UTF-8 may still be one, but its rest is no URL
+    let text = path.to_str()?;
+    let (scheme, _) = text.split_once("://")?;
+    SCHEMES
+        .iter()
+        .any(|known| known.eq_ignore_ascii_case(scheme))
+        .then_some(text)
+}
+
+/// A URL as errors show it: without query, fragment and credentials, which may be secrets.
+fn shown(url: &str) -> Cow<'_, str> {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    match host.rsplit_once('@') {
+        // the revision of a repository of the hub stands behind its name, and so behind a slash
+        Some((_, host)) => Cow::Owned(format!("{scheme}://{host}{path}")),
+        None => Cow::Borrowed(url),
+    }
+}
+
+/// Refuses a checkpoint whose files have no paths in the file system, where those are needed.
+pub(crate) fn require_local(files: &Files, path: &Path, what: &str) -> Result<()> {
+    if files.is_local() {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "{what} local files, and this checkpoint is at a URL; download it first"
+    ))
+    .in_file(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_known_by_their_scheme() {
+        for path in [
+            "https://h/a",
+            "HTTP://h",
+            "s3://b/k",
+            "hf://o/n",
+            "abfss://c@a/k",
+        ] {
+            assert_eq!(url(Path::new(path)), Some(path));
+        }
+        for path in [
+            "a/b",
+            "/https://h",
+            "./s3://b",
+            "ftp://h/a",
+            "C://a",
+            "https:/h",
+            "s3",
+        ] {
+            assert_eq!(url(Path::new(path)), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn secrets_of_a_url_are_not_shown() {
+        for (url, expected) in [
+            ("https://h/a?sig=x#y", "https://h/a"),
+            ("https://user:secret@h/a", "https://h/a"),
+            ("hf://org/model@v1/a.gguf", "hf://org/model@v1/a.gguf"),
+            ("s3://bucket", "s3://bucket"),
+        ] {
+            assert_eq!(shown(url), expected);
+        }
+        let refused = Files::of(Path::new("https://user:secret@h/a?secret"));
+        let error = refused.err().unwrap().to_string();
+        assert!(
+            error.starts_with("https://h/a: ") && !error.contains("secret"),
+            "{error}"
+        );
+    }
+
+    #[cfg(not(feature = "remote"))]
+    #[test]
+    fn urls_are_refused() {
+        let error = Files::of(Path::new("https://h/a")).err().unwrap();
+        assert!(error.to_string().contains("feature `remote`"), "{error}");
+    }
+
+    #[test]
+    fn a_url_keeps_its_text_in_a_path() {
+        let index = Path::new("https://h/m/model.safetensors.index.json");
+        let folder = index.parent().unwrap();
+        assert_eq!(folder.to_str(), Some("https://h/m"));
+        let shard = folder.join("a-00001-of-00002.safetensors");
+        #[cfg(unix)]
+        assert_eq!(
+            shard.to_str(),
+            Some("https://h/m/a-00001-of-00002.safetensors")
+        );
+        assert_eq!(shard.file_name().unwrap(), "a-00001-of-00002.safetensors");
+    }
+}
