@@ -2,9 +2,14 @@
 //! files end in an error.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use crate::support;
+use crate::support::corpus::corpus_entries;
+use crate::support::testing::ThreadTime;
+use crate::support::{self, amplifiers};
 use anamnesis::objects::{DictClass, ObjectNode, ObjectTree};
+use zip::CompressionMethod;
+
 use anamnesis::{Checkpoint, Encoding, ErrorKind, Limits, Objects, OpenOptions};
 
 fn files(folder: &str) -> Vec<PathBuf> {
@@ -192,6 +197,54 @@ fn deep_nesting_does_not_recurse() {
     assert!(support::is_memory_limit(&error), "{error}");
 }
 
+/// A tensor of a device that is given as a tensor of a device, `count` times, and attributes that are set on the first and on
+/// the last.
+fn device_tensors(count: usize) -> Vec<u8> {
+    let from_type = |attribute: u8| {
+        let mut call = b"ctorch._tensor\n_rebuild_from_type_v2\n(h\x01ctorch\nTensor\n(h\x00h\x02U\x03cpu\x89t}U\x01".to_vec();
+        call.extend([attribute, b'N']);
+        call.extend(b"stRq\x000");
+        call
+    };
+    let pickle = [
+        b"\x80\x02".to_vec(),
+        amplifiers::tensor(),
+        b"q\x000ctorch._utils\n_rebuild_device_tensor_from_cpu_tensor\nq\x010ctorch\nfloat32\nq\x020".to_vec(),
+        from_type(b'a'),
+        b"h\x01(h\x00h\x02U\x03cpu\x89tRq\x000".repeat(count),
+        from_type(b'z'),
+        b"h\x00.".to_vec(),
+    ];
+    amplifiers::checkpoint(CompressionMethod::Stored, pickle.concat())
+}
+
+#[test]
+fn a_value_that_calls_pass_on_is_found_without_recursion() {
+    let objects = OpenOptions::new()
+        .objects_from_bytes(device_tensors(50))
+        .unwrap()
+        .unwrap();
+    let nodes = &objects.tree().nodes;
+    let ObjectNode::Tensor(tensor) = &nodes[0] else {
+        panic!("{:?} is not a tensor", nodes[0]);
+    };
+    let attributes = tensor.attributes.expect("they are set") as usize;
+    let ObjectNode::Dict { entries, .. } = &nodes[attributes] else {
+        panic!("{:?} is not a dict", nodes[attributes]);
+    };
+    // what is set last counts
+    assert_eq!(nodes[entries[0].0 as usize], ObjectNode::Text("z".into()));
+    let refused = OpenOptions::new().objects_from_bytes(device_tensors(50_000));
+    let refused = refused.unwrap_err();
+    assert!(
+        matches!(refused.kind(), ErrorKind::Limit { limit: "depth", .. }),
+        "{refused}"
+    );
+    // the tensors of the catalog do not depend on the calls in between
+    let listed = Checkpoint::from_bytes(device_tensors(50_000)).unwrap();
+    assert_eq!(listed.catalog().tensors().len(), 1);
+}
+
 #[test]
 fn files_that_are_cut_at_any_byte_are_refused() {
     for name in ["tied.pth", "tied.legacy.pth"] {
@@ -223,21 +276,54 @@ fn files_with_a_changed_byte_end_in_an_error_or_in_references_that_exist() {
                 bytes[at] = changed;
                 let options = OpenOptions::new().limits(limits).opaque(at % 2 == 0);
                 if let Ok(Some(objects)) = options.objects_from_bytes(bytes) {
-                    let nodes = &objects.tree().nodes;
-                    for node in nodes {
-                        let exists = match node {
-                            ObjectNode::Tensor(tensor) => tensor.storage < objects.tree().storages,
-                            ObjectNode::List(items) | ObjectNode::Tuple(items) => {
-                                items.iter().all(|&item| (item as usize) < nodes.len())
-                            }
-                            _ => true,
-                        };
-                        assert!(exists, "{name}, byte {at}: {node:?}");
-                    }
+                    support::object_references::check(&objects, 0);
                 }
             }
         }
     }
+}
+
+/// The malformed files of the corpus: what is refused as a list of tensors has no object either.
+#[test]
+fn malformed_files_of_the_corpus_have_no_object_or_a_whole_one() {
+    let Some(entries) = corpus_entries("malformed", &["pth"]) else {
+        return;
+    };
+    let (mut refused, mut made) = (0, 0);
+    for entry in entries {
+        let opened = Checkpoint::open(&entry.path);
+        for (mapped, opaque) in [(true, false), (false, false), (true, true)] {
+            let options = OpenOptions::new().mmap(mapped).opaque(opaque);
+            let began = ThreadTime::start();
+            let objects = options.objects(&entry.path);
+            let time = began.elapsed();
+            assert!(time < Duration::from_secs(2), "{}: {time:?}", entry.name);
+            match objects {
+                Ok(Some(objects)) => {
+                    support::object_references::check(&objects, 0);
+                    // many names and deep ones are no limit of a graph
+                    let is_limit =
+                        |e: &anamnesis::Error| matches!(e.kind(), ErrorKind::Limit { .. });
+                    let is_refused = opened.as_ref().is_err_and(|e| !is_limit(e));
+                    assert!(opaque || !is_refused, "{} has an object", entry.name);
+                    made += 1;
+                }
+                Ok(None) => {}
+                Err(e) => {
+                    assert!(!matches!(e.kind(), ErrorKind::Io(_)), "{}: {e}", entry.name);
+                    refused += 1;
+                }
+            }
+        }
+        if let Ok(checkpoint) = opened
+            && let Ok(Some(objects)) = checkpoint.objects()
+        {
+            let rows = checkpoint.catalog().tensors().len();
+            support::object_references::check(&objects, rows);
+        }
+    }
+    println!("{refused} are refused, {made} have an object");
+    assert!(refused > 300 && made > 0, "{refused} {made}");
 }
 
 #[test]

@@ -174,7 +174,11 @@ impl<'h> CallInterpreter<'h, '_, '_> {
                     .collect();
                 Ok(metadata_text(parts.join(":")))
             }
-            Global::GetLayout => sparse::layout_name(heap, args).map(metadata_text),
+            Global::GetLayout => {
+                let name = sparse::layout_name(heap, args)?;
+                // longer than the name of any layout
+                Ok(metadata_text(&name[..name.floor_char_boundary(64)]))
+            }
             Global::Complex => Ok(metadata_text(match args {
                 [re] => format!("({}+0j)", super::plain_values::plain_text(heap, *re)),
                 [re, im] => {

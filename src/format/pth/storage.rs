@@ -53,6 +53,9 @@ impl<'h> PersistentId<'h> {
         let key = heap
             .text_of(key)
             .ok_or_else(|| invalid("has a key that is not text"))?;
+        // many ids can name one storage, and each looks it up by its key
+        heap.budget()
+            .steps(key.len() as u64 / 64, "the list of storages")?;
         let numel = non_negative(heap, numel)
             .ok_or_else(|| invalid("has a size that is not a non-negative integer"))?;
         let item_bytes = match dtype {
