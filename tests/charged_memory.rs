@@ -234,13 +234,8 @@ fn amplifiers_cost_what_is_charged() {
         for amplifier in all_amplifiers(nbytes) {
             let costs = amplified(&amplifier, &scratch);
             for (call, cost) in costs.iter().enumerate() {
-                let name = format!("{} of {}", amplifier.what, amplifier.format);
-                let name = [
-                    name.clone(),
-                    name.clone() + ", object",
-                    name + ", named object",
-                ][call]
-                    .clone();
+                let made_of_it = ["", ", object", ", object of the checkpoint"][call];
+                let name = format!("{} of {}{made_of_it}", amplifier.what, amplifier.format);
                 if std::env::var_os("ANAMNESIS_SHOW").is_some() {
                     println!("{name}: {cost:?}");
                 }

@@ -245,6 +245,78 @@ fn a_value_that_calls_pass_on_is_found_without_recursion() {
     assert_eq!(listed.catalog().tensors().len(), 1);
 }
 
+/// Before PyTorch 0.4 a state gave a tensor its storage, which can be younger than the tensor and than other storages.
+#[test]
+fn storages_are_those_of_their_tensors_in_any_order() {
+    let id = |key: &str, numel: u8| {
+        let parts = [
+            &b"(X\x07\0\0\0storagectorch\nFloatStorage\n"[..],
+            &amplifiers::spelt(key),
+            b"NK",
+            &[numel],
+            b"tQ",
+        ];
+        parts.concat()
+    };
+    let pickle = [
+        &b"\x80\x02](ctorch\nFloatTensor\n)Rq\x01ctorch._utils\n_rebuild_tensor\n("[..],
+        &id("0", 1),
+        b"K\0K\x01\x85K\x01\x85tRh\x01(",
+        &id("1", 2),
+        b"K\0K\x02\x85K\x01\x85tb0e.",
+    ];
+    let bytes = |numbers: &[f32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+    let members = [
+        ("a/data.pkl".to_owned(), pickle.concat()),
+        ("a/data/0".to_owned(), bytes(&[1.0])),
+        ("a/data/1".to_owned(), bytes(&[2.0, 3.0])),
+    ];
+    let file = amplifiers::zip(CompressionMethod::Stored, members.into_iter());
+    let objects = OpenOptions::new()
+        .objects_from_bytes(file)
+        .unwrap()
+        .unwrap();
+    support::object_references::check(&objects, 0);
+    let numbers = objects.tree().nodes.iter().filter_map(|node| match node {
+        ObjectNode::Tensor(tensor) => {
+            let name = tensor.storage.to_string();
+            let storage = objects.storages().tensor(&name).unwrap();
+            Some(storage.bytes().unwrap().into_owned())
+        }
+        _ => None,
+    });
+    let expected: [Vec<u8>; 2] = [bytes(&[2.0, 3.0]), bytes(&[1.0])];
+    assert_eq!(numbers.collect::<Vec<_>>(), expected);
+}
+
+/// Each id looks up its storage, so that a long key would cost its length as often as the file likes.
+#[test]
+fn long_keys_of_storages_are_refused() {
+    let file = |len: usize| {
+        let key = "k".repeat(len);
+        let pickle = [
+            b"\x80\x02(X\x07\0\0\0storagectorch\nFloatStorage\n".to_vec(),
+            amplifiers::spelt(&key),
+            b"NK\x01tQ.".to_vec(),
+        ];
+        let members = [
+            ("a/data.pkl".to_owned(), pickle.concat()),
+            (format!("a/data/{key}"), vec![0; 4]),
+        ];
+        amplifiers::zip(CompressionMethod::Stored, members.into_iter())
+    };
+    let objects = OpenOptions::new().objects_from_bytes(file(256));
+    let nodes = objects.unwrap().unwrap().into_parts().0.nodes;
+    assert_eq!(nodes, [ObjectNode::Storage(0, Some("float32"))]);
+    let refused = OpenOptions::new()
+        .objects_from_bytes(file(257))
+        .unwrap_err();
+    assert!(
+        matches!(refused.kind(), ErrorKind::Malformed(_)),
+        "{refused}"
+    );
+}
+
 #[test]
 fn files_that_are_cut_at_any_byte_are_refused() {
     for name in ["tied.pth", "tied.legacy.pth"] {

@@ -22,7 +22,7 @@ pub fn all(nbytes: usize) -> Vec<Amplifier> {
             all.push(file(what, checkpoint(method, pickle.clone())));
         }
     }
-    all.push(storages_of_one_long_key(nbytes));
+    all.push(ids_of_one_long_key(nbytes));
     all
 }
 
@@ -442,9 +442,9 @@ fn chains(nbytes: usize) -> Vec<Program> {
 
 // ---- storages
 
-/// Tensors of one storage, whose key is as long as the name of a member can be. Each has its persistent id.
-fn storages_of_one_long_key(nbytes: usize) -> Amplifier {
-    let key = "k".repeat((nbytes / 8).min(65_000));
+/// Persistent ids of one storage, whose key is as long as it may be.
+fn ids_of_one_long_key(nbytes: usize) -> Amplifier {
+    let key = "k".repeat(256);
     let memo = [
         stored(&spelt("storage"), 2),
         stored(b"ctorch\nFloatStorage\n", 3),
@@ -453,7 +453,7 @@ fn storages_of_one_long_key(nbytes: usize) -> Amplifier {
     ]
     .concat();
     let pickle = program(
-        nbytes / 2,
+        nbytes,
         &[&memo, &b"]("[..]].concat(),
         &|_| b"(h\x02h\x03h\x04Nh\x05tQ".to_vec(),
         b"e",
@@ -463,5 +463,5 @@ fn storages_of_one_long_key(nbytes: usize) -> Amplifier {
         (format!("a/data/{key}"), vec![0; 4]),
     ];
     let bytes = zip(CompressionMethod::Stored, members.into_iter());
-    file("storages of one long key", bytes)
+    file("ids of one long key", bytes)
 }

@@ -291,8 +291,8 @@ impl TreeBuilder<'_, '_, '_> {
         let Encoding::Plain(dtype) = info.encoding else {
             return self.refused("a tensor without a dtype");
         };
-        if !self.storages.swaps_like(number, dtype) {
-            return self.refused("its big-endian storage holds numbers of several sizes");
+        if !self.storages.swaps_like(number, dtype, info.endian) {
+            return self.refused("its storage holds numbers of several sizes or byte orders");
         }
         let name = match typed {
             Some(typed) if typed.dtype() == Some(dtype) => typed.name(),
