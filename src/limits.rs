@@ -25,7 +25,8 @@ pub struct Limits {
     pub memory: u64,
     /// Number of tensors. Default 2 000 000.
     pub tensors: u64,
-    /// Depth of nested containers: GGUF arrays, dotted names of a pickle. Default 64.
+    /// Depth of nested containers and calls: GGUF arrays, dotted names of a pickle, calls of a pickle that return their
+    /// argument. Default 64.
     pub depth: u64,
     /// Steps of the pickle machine, of the walk over the tree it built, and of matching names with the patterns of a
     /// configuration. Default 20 000 000.

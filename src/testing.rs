@@ -13,15 +13,17 @@ impl ThreadTime {
     }
 
     pub fn elapsed(&self) -> Duration {
-        if cfg!(miri) {
-            // the time of an interpreter says nothing
-            return Duration::ZERO;
-        }
         thread_cpu_time().saturating_sub(self.0)
     }
 }
 
-#[cfg(unix)]
+/// The time of an interpreter says nothing, and Miri does not know this clock.
+#[cfg(miri)]
+fn thread_cpu_time() -> Duration {
+    Duration::ZERO
+}
+
+#[cfg(all(unix, not(miri)))]
 fn thread_cpu_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     now.try_into()
@@ -29,7 +31,7 @@ fn thread_cpu_time() -> Duration {
 }
 
 /// Without a safe API for the processor time of a thread, the time that passes.
-#[cfg(not(unix))]
+#[cfg(not(any(unix, miri)))]
 fn thread_cpu_time() -> Duration {
     static START: std::sync::LazyLock<std::time::Instant> =
         std::sync::LazyLock::new(std::time::Instant::now);

@@ -10,16 +10,16 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anamnesis::{Checkpoint, Limits, Names, OpenOptions, Result, Usage, remember, source};
+use anamnesis::{Checkpoint, Limits, Names, Objects, OpenOptions, Result, Usage, remember, source};
 use counting_allocator::{CountingAllocator, counted};
 use support::amplifiers::{self, Amplifier};
 use support::corpus::{corpus_entries, quantised_files};
 use support::fixtures;
-use support::model_amplifiers;
 use support::random::random_bytes;
 use support::scratch_dir::ScratchDir;
 use support::testing::ThreadTime;
 use support::writers::{StoredTensor, safetensors};
+use support::{model_amplifiers, object_amplifiers};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -56,16 +56,14 @@ struct Cost {
     outcome: Result<usize>,
 }
 
-/// Opens an input and lists it.
-fn cost(nbytes: u64, open: &dyn Fn(&OpenOptions) -> Result<Checkpoint>) -> Cost {
+/// What a call on an input of `nbytes` bytes costs; it returns how much it made.
+fn cost_of(nbytes: u64, call: &dyn Fn(&OpenOptions) -> Result<usize>) -> Cost {
     let usage = Usage::new();
     // what is refused without the option is read further with it
     let options = OpenOptions::new().usage(&usage).opaque(true);
     let mut outcome = Ok(0);
     let began = ThreadTime::start();
-    let counts = counted(&mut || {
-        outcome = open(&options).and_then(|checkpoint| Ok(checkpoint.inspect()?.tensors.len()));
-    });
+    let counts = counted(&mut || outcome = call(&options));
     Cost {
         nbytes,
         peak: counts.peak,
@@ -74,6 +72,24 @@ fn cost(nbytes: u64, open: &dyn Fn(&OpenOptions) -> Result<Checkpoint>) -> Cost 
         time: began.elapsed(),
         outcome,
     }
+}
+
+/// Opens an input and lists it.
+fn cost(nbytes: u64, open: &dyn Fn(&OpenOptions) -> Result<Checkpoint>) -> Cost {
+    cost_of(nbytes, &|options| {
+        open(options).and_then(|checkpoint| Ok(checkpoint.inspect()?.tensors.len()))
+    })
+}
+
+/// Builds the object of a file by both calls: alone, and of an open checkpoint. The number of nodes is what it made.
+fn object_costs(path: &Path, nbytes: u64) -> [Cost; 2] {
+    let nodes = |objects: Option<Objects>| objects.map_or(0, |made| made.tree().nodes.len());
+    let options = |options: &OpenOptions| options.clone().single(true).mmap(false);
+    let alone = cost_of(nbytes, &|with| options(with).objects(path).map(nodes));
+    let named = cost_of(nbytes, &|with| {
+        options(with).open(path)?.objects().map(nodes)
+    });
+    [alone, named]
 }
 
 impl Cost {
@@ -137,8 +153,8 @@ fn one_test() -> std::sync::MutexGuard<'static, ()> {
     ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file, read by position and from memory.
-fn both_ways(path: &Path) -> [Cost; 2] {
+/// A file, read by position and from memory, and its object.
+fn every_way(path: &Path) -> Vec<Cost> {
     let bytes = std::fs::read(path).unwrap();
     let nbytes = bytes.len() as u64;
     let read = cost(nbytes, &|options| {
@@ -149,7 +165,9 @@ fn both_ways(path: &Path) -> [Cost; 2] {
         let bytes = bytes.lock().unwrap().take().expect("called once");
         options.from_source(source::MemorySource::new(bytes))
     });
-    [read, memory]
+    let mut all = vec![read, memory];
+    all.extend(object_costs(path, nbytes));
+    all
 }
 
 #[test]
@@ -158,7 +176,7 @@ fn fixtures_cost_what_is_charged() {
     let mut wrong = Vec::new();
     let paths = fixtures().into_iter().map(|(path, _)| path);
     for path in paths.chain(quantised_files()) {
-        let found = both_ways(&path).into_iter().filter_map(|cost| cost.wrong());
+        let found = every_way(&path).into_iter().filter_map(|cost| cost.wrong());
         wrong.extend(found.map(|what| format!("{}: {what}", path.display())));
     }
     assert_none(&wrong);
@@ -173,7 +191,7 @@ fn malformed_files_cost_what_is_charged() {
     };
     let mut wrong = Vec::new();
     for entry in entries {
-        let found = both_ways(&entry.path)
+        let found = every_way(&entry.path)
             .into_iter()
             .filter_map(|cost| cost.wrong());
         wrong.extend(found.map(|what| format!("{}: {what}", entry.name)));
@@ -181,42 +199,57 @@ fn malformed_files_cost_what_is_charged() {
     assert_none(&wrong);
 }
 
-/// Writes the files of an amplifier and opens the first.
-fn amplified(amplifier: &Amplifier, scratch: &ScratchDir) -> Cost {
+/// Writes the files of an amplifier and opens the first; of a PyTorch file, the object is built too.
+fn amplified(amplifier: &Amplifier, scratch: &ScratchDir) -> Vec<Cost> {
     for (name, bytes) in &amplifier.files {
         std::fs::write(scratch.path(name), bytes).unwrap();
     }
     let path = scratch.path(amplifier.files[0].0);
-    let cost = cost(amplifier.nbytes(), &|options| {
+    let nbytes = amplifier.nbytes();
+    let mut all = vec![cost(nbytes, &|options| {
         options.clone().mmap(false).open(&path)
-    });
+    })];
+    if amplifier.format == "pth" {
+        all.extend(object_costs(&path, nbytes));
+    }
     for (name, _) in &amplifier.files {
         std::fs::remove_file(scratch.path(name)).unwrap();
     }
-    cost
+    all
+}
+
+/// The amplifiers of every format, and those of objects.
+fn all_amplifiers(nbytes: usize) -> impl Iterator<Item = Amplifier> {
+    let objects = object_amplifiers::all(nbytes);
+    amplifiers::all(nbytes).into_iter().chain(objects)
 }
 
 #[test]
 fn amplifiers_cost_what_is_charged() {
     let _one = one_test();
     let scratch = ScratchDir::new("amplifiers");
-    let (mut wrong, mut worst, mut opened) = (Vec::new(), Worst::default(), 0);
+    let (mut wrong, mut worst) = (Vec::new(), Worst::default());
+    let mut made = [0; 3];
     for nbytes in [64 << 10, 1 << 20, 6 << 20] {
-        for amplifier in amplifiers::all(nbytes) {
-            let cost = amplified(&amplifier, &scratch);
-            let name = format!("{} of {}", amplifier.what, amplifier.format);
-            if std::env::var_os("ANAMNESIS_SHOW").is_some() {
-                println!("{name}: {cost:?}");
+        for amplifier in all_amplifiers(nbytes) {
+            let costs = amplified(&amplifier, &scratch);
+            for (call, cost) in costs.iter().enumerate() {
+                let made_of_it = ["", ", object", ", object of the checkpoint"][call];
+                let name = format!("{} of {}{made_of_it}", amplifier.what, amplifier.format);
+                if std::env::var_os("ANAMNESIS_SHOW").is_some() {
+                    println!("{name}: {cost:?}");
+                }
+                made[call] += usize::from(cost.outcome.is_ok());
+                if nbytes > 64 << 10 {
+                    worst.add(amplifier.format, amplifier.what, cost);
+                }
+                wrong.extend(cost.wrong().map(|what| format!("{name}, {nbytes}: {what}")));
             }
-            opened += usize::from(cost.outcome.is_ok());
-            if nbytes > 64 << 10 {
-                worst.add(amplifier.format, amplifier.what, &cost);
-            }
-            wrong.extend(cost.wrong().map(|what| format!("{name}, {nbytes}: {what}")));
         }
     }
     worst.show();
-    assert!(opened > 100, "only {opened} amplifiers were opened");
+    assert!(made[0] > 100, "only {} amplifiers were opened", made[0]);
+    assert!(made[1] > 100, "only {} objects were built", made[1]);
     assert_none(&wrong);
 }
 
@@ -226,7 +259,7 @@ fn damaged_amplifiers_cost_what_is_charged() {
     let _one = one_test();
     let scratch = ScratchDir::new("damaged-amplifiers");
     let mut wrong = Vec::new();
-    for (number, mut amplifier) in amplifiers::all(200 << 10).into_iter().enumerate() {
+    for (number, mut amplifier) in all_amplifiers(200 << 10).enumerate() {
         let seeds = random_bytes(number as u64, 4 * 8);
         let original = std::mem::take(&mut amplifier.files[0].1);
         for (round, seed) in seeds.as_chunks::<8>().0.iter().enumerate() {
@@ -238,9 +271,10 @@ fn damaged_amplifiers_cost_what_is_charged() {
                 damaged.truncate(at);
             }
             amplifier.files[0].1 = damaged;
-            let cost = amplified(&amplifier, &scratch);
             let name = format!("{} of {} at {at}", amplifier.what, amplifier.format);
-            wrong.extend(cost.wrong().map(|what| format!("{name}: {what}")));
+            let costs = amplified(&amplifier, &scratch);
+            let found = costs.iter().filter_map(Cost::wrong);
+            wrong.extend(found.map(|what| format!("{name}: {what}")));
         }
     }
     assert_none(&wrong);

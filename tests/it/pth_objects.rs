@@ -2,9 +2,14 @@
 //! files end in an error.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use crate::support;
+use crate::support::corpus::corpus_entries;
+use crate::support::testing::ThreadTime;
+use crate::support::{self, amplifiers};
 use anamnesis::objects::{DictClass, ObjectNode, ObjectTree};
+use zip::CompressionMethod;
+
 use anamnesis::{Checkpoint, Encoding, ErrorKind, Limits, Objects, OpenOptions};
 
 fn files(folder: &str) -> Vec<PathBuf> {
@@ -192,6 +197,126 @@ fn deep_nesting_does_not_recurse() {
     assert!(support::is_memory_limit(&error), "{error}");
 }
 
+/// A tensor of a device that is given as a tensor of a device, `count` times, and attributes that are set on the first and on
+/// the last.
+fn device_tensors(count: usize) -> Vec<u8> {
+    let from_type = |attribute: u8| {
+        let mut call = b"ctorch._tensor\n_rebuild_from_type_v2\n(h\x01ctorch\nTensor\n(h\x00h\x02U\x03cpu\x89t}U\x01".to_vec();
+        call.extend([attribute, b'N']);
+        call.extend(b"stRq\x000");
+        call
+    };
+    let pickle = [
+        b"\x80\x02".to_vec(),
+        amplifiers::tensor(),
+        b"q\x000ctorch._utils\n_rebuild_device_tensor_from_cpu_tensor\nq\x010ctorch\nfloat32\nq\x020".to_vec(),
+        from_type(b'a'),
+        b"h\x01(h\x00h\x02U\x03cpu\x89tRq\x000".repeat(count),
+        from_type(b'z'),
+        b"h\x00.".to_vec(),
+    ];
+    amplifiers::checkpoint(CompressionMethod::Stored, pickle.concat())
+}
+
+#[test]
+fn a_value_that_calls_pass_on_is_found_without_recursion() {
+    let objects = OpenOptions::new()
+        .objects_from_bytes(device_tensors(50))
+        .unwrap()
+        .unwrap();
+    let nodes = &objects.tree().nodes;
+    let ObjectNode::Tensor(tensor) = &nodes[0] else {
+        panic!("{:?} is not a tensor", nodes[0]);
+    };
+    let attributes = tensor.attributes.expect("they are set") as usize;
+    let ObjectNode::Dict { entries, .. } = &nodes[attributes] else {
+        panic!("{:?} is not a dict", nodes[attributes]);
+    };
+    // what is set last counts
+    assert_eq!(nodes[entries[0].0 as usize], ObjectNode::Text("z".into()));
+    let refused = OpenOptions::new().objects_from_bytes(device_tensors(50_000));
+    let refused = refused.unwrap_err();
+    assert!(
+        matches!(refused.kind(), ErrorKind::Limit { limit: "depth", .. }),
+        "{refused}"
+    );
+    // the tensors of the catalog do not depend on the calls in between
+    let listed = Checkpoint::from_bytes(device_tensors(50_000)).unwrap();
+    assert_eq!(listed.catalog().tensors().len(), 1);
+}
+
+/// Before PyTorch 0.4 a state gave a tensor its storage, which can be younger than the tensor and than other storages.
+#[test]
+fn storages_are_those_of_their_tensors_in_any_order() {
+    let id = |key: &str, numel: u8| {
+        let parts = [
+            &b"(X\x07\0\0\0storagectorch\nFloatStorage\n"[..],
+            &amplifiers::spelt(key),
+            b"NK",
+            &[numel],
+            b"tQ",
+        ];
+        parts.concat()
+    };
+    let pickle = [
+        &b"\x80\x02](ctorch\nFloatTensor\n)Rq\x01ctorch._utils\n_rebuild_tensor\n("[..],
+        &id("0", 1),
+        b"K\0K\x01\x85K\x01\x85tRh\x01(",
+        &id("1", 2),
+        b"K\0K\x02\x85K\x01\x85tb0e.",
+    ];
+    let bytes = |numbers: &[f32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+    let members = [
+        ("a/data.pkl".to_owned(), pickle.concat()),
+        ("a/data/0".to_owned(), bytes(&[1.0])),
+        ("a/data/1".to_owned(), bytes(&[2.0, 3.0])),
+    ];
+    let file = amplifiers::zip(CompressionMethod::Stored, members.into_iter());
+    let objects = OpenOptions::new()
+        .objects_from_bytes(file)
+        .unwrap()
+        .unwrap();
+    support::object_references::check(&objects, 0);
+    let numbers = objects.tree().nodes.iter().filter_map(|node| match node {
+        ObjectNode::Tensor(tensor) => {
+            let name = tensor.storage.to_string();
+            let storage = objects.storages().tensor(&name).unwrap();
+            Some(storage.bytes().unwrap().into_owned())
+        }
+        _ => None,
+    });
+    let expected: [Vec<u8>; 2] = [bytes(&[2.0, 3.0]), bytes(&[1.0])];
+    assert_eq!(numbers.collect::<Vec<_>>(), expected);
+}
+
+/// Each id looks up its storage, so that a long key would cost its length as often as the file likes.
+#[test]
+fn long_keys_of_storages_are_refused() {
+    let file = |len: usize| {
+        let key = "k".repeat(len);
+        let pickle = [
+            b"\x80\x02(X\x07\0\0\0storagectorch\nFloatStorage\n".to_vec(),
+            amplifiers::spelt(&key),
+            b"NK\x01tQ.".to_vec(),
+        ];
+        let members = [
+            ("a/data.pkl".to_owned(), pickle.concat()),
+            (format!("a/data/{key}"), vec![0; 4]),
+        ];
+        amplifiers::zip(CompressionMethod::Stored, members.into_iter())
+    };
+    let objects = OpenOptions::new().objects_from_bytes(file(256));
+    let nodes = objects.unwrap().unwrap().into_parts().0.nodes;
+    assert_eq!(nodes, [ObjectNode::Storage(0, Some("float32"))]);
+    let refused = OpenOptions::new()
+        .objects_from_bytes(file(257))
+        .unwrap_err();
+    assert!(
+        matches!(refused.kind(), ErrorKind::Malformed(_)),
+        "{refused}"
+    );
+}
+
 #[test]
 fn files_that_are_cut_at_any_byte_are_refused() {
     for name in ["tied.pth", "tied.legacy.pth"] {
@@ -223,21 +348,54 @@ fn files_with_a_changed_byte_end_in_an_error_or_in_references_that_exist() {
                 bytes[at] = changed;
                 let options = OpenOptions::new().limits(limits).opaque(at % 2 == 0);
                 if let Ok(Some(objects)) = options.objects_from_bytes(bytes) {
-                    let nodes = &objects.tree().nodes;
-                    for node in nodes {
-                        let exists = match node {
-                            ObjectNode::Tensor(tensor) => tensor.storage < objects.tree().storages,
-                            ObjectNode::List(items) | ObjectNode::Tuple(items) => {
-                                items.iter().all(|&item| (item as usize) < nodes.len())
-                            }
-                            _ => true,
-                        };
-                        assert!(exists, "{name}, byte {at}: {node:?}");
-                    }
+                    support::object_references::check(&objects, 0);
                 }
             }
         }
     }
+}
+
+/// The malformed files of the corpus: what is refused as a list of tensors has no object either.
+#[test]
+fn malformed_files_of_the_corpus_have_no_object_or_a_whole_one() {
+    let Some(entries) = corpus_entries("malformed", &["pth"]) else {
+        return;
+    };
+    let (mut refused, mut made) = (0, 0);
+    for entry in entries {
+        let opened = Checkpoint::open(&entry.path);
+        for (mapped, opaque) in [(true, false), (false, false), (true, true)] {
+            let options = OpenOptions::new().mmap(mapped).opaque(opaque);
+            let began = ThreadTime::start();
+            let objects = options.objects(&entry.path);
+            let time = began.elapsed();
+            assert!(time < Duration::from_secs(2), "{}: {time:?}", entry.name);
+            match objects {
+                Ok(Some(objects)) => {
+                    support::object_references::check(&objects, 0);
+                    // many names and deep ones are no limit of a graph
+                    let is_limit =
+                        |e: &anamnesis::Error| matches!(e.kind(), ErrorKind::Limit { .. });
+                    let is_refused = opened.as_ref().is_err_and(|e| !is_limit(e));
+                    assert!(opaque || !is_refused, "{} has an object", entry.name);
+                    made += 1;
+                }
+                Ok(None) => {}
+                Err(e) => {
+                    assert!(!matches!(e.kind(), ErrorKind::Io(_)), "{}: {e}", entry.name);
+                    refused += 1;
+                }
+            }
+        }
+        if let Ok(checkpoint) = opened
+            && let Ok(Some(objects)) = checkpoint.objects()
+        {
+            let rows = checkpoint.catalog().tensors().len();
+            support::object_references::check(&objects, rows);
+        }
+    }
+    println!("{refused} are refused, {made} have an object");
+    assert!(refused > 300 && made > 0, "{refused} {made}");
 }
 
 #[test]

@@ -439,7 +439,7 @@ fn npy(nbytes: usize) -> Vec<Amplifier> {
         .collect()
 }
 
-fn zip(method: CompressionMethod, members: impl Iterator<Item = (String, Vec<u8>)>) -> Vec<u8> {
+pub fn zip(method: CompressionMethod, members: impl Iterator<Item = (String, Vec<u8>)>) -> Vec<u8> {
     let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
     let options = SimpleFileOptions::default().compression_method(method);
     for (name, bytes) in members {
@@ -507,7 +507,7 @@ const TENSOR: &[u8] = b"ctorch._utils\n_rebuild_tensor_v2\n";
 const STORAGE: &[u8] = b"ctorch\nFloatStorage\n";
 
 /// A checkpoint whose pickle this is, with one storage of four bytes.
-fn checkpoint(method: CompressionMethod, pickle: Vec<u8>) -> Vec<u8> {
+pub fn checkpoint(method: CompressionMethod, pickle: Vec<u8>) -> Vec<u8> {
     let members = [
         ("a/data.pkl".to_owned(), pickle),
         ("a/data/0".to_owned(), vec![0; 4]),
@@ -516,7 +516,7 @@ fn checkpoint(method: CompressionMethod, pickle: Vec<u8>) -> Vec<u8> {
 }
 
 /// The opcodes that push a tensor of one element.
-fn tensor() -> Vec<u8> {
+pub fn tensor() -> Vec<u8> {
     let mut code = Vec::new();
     // _rebuild_tensor_v2(storage, 0, (1,), (1,), False, {})
     code.extend(TENSOR);
@@ -529,6 +529,33 @@ fn tensor() -> Vec<u8> {
     code
 }
 
+/// A pickle of `head`, of `each` by number until that has `nbytes` bytes, and of `tail`.
+pub fn program(
+    nbytes: usize,
+    head: &[u8],
+    each: &dyn Fn(usize) -> Vec<u8>,
+    tail: &[u8],
+) -> Vec<u8> {
+    let mut code = b"\x80\x02".to_vec();
+    code.extend(head);
+    let start = code.len();
+    for n in 0.. {
+        if code.len() >= start + nbytes {
+            break;
+        }
+        code.extend(each(n));
+    }
+    code.extend(tail);
+    code.push(b'.');
+    code
+}
+
+/// The opcode that pushes a text.
+pub fn spelt(text: &str) -> Vec<u8> {
+    let len = u32::try_from(text.len()).unwrap().to_le_bytes();
+    [&b"X"[..], &len, text.as_bytes()].concat()
+}
+
 fn pth(nbytes: usize) -> Vec<Amplifier> {
     let mut all = Vec::new();
     let mut add = |what, pickle: &[u8], method| {
@@ -539,26 +566,7 @@ fn pth(nbytes: usize) -> Vec<Amplifier> {
         });
     };
     let program = |head: &[u8], each: &dyn Fn(usize) -> Vec<u8>, tail: &[u8]| {
-        let mut code = b"\x80\x02".to_vec();
-        code.extend(head);
-        let start = code.len();
-        for n in 0.. {
-            if code.len() >= start + nbytes {
-                break;
-            }
-            code.extend(each(n));
-        }
-        code.extend(tail);
-        code.push(b'.');
-        code
-    };
-    let spelt = |text: &str| {
-        [
-            &b"X"[..],
-            &u32::try_from(text.len()).unwrap().to_le_bytes(),
-            text.as_bytes(),
-        ]
-        .concat()
+        program(nbytes, head, each, tail)
     };
     let text = |n: usize| spelt(&format!("{n:x}"));
     let pair = |n: usize, value: &[u8]| [&text(n)[..], value].concat();

@@ -14,6 +14,8 @@ pub mod manifest_dtypes;
 pub mod manifest_exceptions;
 pub mod model_amplifiers;
 pub mod mounted;
+pub mod object_amplifiers;
+pub mod object_references;
 pub mod open_modes;
 pub mod process_status;
 pub mod random;

@@ -8,11 +8,12 @@
 #[path = "../../../benches/guard/src/counting_allocator.rs"]
 mod counting_allocator;
 mod host;
+#[path = "../../../tests/support/object_references.rs"]
+mod object_references;
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use anamnesis::objects::ObjectNode;
 use anamnesis::sink::{MemorySink, NullSink};
 use anamnesis::{
     Checkpoint, Dtype, Error, Format, Limits, Names, OpenOptions, Plan, QuantConfig, Remember,
@@ -81,7 +82,7 @@ pub fn read_pth(bytes: &[u8]) {
     read_objects(&options, file);
 }
 
-/// Builds the object of a PyTorch file, whose references must exist.
+/// Builds the object of a PyTorch file by both calls.
 fn read_objects(options: &OpenOptions, bytes: &[u8]) {
     let usage = Usage::new();
     let made = charged(&usage, bytes.len(), || {
@@ -90,16 +91,18 @@ fn read_objects(options: &OpenOptions, bytes: &[u8]) {
             .usage(&usage)
             .objects_from_bytes(bytes.to_vec())
     });
-    let Ok(Some(objects)) = made else { return };
-    let nodes = objects.tree().nodes.len();
-    for node in &objects.tree().nodes {
-        match node {
-            ObjectNode::List(items) | ObjectNode::Tuple(items) | ObjectNode::Set(items, _) => {
-                assert!(items.iter().all(|&item| (item as usize) < nodes));
-            }
-            ObjectNode::Tensor(tensor) => assert!(tensor.storage < objects.tree().storages),
-            _ => {}
-        }
+    if let Ok(Some(objects)) = made {
+        object_references::check(&objects, 0);
+    }
+    // of an open checkpoint: with the rows of its catalog
+    let usage = Usage::new();
+    let source = source::MemorySource::new(bytes.to_vec());
+    let Ok(checkpoint) = options.clone().usage(&usage).from_source(source) else {
+        return;
+    };
+    let made = charged(&usage, bytes.len(), || checkpoint.objects());
+    if let Ok(Some(objects)) = made {
+        object_references::check(&objects, checkpoint.catalog().tensors().len());
     }
 }
 

@@ -6,11 +6,14 @@
 //! arguments, to be interpreted by the PyTorch reader.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::TemporaryCharge;
 
 use super::distributed::DistributedClass;
 use super::globals::{self, Builtin, Global, NumpyGlobal};
 use super::value_heap::{ExactClass, PickleValue, PoolRange, StoredBytes, ValueId};
 use super::{Machine, Vocabulary, text_arguments};
+
+const COPY: &str = "the arguments of a call";
 
 impl Machine<'_, '_> {
     /// The value of a global, or the error that names it as refused.
@@ -23,7 +26,7 @@ impl Machine<'_, '_> {
         if self.vocabulary == Vocabulary::TorchScript
             && (module == "__torch__" || module.starts_with("__torch__."))
         {
-            let full = format!("{module}.{name}");
+            let full = [module, ".", name].concat();
             return Ok(PickleValue::ScriptClass(self.heap.add_text(&full)?));
         }
         if self.vocabulary == Vocabulary::Distributed
@@ -32,7 +35,7 @@ impl Machine<'_, '_> {
             return Ok(PickleValue::Global(Global::Distributed(class)));
         }
         if self.opaque {
-            let full = format!("{module}.{name}");
+            let full = [module, ".", name].concat();
             return Ok(PickleValue::OpaqueGlobal(self.heap.add_text(&full)?));
         }
         Err(Error::new(ErrorKind::RefusedGlobal {
@@ -60,6 +63,9 @@ impl Machine<'_, '_> {
         else {
             return Err(Error::malformed("the name of a global is not text"));
         };
+        // each is copied, and then both as one name
+        let copies = 2 * (module.len() + name.len()) as u64;
+        let _copies = self.reader.budget().temporary(copies, COPY)?;
         let (module, name) = (module.to_owned(), name.to_owned());
         let value = self.global(&module, &name)?;
         self.push_value(value)
@@ -86,8 +92,10 @@ impl Machine<'_, '_> {
                 let PickleValue::Tuple(args) = self.heap.get(args) else {
                     return Err(Error::malformed("the arguments of a call are not a tuple"));
                 };
-                let mut args = self.heap.items(args).to_vec();
-                args.push(named);
+                let args = self.heap.items(args);
+                let copy = (size_of_val(args) + size_of::<ValueId>()) as u64;
+                let _copy = self.reader.budget().temporary(copy, COPY)?;
+                let args = [args, &[named]].concat();
                 let args = self.heap.add_items(&args)?;
                 match self.heap.get(callee) {
                     PickleValue::OpaqueGlobal(_) => self.call(callee, args),
@@ -169,7 +177,10 @@ impl Machine<'_, '_> {
     }
 
     fn builtin(&mut self, builtin: Builtin, args: PoolRange) -> Result<PickleValue> {
-        let args = self.heap.items(args).to_vec();
+        let args = self.heap.items(args);
+        let copy = size_of_val(args) as u64;
+        let _copy = self.reader.budget().temporary(copy, COPY)?;
+        let args = args.to_vec();
         let wrong = || {
             Error::malformed(format!(
                 "{builtin:?} has arguments of an unexpected number or type"
@@ -182,7 +193,8 @@ impl Machine<'_, '_> {
             }
             (Builtin::OrderedDict | Builtin::Counter, &[from])
             | (Builtin::DefaultDict, &[_, from]) => {
-                let items = self.items_of(from).ok_or_else(wrong)?;
+                let mut copy = self.reader.budget().nothing();
+                let items = self.items_of(from, &mut copy)?.ok_or_else(wrong)?;
                 self.dict(&items)
             }
             (Builtin::Set | Builtin::FrozenSet, []) => {
@@ -190,7 +202,10 @@ impl Machine<'_, '_> {
             }
             // protocols before 4 have no opcode for sets and call `set` with a list
             (Builtin::Set | Builtin::FrozenSet, &[from]) => {
-                let items = self.heap.sequence(from).ok_or_else(wrong)?.to_vec();
+                let items = self.heap.sequence(from).ok_or_else(wrong)?;
+                let copy = size_of_val(items) as u64;
+                let _copy = self.reader.budget().temporary(copy, COPY)?;
+                let items = items.to_vec();
                 self.heap.add_container(&items).map(PickleValue::Set)
             }
             (Builtin::ByteArray | Builtin::Bytes, []) => {
@@ -210,6 +225,8 @@ impl Machine<'_, '_> {
                 let encoding = self.heap.text_of(encoding).ok_or_else(wrong)?;
                 let text = self.heap.text(span);
                 let stored = self.heap.encoded_text(span);
+                let copy = text.len() as u64;
+                let _copy = self.reader.budget().temporary(copy, COPY)?;
                 let (bytes, stored) = match encoding {
                     "latin1" | "latin-1" | "iso-8859-1" | "ascii" => {
                         (latin1(text).ok_or_else(wrong)?, stored)
@@ -240,20 +257,29 @@ impl Machine<'_, '_> {
             .map(|items| PickleValue::Dict { items, class: true })
     }
 
-    /// The keys and values, by turns, of a dict or of a sequence of pairs.
-    fn items_of(&self, from: ValueId) -> Option<Vec<ValueId>> {
+    /// The keys and values, by turns, of a dict or of a sequence of pairs: a list, which `copy` is charged with.
+    fn items_of(
+        &self,
+        from: ValueId,
+        copy: &mut TemporaryCharge<'_>,
+    ) -> Result<Option<Vec<ValueId>>> {
         if let PickleValue::Dict { items, .. } = self.heap.get(from) {
-            return Some(self.heap.container(items).to_vec());
+            let items = self.heap.container(items);
+            copy.grow(size_of_val(items) as u64, COPY)?;
+            return Ok(Some(items.to_vec()));
         }
-        let pairs = self.heap.sequence(from)?;
+        let Some(pairs) = self.heap.sequence(from) else {
+            return Ok(None);
+        };
+        copy.grow(2 * size_of_val(pairs) as u64, COPY)?;
         let mut items = Vec::with_capacity(pairs.len() * 2);
         for &pair in pairs {
-            let &[key, value] = self.heap.sequence(pair)? else {
-                return None;
+            let Some(&[key, value]) = self.heap.sequence(pair) else {
+                return Ok(None);
             };
             items.extend([key, value]);
         }
-        Some(items)
+        Ok(Some(items))
     }
 
     /// BUILD: sets the state of the object below the top of the stack. Only recorded calls that keep a state accept one.
@@ -321,7 +347,10 @@ fn exact_class(builtin: Builtin) -> Option<ExactClass> {
 
 /// Encodes text in Latin-1; `None` if a character does not fit.
 fn latin1(text: &str) -> Option<Vec<u8>> {
-    text.chars()
-        .map(|c| u8::try_from(u32::from(c)).ok())
-        .collect()
+    // as long as it was charged: a list that is collected from options doubles as it grows
+    let mut bytes = Vec::with_capacity(text.len());
+    for c in text.chars() {
+        bytes.push(u8::try_from(u32::from(c)).ok()?);
+    }
+    Some(bytes)
 }

@@ -11,14 +11,24 @@ use super::value_heap::PickleValue;
 /// of globals and numbers are a few hundred bytes at most.
 const LINE_MAX: usize = 1 << 20;
 
+/// Longer lines are charged: no name and no number of a real file is as long.
+const NAME_MAX: usize = 4 << 10;
+
+/// Copies of a line: itself, with another one as the name of a global, and without its escapes.
+const COPIES: u64 = 3;
+
 /// Reads a line, and returns it without the newline.
 pub(super) fn take_line(reader: &mut OpcodeReader<'_, '_>) -> Result<String> {
+    let budget = reader.budget();
     let cursor = reader.sync_cursor();
     let what = "a line of the pickle";
     let mut need = 1;
     loop {
         let seen = cursor.peek(need, what)?;
         if let Some(len) = seen.iter().position(|&b| b == b'\n') {
+            if len > NAME_MAX {
+                budget.memory(COPIES * len as u64, what)?;
+            }
             let line = std::str::from_utf8(&seen[..len]).map(str::to_owned);
             // the newline is consumed with the line
             reader.take(len as u64 + 1, what)?;

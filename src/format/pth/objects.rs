@@ -105,12 +105,23 @@ impl<'h> TreeBuilder<'h, '_, '_> {
         self.heap
             .budget()
             .memory(std::mem::size_of_val(ids) as u64 + 16, WHAT)?;
-        ids.iter().map(|&id| self.refer(id)).collect()
+        // as long as it was charged: a list that is collected from results doubles as it grows
+        let mut numbers = Vec::with_capacity(ids.len());
+        for &id in ids {
+            numbers.push(self.refer(id)?);
+        }
+        Ok(numbers.into())
     }
 
     fn text(&self, text: &str) -> Result<Box<str>> {
         self.heap.budget().memory(text_cost(text.len()), WHAT)?;
         Ok(text.into())
+    }
+
+    fn sizes(&self, sizes: &[u64]) -> Result<Box<[u64]>> {
+        let nbytes = std::mem::size_of_val(sizes) as u64;
+        self.heap.budget().memory(nbytes + 16, WHAT)?;
+        Ok(sizes.into())
     }
 
     fn refused(&self, why: &str) -> Result<ObjectNode> {
@@ -124,9 +135,9 @@ impl<'h> TreeBuilder<'h, '_, '_> {
             PickleValue::Bool(b) => ObjectNode::Bool(b),
             PickleValue::Int(n) => ObjectNode::Int(n),
             PickleValue::BigInt(span) => {
-                // the sign and one digit more
+                // with a sign
                 heap.budget()
-                    .memory(2 * text_cost(span.range().len()), WHAT)?;
+                    .memory(text_cost(span.range().len() + 1), WHAT)?;
                 ObjectNode::BigInt(signed(heap.text(span)))
             }
             PickleValue::Float(x) => ObjectNode::Float(x),
@@ -155,8 +166,10 @@ impl<'h> TreeBuilder<'h, '_, '_> {
                 heap.budget().steps(items.len() as u64, WHAT)?;
                 heap.budget()
                     .memory(std::mem::size_of_val(items) as u64 + 16, WHAT)?;
-                let pair = |pair: &[ValueId]| Ok((self.refer(pair[0])?, self.refer(pair[1])?));
-                let entries = items.chunks_exact(2).map(pair).collect::<Result<_>>()?;
+                let mut entries = Vec::with_capacity(items.len() / 2);
+                for pair in items.chunks_exact(2) {
+                    entries.push((self.refer(pair[0])?, self.refer(pair[1])?));
+                }
                 let attributes = heap.attributes(id).map(|id| self.refer(id)).transpose()?;
                 let class = match heap.exact_class(id) {
                     Some(ExactClass::Counter) => DictClass::Counter,
@@ -166,7 +179,7 @@ impl<'h> TreeBuilder<'h, '_, '_> {
                 };
                 ObjectNode::Dict {
                     class,
-                    entries,
+                    entries: entries.into(),
                     attributes,
                 }
             }
@@ -204,9 +217,11 @@ impl<'h> TreeBuilder<'h, '_, '_> {
         self.heap.budget().memory(stored.len, WHAT)?;
         let invalid = || Error::malformed("a byte string of the pickle is not Latin-1");
         let text = std::str::from_utf8(&bytes).map_err(|_| invalid())?;
-        text.chars()
-            .map(|c| u8::try_from(u32::from(c)).map_err(|_| invalid()))
-            .collect()
+        let mut decoded = Vec::with_capacity(text.len());
+        for c in text.chars() {
+            decoded.push(u8::try_from(u32::from(c)).map_err(|_| invalid())?);
+        }
+        Ok(decoded)
     }
 
     fn stored(&self, stored: StoredBytes) -> Result<Vec<u8>> {
@@ -228,20 +243,19 @@ fn signed(text: &str) -> Box<str> {
     if !is_negative {
         return text.into();
     }
+    let mut negated = String::with_capacity(1 + text.len());
+    negated.push('-');
+    negated.push_str(text);
+    let mut negated = negated.into_bytes();
     // from the last digit on: zeros stay, the first other digit is subtracted from 16, those before it from 15
     let mut carry = 16;
-    let mut negated: Vec<char> = digits
-        .chars()
-        .rev()
-        .map(|c| {
-            let digit = c.to_digit(16).expect("the heap writes hexadecimal digits");
-            let digit = (carry - digit) % 16;
-            if digit != 0 {
-                carry = 15;
-            }
-            char::from_digit(digit, 16).expect("below 16")
-        })
-        .collect();
-    negated.extend(['x', '0', '-']);
-    negated.iter().rev().collect()
+    for digit in negated[3..].iter_mut().rev() {
+        let value = char::from(*digit).to_digit(16);
+        let value = (carry - value.expect("the heap writes hexadecimal digits")) % 16;
+        if value != 0 {
+            carry = 15;
+        }
+        *digit = b"0123456789abcdef"[value as usize];
+    }
+    String::from_utf8(negated).expect("digits are ASCII").into()
 }

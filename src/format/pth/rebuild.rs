@@ -53,6 +53,8 @@ pub(super) struct RebuiltTensors {
     /// One result per recorded call, in the same order.
     pub(super) results: Vec<CallResult>,
     pub(super) members: Vec<Member>,
+    /// Per member, the persistent id that was located: that of its first use, which need not be the first in the pickle.
+    pub(super) storage_ids: Vec<ValueId>,
     /// The names of the unknown globals, in the order in which they occur, and the number of objects of each.
     pub(super) opaque: Vec<(PoolRange, u64)>,
     pub(super) warnings: Vec<String>,
@@ -108,6 +110,7 @@ pub(super) fn rebuild<'h>(
         tensors: interpreter.tensors,
         results: interpreter.results,
         members: interpreter.storages.members,
+        storage_ids: interpreter.storages.ids,
         opaque: opaque.counts,
         warnings: interpreter.warnings,
     })
@@ -174,7 +177,11 @@ impl<'h> CallInterpreter<'h, '_, '_> {
                     .collect();
                 Ok(metadata_text(parts.join(":")))
             }
-            Global::GetLayout => sparse::layout_name(heap, args).map(metadata_text),
+            Global::GetLayout => {
+                let name = sparse::layout_name(heap, args)?;
+                // longer than the name of any layout
+                Ok(metadata_text(&name[..name.floor_char_boundary(64)]))
+            }
             Global::Complex => Ok(metadata_text(match args {
                 [re] => format!("({}+0j)", super::plain_values::plain_text(heap, *re)),
                 [re, im] => {

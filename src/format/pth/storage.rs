@@ -11,6 +11,9 @@ use crate::error::{Error, Result};
 use crate::format::pickle::globals::{Global, TorchDtype};
 use crate::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
 
+/// Longest key of a storage. PyTorch numbers storages: keys are decimal numbers.
+const KEY_MAX: usize = 256;
+
 /// A persistent id: `('storage', class, key, location, numel[, view])`. The location (`cuda:0`) is the device that the
 /// tensor was on when it was saved; it is ignored.
 pub(super) struct PersistentId<'h> {
@@ -53,6 +56,10 @@ impl<'h> PersistentId<'h> {
         let key = heap
             .text_of(key)
             .ok_or_else(|| invalid("has a key that is not text"))?;
+        // many ids can name one storage, and each looks it up by its key
+        if key.len() > KEY_MAX {
+            return Err(invalid("has a key that is longer than 256 bytes"));
+        }
         let numel = non_negative(heap, numel)
             .ok_or_else(|| invalid("has a size that is not a non-negative integer"))?;
         let item_bytes = match dtype {
@@ -122,6 +129,8 @@ pub(super) type Locate<'a> = dyn FnMut(&str) -> Result<(Member, bool)> + 'a;
 pub(super) struct Storages<'h, 'a> {
     by_key: HashMap<&'h str, (u32, bool)>,
     pub(super) members: Vec<Member>,
+    /// Per member, the persistent id that was located.
+    pub(super) ids: Vec<ValueId>,
     locate: &'a mut Locate<'a>,
     /// Byte order of typed storages, then of untyped storages.
     endian: [Endian; 2],
@@ -134,13 +143,14 @@ impl<'h, 'a> Storages<'h, 'a> {
         Self {
             by_key: HashMap::with_capacity(expected),
             members: Vec::with_capacity(expected),
+            ids: Vec::with_capacity(expected),
             locate,
             endian,
         }
     }
 
-    /// The storage that a persistent id names. Refuses an id that claims more bytes than the container stores.
-    pub(super) fn find(&mut self, id: &PersistentId<'h>) -> Result<Storage> {
+    /// The storage that a persistent id names, a tuple. Refuses an id that claims more bytes than the container stores.
+    pub(super) fn find(&mut self, tuple: ValueId, id: &PersistentId<'h>) -> Result<Storage> {
         let (member, deflated) = match self.by_key.get(id.key) {
             Some(&known) => known,
             None => {
@@ -149,6 +159,7 @@ impl<'h, 'a> Storages<'h, 'a> {
                 // at the first use only: locating reads a header where the directory does not determine the offset
                 let (member, deflated) = (self.locate)(id.key)?;
                 self.members.push(member);
+                self.ids.push(tuple);
                 self.by_key.insert(id.key, (row, deflated));
                 (row, deflated)
             }

@@ -40,6 +40,10 @@ proptest! {
 
 /// The premise of the tests above.
 #[test]
+#[cfg_attr(
+    miri,
+    ignore = "counts hundreds of templates, which take an interpreter many minutes"
+)]
 fn random_templates_have_accesses_groups_and_times() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();

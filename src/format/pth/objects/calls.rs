@@ -13,8 +13,100 @@ use crate::objects::{ObjectNode, ObjectQuantizer, ObjectTensor};
 
 use super::{TreeBuilder, WHAT};
 
+/// What a call returns unchanged.
+struct Returned {
+    value: ValueId,
+    /// The attributes that the call sets on it.
+    state: Option<ValueId>,
+}
+
 impl TreeBuilder<'_, '_, '_> {
-    pub(super) fn call(&mut self, index: u32) -> Result<ObjectNode> {
+    /// The node of what a call returns. Calls that return an argument unchanged are followed to the call that made it; their
+    /// number is bounded, so that the cost of a call is.
+    pub(super) fn call(&mut self, mut index: u32) -> Result<ObjectNode> {
+        let heap = self.heap;
+        let mut state = None;
+        let mut followed = 0;
+        while let Some(returned) = self.returned(index) {
+            followed += 1;
+            heap.budget().depth(followed, WHAT)?;
+            heap.budget().steps(1, WHAT)?;
+            // attributes that are set later replace those before
+            if state.is_none_or(|state| self.is_empty(state)) {
+                state = returned.state.or(state);
+            }
+            index = match heap.get(returned.value) {
+                PickleValue::Call(index) => index,
+                // a container that is marked with a type: a second node with the same items
+                PickleValue::List(_) | PickleValue::Tuple(_) | PickleValue::Dict { .. } => {
+                    return self.node(returned.value);
+                }
+                _ => return self.refused("a mark of a type on a value of an unexpected type"),
+            };
+        }
+        let mut node = self.made_by(index)?;
+        if let Some(state) = state {
+            self.set_attributes(&mut node, state)?;
+        }
+        Ok(node)
+    }
+
+    /// The argument that a call returns unchanged, if it does. It is older than the call.
+    fn returned(&self, index: u32) -> Option<Returned> {
+        let heap = self.heap;
+        let call = heap.call(index);
+        let PickleValue::Global(global) = call.callee else {
+            return None;
+        };
+        if let CallResult::Refused(_) = self.rebuilt.results[index as usize] {
+            return None;
+        }
+        match (global, heap.items(call.args)) {
+            (Global::TypeMark, &[value, ..])
+            | (Global::TensorClass, &[value])
+            // tensors of devices without host storage: the tensor that holds their values
+            | (Global::Rebuild(RebuildFunction::FromCpu), &[value, ..]) => {
+                Some(Returned { value, state: None })
+            }
+            (Global::Rebuild(RebuildFunction::FromType), &[func, _, inner, state]) => {
+                match (heap.get(func), heap.sequence(inner)) {
+                    (
+                        PickleValue::Global(Global::Rebuild(RebuildFunction::FromCpu)),
+                        Some(&[value, ..]),
+                    ) => Some(Returned {
+                        value,
+                        state: Some(state),
+                    }),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a state sets no attributes.
+    fn is_empty(&self, state: ValueId) -> bool {
+        match self.heap.get(state) {
+            PickleValue::None => true,
+            PickleValue::Dict { items, .. } => self.heap.container(items).is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Sets the attributes of a tensor or parameter.
+    fn set_attributes(&mut self, node: &mut ObjectNode, state: ValueId) -> Result<()> {
+        match node {
+            ObjectNode::Parameter { attributes, .. } => *attributes = Some(self.refer(state)?),
+            ObjectNode::Tensor(tensor) if !self.is_empty(state) => {
+                tensor.attributes = Some(self.refer(state)?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The node of what a call makes.
+    fn made_by(&mut self, index: u32) -> Result<ObjectNode> {
         let heap = self.heap;
         let call = heap.call(index);
         let args = heap.items(call.args);
@@ -39,22 +131,10 @@ impl TreeBuilder<'_, '_, '_> {
                 };
                 // one level, since `rebuild.rs` has refused a deeper one
                 let mut node = self.rebuilt_tensor(how, heap.items(inner), result)?;
-                let is_empty = matches!(heap.get(state), PickleValue::Dict { items, .. } if heap.container(items).is_empty());
-                match &mut node {
-                    ObjectNode::Parameter { attributes, .. } => {
-                        *attributes = Some(self.refer(state)?);
-                    }
-                    ObjectNode::Tensor(tensor)
-                        if !is_empty && heap.get(state) != PickleValue::None =>
-                    {
-                        tensor.attributes = Some(self.refer(state)?);
-                    }
-                    _ => {}
-                }
+                self.set_attributes(&mut node, state)?;
                 Ok(node)
             }
             (Global::Rebuild(how), args) => self.rebuilt_tensor(how, args, result),
-            (Global::TensorClass, &[data]) => self.alias(data),
             (Global::TensorClass, &[data, requires_grad]) => Ok(ObjectNode::Parameter {
                 data: self.refer(data)?,
                 requires_grad: heap.get(requires_grad) != PickleValue::Bool(false),
@@ -69,9 +149,8 @@ impl TreeBuilder<'_, '_, '_> {
                     _ => self.refused("a variable of PyTorch before 0.4"),
                 }
             }
-            (Global::TypeMark, &[value, ..]) => self.alias(value),
             (Global::Size, &[sizes]) => {
-                Ok(ObjectNode::Size(dims(heap, sizes, "size")?.to_vec().into()))
+                Ok(ObjectNode::Size(self.sizes(&dims(heap, sizes, "size")?)?))
             }
             (Global::Device, args) => {
                 let parts: Vec<String> = args.iter().map(|&id| plain_text(heap, id)).collect();
@@ -118,28 +197,6 @@ impl TreeBuilder<'_, '_, '_> {
             state,
             items,
         })
-    }
-
-    /// The node of the value that a call returns unchanged. The value is older than the call, so that this ends.
-    fn alias(&mut self, mut id: ValueId) -> Result<ObjectNode> {
-        loop {
-            self.heap.budget().steps(1, WHAT)?;
-            let PickleValue::Call(index) = self.heap.get(id) else {
-                return match self.heap.get(id) {
-                    // a container that is marked with a type: a second node with the same items
-                    PickleValue::List(_) | PickleValue::Tuple(_) | PickleValue::Dict { .. } => {
-                        self.node(id)
-                    }
-                    _ => self.refused("a mark of a type on a value of an unexpected type"),
-                };
-            };
-            let call = self.heap.call(index);
-            match (call.callee, self.heap.items(call.args)) {
-                (PickleValue::Global(Global::TypeMark), &[value, ..])
-                | (PickleValue::Global(Global::TensorClass), &[value]) => id = value,
-                _ => return self.call(index),
-            }
-        }
     }
 
     fn rebuilt_tensor(
@@ -206,13 +263,11 @@ impl TreeBuilder<'_, '_, '_> {
                 };
                 Ok(ObjectNode::MetaTensor {
                     dtype: dtype.name(),
-                    shape: dims(heap, size, "size")?.to_vec().into(),
-                    strides: dims(heap, stride, "stride")?.to_vec().into(),
+                    shape: self.sizes(&dims(heap, size, "size")?)?,
+                    strides: self.sizes(&dims(heap, stride, "stride")?)?,
                     requires_grad: grad(requires_grad),
                 })
             }
-            // tensors of devices without host storage: the tensor that holds their values
-            (RebuildFunction::FromCpu, &[data, ..]) => self.alias(data),
             (RebuildFunction::Wrapper, _) => {
                 self.refused("a tensor of a subclass, which is stored as several tensors")
             }
@@ -236,8 +291,8 @@ impl TreeBuilder<'_, '_, '_> {
         let Encoding::Plain(dtype) = info.encoding else {
             return self.refused("a tensor without a dtype");
         };
-        if !self.storages.swaps_like(number, dtype) {
-            return self.refused("its big-endian storage holds numbers of several sizes");
+        if !self.storages.swaps_like(number, dtype, info.endian) {
+            return self.refused("its storage holds numbers of several sizes or byte orders");
         }
         let name = match typed {
             Some(typed) if typed.dtype() == Some(dtype) => typed.name(),
@@ -252,14 +307,15 @@ impl TreeBuilder<'_, '_, '_> {
             .unwrap_or(0)
             .saturating_add(start);
         let (shape, strides) = (dims(heap, size, "size")?, dims(heap, stride, "stride")?);
-        let lists = 2 * 8 * shape.len() + size_of::<ObjectTensor>() + 64;
-        heap.budget().memory(lists as u64, WHAT)?;
+        let (shape, strides) = (self.sizes(&shape)?, self.sizes(&strides)?);
+        heap.budget()
+            .memory(size_of::<ObjectTensor>() as u64 + 16, WHAT)?;
         Ok(ObjectNode::Tensor(Box::new(ObjectTensor {
             storage: number,
             dtype: name,
             offset,
-            shape: shape.to_vec().into(),
-            strides: strides.to_vec().into(),
+            shape,
+            strides,
             requires_grad: requires_grad.unwrap_or(false),
             view_flags: info.view_flags(),
             quantizer: None,
@@ -285,7 +341,7 @@ impl TreeBuilder<'_, '_, '_> {
             _ => None,
         };
         let layout = self.text(sparse.kind)?;
-        let shape = info.shape.to_vec().into();
+        let shape = self.sizes(&info.shape)?;
         Ok(ObjectNode::SparseTensor {
             layout,
             parts: self.refer_all(parts)?,

@@ -36,21 +36,10 @@ impl<'h> ObjectStorages<'h> {
             by_key: HashMap::new(),
             rows: Vec::new(),
         };
-        heap.budget().steps(heap.len() as u64, WHAT)?;
-        for id in heap.ids() {
-            let PickleValue::Persistent(tuple) = heap.get(id) else {
-                continue;
-            };
+        for (number, &tuple) in (0u32..).zip(&rebuilt.storage_ids) {
             let storage = PersistentId::parse(heap, tuple)?;
-            if let Some(&number) = found.by_key.get(storage.key) {
-                let row = &mut found.rows[number as usize];
-                row.nbytes = row.nbytes.max(storage.nbytes);
-                continue;
-            }
             // an entry of a table that doubles, while the table before it is copied
             heap.budget().memory(128, WHAT)?;
-            let number = u32::try_from(found.rows.len())
-                .map_err(|_| Error::unsupported("the file has more than 2³² storages"))?;
             let endian = source.endian[usize::from(storage.dtype.is_none())];
             let row = StorageRow {
                 nbytes: storage.nbytes,
@@ -63,6 +52,15 @@ impl<'h> ObjectStorages<'h> {
             };
             heap.budget().push(&mut found.rows, row, WHAT)?;
             found.by_key.insert(storage.key, number);
+        }
+        // ids of one storage can state several sizes, of which the largest is read
+        heap.budget().steps(heap.len() as u64, WHAT)?;
+        for id in heap.ids() {
+            if let PickleValue::Persistent(tuple) = heap.get(id) {
+                let storage = PersistentId::parse(heap, tuple)?;
+                let row = &mut found.rows[found.by_key[storage.key] as usize];
+                row.nbytes = row.nbytes.max(storage.nbytes);
+            }
         }
         // the dtypes of what an untyped storage holds are those of its tensors
         for tensor in &rebuilt.tensors {
@@ -87,10 +85,13 @@ impl<'h> ObjectStorages<'h> {
         Ok((self.by_key[id.key], id.dtype))
     }
 
-    /// Whether the numbers of a dtype are swapped as those of the storage are.
-    pub(super) fn swaps_like(&self, number: u32, dtype: Dtype) -> bool {
+    /// Whether the numbers of a dtype, in this byte order, are swapped as those of the storage are.
+    pub(super) fn swaps_like(&self, number: u32, dtype: Dtype, endian: Endian) -> bool {
         let row = &self.rows[number as usize];
-        row.endian == Endian::Little || row.dtype.swap_unit() == dtype.swap_unit()
+        let unit = dtype.swap_unit();
+        // a stream can name one storage with a dtype and without, which it writes in different orders
+        (unit == 1 || row.endian == endian)
+            && (row.endian == Endian::Little || row.dtype.swap_unit() == unit)
     }
 
     pub(super) fn catalog(&self, heap: &ValueHeap<'_>, members: Vec<Member>) -> Result<Catalog> {

@@ -16,7 +16,7 @@ impl CallInterpreter<'_, '_, '_> {
             _ => {
                 let storage = self
                     .storages
-                    .find(&PersistentId::parse(self.heap, tuple)?)?;
+                    .find(tuple, &PersistentId::parse(self.heap, tuple)?)?;
                 self.last_storage = Some((tuple, storage));
                 Ok(storage)
             }
