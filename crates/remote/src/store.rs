@@ -15,7 +15,7 @@ use crate::file::RemoteFile;
 use crate::guess::FirstRequests;
 use crate::hub::{self, HubPath, HubSettings};
 use crate::options::RemoteOptions;
-use crate::runtime::runtime;
+use crate::runtime::{PerProcess, runtime};
 
 /// The longest list of files that is read.
 const LISTING: u64 = 64 << 20;
@@ -66,8 +66,8 @@ impl Store {
     /// is not in the hub's cache, if the hub must not be asked.
     pub fn open(url: &str) -> Result<OpenedUrl> {
         // shared, so that further URLs find connections open
-        static CLIENT: OnceLock<Arc<Client>> = OnceLock::new();
-        let client = CLIENT.get_or_init(|| Arc::new(Client::new(RemoteOptions::default())));
+        static CLIENT: PerProcess<Arc<Client>> = PerProcess::new();
+        let client = CLIENT.get(|| Arc::new(Client::new(RemoteOptions::default())));
         Self::with_client(url, Arc::clone(client), &|name| std::env::var(name).ok())
     }
 
