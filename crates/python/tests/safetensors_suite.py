@@ -30,7 +30,6 @@ LEFT_OUT = {
 PLUGIN = '''
 import importlib
 import safetensors
-import safetensors.torch
 import anamnesis.safetensors as ours
 
 safetensors.safe_open = ours.safe_open
