@@ -58,13 +58,16 @@ static SCHEMES: &[&str] = &["http", "https", "s3", "gs", "az", "abfs", "abfss", 
 
 /// The text of a path that is a URL.
 fn url(path: &Path) -> Option<&str> {
-    // a prefix of a path that is not UTF-8 may still be one, but its rest is no URL
-    let text = path.to_str()?;
-    let (scheme, _) = text.split_once("://")?;
-    SCHEMES
-        .iter()
-        .any(|known| known.eq_ignore_ascii_case(scheme))
-        .then_some(text)
+    /// Of a scheme.
+    const LONGEST: usize = "https".len();
+    // by the first bytes, as this is asked of every path: searching all of it for `://` costs a small file 2 % of its opening
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let colon = bytes.iter().take(LONGEST + 1).position(|&b| b == b':')?;
+    let (scheme, rest) = bytes.split_at(colon);
+    let is_known = |known: &&str| known.as_bytes().eq_ignore_ascii_case(scheme);
+    let is_url = rest.starts_with(b"://") && SCHEMES.iter().any(is_known);
+    // one that is not UTF-8 is no URL
+    is_url.then(|| path.to_str()).flatten()
 }
 
 /// A URL as errors show it: without query, fragment and credentials, which may be secrets.
