@@ -10,7 +10,7 @@ use std::path::Path;
 use anamnesis_os::files::open_without_waiting;
 
 use crate::error::{Error, Result};
-use crate::limits::{Budget, TemporaryCharge};
+use crate::limits::{Budget, TemporaryCharge, zeroed};
 
 use super::fill;
 
@@ -39,15 +39,22 @@ pub(crate) fn read_regular<'b>(
     what: &str,
 ) -> Result<(Vec<u8>, TemporaryCharge<'b>)> {
     let (file, len) = open_regular(path)?;
-    let charge = budget.temporary(len, what)?;
-    let mut text = Vec::new();
-    let capacity = usize::try_from(len).unwrap_or(usize::MAX);
-    if text.try_reserve_exact(capacity).is_err() {
-        return Err(Error::unsupported(format!("{what} does not fit in memory")));
-    }
+    let (mut text, charge) = charged_buffer(len, budget, what)?;
     // in one call; `read_to_end` begins with 8 KiB
-    text.resize(capacity, 0);
     let read = fill(&mut text, |buf| (&file).read(buf))?;
     text.truncate(read);
     Ok((text, charge))
+}
+
+/// A buffer for a file of this length, of zeros, which is charged while the second value lives.
+pub(super) fn charged_buffer<'b>(
+    len: u64,
+    budget: &'b Budget,
+    what: &str,
+) -> Result<(Vec<u8>, TemporaryCharge<'b>)> {
+    let charge = budget.temporary(len, what)?;
+    let buffer = usize::try_from(len).ok().and_then(zeroed);
+    let buffer =
+        buffer.ok_or_else(|| Error::unsupported(format!("{what} does not fit in memory")))?;
+    Ok((buffer, charge))
 }

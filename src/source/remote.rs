@@ -12,6 +12,7 @@ use crate::limits::{Budget, TemporaryCharge};
 
 use super::Source;
 use super::file_system::{FileSystem, MapMode, OpenedPath};
+use super::regular::charged_buffer;
 
 /// Where a URL leads: to a place of its own, or (`None`) to a path of the local file system, where the hub's cache has it.
 pub(super) fn open(url: &str) -> Result<(Option<Arc<dyn FileSystem>>, PathBuf)> {
@@ -97,13 +98,7 @@ impl FileSystem for RemoteFiles {
         let file = self.file(path)?;
         self.begin_shards(path, &file)?;
         let len = file.0.len().map_err(io::Error::from)?;
-        let charge = budget.temporary(len, what)?;
-        let mut content = Vec::new();
-        let capacity = usize::try_from(len).unwrap_or(usize::MAX);
-        if content.try_reserve_exact(capacity).is_err() {
-            return Err(Error::unsupported(format!("{what} does not fit in memory")));
-        }
-        content.resize(capacity, 0);
+        let (mut content, charge) = charged_buffer(len, budget, what)?;
         super::read_exact_at(&file, 0, &mut content)?;
         Ok((content, charge))
     }
