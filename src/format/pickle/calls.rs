@@ -6,7 +6,7 @@
 //! arguments, to be interpreted by the PyTorch reader.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::TemporaryCharge;
+use crate::limits::{Budget, TemporaryCharge};
 
 use super::distributed::DistributedClass;
 use super::globals::{self, Builtin, Global, NumpyGlobal};
@@ -15,7 +15,7 @@ use super::{Machine, Vocabulary, text_arguments};
 
 const COPY: &str = "the arguments of a call";
 
-impl Machine<'_, '_> {
+impl<'s> Machine<'_, 's> {
     /// The value of a global, or the error that names it as refused.
     fn global(&mut self, module: &str, name: &str) -> Result<PickleValue> {
         if let Some(global) = globals::resolve(module, name) {
@@ -92,10 +92,9 @@ impl Machine<'_, '_> {
                 let PickleValue::Tuple(args) = self.heap.get(args) else {
                     return Err(Error::malformed("the arguments of a call are not a tuple"));
                 };
-                let args = self.heap.items(args);
-                let copy = (size_of_val(args) + size_of::<ValueId>()) as u64;
-                let _copy = self.reader.budget().temporary(copy, COPY)?;
-                let args = [args, &[named]].concat();
+                let budget = self.reader.budget();
+                let (mut args, _copy) = copied(budget, self.heap.items(args), 1)?;
+                args.push(named);
                 let args = self.heap.add_items(&args)?;
                 match self.heap.get(callee) {
                     PickleValue::OpaqueGlobal(_) => self.call(callee, args),
@@ -177,10 +176,7 @@ impl Machine<'_, '_> {
     }
 
     fn builtin(&mut self, builtin: Builtin, args: PoolRange) -> Result<PickleValue> {
-        let args = self.heap.items(args);
-        let copy = size_of_val(args) as u64;
-        let _copy = self.reader.budget().temporary(copy, COPY)?;
-        let args = args.to_vec();
+        let (args, _copy) = copied(self.reader.budget(), self.heap.items(args), 0)?;
         let wrong = || {
             Error::malformed(format!(
                 "{builtin:?} has arguments of an unexpected number or type"
@@ -193,8 +189,7 @@ impl Machine<'_, '_> {
             }
             (Builtin::OrderedDict | Builtin::Counter, &[from])
             | (Builtin::DefaultDict, &[_, from]) => {
-                let mut copy = self.reader.budget().nothing();
-                let items = self.items_of(from, &mut copy)?.ok_or_else(wrong)?;
+                let (items, _copy) = self.items_of(from)?.ok_or_else(wrong)?;
                 self.dict(&items)
             }
             (Builtin::Set | Builtin::FrozenSet, []) => {
@@ -203,9 +198,7 @@ impl Machine<'_, '_> {
             // protocols before 4 have no opcode for sets and call `set` with a list
             (Builtin::Set | Builtin::FrozenSet, &[from]) => {
                 let items = self.heap.sequence(from).ok_or_else(wrong)?;
-                let copy = size_of_val(items) as u64;
-                let _copy = self.reader.budget().temporary(copy, COPY)?;
-                let items = items.to_vec();
+                let (items, _copy) = copied(self.reader.budget(), items, 0)?;
                 self.heap.add_container(&items).map(PickleValue::Set)
             }
             (Builtin::ByteArray | Builtin::Bytes, []) => {
@@ -257,21 +250,16 @@ impl Machine<'_, '_> {
             .map(|items| PickleValue::Dict { items, class: true })
     }
 
-    /// The keys and values, by turns, of a dict or of a sequence of pairs: a list, which `copy` is charged with.
-    fn items_of(
-        &self,
-        from: ValueId,
-        copy: &mut TemporaryCharge<'_>,
-    ) -> Result<Option<Vec<ValueId>>> {
+    /// The keys and values, by turns, of a dict or of a sequence of pairs.
+    fn items_of(&self, from: ValueId) -> Result<Option<(Vec<ValueId>, TemporaryCharge<'s>)>> {
+        let budget = self.reader.budget();
         if let PickleValue::Dict { items, .. } = self.heap.get(from) {
-            let items = self.heap.container(items);
-            copy.grow(size_of_val(items) as u64, COPY)?;
-            return Ok(Some(items.to_vec()));
+            return copied(budget, self.heap.container(items), 0).map(Some);
         }
         let Some(pairs) = self.heap.sequence(from) else {
             return Ok(None);
         };
-        copy.grow(2 * size_of_val(pairs) as u64, COPY)?;
+        let copy = budget.temporary(2 * size_of_val(pairs) as u64, COPY)?;
         let mut items = Vec::with_capacity(pairs.len() * 2);
         for &pair in pairs {
             let Some(&[key, value]) = self.heap.sequence(pair) else {
@@ -279,7 +267,7 @@ impl Machine<'_, '_> {
             };
             items.extend([key, value]);
         }
-        Ok(Some(items))
+        Ok(Some((items, copy)))
     }
 
     /// BUILD: sets the state of the object below the top of the stack. Only recorded calls that keep a state accept one.
@@ -343,6 +331,19 @@ fn exact_class(builtin: Builtin) -> Option<ExactClass> {
         Builtin::DefaultDict => Some(ExactClass::DefaultDict),
         Builtin::OrderedDict | Builtin::Set | Builtin::Bytes | Builtin::Encode => None,
     }
+}
+
+/// A copy of a list with room for `more` items, which is charged while the second value lives.
+fn copied<'b>(
+    budget: &'b Budget,
+    items: &[ValueId],
+    more: usize,
+) -> Result<(Vec<ValueId>, TemporaryCharge<'b>)> {
+    let room = items.len() + more;
+    let charge = budget.temporary((room * size_of::<ValueId>()) as u64, COPY)?;
+    let mut copy = Vec::with_capacity(room);
+    copy.extend_from_slice(items);
+    Ok((copy, charge))
 }
 
 /// Encodes text in Latin-1; `None` if a character does not fit.
