@@ -12,6 +12,7 @@ use object_store::{ObjectStore as _, RetryConfig};
 use url::Url;
 
 use crate::error::{Error, ErrorKind, Result, with_causes};
+use crate::names::is_plain;
 
 /// The variables that configure S3, as the programs of AWS name them.
 static VARIABLES: &[&str] = &[
@@ -166,12 +167,12 @@ impl Bucket {
                 "the bucket has more than a million objects behind this prefix",
             ));
         }
-        let names = listed
-            .objects
-            .iter()
-            .filter_map(|object| object.location.filename());
-        let plain = |name: &&str| !matches!(*name, "." | "..") && !name.contains(['\\', '\0']);
-        Ok(names.filter(plain).map(str::to_owned).collect())
+        let objects = listed.objects.iter();
+        let names = objects.filter_map(|object| object.location.filename());
+        Ok(names
+            .filter(|name| is_plain(name))
+            .map(str::to_owned)
+            .collect())
     }
 }
 

@@ -1,19 +1,19 @@
 //! Requests: redirects that are followed under conditions, retries that wait as long as the server says.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{self, HeaderMap, HeaderValue};
 use reqwest::{Response, StatusCode, redirect};
 use rustls_platform_verifier::BuilderVerifierExt as _;
 use url::{Host, Url};
 
 use crate::address::{Allowed, GuardedResolver, is_public};
 use crate::answer::{Answer, AnswerBody, FileVersion, RequestedRange};
-use crate::bucket::BucketKey;
 use crate::error::{Error, ErrorKind, Result, shown, with_causes};
 use crate::options::RemoteOptions;
+use crate::resource::{ResolvedUrl, Resource};
 use crate::status;
 
 /// Redirects that are followed.
@@ -25,28 +25,6 @@ pub(crate) struct Client {
     pub(crate) options: RemoteOptions,
 }
 
-/// A file by its URL, and what is sent for it.
-pub(crate) struct Resource {
-    url: Url,
-    /// Sent to the host of `url` only.
-    token: Option<HeaderValue>,
-    /// Where redirects led to: later requests go there at once, until it is refused.
-    resolved: Mutex<Option<ResolvedUrl>>,
-    /// The object of a bucket, whose URL is signed when it is requested.
-    key: Option<BucketKey>,
-    /// Whether the server is the hub, whose header names the commit and the reason of an error.
-    hub: bool,
-    /// The commit that all files of a repository must be of, once it is known.
-    commit: Option<Arc<OnceLock<String>>>,
-}
-
-/// A URL that a redirect named.
-#[derive(Clone)]
-struct ResolvedUrl {
-    url: Url,
-    allowed: Allowed,
-}
-
 /// Why a request has no answer.
 enum RequestFailure {
     /// It may pass; after this time, if the server names one.
@@ -54,52 +32,6 @@ enum RequestFailure {
     /// The URL that a redirect named is refused: its signature may have expired.
     Expired(Error),
     Final(Error),
-}
-
-impl Resource {
-    pub(crate) fn new(url: Url, token: Option<HeaderValue>) -> Self {
-        Self {
-            url,
-            token,
-            resolved: Mutex::default(),
-            key: None,
-            hub: false,
-            commit: None,
-        }
-    }
-
-    /// A file of the hub, of the commit that its repository must have.
-    pub(crate) fn on_hub(
-        url: Url,
-        token: Option<HeaderValue>,
-        commit: Arc<OnceLock<String>>,
-    ) -> Self {
-        Self {
-            hub: true,
-            commit: Some(commit),
-            ..Self::new(url, token)
-        }
-    }
-
-    /// An object of a bucket.
-    pub(crate) fn in_bucket(key: BucketKey) -> Self {
-        let url = Url::parse("http://bucket.invalid/").expect("a constant");
-        Self {
-            key: Some(key),
-            ..Self::new(url, None)
-        }
-    }
-
-    fn resolved(&self) -> Option<ResolvedUrl> {
-        self.resolved
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    fn resolve_to(&self, to: Option<ResolvedUrl>) {
-        *self.resolved.lock().unwrap_or_else(PoisonError::into_inner) = to;
-    }
 }
 
 impl Client {
@@ -239,23 +171,20 @@ impl Client {
     ) -> Result<Response, RequestFailure> {
         let known = resource.resolved();
         let is_resolved = known.is_some();
-        let (mut url, mut allowed) = match (known, &resource.key) {
-            (Some(known), _) => (known.url, known.allowed),
-            (None, Some(key)) => (
-                key.url().await.map_err(RequestFailure::Final)?,
-                Allowed::Any,
-            ),
-            (None, None) => (resource.url.clone(), Allowed::Any),
+        let (mut url, mut allowed) = match known {
+            Some(known) => (known.url, known.allowed),
+            None => {
+                let url = resource.first_url().await.map_err(RequestFailure::Final)?;
+                (url, Allowed::Any)
+            }
         };
         // the host that the caller named; of a bucket, the one that the environment names
-        let origin = if resource.key.is_some() {
-            url.clone()
-        } else {
-            resource.url.clone()
-        };
+        let origin = resource.url().unwrap_or(&url).clone();
         for _ in 0..=REDIRECTS {
             let response = self.send(resource, &url, allowed, headers).await?;
-            check_commit(resource, response.headers()).map_err(RequestFailure::Final)?;
+            resource
+                .check_commit(response.headers())
+                .map_err(RequestFailure::Final)?;
             if response.status().is_redirection()
                 && response.headers().contains_key(header::LOCATION)
             {
@@ -269,9 +198,9 @@ impl Client {
                 url = to;
                 continue;
             }
-            return match status::failure(resource.hub, &response) {
+            return match status::failure(resource.is_on_hub(), &response) {
                 None => {
-                    if url != resource.url {
+                    if resource.url() != Some(&url) {
                         resource.resolve_to(Some(ResolvedUrl { url, allowed }));
                     }
                     Ok(response)
@@ -304,12 +233,7 @@ impl Client {
     ) -> Result<Response, RequestFailure> {
         let client = self.to(allowed).map_err(RequestFailure::Final)?;
         let mut request = client.get(url.clone()).headers(headers.clone());
-        // tokens do not follow a redirect to another host
-        if let Some(token) = resource
-            .token
-            .as_ref()
-            .filter(|_| url.origin() == resource.url.origin())
-        {
+        if let Some(token) = resource.token_for(url) {
             request = request.header(header::AUTHORIZATION, token);
         }
         match tokio::time::timeout(self.options.first_byte, request.send()).await {
@@ -396,21 +320,6 @@ fn location(from: &Url, headers: &HeaderMap) -> Result<Url> {
         ));
     }
     Ok(to)
-}
-
-/// Refuses a file of another commit than the first one.
-fn check_commit(resource: &Resource, headers: &HeaderMap) -> Result<()> {
-    const COMMIT: HeaderName = HeaderName::from_static("x-repo-commit");
-    let (Some(known), Some(found)) = (&resource.commit, headers.get(COMMIT)) else {
-        return Ok(());
-    };
-    let Ok(found) = found.to_str() else {
-        return Ok(());
-    };
-    if known.get_or_init(|| found.to_owned()) != found {
-        return Err(Error::changed("the repository has another commit"));
-    }
-    Ok(())
 }
 
 fn host(url: &Url) -> &str {

@@ -11,9 +11,10 @@ use tokio::sync::Semaphore;
 
 use crate::answer::{FileVersion, RequestedRange};
 use crate::blocks::BlockAt;
-use crate::client::{Client, Resource};
+use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guess::FirstRequests;
+use crate::resource::Resource;
 use crate::runtime::runtime;
 
 use state::FileState;

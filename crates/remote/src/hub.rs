@@ -9,6 +9,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::names::{has_ending, is_plain};
 
 /// What the environment says about the hub.
 #[derive(Clone, Debug)]
@@ -124,8 +125,6 @@ impl HubPath {
         if revision.is_empty() || !revision.split('/').all(is_name) {
             return Err(invalid("this names no revision"));
         }
-        let is_plain =
-            |part: &str| !matches!(part, "" | "." | "..") && !part.contains(['\\', '\0']);
         if !file.is_empty() && !file.split('/').all(is_plain) {
             return Err(invalid("this names no file"));
         }
@@ -139,8 +138,7 @@ impl HubPath {
 
     /// Whether the last part names a file and no folder.
     pub(crate) fn is_file(&self) -> bool {
-        let last = self.file.rsplit('/').next().unwrap_or_default();
-        last.contains('.')
+        has_ending(&self.file)
     }
 
     /// Where the file is at this revision.
@@ -200,8 +198,7 @@ pub(crate) fn parse_listing(text: &[u8], folder: &str) -> Result<(String, Vec<St
     let names = files.iter().filter_map(|file| {
         let name = file.get("rfilename")?.as_str()?.strip_prefix(&prefix)?;
         // those of other folders are left out
-        let plain = !matches!(name, "" | "." | "..") && !name.contains(['/', '\\', '\0']);
-        plain.then(|| name.to_owned())
+        is_plain(name).then(|| name.to_owned())
     });
     Ok((commit.to_owned(), names.collect()))
 }

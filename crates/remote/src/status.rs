@@ -63,7 +63,10 @@ pub(crate) fn failure(hub: bool, response: &Response) -> Option<StatusFailure> {
             "the server names no new place (301); of a bucket, set AWS_REGION to the region that it is in".into(),
         ),
         (404 | 410, _) => final_(ErrorKind::NotFound, format!("the server has no such file ({})", status.as_u16())),
-        (412, _) => final_(ErrorKind::Changed, Error::changed("its ETag is another one").to_string()),
+        (412, _) => Some(StatusFailure {
+            error: Error::changed("its ETag is another one"),
+            retry: None,
+        }),
         (408 | 425 | 429 | 500 | 502 | 503 | 504, _) => {
             let after = wait(headers);
             let limited = matches!(status.as_u16(), 429 | 503) && after.is_some();

@@ -9,12 +9,14 @@ use url::Url;
 
 use crate::address::Allowed;
 use crate::bucket::{Bucket, BucketKey};
-use crate::client::{Client, Resource};
+use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::RemoteFile;
 use crate::guess::FirstRequests;
 use crate::hub::{self, HubPath, HubSettings};
+use crate::names::has_ending;
 use crate::options::RemoteOptions;
+use crate::resource::Resource;
 use crate::runtime::{PerProcess, runtime};
 
 /// The longest list of files that is read.
@@ -162,10 +164,7 @@ impl Store {
             StorePlace::Web(_) => path.ends_with('/'),
             StorePlace::Hub { .. } => hub_path(path).is_ok_and(|path| !path.is_file()),
             // a name without an ending is a prefix
-            StorePlace::Bucket(_) => {
-                let key = key(path);
-                !key.rsplit('/').next().unwrap_or_default().contains('.')
-            }
+            StorePlace::Bucket(_) => !has_ending(key(path)),
         }
     }
 
@@ -247,7 +246,7 @@ impl Store {
                 bucket: Arc::clone(bucket),
                 key: key(path).to_owned(),
             }),
-            StorePlace::Web(url) => Resource::new(self.web_url(url, path)?, None),
+            StorePlace::Web(url) => Resource::on_web(self.web_url(url, path)?),
             StorePlace::Hub { settings, commit } => {
                 let path = hub_path(path)?;
                 let revision = commit.get().unwrap_or(&path.revision);

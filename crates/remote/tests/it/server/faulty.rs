@@ -15,6 +15,19 @@ impl ServerState {
         let (from, to) = parse_range(range, len).unwrap_or((0, len));
         let tag = etag(&bytes);
         let good = || partial(&bytes, from, to, &format!("{from}-{}/{len}", to - 1), &tag);
+        let without = |header: &str| {
+            let mut reply = good();
+            reply.headers.retain(|line| !line.starts_with(header));
+            reply
+        };
+        // what follows the chunk of the range
+        let in_chunks = |behind: &[u8]| {
+            let mut reply = without("Content-Length");
+            reply.headers.push("Transfer-Encoding: chunked".to_owned());
+            reply.body = chunked(&reply.body);
+            reply.body.extend_from_slice(behind);
+            reply
+        };
         let times = self.times(&format!("{fault} {path} {range}"));
         let all = self.times(&format!("{fault} {path}"));
         let redirect = |to: &str| Reply::new("302 Found", &[&format!("Location: {to}")], "");
@@ -50,33 +63,14 @@ impl ServerState {
                 let to = from + (to - from).div_ceil(2);
                 partial(&bytes, from, to, &format!("{from}-{}/{len}", to - 1), &tag)
             }
-            "chunked" => {
-                let mut reply = good();
-                reply
-                    .headers
-                    .retain(|header| !header.starts_with("Content-Length"));
-                reply.headers.push("Transfer-Encoding: chunked".to_owned());
-                reply.body = chunked(&reply.body);
-                reply.body.extend_from_slice(b"0\r\n\r\n");
-                reply
-            }
+            "chunked" => in_chunks(b"0\r\n\r\n"),
             // bytes behind the range without end, as far as a test waits
             "endless" => {
-                let mut reply = good();
-                reply
-                    .headers
-                    .retain(|header| !header.starts_with("Content-Length"));
-                reply.headers.push("Transfer-Encoding: chunked".to_owned());
-                reply.body = chunked(&reply.body);
-                reply.body.extend(chunked(&vec![7; 32 << 20]));
+                let mut reply = in_chunks(&chunked(&vec![7; 32 << 20]));
                 reply.close = true;
                 reply
             }
-            "no-etag" => {
-                let mut reply = good();
-                reply.headers.retain(|header| !header.starts_with("ETag"));
-                reply
-            }
+            "no-etag" => without("ETag"),
             "weak-etag" => partial(
                 &bytes,
                 from,
@@ -116,14 +110,9 @@ impl ServerState {
                 &format!("{from}-{}/{len}", to - 1),
                 &format!("\"v{all}\""),
             ),
-            "etag-vanishes" if all > 1 => {
-                let mut reply = good();
-                reply.headers.retain(|header| !header.starts_with("ETag"));
-                reply
-            }
+            "etag-vanishes" if all > 1 => without("ETag"),
             "modified" => {
-                let mut reply = good();
-                reply.headers.retain(|header| !header.starts_with("ETag"));
+                let mut reply = without("ETag");
                 reply.headers.push(format!(
                     "Last-Modified: Mon, 01 Jun 2026 00:00:{all:02} GMT"
                 ));
@@ -145,13 +134,7 @@ impl ServerState {
                 &tag,
             ),
             "more" => partial(&bytes, from, to, &format!("{from}-{to}/{}", len + 1), &tag),
-            "no-content-range" => {
-                let mut reply = good();
-                reply
-                    .headers
-                    .retain(|header| !header.starts_with("Content-Range"));
-                reply
-            }
+            "no-content-range" => without("Content-Range"),
             "star" => partial(&bytes, from, to, &format!("{from}-{}/*", to - 1), &tag),
             "overflow" => partial(
                 &bytes,
@@ -168,10 +151,7 @@ impl ServerState {
                 &tag,
             ),
             "multipart" => {
-                let mut reply = good();
-                reply
-                    .headers
-                    .retain(|header| !header.starts_with("Content-Range"));
+                let mut reply = without("Content-Range");
                 reply
                     .headers
                     .push("Content-Type: multipart/byteranges; boundary=x".to_owned());

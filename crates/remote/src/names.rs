@@ -1,0 +1,11 @@
+//! Names of files in listings and URLs.
+
+/// Whether a name is one of a file in a folder, and leads to no other folder on any system.
+pub(crate) fn is_plain(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '\\', '\0'])
+}
+
+/// Whether the last part of a path has an ending, by which files are told from folders where no listing says so.
+pub(crate) fn has_ending(path: &str) -> bool {
+    path.rsplit('/').next().unwrap_or_default().contains('.')
+}

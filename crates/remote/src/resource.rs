@@ -1,0 +1,119 @@
+//! A file on a server: where it is, what is sent for it, and where redirects led to.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use url::Url;
+
+use crate::address::Allowed;
+use crate::bucket::BucketKey;
+use crate::error::{Error, Result};
+
+/// A file, and what is sent for it.
+pub(crate) struct Resource {
+    place: ResourcePlace,
+    /// Where redirects led to, or the signed URL: later requests go there at once, until it is refused.
+    resolved: Mutex<Option<ResolvedUrl>>,
+}
+
+enum ResourcePlace {
+    Web(Url),
+    /// A file of the hub, whose header names the commit and the reason of an error.
+    Hub {
+        url: Url,
+        /// Sent to the host of `url` only.
+        token: Option<HeaderValue>,
+        /// That all files of the repository must be of, once it is known.
+        commit: Arc<OnceLock<String>>,
+    },
+    /// An object, whose URL is signed when it is requested.
+    Bucket(BucketKey),
+}
+
+/// A URL that a redirect named.
+#[derive(Clone)]
+pub(crate) struct ResolvedUrl {
+    pub(crate) url: Url,
+    pub(crate) allowed: Allowed,
+}
+
+impl Resource {
+    fn new(place: ResourcePlace) -> Self {
+        Self {
+            place,
+            resolved: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn on_web(url: Url) -> Self {
+        Self::new(ResourcePlace::Web(url))
+    }
+
+    /// A file of the hub, of the commit that its repository must have.
+    pub(crate) fn on_hub(
+        url: Url,
+        token: Option<HeaderValue>,
+        commit: Arc<OnceLock<String>>,
+    ) -> Self {
+        Self::new(ResourcePlace::Hub { url, token, commit })
+    }
+
+    /// An object of a bucket.
+    pub(crate) fn in_bucket(key: BucketKey) -> Self {
+        Self::new(ResourcePlace::Bucket(key))
+    }
+
+    pub(crate) fn is_on_hub(&self) -> bool {
+        matches!(self.place, ResourcePlace::Hub { .. })
+    }
+
+    /// The URL that the caller named; `None` for a bucket.
+    pub(crate) fn url(&self) -> Option<&Url> {
+        match &self.place {
+            ResourcePlace::Web(url) | ResourcePlace::Hub { url, .. } => Some(url),
+            ResourcePlace::Bucket(_) => None,
+        }
+    }
+
+    /// The URL of the first request.
+    pub(crate) async fn first_url(&self) -> Result<Url> {
+        match &self.place {
+            ResourcePlace::Web(url) | ResourcePlace::Hub { url, .. } => Ok(url.clone()),
+            ResourcePlace::Bucket(key) => key.url().await,
+        }
+    }
+
+    /// The token for this URL: tokens do not follow a redirect to another host.
+    pub(crate) fn token_for(&self, to: &Url) -> Option<&HeaderValue> {
+        match &self.place {
+            ResourcePlace::Hub { url, token, .. } if url.origin() == to.origin() => token.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Refuses an answer about a file of another commit than the first one.
+    pub(crate) fn check_commit(&self, headers: &HeaderMap) -> Result<()> {
+        const COMMIT: HeaderName = HeaderName::from_static("x-repo-commit");
+        let ResourcePlace::Hub { commit, .. } = &self.place else {
+            return Ok(());
+        };
+        let Some(found) = headers.get(COMMIT).and_then(|found| found.to_str().ok()) else {
+            return Ok(());
+        };
+        if commit.get_or_init(|| found.to_owned()) != found {
+            return Err(Error::changed("the repository has another commit"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn resolved(&self) -> Option<ResolvedUrl> {
+        self.resolved
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn resolve_to(&self, to: Option<ResolvedUrl>) {
+        *self.resolved.lock().unwrap_or_else(PoisonError::into_inner) = to;
+    }
+}
