@@ -18,6 +18,7 @@ import safetensors.torch  # noqa: E402
 from diffusers import AutoencoderKL, UNet2DModel  # noqa: E402
 from diffusers.loaders import single_file_utils  # noqa: E402
 from diffusers.models import model_loading_utils, modeling_utils  # noqa: E402
+from loaded_models import equal, forbidden  # noqa: E402
 
 MODULES = (modeling_utils, model_loading_utils, single_file_utils)
 
@@ -28,16 +29,6 @@ def unet() -> Any:
         sample_size=8, in_channels=3, out_channels=3, block_out_channels=(32, 64), layers_per_block=1, norm_num_groups=8,
         down_block_types=("DownBlock2D", "DownBlock2D"), up_block_types=("UpBlock2D", "UpBlock2D"),
     ).eval()  # fmt: skip
-
-
-def equal(ours: Any, theirs: Any) -> bool:
-    found, expected = ours.state_dict(), theirs.state_dict()
-    assert list(found) == list(expected) and expected
-    return all(found[name].dtype == expected[name].dtype and torch.equal(found[name], expected[name]) for name in expected)
-
-
-def forbidden(*_: Any, **__: Any) -> Any:
-    raise AssertionError("a file was read by another package")
 
 
 def forbid(patch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,7 @@ def test_blocks_are_bytes() -> None:
 
 def test_memory_outlives_what_it_came_from_and_is_given_back() -> None:
     expected = anamnesis.load(DTYPES, "np")["t.06.i16"]
+    gc.collect()
     before, _ = _core.pool_bytes()
     array = np.from_dlpack(anamnesis.open(DTYPES).load("dlpack", borrow=False)["t.06.i16"])
     gc.collect()

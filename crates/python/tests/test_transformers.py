@@ -18,6 +18,7 @@ transformers = pytest.importorskip("transformers", reason="SKIPPED: transformers
 import anamnesis  # noqa: E402
 import anamnesis.transformers  # noqa: E402
 from anamnesis._weights import Weight, Weights  # noqa: E402
+from loaded_models import equal, forbidden  # noqa: E402
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM  # noqa: E402
 
 modeling = sys.modules["transformers.modeling_utils"]
@@ -58,16 +59,6 @@ def bin_shards(folder: Path) -> None:
         files.update(dict.fromkeys(names, file))
     index = {"metadata": {"total_size": 0}, "weight_map": files}
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
-
-
-def equal(ours: Any, theirs: Any) -> bool:
-    found, expected = ours.state_dict(), theirs.state_dict()
-    assert list(found) == list(expected) and expected
-    return all(found[name].dtype == expected[name].dtype and torch.equal(found[name], expected[name]) for name in expected)
-
-
-def forbidden(*_: Any, **__: Any) -> Any:
-    raise AssertionError("a file was read by another package")
 
 
 def forbid(patch: pytest.MonkeyPatch) -> None:

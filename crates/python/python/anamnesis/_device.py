@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import cycle
-from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -84,10 +83,7 @@ class _Read:
 
     def __init__(self, tensor: Tensor, chosen: Selection) -> None:
         self.tensor, self.name, self.chosen, self.at = tensor, tensor.name, chosen, 0
-        self.shape, self.nbytes = tensor.shape, tensor.nbytes
-        if chosen.box is not None:
-            self.shape = tuple(end - start for start, end in chosen.box)
-            self.nbytes = tensor.nbytes * prod(self.shape) // max(prod(tensor.shape), 1)
+        self.shape, self.nbytes = tensor.part(chosen)
 
     def view(self, slot: torch.Tensor) -> torch.Tensor:
         kind, made = kind_and_shape(self.tensor.dtype, self.tensor._is_dtype, self.shape, self.nbytes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ._frameworks import memory_of, wrong_out
@@ -18,10 +17,7 @@ def output(framework: str, tensor: Tensor, given: Any, chosen: Selection, shared
     of unknown shape, of which the load compares the length."""
     if chosen.rest is not None:
         raise wrong_out(tensor.name, "a range of each axis can be loaded into memory, without steps and numbers")
-    shape, nbytes = tensor.shape, tensor.nbytes
-    if chosen.box is not None:
-        shape = tuple(end - start for start, end in chosen.box)
-        nbytes = nbytes * prod(shape) // max(prod(tensor.shape), 1)
+    shape, nbytes = tensor.part(chosen)
     return tensor.name, memory_of(framework, tensor.name, given, tensor.dtype, tensor._is_dtype, None if shared else shape, nbytes)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from ._frameworks import wrap_for
 from ._index import Selection, check_blocks, selection
 
@@ -46,6 +48,13 @@ class Tensor:
         check_blocks(self.name, self.dtype, self.shape, self._unit, chosen)
         return chosen
 
+    def part(self, chosen: Selection) -> tuple[tuple[int, ...], int]:
+        """The shape and the bytes of the box that a selection reads."""
+        if chosen.box is None:
+            return self.shape, self.nbytes
+        shape = tuple(end - start for start, end in chosen.box)
+        return shape, self.nbytes * prod(shape) // max(prod(self.shape), 1)
+
     def to(self, framework: str, index: Any = ..., device: Any = None) -> Any:
         """The tensor, or what ``index`` selects of it, as numpy indexes. Of a basic index (numbers, ranges, an ellipsis,
         ``None``) only the box of elements that contains it is read; masks and arrays select from the whole tensor."""
@@ -78,8 +87,9 @@ class Tensor:
         return self.to("dlpack").__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        # `kDLCPU`
-        return (1, 0)
+        from ._frameworks.dlpack import CPU
+
+        return CPU
 
     def __buffer__(self, flags: int, /) -> memoryview:
         """The stored bytes, as ``memoryview(tensor)`` has them from Python 3.12 on."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from os import fsdecode
 
 from .._checkpoint import Checkpoint
@@ -101,11 +102,19 @@ class safe_open:  # noqa: N801  the name is that of the safetensors package
         return PySafeSlice(self._open[name], self._framework, self._device)
 
 
+def load_file_for(framework: str, filename: Path, *, backend: str = "mmap", device: Any = None) -> dict[str, Any]:
+    """The tensors of a file."""
+    return dict(Checkpoint(filename, mmap=mapped(backend)).load(framework, device=device))
+
+
+def load_for(framework: str, data: bytes) -> dict[str, Any]:
+    """The tensors in the bytes of a file."""
+    return dict(Checkpoint(data).load(framework))
+
+
 def load_file(filename: Path, device: Any = "cpu", *, backend: str = "mmap") -> dict[str, Any]:
     """The tensors of a file, for PyTorch."""
-    return dict(Checkpoint(filename, mmap=mapped(backend)).load("torch", device=device))
+    return load_file_for("torch", filename, backend=backend, device=device)
 
 
-def load(data: bytes) -> dict[str, Any]:
-    """The tensors in the bytes of a file, for PyTorch."""
-    return dict(Checkpoint(data).load("torch"))
+load = partial(load_for, "torch")
