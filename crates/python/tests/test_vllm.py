@@ -3,8 +3,8 @@ source distribution of vLLM, the signatures of the stand-in are compared with th
 
 from __future__ import annotations
 
-import gc
 import ast
+import gc
 import os
 import sys
 from collections.abc import Iterator
