@@ -149,7 +149,7 @@ impl Random {
         (self.next() >> 40) as f32 / (1 << 24) as f32 * 0.08 - 0.04
     }
 
-    fn weights(&mut self, count: u64, to: &mut impl Write) -> io::Result<()> {
+    pub fn weights(&mut self, count: u64, to: &mut impl Write) -> io::Result<()> {
         let mut chunk = Vec::new();
         for _ in 0..count {
             chunk.extend_from_slice(&self.weight().to_le_bytes());

@@ -29,6 +29,7 @@ mod mimalloc_buffer;
 mod pool;
 mod python_package;
 mod remember;
+mod remote;
 mod render;
 mod report;
 mod results;

@@ -46,7 +46,7 @@ pub fn run(args: &[&str]) -> ExitCode {
         return print_tables(sections.map(|section| section.name));
     }
     let mut notes = prepare(&options);
-    if chosen("python") && !options.as_built {
+    if (chosen("python") || chosen("remote")) && !options.as_built {
         let failed = python::install_ours(&options).err();
         notes.extend(failed.map(|error| format!("cannot install our Python package: {error}")));
     }

@@ -10,6 +10,8 @@ const REQUIREMENTS: &str = include_str!("../../python/requirements.txt");
 const TORCH: &str = include_str!("../../python/torch.txt");
 /// Loaders of safetensors, and what they import: complete, as they would bring torch with its GPU libraries.
 const LOADERS: &str = include_str!("../../python/loaders.txt");
+/// What the section `remote` compares.
+const REMOTE: &str = include_str!("../../python/remote.txt");
 
 /// Arguments of an interpreter.
 const PIP_INSTALL: [&str; 5] = [
@@ -44,7 +46,7 @@ pub fn prepare(options: &Options) -> Vec<String> {
     let folder = environment(options);
     let (stamp, wanted) = (
         folder.join("installed"),
-        format!("{REQUIREMENTS}{TORCH}{LOADERS}"),
+        format!("{REQUIREMENTS}{TORCH}{LOADERS}{REMOTE}"),
     );
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Vec::new();
@@ -81,6 +83,7 @@ fn install(folder: &Path) -> Result<(), String> {
     pip(&["--no-deps"], &torch.join("\n"))?;
     pip(&[], &dependencies.join("\n"))?;
     pip(&["--no-deps"], LOADERS)?;
+    pip(&[], REMOTE)?;
     let stubs = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/torch_stubs.py");
     run(Command::new(&python).arg(stubs))?;
     run(Command::new(&python).args(["-c", "import torch"]))

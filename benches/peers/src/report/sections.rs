@@ -2,7 +2,9 @@
 
 use super::{options::Options, python};
 use crate::case::Case;
-use crate::{fixtures, generate, inspect, kernels, load, pool, python_package, remember, schemes};
+use crate::{
+    fixtures, generate, inspect, kernels, load, pool, python_package, remember, remote, schemes,
+};
 
 /// Creates a case just before it runs, or returns the reason why it cannot.
 pub type MakeCase = Box<dyn FnOnce(&Options) -> Result<Case, String>>;
@@ -75,6 +77,11 @@ pub static SECTIONS: &[Section] = &[
         name: "python",
         minutes: 12.0,
         jobs: python_package::jobs,
+    },
+    Section {
+        name: "remote",
+        minutes: 10.0,
+        jobs: remote::jobs,
     },
 ];
 
