@@ -187,21 +187,19 @@ pub(crate) struct AnswerBody {
     response: Response,
     left: u64,
     idle: Duration,
-    /// When the body must have ended, if its bytes arrive at the least rate.
-    deadline: Instant,
+    /// When the body must have ended, if its bytes arrive at the least rate; `None` without such a rate.
+    deadline: Option<Instant>,
 }
-
-/// Bytes per second below which a connection counts as broken, once the time for being slow is over.
-const LEAST_RATE: u64 = 64 << 10;
 
 impl AnswerBody {
     pub(crate) fn new(response: Response, len: u64, options: &RemoteOptions) -> Self {
-        let time = options.slow + Duration::from_secs(len / LEAST_RATE);
+        let time = len.checked_div(options.least_rate).map(Duration::from_secs);
+        let time = time.map(|time| time.saturating_add(options.slow));
         Self {
             response,
             left: len,
             idle: options.idle,
-            deadline: Instant::now() + time,
+            deadline: time.and_then(|time| Instant::now().checked_add(time)),
         }
     }
 
@@ -211,7 +209,8 @@ impl AnswerBody {
             if self.left == 0 {
                 return Ok(None);
             }
-            let rest = self.deadline.saturating_duration_since(Instant::now());
+            let rest = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+            let rest = self.deadline.map_or(Duration::MAX, rest);
             let Ok(part) = tokio::time::timeout(self.idle.min(rest), self.response.chunk()).await
             else {
                 return Err(Error::new(

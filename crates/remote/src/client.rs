@@ -156,7 +156,9 @@ impl Client {
                     if after.is_some_and(|after| after > self.options.retry_after) {
                         return Err(e);
                     }
-                    tokio::time::sleep(after.unwrap_or_else(|| pause(tried))).await;
+                    let own = pause(self.options.pause, tried);
+                    // also if the server names no time to come
+                    tokio::time::sleep(after.map_or(own, |after| after.max(own))).await;
                     tried += 1;
                 }
             }
@@ -326,10 +328,48 @@ fn host(url: &Url) -> &str {
     url.host_str().unwrap_or_default()
 }
 
-/// How long is waited before a further attempt, if the server does not say: up to 100, 200, 400, … ms. Different for each
-/// request, so that those that failed together are not repeated together.
-fn pause(tried: u32) -> Duration {
+/// How long is waited before a further attempt, if the server does not say: `first`, and twice as much each time, up to 64
+/// times as much. Different for each request, so that those that failed together are not repeated together.
+fn pause(first: Duration, tried: u32) -> Duration {
     use std::hash::{BuildHasher, RandomState};
-    let most = 100 << tried.min(6);
-    Duration::from_millis(most / 2 + RandomState::new().hash_one(tried) % (most / 2))
+    let most = first.saturating_mul(1 << tried.min(6));
+    let random = RandomState::new().hash_one(tried) % 1024;
+    let share = u32::try_from(random).expect("below 1024");
+    most / 2 + most / 2048 * share
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_lead_to_no_other_scheme_and_never_from_https_to_http() {
+        let to = |from: &str, to: &str| {
+            let headers = HeaderMap::from_iter([(header::LOCATION, to.parse().unwrap())]);
+            location(&Url::parse(from).unwrap(), &headers).map(|url| url.to_string())
+        };
+        assert_eq!(to("https://h/a", "/b?c").unwrap(), "https://h/b?c");
+        assert_eq!(to("http://h/a", "https://g/").unwrap(), "https://g/");
+        for (from, refused) in [
+            ("https://h/a", "http://h/a"),
+            ("http://h/a", "file:///etc/hostname"),
+            ("http://h/a", "ftp://h/a"),
+            ("http://h/a", "https://user:secret@h/a"),
+            ("http://h/a", "http://"),
+        ] {
+            let error = to(from, refused).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Refused, "{refused}: {error}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn pauses_double_up_to_64_times_the_first() {
+        for (tried, most) in [(0, 100), (1, 200), (6, 6400), (60, 6400)] {
+            let pause = pause(Duration::from_millis(100), tried);
+            let range = Duration::from_millis(most / 2)..=Duration::from_millis(most);
+            assert!(range.contains(&pause), "{tried}: {pause:?}");
+        }
+        assert_eq!(pause(Duration::ZERO, 3), Duration::ZERO);
+    }
 }

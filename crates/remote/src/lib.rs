@@ -12,6 +12,7 @@ mod hub;
 mod names;
 mod options;
 mod resource;
+mod retry_after;
 mod runtime;
 mod status;
 mod store;

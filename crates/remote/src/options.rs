@@ -2,20 +2,37 @@
 
 use std::time::Duration;
 
-/// Bounds on the time and the number of requests.
+/// Bounds on the time and the number of requests. The defaults are for networks that are slow and not broken: a program that
+/// would rather fail early shortens them.
+///
+/// ```
+/// use std::time::Duration;
+/// use anamnesis_remote::RemoteOptions;
+///
+/// let mut options = RemoteOptions::default();
+/// options.first_byte = Duration::from_secs(2);
+/// options.retries = 0;
+/// assert_eq!(options.connect, Duration::from_secs(10));
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RemoteOptions {
-    /// For a connection. Default 10 s.
+    /// The longest that a connection takes. Default 10 s.
     pub connect: Duration,
-    /// For the first byte of an answer. Default 30 s.
+    /// The longest that is waited for the first byte of an answer. Default 30 s.
     pub first_byte: Duration,
-    /// Between two parts of an answer. Default 15 s.
+    /// The longest that is waited between two parts of an answer. Default 15 s.
     pub idle: Duration,
-    /// An answer may take this long, and a second more per 64 KiB. Default 10 s.
+    /// What an answer may take beyond the time of its bytes at [`least_rate`](Self::least_rate). Default 10 s.
     pub slow: Duration,
-    /// The longest that a server's `Retry-After` is followed. Default 60 s.
+    /// Bytes per second below which an answer is given up, once [`slow`](Self::slow) is over. Default 64 KiB; 0 for no bound.
+    pub least_rate: u64,
+    /// The longest that a server's `Retry-After` or `RateLimit` is followed, for each repetition; if it names a longer time,
+    /// the request fails at once. Default 60 s.
     pub retry_after: Duration,
+    /// The pause before the first repetition, where the server names none. It doubles with each further one, and half of it is
+    /// random. Default 100 ms.
+    pub pause: Duration,
     /// How often a request is repeated after a failure that may pass. Default 4.
     pub retries: u32,
     /// Requests of one store at a time. Default 32.
@@ -29,7 +46,9 @@ impl Default for RemoteOptions {
             first_byte: Duration::from_secs(30),
             idle: Duration::from_secs(15),
             slow: Duration::from_secs(10),
+            least_rate: 64 << 10,
             retry_after: Duration::from_secs(60),
+            pause: Duration::from_millis(100),
             retries: 4,
             requests: 32,
         }

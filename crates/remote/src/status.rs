@@ -1,11 +1,12 @@
 //! What a status that is no success means, and what to do about it.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use reqwest::header::{self, HeaderMap};
+use reqwest::header::HeaderMap;
 use reqwest::{Response, StatusCode};
 
 use crate::error::{Error, ErrorKind, shown};
+use crate::retry_after::wait;
 
 /// The failure of an answer.
 pub(crate) struct StatusFailure {
@@ -68,7 +69,7 @@ pub(crate) fn failure(hub: bool, response: &Response) -> Option<StatusFailure> {
             retry: None,
         }),
         (408 | 425 | 429 | 500 | 502 | 503 | 504, _) => {
-            let after = wait(headers);
+            let after = wait(headers, SystemTime::now());
             let limited = matches!(status.as_u16(), 429 | 503) && after.is_some();
             let message = match after {
                 Some(after) if limited => format!(
@@ -90,53 +91,4 @@ pub(crate) fn failure(hub: bool, response: &Response) -> Option<StatusFailure> {
 
 fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     Some(headers.get(name)?.to_str().ok()?.to_owned())
-}
-
-/// How long the server wants to be left alone: `Retry-After` in seconds, or the `t=` of `RateLimit`.
-fn wait(headers: &HeaderMap) -> Option<Duration> {
-    let retry_after = headers
-        .get(header::RETRY_AFTER)
-        .and_then(|value| value.to_str().ok());
-    let rate_limit = text(headers, "ratelimit");
-    let seconds = retry_after
-        .and_then(|text| text.trim().parse::<u64>().ok())
-        .or_else(|| {
-            let limit = rate_limit.as_deref()?;
-            let t = limit
-                .split([';', ','])
-                .find_map(|part| part.trim().strip_prefix("t="))?;
-            t.parse().ok()
-        })?;
-    Some(Duration::from_secs(seconds))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            headers.insert(*name, value.parse().unwrap());
-        }
-        headers
-    }
-
-    #[test]
-    fn waits() {
-        let seconds =
-            |pairs: &[(&'static str, &'static str)]| wait(&headers(pairs)).map(|d| d.as_secs());
-        assert_eq!(seconds(&[("retry-after", "7")]), Some(7));
-        assert_eq!(seconds(&[("ratelimit", "\"api\";r=0;t=55")]), Some(55));
-        assert_eq!(
-            seconds(&[("retry-after", "2"), ("ratelimit", "\"api\";r=0;t=55")]),
-            Some(2)
-        );
-        assert_eq!(
-            seconds(&[("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")]),
-            None
-        );
-        assert_eq!(seconds(&[("ratelimit", "t=-1")]), None);
-        assert_eq!(seconds(&[]), None);
-    }
 }

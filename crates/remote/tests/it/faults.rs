@@ -1,4 +1,4 @@
-//! Servers that fail, lie, or are slow: the bytes of the file, or an error that says why, within seconds.
+//! Servers that fail, lie, or are slow: the bytes of the file, or an error that says why, within two seconds.
 
 use std::sync::mpsc;
 use std::thread;
@@ -25,7 +25,10 @@ fn read_all(file: &RemoteFile, len: usize) -> Result<Vec<Vec<u8>>> {
 
 const LEN: usize = 3_000_000;
 
-/// What reading a file with this fault gives, compared with the file. Ends within seconds, or panics.
+/// The longest that a fault takes.
+const MOST: Duration = Duration::from_secs(2);
+
+/// What reading a file with this fault gives, compared with the file. Ends within [`MOST`], or panics.
 fn outcome(fault: &'static str) -> Result<()> {
     let server = TestServer::start();
     server.latency(Duration::ZERO);
@@ -34,7 +37,7 @@ fn outcome(fault: &'static str) -> Result<()> {
     let url = server.faulty(fault, "/a.npz");
     let (send, receive) = mpsc::channel();
     thread::spawn(move || send.send(read_all(&impatient_file(&url), LEN)));
-    let found = receive.recv_timeout(Duration::from_secs(8));
+    let found = receive.recv_timeout(MOST);
     let found =
         found.unwrap_or_else(|_| panic!("{fault}: no end after {:#?}", server.answered().last()));
     for (found, start) in found?.iter().zip([0, LEN / 2, 200_000, LEN - 10]) {
@@ -62,6 +65,8 @@ fn failures_that_pass_are_not_seen() {
         "no-suffix",
         "redirect",
         "expires",
+        "deep-5",
+        "slow-first",
     ] {
         outcome(fault).unwrap_or_else(|e| panic!("{fault}: {e}"));
     }
@@ -69,13 +74,22 @@ fn failures_that_pass_are_not_seen() {
 
 #[test]
 fn the_time_that_a_server_names_is_waited() {
-    for fault in ["429-once", "ratelimit-once"] {
+    for fault in [
+        "429-once",
+        "date-once",
+        "ratelimit-once",
+        "reset-of-limit-once",
+    ] {
         let server = TestServer::start();
         server.put("/a.safetensors", content(1000));
         let begun = Instant::now();
         let file = file(&server.faulty(fault, "/a.safetensors"));
         assert_eq!(file.len().unwrap(), 1000);
-        assert!(begun.elapsed() >= Duration::from_secs(1), "{fault}");
+        let waited = begun.elapsed();
+        assert!(
+            (Duration::from_secs(1)..MOST).contains(&waited),
+            "{fault}: {waited:?}"
+        );
         assert_eq!(server.answered().len(), 2, "{fault}");
     }
 }
@@ -113,7 +127,9 @@ fn failures_that_stay_say_why() {
         ("always-half", Network, "broke off"),
         ("empty-body", Network, "broke off"),
         ("not-http", Network, "no answer"),
+        ("short-length", Network, "too early"),
         ("loop", Refused, "5 redirects"),
+        ("deep-6", Refused, "5 redirects"),
         ("to-file", Refused, "file:"),
         ("to-metadata", Refused, "inside of a network"),
         ("to-mapped", Refused, "inside of a network"),
@@ -121,6 +137,9 @@ fn failures_that_stay_say_why() {
         ("to-password", Refused, "credentials"),
         ("silent", TimedOut, "did not answer"),
         ("stalls", TimedOut, "too slowly"),
+        // never silent for long, and never done
+        ("drips", TimedOut, "too slowly"),
+        ("429-date", RateLimited, "86400 s"),
     ] {
         let error = outcome(fault).expect_err(fault);
         let shown = error.to_string();
@@ -180,4 +199,30 @@ fn a_length_without_end_is_no_memory() {
     // the server has less than it says
     assert!(read(&file, u64::MAX - 100, 100).is_err());
     assert_eq!(read(&file, 0, 10).unwrap().len(), 10);
+}
+
+#[test]
+fn a_wait_ends_with_the_file() {
+    let server = TestServer::start();
+    server.latency(Duration::ZERO);
+    server.put("/a.safetensors", content(1000));
+    let mut options = super::impatient();
+    options.retry_after = Duration::from_secs(5000);
+    for fault in ["429-long", "silent"] {
+        let store = super::open(
+            &server.faulty(fault, "/a.safetensors"),
+            options.clone(),
+            &[],
+        );
+        let file = store.file(store.path()).unwrap();
+        // until the server has answered, or does not answer
+        while fault == "429-long" && server.answered().is_empty() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let begun = Instant::now();
+        drop((file, store));
+        assert!(begun.elapsed() < Duration::from_millis(500), "{fault}");
+    }
+    thread::sleep(Duration::from_millis(200));
+    assert!(server.answered().len() <= 1, "no further request");
 }

@@ -17,12 +17,14 @@ fn content(len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Bounds that end within a test.
+/// Bounds that end within a second: those of a program that would rather fail early.
 fn impatient() -> RemoteOptions {
     let mut options = RemoteOptions::default();
-    options.first_byte = Duration::from_millis(1500);
-    options.idle = Duration::from_millis(1500);
-    options.slow = Duration::from_millis(1500);
+    options.first_byte = Duration::from_millis(500);
+    options.idle = Duration::from_millis(500);
+    options.slow = Duration::from_millis(500);
+    options.least_rate = 4 << 20;
+    options.pause = Duration::from_millis(10);
     options
 }
 
@@ -51,7 +53,7 @@ fn file(url: &str) -> RemoteFile {
     store.file(store.path()).unwrap()
 }
 
-/// As [`file`], with bounds that end within a test.
+/// As [`file`], with bounds that end within a second.
 fn impatient_file(url: &str) -> RemoteFile {
     let store = open(url, impatient(), &[]);
     store.file(store.path()).unwrap()

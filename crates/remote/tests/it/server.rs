@@ -51,6 +51,8 @@ struct Reply {
     framed: bool,
     /// Whether the connection ends behind it.
     close: bool,
+    /// Bytes of the body that are sent at a time, and the pause in between.
+    drip: Option<(usize, Duration)>,
 }
 
 impl Reply {
@@ -61,6 +63,7 @@ impl Reply {
             body: body.into(),
             framed: true,
             close: false,
+            drip: None,
         }
     }
 }
@@ -366,7 +369,14 @@ fn send(mut stream: &TcpStream, reply: &Reply) -> io::Result<()> {
         text.extend(b"\r\n");
     }
     stream.write_all(&text)?;
-    stream.write_all(&reply.body)
+    let Some((at_a_time, pause)) = reply.drip else {
+        return stream.write_all(&reply.body);
+    };
+    for piece in reply.body.chunks(at_a_time) {
+        stream.write_all(piece)?;
+        std::thread::sleep(pause);
+    }
+    Ok(())
 }
 
 /// An answer to a range, with this `Content-Range`.

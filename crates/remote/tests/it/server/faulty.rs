@@ -37,8 +37,33 @@ impl ServerState {
             "503-twice" if times <= 2 => status("503 Slow Down", &[]),
             "500-once" if times == 1 => status("500 Internal Server Error", &[]),
             "429-once" if times == 1 => status("429 Too Many Requests", &["Retry-After: 1"]),
+            "date-once" if times == 1 => status(
+                "429 Too Many Requests",
+                &[
+                    "Date: Mon, 01 Jun 2026 00:00:00 GMT",
+                    "Retry-After: Mon, 01 Jun 2026 00:00:01 GMT",
+                ],
+            ),
             "ratelimit-once" if times == 1 => {
                 status("429 Too Many Requests", &["RateLimit: \"api\";r=0;t=1"])
+            }
+            "reset-of-limit-once" if times == 1 => status(
+                "503 Service Unavailable",
+                &["RateLimit: limit=100, remaining=0, reset=1"],
+            ),
+            // later than any other answer, and not too late
+            "slow-first" => {
+                std::thread::sleep(Duration::from_millis(150));
+                good()
+            }
+            "deep-0" => good(),
+            _ if fault.starts_with("deep-") => {
+                let left: usize = fault["deep-".len()..].parse().unwrap_or(1);
+                let next = left.saturating_sub(1);
+                redirect(&format!(
+                    "http://localhost:{}/f/deep-{next}{path}",
+                    self.address.port()
+                ))
             }
             "reset-once" if times == 1 => Reply {
                 body: Vec::new(),
@@ -66,7 +91,7 @@ impl ServerState {
             "chunked" => in_chunks(b"0\r\n\r\n"),
             // bytes behind the range without end, as far as a test waits
             "endless" => {
-                let mut reply = in_chunks(&chunked(&vec![7; 32 << 20]));
+                let mut reply = in_chunks(&chunked(&vec![7; 4 << 20]));
                 reply.close = true;
                 reply
             }
@@ -88,6 +113,13 @@ impl ServerState {
             "signed" if self.times(&request.query) > 3 => status("403 Forbidden", &[]),
             // failures that stay
             "429-long" => status("429 Too Many Requests", &["Retry-After: 3600"]),
+            "429-date" => status(
+                "429 Too Many Requests",
+                &[
+                    "Date: Mon, 01 Jun 2026 00:00:00 GMT",
+                    "Retry-After: Tue, 02 Jun 2026 00:00:00 GMT",
+                ],
+            ),
             "503" => status("503 Service Unavailable", &[]),
             "401" => status("401 Unauthorized", &[]),
             "403" => status("403 Forbidden", &[]),
@@ -168,6 +200,17 @@ impl ServerState {
                 reply.close = true;
                 reply
             }
+            // announces one byte of the range
+            "short-length" => {
+                let mut reply = without("Content-Length");
+                reply.headers.push("Content-Length: 1".to_owned());
+                reply.body.truncate(1);
+                reply
+            }
+            "drips" => Reply {
+                drip: Some((10, Duration::from_millis(20))),
+                ..good()
+            },
             "empty-body" => {
                 let mut reply = good();
                 reply.body.clear();
