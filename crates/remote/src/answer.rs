@@ -8,6 +8,7 @@ use reqwest::{Response, StatusCode};
 
 use crate::error::{Error, ErrorKind, Result, with_causes};
 use crate::options::RemoteOptions;
+use crate::stats::RequestCounters;
 
 /// The bytes that a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,6 +188,7 @@ pub(crate) struct AnswerBody {
     response: Response,
     left: u64,
     idle: Duration,
+    counters: RequestCounters,
     /// When the body must have ended, if its bytes arrive at the least rate; `None` without such a rate.
     deadline: Option<Instant>,
 }
@@ -199,6 +201,7 @@ impl AnswerBody {
             response,
             left: len,
             idle: options.idle,
+            counters: options.counters.clone().unwrap_or_default(),
             deadline: time.and_then(|time| Instant::now().checked_add(time)),
         }
     }
@@ -224,6 +227,7 @@ impl AnswerBody {
                     let n =
                         usize::try_from(self.left).map_or(part.len(), |left| left.min(part.len()));
                     self.left -= n as u64;
+                    self.counters.received(n);
                     // more than was announced is not an error: some servers end a body without a length late
                     return Ok(Some(part.slice(..n)));
                 }

@@ -1,13 +1,49 @@
 //! The blocks of a file that have arrived or are requested.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The memory of the blocks of all files of a store, arrived or requested.
+#[derive(Debug)]
+pub(crate) struct BlockMemory {
+    /// Relaxed: the number publishes no other data.
+    held: AtomicU64,
+    most: u64,
+}
+
+impl BlockMemory {
+    pub(crate) fn new(most: u64) -> Self {
+        Self {
+            held: AtomicU64::new(0),
+            most,
+        }
+    }
+
+    /// Bytes of all blocks.
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that may be added.
+    pub(crate) fn room(&self) -> u64 {
+        self.most.saturating_sub(self.held())
+    }
+}
 
 /// Byte ranges that do not overlap, by their first byte. A block can be read as far as it has arrived.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Blocks {
     map: BTreeMap<u64, RequestedBlock>,
     /// Lengths of all blocks, arrived or requested.
     nbytes: u64,
+    memory: Arc<BlockMemory>,
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        self.clear();
+    }
 }
 
 #[derive(Debug)]
@@ -26,6 +62,28 @@ pub(crate) enum BlockAt<'b> {
 }
 
 impl Blocks {
+    pub(crate) fn new(memory: Arc<BlockMemory>) -> Self {
+        Self {
+            map: BTreeMap::new(),
+            nbytes: 0,
+            memory,
+        }
+    }
+
+    pub(crate) fn memory(&self) -> &BlockMemory {
+        &self.memory
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.nbytes += bytes;
+        self.memory.held.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn release(&mut self, bytes: u64) {
+        self.nbytes -= bytes;
+        self.memory.held.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     /// The block that contains a place, and its first byte.
     fn containing(&self, at: u64) -> Option<(u64, &RequestedBlock)> {
         let (&start, block) = self.map.range(..=at).next_back()?;
@@ -66,7 +124,7 @@ impl Blocks {
     }
 
     fn insert(&mut self, start: u64, len: u64) {
-        self.nbytes += len;
+        self.add(len);
         let arrived = Vec::new();
         self.map.insert(start, RequestedBlock { len, arrived });
     }
@@ -95,16 +153,17 @@ impl Blocks {
     /// Cuts off what lies behind the end of the file.
     pub(crate) fn cut(&mut self, len: u64) {
         let behind = self.map.split_off(&len);
-        self.nbytes -= behind.values().map(|block| block.len).sum::<u64>();
+        let mut released = behind.values().map(|block| block.len).sum::<u64>();
         if let Some((&start, block)) = self.map.iter_mut().next_back()
             && start + block.len > len
         {
-            self.nbytes -= start + block.len - len;
+            released += start + block.len - len;
             block.len = len - start;
             block
                 .arrived
                 .truncate(usize::try_from(block.len).unwrap_or(usize::MAX));
         }
+        self.release(released);
     }
 
     /// Ends the requests of a range: what arrived stays.
@@ -119,7 +178,7 @@ impl Blocks {
             }
             block.len > 0
         });
-        self.nbytes -= released;
+        self.release(released);
     }
 
     /// Removes complete blocks, the first ones first, except the one at `keep`, until at most `most` bytes are left.
@@ -132,13 +191,15 @@ impl Blocks {
             let Some((&first, _)) = self.map.iter().find(complete) else {
                 return;
             };
-            self.nbytes -= self.map.remove(&first).map_or(0, |block| block.len);
+            let released = self.map.remove(&first).map_or(0, |block| block.len);
+            self.release(released);
         }
     }
 
     /// Removes everything.
     pub(crate) fn clear(&mut self) {
-        *self = Self::default();
+        self.map.clear();
+        self.release(self.nbytes);
     }
 
     /// Whether one block holds all of a file of this length.
@@ -154,8 +215,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_memory_of_all_files_is_counted() {
+        let memory = Arc::new(BlockMemory::new(100));
+        let [mut a, mut b] = [0; 2].map(|_| Blocks::new(Arc::clone(&memory)));
+        a.request(0, 60, 20);
+        b.request(0, 30, 20);
+        assert_eq!((memory.held(), memory.room()), (90, 10));
+        a.put(0, &[1; 20]);
+        a.give_up(20, 60);
+        assert_eq!(memory.held(), 50);
+        a.evict(40, 0);
+        b.cut(10);
+        assert_eq!((memory.held(), b.nbytes()), (10, 10));
+        b.request(10, 200, 500);
+        assert_eq!(memory.room(), 0);
+        b.clear();
+        assert_eq!(memory.held(), 0);
+        a.request(0, 60, 20);
+        drop(a);
+        assert_eq!(memory.held(), 0);
+    }
+
+    #[test]
     fn bytes_are_read_as_far_as_they_have_arrived() {
-        let mut blocks = Blocks::default();
+        let mut blocks = Blocks::new(Arc::new(BlockMemory::new(u64::MAX)));
         assert_eq!(blocks.request(10, 30, 8), [(10, 18), (18, 26), (26, 30)]);
         assert_eq!(blocks.at(10), BlockAt::Requested);
         blocks.put(10, b"abc");
@@ -171,7 +254,7 @@ mod tests {
 
     #[test]
     fn only_what_is_missing_is_requested() {
-        let mut blocks = Blocks::default();
+        let mut blocks = Blocks::new(Arc::new(BlockMemory::new(u64::MAX)));
         blocks.request(4, 8, 100);
         assert_eq!(blocks.request(0, 12, 100), [(0, 4), (8, 12)]);
         assert_eq!(blocks.request(0, 12, 100), []);
@@ -179,7 +262,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_file_cuts_blocks() {
-        let mut blocks = Blocks::default();
+        let mut blocks = Blocks::new(Arc::new(BlockMemory::new(u64::MAX)));
         blocks.request(0, 100, 40);
         blocks.put(0, &[7; 40]);
         blocks.cut(30);
@@ -191,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_request_that_is_given_up_keeps_what_arrived() {
-        let mut blocks = Blocks::default();
+        let mut blocks = Blocks::new(Arc::new(BlockMemory::new(u64::MAX)));
         blocks.request(0, 30, 10);
         blocks.put(10, b"ab");
         blocks.give_up(10, 30);
@@ -204,7 +287,7 @@ mod tests {
 
     #[test]
     fn blocks_behind_the_read_position_are_evicted_first() {
-        let mut blocks = Blocks::default();
+        let mut blocks = Blocks::new(Arc::new(BlockMemory::new(u64::MAX)));
         blocks.request(0, 40, 10);
         blocks.put(0, &[1; 30]);
         blocks.evict(25, 25);

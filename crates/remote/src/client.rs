@@ -1,28 +1,31 @@
 //! Requests: redirects that are followed under conditions, retries that wait as long as the server says.
 
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use hyper_util::client::legacy::connect::HttpInfo;
 use reqwest::header::{self, HeaderMap, HeaderValue};
-use reqwest::{Response, StatusCode, redirect};
-use rustls_platform_verifier::BuilderVerifierExt as _;
+use reqwest::{Response, StatusCode};
 use url::{Host, Url};
 
-use crate::address::{Allowed, GuardedResolver, is_public};
+use crate::address::{Allowed, is_public};
 use crate::answer::{Answer, AnswerBody, FileVersion, RequestedRange};
+use crate::connections::Connections;
 use crate::error::{Error, ErrorKind, Result, shown, with_causes};
 use crate::options::RemoteOptions;
 use crate::resource::{ResolvedUrl, Resource};
+use crate::stats::RequestCounters;
 use crate::status;
 
 /// Redirects that are followed.
 const REDIRECTS: usize = 5;
 
-/// HTTP clients of one set of options: one per rule for addresses, each made when it is needed.
+/// Requests under one set of options.
 pub(crate) struct Client {
-    clients: [OnceLock<reqwest::Client>; 3],
+    connections: Arc<Connections>,
     pub(crate) options: RemoteOptions,
+    pub(crate) counters: RequestCounters,
 }
 
 /// Why a request has no answer.
@@ -35,57 +38,29 @@ enum RequestFailure {
 }
 
 impl Client {
-    pub(crate) fn new(options: RemoteOptions) -> Self {
+    pub(crate) fn new(mut options: RemoteOptions) -> Self {
+        let connections = Connections::with_timeout(options.connect);
+        let counters = options.counters.get_or_insert_default().clone();
         Self {
-            clients: Default::default(),
+            connections,
             options,
+            counters,
         }
     }
 
     /// The client that connects to these addresses.
     pub(crate) fn to(&self, allowed: Allowed) -> Result<&reqwest::Client> {
-        let cell = &self.clients[allowed as usize];
-        if let Some(client) = cell.get() {
-            return Ok(client);
-        }
-        let client = self.build(allowed)?;
-        Ok(cell.get_or_init(|| client))
+        self.connections.to(allowed)
     }
 
-    fn build(&self, allowed: Allowed) -> Result<reqwest::Client> {
-        let failed = |e: &dyn std::error::Error| Error::new(ErrorKind::Network, with_causes(e));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_platform_verifier())
-            .map_err(|e| failed(&e))?
-            .with_no_client_auth();
-        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let headers = HeaderMap::from_iter([(
-            header::ACCEPT_ENCODING,
-            HeaderValue::from_static("identity"),
-        )]);
-        let builder = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls)
-            .redirect(redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .default_headers(headers)
-            .user_agent(concat!("anamnesis/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(self.options.connect)
-            .tcp_nodelay(true);
-        let builder = match allowed {
-            Allowed::Any => builder,
-            guarded => builder.dns_resolver(Arc::new(GuardedResolver(guarded))),
-        };
-        builder.build().map_err(|e| failed(&e))
-    }
-
-    /// Requests a range of a file, of the version that is known.
+    /// Requests a range of a file, of the version that is known. Invokes `on_delay` before each wait for a server that refuses
+    /// requests or fails.
     pub(crate) async fn range(
         &self,
         resource: &Resource,
         range: RequestedRange,
         version: Option<&FileVersion>,
+        on_delay: &mut (dyn FnMut() + Send),
     ) -> Result<Answer> {
         let mut headers = HeaderMap::new();
         let value = HeaderValue::from_str(&range.header()).expect("digits");
@@ -95,7 +70,7 @@ impl Client {
         {
             headers.insert(header::IF_MATCH, etag);
         }
-        let response = self.get(resource, &headers).await?;
+        let response = self.get(resource, &headers, on_delay).await?;
         let answer = Answer::new(response, range, &self.options)?;
         if let Some(version) = version {
             version.check(&answer.version)?;
@@ -105,7 +80,7 @@ impl Client {
 
     /// Reads a document whole, which has at most this many bytes.
     pub(crate) async fn document(&self, resource: &Resource, most: u64) -> Result<Vec<u8>> {
-        let response = self.get(resource, &HeaderMap::new()).await?;
+        let response = self.get(resource, &HeaderMap::new(), &mut || {}).await?;
         if response.status() != StatusCode::OK {
             return Err(Error::refused(
                 "the server answers a part without being asked for it",
@@ -137,7 +112,12 @@ impl Client {
     }
 
     /// The answer of status 200, 206 or 416, after redirects and retries.
-    async fn get(&self, resource: &Resource, headers: &HeaderMap) -> Result<Response> {
+    async fn get(
+        &self,
+        resource: &Resource,
+        headers: &HeaderMap,
+        on_delay: &mut (dyn FnMut() + Send),
+    ) -> Result<Response> {
         let (mut tried, mut renewed) = (0, false);
         loop {
             let failure = match self.follow(resource, headers).await {
@@ -148,6 +128,7 @@ impl Client {
                 RequestFailure::Final(e) => return Err(e),
                 RequestFailure::Expired(_) if !renewed => {
                     renewed = true;
+                    self.counters.retried();
                     resource.resolve_to(None);
                 }
                 RequestFailure::Expired(e) => return Err(e),
@@ -156,9 +137,11 @@ impl Client {
                     if after.is_some_and(|after| after > self.options.retry_after) {
                         return Err(e);
                     }
+                    on_delay();
                     let own = pause(self.options.pause, tried);
                     // also if the server names no time to come
                     tokio::time::sleep(after.map_or(own, |after| after.max(own))).await;
+                    self.counters.retried();
                     tried += 1;
                 }
             }
@@ -238,8 +221,15 @@ impl Client {
         if let Some(token) = resource.token_for(url) {
             request = request.header(header::AUTHORIZATION, token);
         }
+        let sent = Instant::now();
+        self.counters.sent();
         match tokio::time::timeout(self.options.first_byte, request.send()).await {
-            Ok(Ok(response)) => Ok(response),
+            Ok(Ok(response)) => {
+                let connection = response.extensions().get::<HttpInfo>();
+                let connection = connection.map(HttpInfo::local_addr);
+                self.counters.answered(sent, connection);
+                Ok(response)
+            }
             Ok(Err(e)) => {
                 let text = format!(
                     "no answer from {}: {}",

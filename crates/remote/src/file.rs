@@ -1,23 +1,27 @@
 //! A remote file: blocks that arrive, and readers that wait for them.
 
+mod started;
 mod state;
+mod stream;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::answer::{FileVersion, RequestedRange};
-use crate::blocks::BlockAt;
+use crate::answer::RequestedRange;
+use crate::blocks::{BlockAt, BlockMemory, Blocks};
 use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guess::FirstRequests;
 use crate::resource::Resource;
 use crate::runtime::runtime;
 
+pub use started::{RangeReceiver, StartedRange};
 use state::FileState;
+use stream::RangeEvent;
 
 /// The most that one request reads.
 const PIECE: u64 = 8 << 20;
@@ -52,23 +56,28 @@ impl RemoteFile {
     pub(crate) fn begin(
         client: Arc<Client>,
         slots: Arc<Semaphore>,
+        memory: Arc<BlockMemory>,
         resource: Resource,
         first: FirstRequests,
     ) -> Self {
+        /// Enough for the names and lengths with which files begin.
+        const LEAST: u64 = 4 << 10;
+        let head = first.head.min(memory.room().max(LEAST));
+        let tail = first.tail.min(memory.room().saturating_sub(head));
         let shared = Arc::new(SharedFile {
             client,
             resource,
             slots,
-            state: Mutex::default(),
+            state: Mutex::new(FileState::new(Blocks::new(memory))),
             changed: Condvar::new(),
         });
         {
             let mut state = shared.lock();
-            state.blocks.request(0, first.head, first.head);
-            shared.spawn(&mut state, RequestedRange::Between(0, first.head));
-            if first.tail > 0 {
-                state.tail = first.tail;
-                shared.spawn(&mut state, RequestedRange::Last(first.tail));
+            state.blocks.request(0, head, head);
+            shared.spawn(&mut state, RequestedRange::Between(0, head));
+            if tail > 0 {
+                state.tail = tail;
+                shared.spawn(&mut state, RequestedRange::Last(tail));
             }
         }
         Self { shared }
@@ -123,6 +132,16 @@ impl RemoteFile {
                 }
                 BlockAt::Missing => {
                     state.failure_at(at)?;
+                    if state.blocks.memory().room() < STEP {
+                        state.blocks.evict(at, 0);
+                    }
+                    let room = state.blocks.memory().room();
+                    if n - done >= STRAIGHT || room < STEP {
+                        // long, or without memory for blocks
+                        drop(state);
+                        shared.read_straight(at, &mut buf[done..])?;
+                        return Ok(n);
+                    }
                     // reading forward requests twice as much each time
                     state.step = if at == state.next {
                         (state.step * 2).clamp(STEP, PIECE)
@@ -131,6 +150,7 @@ impl RemoteFile {
                     };
                     let end = (start + n as u64)
                         .max(at.saturating_add(state.step))
+                        .min(at.saturating_add(room))
                         .min(len);
                     shared.request(&mut state, at..end);
                 }
@@ -140,6 +160,11 @@ impl RemoteFile {
         let keep = state.next;
         state.blocks.evict(keep, KEPT);
         Ok(n)
+    }
+
+    /// Bytes of memory for what was requested and not read yet, or is kept, of all files of the store.
+    pub fn held(&self) -> u64 {
+        self.shared.lock().blocks.memory().held()
     }
 
     /// Announces ranges that will be read, in any order: they are requested at once, as far as they fit in memory.
@@ -195,6 +220,12 @@ impl SharedFile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until a request of the store may run.
+    async fn slot(&self) -> SemaphorePermit<'_> {
+        let slot = self.slots.acquire().await;
+        slot.expect("the semaphore is never closed")
+    }
+
     /// Waits for the first answer.
     fn known<'s>(
         &self,
@@ -223,12 +254,16 @@ impl SharedFile {
 
     fn request_announced(self: &Arc<Self>, state: &mut FileState) {
         state.tasks.retain(|task| !task.is_finished());
-        while state.blocks.nbytes() < AHEAD {
+        loop {
+            let room = state.blocks.memory().room();
+            if state.blocks.nbytes() >= AHEAD || room < STEP {
+                return;
+            }
             let Some(mut range) = state.announced.pop_front() else {
                 return;
             };
             // a part of a long range, so that no announcement exceeds what is kept
-            let end = range.end.min(range.start.saturating_add(PIECE));
+            let end = range.end.min(range.start.saturating_add(PIECE.min(room)));
             self.request(state, range.start..end);
             if end < range.end {
                 range.start = end;
@@ -251,8 +286,12 @@ impl SharedFile {
             range,
             epoch,
         };
+        let _slot = self.slot().await;
         let result = self
-            .stream(range, |at, part| {
+            .stream(range, |event| {
+                let RangeEvent::Bytes(at, part) = event else {
+                    return true;
+                };
                 let mut state = self.lock();
                 if state.epoch != epoch {
                     return false;
@@ -283,81 +322,6 @@ impl SharedFile {
         }
     }
 
-    /// Passes the bytes of a range to `deliver` as they arrive, until it returns `false`. What breaks off goes on where it
-    /// ended, under the same version.
-    async fn stream(
-        &self,
-        range: RequestedRange,
-        mut deliver: impl FnMut(u64, Bytes) -> bool + Send,
-    ) -> Result<()> {
-        let _slot = self
-            .slots
-            .acquire()
-            .await
-            .expect("the semaphore is never closed");
-        let mut rest = range;
-        let mut broken = 0;
-        loop {
-            let version = self.lock().version.clone();
-            let mut answer = self
-                .client
-                .range(&self.resource, rest, version.as_ref())
-                .await?;
-            self.learn(&answer.version)?;
-            let mut at = answer.start;
-            let error = loop {
-                match answer.next().await {
-                    Ok(Some(part)) => {
-                        let from = at;
-                        at += part.len() as u64;
-                        if !deliver(from, part) {
-                            return Ok(());
-                        }
-                    }
-                    Ok(None) => break None,
-                    Err(error) => break Some(error),
-                }
-            };
-            let end = match rest {
-                RequestedRange::Between(_, end) => end.min(answer.version.len),
-                RequestedRange::Last(_) => answer.end,
-            };
-            if at >= end {
-                return Ok(());
-            }
-            // some servers answer less than was requested; that is not a failure while it is something
-            let progress = at > answer.start;
-            if let Some(error) = error {
-                broken += 1;
-                if error.kind() != ErrorKind::Network || broken > self.client.options.retries {
-                    return Err(error);
-                }
-            } else if !progress {
-                return Err(Error::refused("the server answers a range with no bytes"));
-            }
-            rest = RequestedRange::Between(at, end);
-        }
-    }
-
-    /// Keeps the first version, and compares the others with it: answers to first requests that ran side by side.
-    fn learn(&self, version: &FileVersion) -> Result<()> {
-        let mut state = self.lock();
-        if let Some(known) = &state.version {
-            return known.check(version);
-        }
-        let len = version.len;
-        state.version = Some(version.clone());
-        state.blocks.cut(len);
-        if state.tail > 0 {
-            // the last bytes are on their way, and their place is known now
-            let tail = state.tail;
-            state.blocks.request(len.saturating_sub(tail), len, tail);
-        }
-        drop(state);
-        self.changed.notify_all();
-        Ok(())
-    }
-
     /// A large read: pieces side by side, copied into the buffer as they arrive, kept nowhere.
     fn read_straight(self: &Arc<Self>, start: u64, buf: &mut [u8]) -> Result<()> {
         let (send, receive) = std::sync::mpsc::channel();
@@ -368,7 +332,11 @@ impl SharedFile {
             let (shared, send) = (Arc::clone(self), send.clone());
             let range = RequestedRange::Between(at, stop);
             runtime().spawn(async move {
-                let deliver = |at, part| send.send(Ok((at, part))).is_ok();
+                let _slot = shared.slot().await;
+                let deliver = |event| match event {
+                    RangeEvent::Bytes(at, part) => send.send(Ok((at, part))).is_ok(),
+                    RangeEvent::Delayed => true,
+                };
                 if let Err(error) = shared.stream(range, deliver).await {
                     let _ = send.send(Err(error)); // the reader has failed already
                 }

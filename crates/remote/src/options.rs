@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::stats::RequestCounters;
+
 /// Bounds on the time and the number of requests. The defaults are for networks that are slow and not broken: a program that
 /// would rather fail early shortens them.
 ///
@@ -35,8 +37,13 @@ pub struct RemoteOptions {
     pub pause: Duration,
     /// How often a request is repeated after a failure that may pass. Default 4.
     pub retries: u32,
-    /// Requests of one store at a time. Default 32.
+    /// Requests of one store at a time, without [started](crate::RemoteFile::start) ones. Default 32.
     pub requests: usize,
+    /// Bytes of memory for what the files of one store have read ahead. Beyond it, reads are requested one by one; the first
+    /// bytes of a file are at least 4 KiB in any case. Default 160 MiB.
+    pub memory: u64,
+    /// Counts what is requested. Default none.
+    pub counters: Option<RequestCounters>,
 }
 
 impl Default for RemoteOptions {
@@ -51,6 +58,8 @@ impl Default for RemoteOptions {
             pause: Duration::from_millis(100),
             retries: 4,
             requests: 32,
+            memory: 160 << 20,
+            counters: None,
         }
     }
 }

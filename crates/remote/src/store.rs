@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::address::Allowed;
+use crate::blocks::BlockMemory;
 use crate::bucket::{Bucket, BucketKey};
 use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
@@ -17,7 +18,7 @@ use crate::hub::{self, HubPath, HubSettings};
 use crate::names::has_ending;
 use crate::options::RemoteOptions;
 use crate::resource::Resource;
-use crate::runtime::{PerProcess, runtime};
+use crate::runtime::runtime;
 
 /// The longest list of files that is read.
 const LISTING: u64 = 64 << 20;
@@ -39,6 +40,7 @@ pub struct Store {
     path: String,
     client: Arc<Client>,
     slots: Arc<Semaphore>,
+    memory: Arc<BlockMemory>,
     begun: Mutex<BegunFiles>,
 }
 
@@ -67,10 +69,9 @@ impl Store {
     /// [`Invalid`](ErrorKind::Invalid) for a URL that names nothing; [`NotFound`](ErrorKind::NotFound) for a repository that
     /// is not in the hub's cache, if the hub must not be asked.
     pub fn open(url: &str) -> Result<OpenedUrl> {
-        // shared, so that further URLs find connections open
-        static CLIENT: PerProcess<Arc<Client>> = PerProcess::new();
-        let client = CLIENT.get(|| Arc::new(Client::new(RemoteOptions::default())));
-        Self::with_client(url, Arc::clone(client), &|name| std::env::var(name).ok())
+        Self::open_with(url, RemoteOptions::default(), &|name| {
+            std::env::var(name).ok()
+        })
     }
 
     /// As [`open`](Self::open), with other bounds on time, and variables in place of those of the environment.
@@ -111,6 +112,7 @@ impl Store {
                 let settings = HubSettings::from_variables(variables)?;
                 let path = HubPath::parse(rest)?;
                 if let Some(local) = path.cached(&settings) {
+                    client.counters.found_in_cache();
                     return Ok(OpenedUrl::Local(local));
                 }
                 if settings.offline {
@@ -148,6 +150,7 @@ impl Store {
             place,
             path,
             slots: Arc::new(Semaphore::new(client.options.requests)),
+            memory: Arc::new(BlockMemory::new(client.options.memory)),
             client,
             begun: Mutex::default(),
         })))
@@ -261,6 +264,7 @@ impl Store {
         Ok(RemoteFile::begin(
             Arc::clone(&self.client),
             Arc::clone(&self.slots),
+            Arc::clone(&self.memory),
             resource,
             first,
         ))

@@ -9,7 +9,6 @@ use crate::answer::FileVersion;
 use crate::blocks::Blocks;
 use crate::error::{Error, Result};
 
-#[derive(Default)]
 pub(super) struct FileState {
     pub(super) version: Option<FileVersion>,
     /// The file cannot be read at all.
@@ -30,6 +29,21 @@ pub(super) struct FileState {
 }
 
 impl FileState {
+    pub(super) fn new(blocks: Blocks) -> Self {
+        Self {
+            version: None,
+            failed: None,
+            blocks,
+            tail: 0,
+            failures: BTreeMap::new(),
+            announced: VecDeque::new(),
+            next: 0,
+            step: 0,
+            tasks: Vec::new(),
+            epoch: 0,
+        }
+    }
+
     pub(super) fn stop(&mut self) {
         for task in self.tasks.drain(..) {
             task.abort();

@@ -134,6 +134,40 @@ fn announcements_are_bounded() {
 }
 
 #[test]
+fn what_is_read_ahead_is_within_the_memory() {
+    let server = TestServer::start();
+    server.latency(Duration::from_millis(1));
+    let bytes = content(12_000_000);
+    server.put("/a.npz", bytes.clone());
+    for memory in [0, 100_000, 1 << 20] {
+        let mut options = anamnesis_remote::RemoteOptions::default();
+        options.memory = memory;
+        let store = super::open(&server.url("/a.npz"), options, &[]);
+        let file = store.file(store.path()).unwrap();
+        let within = |file: &anamnesis_remote::RemoteFile| {
+            let held = file.held();
+            // the first bytes of a file are requested in any case
+            assert!(held <= memory + 4096, "{held} of {memory}");
+        };
+        within(&file);
+        file.scattered(&mut (0..100).map(|i| (i * 100_000, 50_000)));
+        within(&file);
+        for (i, part) in bytes.chunks(64 << 10).enumerate() {
+            assert!(
+                read(&file, (i as u64) << 16, 64 << 10).unwrap() == part,
+                "part {i}"
+            );
+            within(&file);
+        }
+        assert!(read(&file, 5, 11_000_000).unwrap() == bytes[5..11_000_005]);
+        within(&file);
+        assert!(read(&file, 11_999_990, 10).unwrap() == bytes[11_999_990..]);
+        let other = store.file(store.path()).unwrap();
+        within(&other);
+    }
+}
+
+#[test]
 fn a_large_read_is_made_of_pieces() {
     let server = TestServer::start();
     let bytes = content(40_000_000);

@@ -56,6 +56,19 @@ impl ServerState {
                 std::thread::sleep(Duration::from_millis(150));
                 good()
             }
+            "429-some" if all.is_multiple_of(5) && times == 1 => {
+                status("429 Too Many Requests", &["Retry-After: 1"])
+            }
+            // whole pieces of 64 KiB, one in 40, stop in their middle; what is requested of them again does not
+            "stops-some" if (from >> 16) % 40 == 20 && to - from > 40_000 => Reply {
+                drip: Some(((to - from) / 2, Duration::from_secs(20))),
+                ..good()
+            },
+            "slow-later" if from > 0 => Reply {
+                drip: Some((1, Duration::from_millis(50))),
+                ..good()
+            },
+            "403-later" if from > 1_000_000 => status("403 Forbidden", &[]),
             "deep-0" => good(),
             _ if fault.starts_with("deep-") => {
                 let left: usize = fault["deep-".len()..].parse().unwrap_or(1);
