@@ -23,7 +23,7 @@ use crate::limits::{Budget, Limits, Usage};
 use crate::progress::CancelToken;
 use crate::source::cursor::Cursor;
 use crate::source::file_system::MapMode;
-use crate::source::files::Files;
+use crate::source::files::{Files, UrlOptions};
 use crate::source::{CheckedSource, MemorySource, ReaderSource, Source, StreamSource};
 
 pub(crate) use files::TemplateFiles;
@@ -52,6 +52,7 @@ pub struct OpenOptions {
     opaque: bool,
     usage: Option<Usage>,
     cancel: Option<CancelToken>,
+    urls: UrlOptions,
 }
 
 impl Default for OpenOptions {
@@ -68,6 +69,7 @@ impl Default for OpenOptions {
             opaque: false,
             usage: None,
             cancel: None,
+            urls: UrlOptions::default(),
         }
     }
 }
@@ -189,6 +191,28 @@ impl OpenOptions {
         self
     }
 
+    /// Bounds on time and requests for URLs, and counters of them. They hold for loads as well.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use anamnesis::OpenOptions;
+    /// use anamnesis::remote::{RemoteOptions, RequestCounters};
+    ///
+    /// let counters = RequestCounters::default();
+    /// let mut options = RemoteOptions::default();
+    /// options.first_byte = Duration::from_secs(5);
+    /// options.counters = Some(counters.clone());
+    /// let checkpoint = OpenOptions::new().remote(options).open("https://example.org/model.safetensors")?;
+    /// println!("{} tensors by {} requests", checkpoint.catalog().tensors().len(), counters.stats().requests);
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    #[cfg(feature = "remote")]
+    #[must_use]
+    pub fn remote(mut self, options: crate::remote::RemoteOptions) -> Self {
+        self.urls.remote = options;
+        self
+    }
+
     /// The error of a cancelled call.
     fn check_cancelled(&self) -> Result<()> {
         let cancelled = self.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
@@ -203,7 +227,7 @@ impl OpenOptions {
     /// # Errors
     /// As [`Checkpoint::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Checkpoint> {
-        let (files, path) = Files::of(path.as_ref())?;
+        let (files, path) = Files::with(path.as_ref(), &self.urls, self.limits.memory)?;
         // an error names the innermost file; this path is added to errors without one
         let mut checkpoint = shards::open(&files, &path, self).map_err(|e| e.in_file(&path))?;
         checkpoint.path = Some(path.into_owned());

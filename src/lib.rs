@@ -87,6 +87,7 @@
 //! | [`objects`] | the object that a PyTorch file holds, as a graph of plain values |
 //! | [`mod@slice`] | which part of a tensor is loaded or dequantised |
 //! | [`pool`] | the buffer pool that is loaded into |
+//! | `remote` | options and counters of requests for URLs (feature `remote`) |
 //! | [`sink`] | where results are written: memory, safetensors files |
 //! | [`mod@predict`] | I/O templates from the catalog and from recordings |
 //! | [`template`] | reading, writing and comparing I/O templates |
@@ -152,6 +153,8 @@ mod progress;
 mod quant;
 pub mod quote;
 mod remember;
+#[cfg(feature = "remote")]
+pub mod remote;
 mod selection;
 pub mod sink;
 pub mod slice;

@@ -271,6 +271,16 @@ impl TemporaryCharge<'_> {
         self.bytes = self.bytes.saturating_add(bytes);
         Ok(())
     }
+
+    /// Charges this much in all.
+    pub(crate) fn set(&mut self, bytes: u64, what: &str) -> Result<()> {
+        if let Some(more) = bytes.checked_sub(self.bytes) {
+            return self.grow(more, what);
+        }
+        self.budget.release(self.bytes - bytes);
+        self.bytes = bytes;
+        Ok(())
+    }
 }
 
 impl Drop for TemporaryCharge<'_> {

@@ -61,7 +61,7 @@ impl OpenOptions {
     /// # Errors
     /// As [`Checkpoint::open`]. What one value lacks is a [`Refused`](ObjectNode::Refused) node and no error.
     pub fn objects(&self, path: impl AsRef<Path>) -> Result<Option<Objects>> {
-        let (files, path) = Files::of(path.as_ref())?;
+        let (files, path) = Files::with(path.as_ref(), &self.urls, self.limits.memory)?;
         let path = &*path;
         let budget = self.budget();
         let read = || match files.open_path(path, self.mapping(), &budget)? {

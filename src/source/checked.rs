@@ -79,6 +79,10 @@ impl<S: Source> Source for CheckedSource<S> {
         self.source.settled();
     }
 
+    fn held(&self) -> u64 {
+        self.source.held()
+    }
+
     fn ready(&self) -> io::Result<()> {
         uninterrupted(|| self.source.ready())
     }

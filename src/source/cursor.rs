@@ -34,6 +34,8 @@ pub(crate) struct Cursor<'s> {
     budget: &'s Budget,
     /// The charge of a window beyond [`WINDOW_MAX`], released with the cursor.
     charge: TemporaryCharge<'s>,
+    /// The charge of what the source holds, released with the cursor.
+    held: TemporaryCharge<'s>,
 }
 
 impl<'s> Cursor<'s> {
@@ -51,6 +53,7 @@ impl<'s> Cursor<'s> {
             step: WINDOW_MIN,
             budget,
             charge: budget.nothing(),
+            held: budget.nothing(),
         }
     }
 
@@ -198,6 +201,12 @@ impl<'s> Cursor<'s> {
             // grown once, never cleared: zeroing bytes that the read overwrites cost 12 % for GGUF (experiment 4), so
             // `filled` counts the valid ones instead
             self.grow_window(want, what)?;
+        }
+        const HELD: &str = "what is read ahead of remote files";
+        if self.held.set(self.source.held(), HELD).is_err() {
+            // without what is ahead, the header may fit
+            self.source.settled();
+            self.held.set(self.source.held(), HELD)?;
         }
         let into = &mut self.window[have..want];
         let read = self.source.read_at(self.window_at + have as u64, into);

@@ -16,24 +16,46 @@ use super::local_files::LocalFiles;
 #[derive(Clone, Default)]
 pub(crate) struct Files(Option<Arc<dyn FileSystem>>);
 
+/// How URLs are accessed; without the feature `remote` they are not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UrlOptions {
+    #[cfg(feature = "remote")]
+    pub(crate) remote: anamnesis_remote::RemoteOptions,
+}
+
 impl Files {
-    /// The place of a path of the caller's, and the path as it is shown and joined: that of a URL lacks its query, which
-    /// may be a signature.
+    /// As [`with`](Self::with), with the defaults for URLs.
     pub(crate) fn of(path: &Path) -> Result<(Self, Cow<'_, Path>)> {
+        Self::with(path, &UrlOptions::default(), u64::MAX)
+    }
+
+    /// The place of a path of the caller's, and the path as it is shown and joined: that of a URL lacks its query, which
+    /// may be a signature. What is read ahead of remote files takes at most half of
+    /// `memory` bytes.
+    pub(crate) fn with<'p>(
+        path: &'p Path,
+        options: &UrlOptions,
+        memory: u64,
+    ) -> Result<(Self, Cow<'p, Path>)> {
         match url(path) {
             None => Ok((Self::default(), Cow::Borrowed(path))),
-            Some(url) => Self::of_url(url).map_err(|e| e.in_file(Path::new(&*shown(url)))),
+            Some(url) => {
+                Self::of_url(url, options, memory).map_err(|e| e.in_file(Path::new(&*shown(url))))
+            }
         }
     }
 
     #[cfg(feature = "remote")]
-    fn of_url<'p>(url: &str) -> Result<(Self, Cow<'p, Path>)> {
-        let (files, path) = super::remote::open(url)?;
+    fn of_url<'p>(url: &str, options: &UrlOptions, memory: u64) -> Result<(Self, Cow<'p, Path>)> {
+        let mut remote = options.remote.clone();
+        // the other half is for what is made of it
+        remote.memory = remote.memory.min(memory / 2);
+        let (files, path) = super::remote::open(url, remote)?;
         Ok((Self(files), Cow::Owned(path)))
     }
 
     #[cfg(not(feature = "remote"))]
-    fn of_url<'p>(url: &str) -> Result<(Self, Cow<'p, Path>)> {
+    fn of_url<'p>(url: &str, _: &UrlOptions, _: u64) -> Result<(Self, Cow<'p, Path>)> {
         let scheme = url.split(':').next().unwrap_or_default();
         Err(Error::unsupported(format!(
             "this program was built without access to {scheme}:// URLs: build it with the feature `remote`, or download \

@@ -75,7 +75,7 @@ pub use stream::StreamSource;
 /// | learns its length only at its end | [`finish`](Source::finish) |
 /// | cannot read a byte twice | [`forward_only`](Source::forward_only) |
 /// | can prefetch or drop cached bytes | [`will_need`](Source::will_need), [`dont_need`](Source::dont_need) |
-/// | needs a round trip per read | [`ready`](Source::ready), [`scattered`](Source::scattered), [`settled`](Source::settled) |
+/// | needs a round trip per read | [`ready`](Source::ready), [`scattered`](Source::scattered), [`settled`](Source::settled), [`held`](Source::held) |
 /// | is a file of the operating system | [`as_fd`](Source::as_fd) |
 ///
 /// All methods take `&self` and may be called from several threads at once: loaders read tensors in parallel. A source
@@ -193,6 +193,12 @@ pub trait Source: Send + Sync {
     ///
     /// Never fails; the bytes must stay readable.
     fn settled(&self) {}
+
+    /// Bytes of memory that hold what was read ahead, of this source and of others at the same place. They are charged to the
+    /// limit on memory while a header is read.
+    fn held(&self) -> u64 {
+        0
+    }
 
     /// Waits until the source can be read, if it was opened without waiting.
     ///

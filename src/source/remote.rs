@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anamnesis_remote::{ErrorKind, OpenedUrl, RemoteFile, Store, shard_names};
+use anamnesis_remote::{ErrorKind, OpenedUrl, RemoteFile, RemoteOptions, Store, shard_names};
 
 use crate::error::{Error, Result};
 use crate::limits::{Budget, TemporaryCharge};
@@ -15,8 +15,12 @@ use super::file_system::{FileSystem, MapMode, OpenedPath};
 use super::regular::charged_buffer;
 
 /// Where a URL leads: to a place of its own, or (`None`) to a path of the local file system, where the hub's cache has it.
-pub(super) fn open(url: &str) -> Result<(Option<Arc<dyn FileSystem>>, PathBuf)> {
-    let opened = Store::open(url).map_err(|e| match e.kind() {
+pub(super) fn open(
+    url: &str,
+    options: RemoteOptions,
+) -> Result<(Option<Arc<dyn FileSystem>>, PathBuf)> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let opened = Store::open_with(url, options, &variable).map_err(|e| match e.kind() {
         ErrorKind::Invalid => Error::invalid_argument(e.to_string()),
         ErrorKind::Unsupported => Error::unsupported(e.to_string()),
         _ => io::Error::from(e).into(),
@@ -98,6 +102,7 @@ impl FileSystem for RemoteFiles {
         let file = self.file(path)?;
         self.begin_shards(path, &file)?;
         let len = file.0.len().map_err(io::Error::from)?;
+        let _held = budget.temporary(file.held(), "what is read ahead of remote files")?;
         let (mut content, charge) = charged_buffer(len, budget, what)?;
         super::read_exact_at(&file, 0, &mut content)?;
         Ok((content, charge))
@@ -149,6 +154,10 @@ impl Source for RemoteSource {
 
     fn settled(&self) {
         self.0.settled();
+    }
+
+    fn held(&self) -> u64 {
+        self.0.held()
     }
 
     fn ready(&self) -> io::Result<()> {

@@ -244,6 +244,35 @@ fn an_index_longer_than_the_limit_is_not_read() {
 }
 
 #[test]
+fn what_is_read_ahead_is_charged_to_the_limit_on_memory() {
+    let server = TestServer::start();
+    server.latency(Duration::from_millis(1));
+    let bytes = single_tensor(3_000_000);
+    server.put("/a.safetensors", bytes.clone());
+    let peak = |open: &dyn Fn(OpenOptions) -> anamnesis::Result<Checkpoint>| {
+        let usage = anamnesis::Usage::new();
+        open(OpenOptions::new().usage(&usage)).unwrap();
+        usage.memory()
+    };
+    let local = peak(&|options| options.from_bytes(bytes.clone()));
+    let remote = peak(&|options| options.open(server.url("/a.safetensors")));
+    // the first request
+    assert!(
+        (128 << 10..192 << 10).contains(&(remote - local)),
+        "{local}, {remote}"
+    );
+    // less memory than that: it is requested in smaller pieces
+    let small = anamnesis::Limits {
+        memory: 32 << 10,
+        ..anamnesis::Limits::default()
+    };
+    let checkpoint = OpenOptions::new()
+        .limits(small)
+        .open(server.url("/a.safetensors"));
+    assert_eq!(checkpoint.unwrap().catalog().tensors().len(), 1);
+}
+
+#[test]
 fn what_needs_local_files_refuses_a_url() {
     let server = TestServer::start();
     server.put("/m/model.safetensors", single_tensor(100));
