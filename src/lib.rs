@@ -83,7 +83,7 @@
 //! | [`scheme`] | quantisation schemes: which tensors belong to a weight, and how it is decoded |
 //! | [`plan`] | what to make from which byte ranges |
 //! | [`mod@execute`] | running a plan |
-//! | [`mod@load`] | loaders: mapped, positioned reads, io_uring |
+//! | [`mod@load`] | loaders: mapped, positioned reads, io_uring, requests |
 //! | [`objects`] | the object that a PyTorch file holds, as a graph of plain values |
 //! | [`mod@slice`] | which part of a tensor is loaded or dequantised |
 //! | [`pool`] | the buffer pool that is loaded into |
@@ -128,8 +128,8 @@
 //! # Stability and supported compilers
 //!
 //! Before 1.0, minor versions may change the API. Enums and structs that are likely to grow are
-//! `#[non_exhaustive]`. Four traits are extension points, meant to be implemented outside of this crate:
-//! [`Source`], [`load::Loader`], [`sink::Sink`] and [`plan::Decoder`]. The minimum supported Rust version is
+//! `#[non_exhaustive]`. Five traits are extension points, meant to be implemented outside of this crate:
+//! [`Source`], [`source::ConcurrentReads`], [`load::Loader`], [`sink::Sink`] and [`plan::Decoder`]. The minimum supported Rust version is
 //! 1.95; raising it is a minor change.
 
 mod architecture;

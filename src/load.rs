@@ -9,6 +9,7 @@
 //! | [`MmapLoader`] | borrows from the mapped file, with `madvise` ahead | warm, and the caller needs no copy |
 //! | [`PreadLoader`] | threads that read into pool buffers | warm and copied; network file systems |
 //! | [`UringLoader`] | io_uring, a queue of reads into pool buffers | cold; on one core |
+//! | [`RemoteLoader`] | many requests at a time, into pool buffers | files at URLs |
 //!
 //! [`RecordingLoader`] wraps any of them and records what is read, in which order, as an I/O template.
 //!
@@ -29,6 +30,7 @@ mod on_demand;
 mod pread;
 mod read_ahead;
 mod recording;
+mod remote;
 mod report;
 mod running;
 mod runs;
@@ -59,6 +61,7 @@ pub use loaded::{LoadOutcome, Loaded, LoadedTensor, TensorStream};
 pub use mmap::MmapLoader;
 pub use pread::PreadLoader;
 pub use recording::RecordingLoader;
+pub use remote::RemoteLoader;
 pub use report::{Backend, DirectIo, IoReport};
 pub use running::RunningLoad;
 pub use storage::{StorageInfo, StorageKind};
@@ -68,7 +71,7 @@ pub use uring::UringLoader;
 /// Reads a list of byte ranges, in order and ahead of the consumer. An extension point: the trait may be implemented
 /// outside of this crate.
 pub trait Loader: Debug + Send + Sync {
-    /// A short name for reports: `mmap`, `pread`, `io_uring`, …
+    /// A short name for reports: `mmap`, `pread`, `io_uring`, `remote`, …
     fn name(&self) -> &'static str;
 
     /// Starts to read `reads`, and calls `consumer` exactly once with the feed of their bytes. Whatever the loader

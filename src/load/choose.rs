@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::storage::{StorageInfo, StorageKind};
-use super::{Loader, MmapLoader, PreadLoader};
+use super::{Loader, MmapLoader, PreadLoader, RemoteLoader};
 use crate::checkpoint::Checkpoint;
 
 /// A loader, and the reason why it was chosen.
@@ -48,6 +48,7 @@ pub(super) fn choose_for(checkpoint: &Checkpoint, borrow_mapped: bool) -> Loader
 /// | files | loader |
 /// |---|---|
 /// | in memory, borrowed | [`MmapLoader`] |
+/// | at URLs | [`RemoteLoader`] |
 /// | network file system | [`PreadLoader`], never a mapping |
 /// | warm, borrowed | [`MmapLoader`] |
 /// | warm, copied | [`PreadLoader`] |
@@ -71,6 +72,10 @@ pub fn choose(info: &StorageInfo, borrow_mapped: bool) -> LoaderChoice {
         StorageKind::NotAFile => pick(
             Arc::new(PreadLoader::new().threads(1)),
             "not a file: read in order".into(),
+        ),
+        StorageKind::Remote => pick(
+            Arc::new(RemoteLoader::new()),
+            "at URLs: many requests at a time".into(),
         ),
         // never a mapping: a fault waits for one page of the server at a time, and a lost server raises SIGBUS
         StorageKind::Network(name) => pick(
@@ -135,6 +140,7 @@ mod tests {
     fn loader_is_chosen_by_storage_residency_and_borrowing() {
         assert_eq!(chosen(StorageKind::NotAFile, None, true), "mmap");
         assert_eq!(chosen(StorageKind::NotAFile, None, false), "pread");
+        assert_eq!(chosen(StorageKind::Remote, None, true), "remote");
         assert_eq!(chosen(StorageKind::Local("ext4"), Some(1.0), true), "mmap");
         assert_eq!(
             chosen(StorageKind::Local("ext4"), Some(1.0), false),

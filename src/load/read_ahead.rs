@@ -263,6 +263,11 @@ impl<'c> ReadAhead<'c> {
         self.extent_changed.notify_all();
     }
 
+    /// Whether the queue has stopped: no request is needed any more.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.state.lock().stopped.is_some()
+    }
+
     /// A value that stops the queue when it is dropped. The thread of the consumer holds it, so that the readers end
     /// whether the consumer returns or panics.
     pub(super) fn stop_on_drop(&self) -> StopReadAhead<'_, 'c> {

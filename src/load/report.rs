@@ -16,6 +16,8 @@ pub enum Backend {
     Threads,
     /// io_uring.
     IoUring,
+    /// Requests to servers, many at a time.
+    Requests,
 }
 
 /// Whether reads bypass the page cache (`O_DIRECT`).
@@ -42,12 +44,13 @@ pub struct IoReport {
 }
 
 impl Backend {
-    /// `map`, `threads`, `io_uring`.
+    /// `map`, `threads`, `io_uring`, `requests`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mmap => "map",
             Self::Threads => "threads",
             Self::IoUring => "io_uring",
+            Self::Requests => "requests",
         }
     }
 }
@@ -75,7 +78,11 @@ impl fmt::Display for DirectIo {
 
 impl fmt::Display for IoReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}", self.backend.name(), self.direct)?;
+        f.write_str(self.backend.name())?;
+        // a page cache is in the way of files of this machine only
+        if self.backend != Backend::Requests {
+            write!(f, ", {}", self.direct)?;
+        }
         self.fallback
             .as_ref()
             .map_or(Ok(()), |why| write!(f, " ({why})"))

@@ -14,6 +14,8 @@ pub enum StorageKind {
     Network(&'static str),
     /// Another file system, with its `f_type`; treated as local.
     Other(i64),
+    /// Files that a request is needed for, at URLs: sources with [concurrent reads](crate::source::ConcurrentReads).
+    Remote,
     /// Not a file: bytes, a reader or a closure.
     NotAFile,
 }
@@ -127,6 +129,10 @@ impl StorageInfo {
             #[expect(clippy::cast_precision_loss, reason = "a share")]
             let share = |bytes: u64| (bytes as f64 / files.max(1) as f64).min(1.0);
             info.resident = total_resident.filter(|_| files > 0).map(share);
+        }
+        // slower than any file
+        if sources.iter().any(|source| source.concurrent().is_some()) {
+            info.kind = StorageKind::Remote;
         }
         info
     }

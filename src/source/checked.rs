@@ -4,7 +4,7 @@ use std::io;
 
 use zeropool::DividedBuffer;
 
-use super::{Source, not_longer, uninterrupted};
+use super::{ConcurrentReads, Source, not_longer, uninterrupted};
 use crate::sync::OnceLock;
 
 /// A source whose answers are checked: everything behind it relies on them. It has one length, returns at most the bytes
@@ -100,6 +100,11 @@ impl<S: Source> Source for CheckedSource<S> {
             )));
         }
         Ok(end)
+    }
+
+    /// What it passes to its receivers is checked by them.
+    fn concurrent(&self) -> Option<&dyn ConcurrentReads> {
+        self.source.concurrent()
     }
 
     #[cfg(unix)]

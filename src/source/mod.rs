@@ -24,6 +24,7 @@
 //! [`OpenOptions::mmap`]: crate::OpenOptions::mmap
 
 mod checked;
+mod concurrent;
 pub(crate) mod cursor;
 mod file;
 pub(crate) mod file_system;
@@ -51,6 +52,7 @@ use std::io;
 use zeropool::DividedBuffer;
 
 pub(crate) use checked::CheckedSource;
+pub use concurrent::{ConcurrentReads, ReadReceiver, StartedRead};
 pub use file::FileSource;
 pub(crate) use file::SMALL;
 pub use function::FnSource;
@@ -76,6 +78,7 @@ pub use stream::StreamSource;
 /// | cannot read a byte twice | [`forward_only`](Source::forward_only) |
 /// | can prefetch or drop cached bytes | [`will_need`](Source::will_need), [`dont_need`](Source::dont_need) |
 /// | needs a round trip per read | [`ready`](Source::ready), [`scattered`](Source::scattered), [`settled`](Source::settled), [`held`](Source::held) |
+/// | can have many reads under way at a time | [`concurrent`](Source::concurrent) |
 /// | is a file of the operating system | [`as_fd`](Source::as_fd) |
 ///
 /// All methods take `&self` and may be called from several threads at once: loaders read tensors in parallel. A source
@@ -226,6 +229,11 @@ pub trait Source: Send + Sync {
     fn finish(&self) -> io::Result<u64> {
         self.len()
             .ok_or_else(|| io::Error::other("a source of unknown length must implement `finish`"))
+    }
+
+    /// The reads of this source that are started and end later, if it has such: loads then have many of them under way.
+    fn concurrent(&self) -> Option<&dyn ConcurrentReads> {
+        None
     }
 
     /// The file descriptor, if offset `n` of the source is offset `n` of that file.

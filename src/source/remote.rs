@@ -5,14 +5,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anamnesis_remote::{ErrorKind, OpenedUrl, RemoteFile, RemoteOptions, Store, shard_names};
+use anamnesis_remote::{
+    ErrorKind, OpenedUrl, RangeReceiver, RemoteFile, RemoteOptions, Store, shard_names,
+};
 
 use crate::error::{Error, Result};
 use crate::limits::{Budget, TemporaryCharge};
 
-use super::Source;
 use super::file_system::{FileSystem, MapMode, OpenedPath};
 use super::regular::charged_buffer;
+use super::{ConcurrentReads, ReadReceiver, Source, StartedRead};
 
 /// Where a URL leads: to a place of its own, or (`None`) to a path of the local file system, where the hub's cache has it.
 pub(super) fn open(
@@ -163,5 +165,39 @@ impl Source for RemoteSource {
     fn ready(&self) -> io::Result<()> {
         self.0.len()?;
         Ok(())
+    }
+
+    fn concurrent(&self) -> Option<&dyn ConcurrentReads> {
+        Some(self)
+    }
+}
+
+impl ConcurrentReads for RemoteSource {
+    fn start(
+        &self,
+        start: u64,
+        len: u64,
+        again: bool,
+        receiver: Box<dyn ReadReceiver>,
+    ) -> StartedRead {
+        let receiver = Box::new(RemoteReceiver(receiver));
+        StartedRead::new(self.0.start(start, len, again, receiver))
+    }
+}
+
+/// Passes what a remote file reports to the receiver of a read.
+struct RemoteReceiver(Box<dyn ReadReceiver>);
+
+impl RangeReceiver for RemoteReceiver {
+    fn arrived(&mut self, start: u64, bytes: &[u8]) -> bool {
+        self.0.arrived(start, bytes).is_continue()
+    }
+
+    fn delayed(&mut self) {
+        self.0.delayed();
+    }
+
+    fn ended(self: Box<Self>, outcome: anamnesis_remote::Result<()>) {
+        self.0.ended(outcome.map_err(io::Error::from));
     }
 }

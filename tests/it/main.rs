@@ -9,6 +9,7 @@ mod support;
 mod cancel;
 mod checkpoint_directory;
 mod cold_open;
+mod concurrent_reads;
 mod dcp;
 mod execute;
 mod executor_tiles;
@@ -41,6 +42,8 @@ mod regular_files;
 mod remember_slices;
 #[cfg(feature = "remote")]
 mod remote;
+#[cfg(feature = "remote")]
+mod remote_load;
 mod running_loads;
 mod shards;
 mod shared_corpus;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anamnesis::load::{Loader, MmapLoader, PreadLoader, RecordingLoader};
+use anamnesis::load::{Loader, MmapLoader, PreadLoader, RecordingLoader, RemoteLoader};
 
 /// Every loader with the options that change its reads, and a description of them.
 pub fn all_loaders() -> Vec<(&'static str, Arc<dyn Loader>)> {
@@ -25,6 +25,7 @@ pub fn all_loaders() -> Vec<(&'static str, Arc<dyn Loader>)> {
             "three threads, page-sized requests",
             Arc::new(PreadLoader::new().threads(3).request_size(4096)),
         ),
+        ("requests", Arc::new(RemoteLoader::new())),
         (
             "threads, direct I/O",
             Arc::new(
