@@ -182,9 +182,36 @@ pub(crate) struct OpenArgs {
     /// Read files as this format instead of detecting it.
     #[arg(long, value_name = "NAME", value_parser = format())]
     pub(crate) format: Option<&'static Format>,
+    /// Report on standard error what was requested for URLs: requests, round trips, bytes, times, repetitions.
+    #[cfg(feature = "remote")]
+    #[arg(long)]
+    pub(crate) stats: bool,
+    /// Counts for `--stats`, over all checkpoints that a run opens.
+    #[cfg(feature = "remote")]
+    #[arg(skip)]
+    counters: anamnesis::remote::RequestCounters,
 }
 
 impl OpenArgs {
+    /// What was requested so far; `None` without `--stats`.
+    #[cfg(feature = "remote")]
+    pub(crate) fn request_stats(&self) -> Option<anamnesis::remote::RequestStats> {
+        self.stats.then(|| self.counters.stats())
+    }
+
+    /// Options with the counters of `--stats`.
+    #[cfg(feature = "remote")]
+    fn counted(&self, options: OpenOptions) -> OpenOptions {
+        let mut remote = anamnesis::remote::RemoteOptions::default();
+        remote.counters = Some(self.counters.clone());
+        options.remote(remote)
+    }
+
+    #[cfg(not(feature = "remote"))]
+    fn counted(&self, options: OpenOptions) -> OpenOptions {
+        options
+    }
+
     pub(crate) fn limits(&self) -> Limits {
         if self.no_limits {
             Limits::none()
@@ -199,6 +226,7 @@ impl OpenArgs {
             .mmap(!self.no_map)
             .single(self.single)
             .opaque(self.opaque);
+        let options = self.counted(options);
         let options = self
             .void_as
             .iter()
@@ -206,6 +234,22 @@ impl OpenArgs {
         self.format
             .iter()
             .fold(options, |options, format| options.format(format))
+    }
+}
+
+impl Verb {
+    /// How the verb opens checkpoints, if it does.
+    pub(crate) fn opening(&self) -> Option<&OpenArgs> {
+        match self {
+            Self::Inspect(args) => Some(&args.opening),
+            Self::Remember(args) => Some(&args.opening),
+            Self::Load(args) => Some(&args.opening),
+            Self::Plan(args) => Some(&args.opening),
+            Self::Template(TemplateArgs {
+                verb: TemplateVerb::Predict(args),
+            }) => Some(&args.opening),
+            _ => None,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::interrupt::Interrupt;
 use crate::output::json::InspectDocument;
 use crate::output::{Screen, Stdout, metadata, overview, tensors, tree};
 use crate::paths::{self, InputPath};
-use crate::{hash, select};
+use crate::{hash, request_stats, select};
 
 /// What `inspect` shows of one checkpoint.
 struct Inspection {
@@ -67,7 +67,7 @@ pub(crate) fn run(
         return Ok(Completion::Interrupted);
     }
     if let Some(document) = document {
-        document.finish(out)?;
+        document.finish(request_stats::document(&args.opening), out)?;
     }
     Ok(completion)
 }

@@ -31,6 +31,7 @@ mod ppc;
 #[cfg(target_os = "linux")]
 mod record;
 mod remember;
+mod request_stats;
 mod resource_usage;
 mod select;
 #[cfg(unix)]
@@ -90,7 +91,13 @@ pub fn run_with(args: impl IntoIterator<Item = impl Into<OsString>>, interrupt: 
         Verb::Completions(args) => completions::run(args, &mut out),
         Verb::Man(args) => man::run(args, &mut out),
     };
-    exit::status(result.and_then(|completion| Ok(out.finish().map(|()| completion)?)))
+    let status = exit::status(result.and_then(|completion| Ok(out.finish().map(|()| completion)?)));
+    // also of a run that failed: its requests may say why
+    cli.verb
+        .opening()
+        .into_iter()
+        .for_each(request_stats::report);
+    status
 }
 
 /// Does nothing: only Unix has SIGBUS.

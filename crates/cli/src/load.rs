@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anamnesis::load::{
     Chunk, DirectIo, IoReport, LoadContext, Loader, LoaderChoice, MmapLoader, PreadLoader,
-    RecordingLoader, StorageInfo, choose,
+    RecordingLoader, RemoteLoader, StorageInfo, StorageKind, choose,
 };
 use anamnesis::quote::escape;
 use anamnesis::{ByteRange, Checkpoint, load};
@@ -21,7 +21,7 @@ use crate::output::{BOLD, DIM, Screen, Stdout, json, progress};
 use crate::resource_usage::ResourceUsage;
 use crate::template::SavedTemplate;
 use crate::text::{ByteSize, plural};
-use crate::{select, template};
+use crate::{request_stats, select, template};
 
 /// The measurements of one round.
 struct LoadRound {
@@ -103,12 +103,12 @@ fn measure(args: &LoadArgs, interrupt: &Interrupt) -> Result<LoadReport, Failure
                 .for_each(|source| source.dont_need(0, source.len().unwrap_or(0)));
         }
         let storage = StorageInfo::of(&checkpoint);
-        let choice = report.as_ref().map_or_else(
-            || choose_loader(args, &storage, is_owned),
+        let choice = match &report {
             // the first round's loader for all rounds: afterwards the files are cached, and the choice would be another
             // one
-            |report| report.choice.clone(),
-        );
+            Some(report) => report.choice.clone(),
+            None => choose_loader(args, &storage, is_owned)?,
+        };
         let recording = args
             .record
             .as_ref()
@@ -154,13 +154,26 @@ fn measure(args: &LoadArgs, interrupt: &Interrupt) -> Result<LoadReport, Failure
 }
 
 /// The loader of `--loader`, or the library's choice.
-fn choose_loader(args: &LoadArgs, storage: &StorageInfo, is_owned: bool) -> LoaderChoice {
+fn choose_loader(
+    args: &LoadArgs,
+    storage: &StorageInfo,
+    is_owned: bool,
+) -> Result<LoaderChoice, Failure> {
     let requested = |loader: Arc<dyn Loader>| LoaderChoice {
         loader,
         reason: "requested with --loader".into(),
     };
-    match args.loader {
+    Ok(match args.loader {
         LoaderName::Auto => choose(storage, !is_owned),
+        LoaderName::Remote if storage.kind != StorageKind::Remote => {
+            let what = "the loader `remote` reads URLs, and these files are on this machine";
+            let help = "leave out --loader, or name a loader of local files";
+            return Err(Failure::new("invalid_argument", what, help).in_file(&args.source));
+        }
+        LoaderName::Remote => {
+            let remote = RemoteLoader::new();
+            requested(Arc::new(args.depth.map_or(remote, |n| remote.requests(n))))
+        }
         LoaderName::Mmap => requested(Arc::new(MmapLoader::new())),
         LoaderName::Pread => requested(Arc::new(PreadLoader::new().threads(args.threads))),
         #[cfg(target_os = "linux")]
@@ -173,7 +186,7 @@ fn choose_loader(args: &LoadArgs, storage: &StorageInfo, is_owned: bool) -> Load
         LoaderName::Uring | LoaderName::Direct => {
             requested(Arc::new(PreadLoader::new().threads(args.threads)))
         }
-    }
+    })
 }
 
 /// Loads the checkpoint once. Returns the number of tensors, their bytes, and the measurements.
@@ -239,10 +252,7 @@ const DEVICE_SAMPLE: u64 = 8 << 30;
 /// not on a local device, for less than 1 MiB, and if reading fails, because the rounds are a result without it.
 fn device_rate(checkpoint: &Checkpoint, interrupt: &Interrupt) -> Option<DeviceRate> {
     let kind = StorageInfo::of(checkpoint).kind;
-    if !matches!(
-        kind,
-        anamnesis::load::StorageKind::Local(_) | anamnesis::load::StorageKind::Other(_)
-    ) {
+    if !matches!(kind, StorageKind::Local(_) | StorageKind::Other(_)) {
         return None;
     }
     const REQUEST: u64 = 16 << 20;
@@ -413,7 +423,7 @@ fn document(args: &LoadArgs, report: &LoadReport) -> Value {
             "io": round.io.as_ref().map(io_report),
         })
     });
-    json!({
+    let mut document = json!({
         "version": json::VERSION,
         "source": args.source.display().to_string(),
         "tensors": report.tensors,
@@ -428,7 +438,11 @@ fn document(args: &LoadArgs, report: &LoadReport) -> Value {
             "bytes_per_second": rate(*nbytes, *seconds),
             "io": io.as_ref().map(io_report),
         })),
-    })
+    });
+    if let Some(requests) = request_stats::document(&args.opening) {
+        document["requests"] = requests;
+    }
+    document
 }
 
 /// A loader's I/O report as JSON.

@@ -14,6 +14,7 @@ use crate::output::table::{Column, Fit, Table};
 use crate::output::tensors::{ShapeText, name};
 use crate::output::{BOLD, DIM, DTYPE, REFUSED, Screen, Stdout, WARNING, json};
 use crate::remember::configure;
+use crate::request_stats;
 use crate::text::{ByteSize, ExactCount, plural};
 
 pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Completion, RunError> {
@@ -194,6 +195,9 @@ impl Serialize for PlanDocument<'_> {
         map.serialize_entry("nbytes", &plan.nbytes())?;
         map.serialize_entry("notes", &plan.notes)?;
         map.serialize_entry("refused", &Sequence(refused))?;
+        if let Some(requests) = request_stats::document(&args.opening) {
+            map.serialize_entry("requests", &requests)?;
+        }
         map.end()
     }
 }

@@ -20,7 +20,7 @@ use crate::interrupt::Interrupt;
 use crate::output::{Screen, Stdout, WARNING, json, progress};
 use crate::template::SavedTemplate;
 use crate::text::{ByteSize, plural};
-use crate::{select, template};
+use crate::{request_stats, select, template};
 
 pub(crate) fn run(
     args: &RememberArgs,
@@ -42,7 +42,7 @@ pub(crate) fn run(
                 .iter()
                 .map(|file| file.display().to_string())
                 .collect();
-            let document = json!({
+            let mut document = json!({
                 "version": json::VERSION,
                 "source": args.source.display().to_string(),
                 "files": files,
@@ -55,6 +55,9 @@ pub(crate) fn run(
                 "notes": report.notes,
                 "recorded": report.recorded.as_ref().map(SavedTemplate::document),
             });
+            if let Some(requests) = request_stats::document(&args.opening) {
+                document["requests"] = requests;
+            }
             json::write_line(&document, out)?;
             Ok(Completion::Done)
         }

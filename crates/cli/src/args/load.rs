@@ -20,7 +20,7 @@ Exit status: 0 success, 1 a file could not be read, 2 invalid arguments, 130 int
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LoadArgs {
-    /// File, directory, shard index, or any file of a split GGUF.
+    /// File, directory, shard index, any file of a split GGUF, or URL.
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub(crate) source: PathBuf,
     /// Loader to use.
@@ -35,7 +35,7 @@ pub(crate) struct LoadArgs {
         help_heading = "Loading"
     )]
     pub(crate) threads: usize,
-    /// Number of concurrent reads (uring, direct) [default: 16].
+    /// Number of concurrent reads (uring, direct) [default: 16], or the most requests at a time (remote) [default: 64].
     #[arg(long, value_name = "N", help_heading = "Loading")]
     pub(crate) depth: Option<usize>,
     /// Borrow the bytes of mapped files instead of copying them, where they are in the page cache.
@@ -83,4 +83,6 @@ pub(crate) enum LoaderName {
     Uring,
     /// Read with io_uring and O_DIRECT.
     Direct,
+    /// Request URLs, many ranges at a time.
+    Remote,
 }

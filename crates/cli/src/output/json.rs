@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use anamnesis::Summary;
 use anamnesis::quote::is_hidden;
 use serde::Serialize;
-use serde_json::json;
 use serde_json::ser::{Formatter, Serializer};
+use serde_json::{Value, json};
 
 use crate::args::InspectArgs;
 use crate::exit::Failure;
@@ -59,8 +59,13 @@ impl InspectDocument {
         self.failures.push(failure);
     }
 
-    pub(crate) fn finish(self, out: &mut impl Write) -> io::Result<()> {
+    /// `requests`: those of `--stats`.
+    pub(crate) fn finish(self, requests: Option<Value>, out: &mut impl Write) -> io::Result<()> {
         out.write_all(b"]")?;
+        if let Some(requests) = requests {
+            out.write_all(b",\"requests\":")?;
+            write_value(&requests, out)?;
+        }
         if let Some(first) = self.failures.first() {
             // the first failure alone, for scripts that expect one; all of them follow
             out.write_all(b",\"error\":")?;
@@ -133,7 +138,7 @@ mod tests {
             written.contains("\\udb40\\udc41") && written.contains("é数"),
             "{written}"
         );
-        let read: serde_json::Value = serde_json::from_str(&written).unwrap();
+        let read: Value = serde_json::from_str(&written).unwrap();
         assert_eq!(read, json!({ text: [text] }));
     }
 }

@@ -61,3 +61,85 @@ fn a_url_that_cannot_be_read_is_a_failure_that_says_why() {
         format!("anamnesis: {url}: the server has no such file (404)\n")
     );
 }
+
+#[test]
+fn stats_say_what_was_requested() {
+    let server = TestServer::start();
+    serve(&server, "/m/scribe.gguf", "model/scribe-Q8_0.gguf");
+    let url = server.url("/m/scribe.gguf");
+    let shown = run(&["inspect", "--summary", "--stats", &url]);
+    assert_eq!(shown.code, 0);
+    let lines: Vec<&str> = shown.stderr.lines().collect();
+    assert!(
+        lines[0].starts_with("stats: 1 request, 1 of them in sequence, over 1 connection; "),
+        "{lines:?}"
+    );
+    assert!(
+        lines[1].contains("0 repeated after failures, 0 because late"),
+        "{lines:?}"
+    );
+    assert!(!shown.stdout.contains("stats"), "{}", shown.stdout);
+    for verb in [
+        &["load", "--json"][..],
+        &["plan", "--json"],
+        &["inspect", "--json", "--hash"],
+    ] {
+        let counted = run(&[verb, &["--stats", &url]].concat());
+        let document: Value = serde_json::from_str(&counted.stdout).unwrap();
+        let requests = &document["requests"];
+        server.answered();
+        assert!(
+            requests["requests"].as_u64().unwrap() >= 1,
+            "{verb:?}: {requests}"
+        );
+        assert!(
+            requests["first_byte_seconds_median"].as_f64().unwrap() > 0.05,
+            "{requests}"
+        );
+        assert_eq!(json_of(&[verb, &[&*url]].concat()).get("requests"), None);
+    }
+    let local = run(&[
+        "inspect",
+        "--summary",
+        "--stats",
+        "fixtures/model/scribe-Q8_0.gguf",
+    ]);
+    assert!(
+        local.stderr.starts_with("stats: 0 requests"),
+        "{}",
+        local.stderr
+    );
+    let missing = run(&["inspect", "--stats", &server.url("/none.gguf")]);
+    assert!(
+        missing.code == 1 && missing.stderr.contains("stats: 1 request,"),
+        "{}",
+        missing.stderr
+    );
+}
+
+#[test]
+fn the_loader_of_urls_refuses_local_files() {
+    let server = TestServer::start();
+    serve(&server, "/m/scribe.gguf", "model/scribe-Q8_0.gguf");
+    let url = server.url("/m/scribe.gguf");
+    for loader in ["auto", "remote"] {
+        let document = json_of(&["load", "--json", "--loader", loader, &url]);
+        assert_eq!(
+            (&document["loader"], &document["rounds"][0]["io"]["backend"]),
+            (&"remote".into(), &"requests".into())
+        );
+    }
+    let local = run(&[
+        "load",
+        "--loader",
+        "remote",
+        "fixtures/model/scribe-Q8_0.gguf",
+    ]);
+    assert_eq!(local.code, 1);
+    assert!(
+        local.stderr.contains("the loader `remote` reads URLs")
+            && local.stderr.contains("help: leave out --loader"),
+        "{}",
+        local.stderr
+    );
+}

@@ -1,0 +1,67 @@
+//! `--stats`: what was requested for the URLs of a run.
+
+use serde_json::Value;
+
+use crate::args::OpenArgs;
+
+/// What was requested, as a field of `--json`; `None` without `--stats`.
+#[cfg(feature = "remote")]
+pub(crate) fn document(opening: &OpenArgs) -> Option<Value> {
+    let stats = opening.request_stats()?;
+    let seconds = |time: Option<std::time::Duration>| time.map(|time| time.as_secs_f64());
+    Some(serde_json::json!({
+        "requests": stats.requests,
+        "retries": stats.retries,
+        "hedges": stats.hedges,
+        "received_nbytes": stats.received,
+        "depth": stats.depth,
+        "connections": stats.connections,
+        "first_byte_seconds_median": seconds(stats.first_byte_median),
+        "first_byte_seconds_p95": seconds(stats.first_byte_p95),
+        "from_cache": stats.from_cache,
+    }))
+}
+
+/// Writes what was requested to standard error, with `--stats`.
+#[cfg(feature = "remote")]
+pub(crate) fn report(opening: &OpenArgs) {
+    use crate::text::{ByteSize, plural};
+
+    let Some(stats) = opening.request_stats() else {
+        return;
+    };
+    let mut lines = vec![format!(
+        "{}, {} of them in sequence, over {}; {} received",
+        plural(stats.requests, "request"),
+        stats.depth,
+        plural(stats.connections, "connection"),
+        ByteSize(stats.received)
+    )];
+    if let (Some(median), Some(p95)) = (stats.first_byte_median, stats.first_byte_p95) {
+        let millis = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+        lines.push(format!(
+            "first byte after {:.1} ms, of 95 % after {:.1} ms; {} repeated after failures, {} because late",
+            millis(median),
+            millis(p95),
+            stats.retries,
+            stats.hedges
+        ));
+    }
+    if stats.from_cache > 0 {
+        lines.push(format!(
+            "{} from the hub's cache on this machine",
+            plural(stats.from_cache, "URL")
+        ));
+    }
+    for line in lines {
+        eprintln!("stats: {line}");
+    }
+}
+
+#[cfg(not(feature = "remote"))]
+pub(crate) fn document(_: &OpenArgs) -> Option<Value> {
+    None
+}
+
+#[cfg(not(feature = "remote"))]
+pub(crate) fn report(_: &OpenArgs) {}
