@@ -27,9 +27,10 @@ impl Load<'_> {
     /// ```
     ///
     /// Bytes are read straight into that memory where the loader does ordinary reads through the page cache, and copied from
-    /// the map where it maps. Direct I/O and io_uring read into buffers of the pool, from which pieces of at most 16 MiB are
-    /// copied: direct I/O needs aligned buffers, a read may extend beyond the tensor, and a cancelled read of io_uring may
-    /// still write to its buffer, which the pool keeps until the kernel is done. The pool then holds
+    /// the map where it maps. Direct I/O, io_uring and requests for URLs read into buffers of the pool, from which pieces of at
+    /// most 16 MiB are copied: direct I/O needs aligned buffers, a read may extend beyond the tensor, a cancelled read of
+    /// io_uring may still write to its buffer, which the pool keeps until the kernel is done, and the parts of an answer
+    /// arrive on another thread. The pool then holds
     /// [`read_ahead`](Self::read_ahead) bytes, and the pieces that threads wait for or copy.
     ///
     /// Nothing writes to the memory after this has returned. After an error, its content is unspecified.

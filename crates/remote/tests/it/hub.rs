@@ -1,6 +1,6 @@
 //! The hub: tokens, commits, listings, its errors and its cache.
 
-use anamnesis_remote::{ErrorKind, OpenedUrl, RemoteOptions, Store};
+use anamnesis_remote::{ErrorKind, OpenedUrl, RemoteOptions, RequestCounters, Store};
 
 use super::server::{COMMIT, TestServer, depth};
 use super::{content, read, store_with};
@@ -171,9 +171,14 @@ fn what_the_cache_holds_is_not_requested() {
         _ => None,
     };
     let url = format!("hf://org/model@{COMMIT}/a.gguf");
-    match Store::open_with(&url, RemoteOptions::default(), &variables).unwrap() {
+    let counters = RequestCounters::default();
+    let mut options = RemoteOptions::default();
+    options.counters = Some(counters.clone());
+    match Store::open_with(&url, options, &variables).unwrap() {
         OpenedUrl::Local(path) => assert_eq!(path, snapshot.join("a.gguf")),
         OpenedUrl::Store(_) => panic!("{url} is in the cache"),
     }
     assert!(server.answered().is_empty());
+    let stats = counters.stats();
+    assert_eq!((stats.from_cache, stats.requests), (1, 0));
 }
