@@ -79,6 +79,8 @@ impl Pace {
         } else if self.limit < self.most {
             self.limit = (self.limit + STEP).min(self.most);
             self.grew = true;
+        } else {
+            self.grew = false;
         }
     }
 
