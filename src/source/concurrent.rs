@@ -5,12 +5,13 @@ use std::io;
 use std::ops::ControlFlow;
 
 /// Starts reads that end later, so that one thread has many of them under way. A [`Source`](super::Source) that returns it from
-/// [`concurrent`](super::Source::concurrent) is loaded by [`RemoteLoader`](crate::load::RemoteLoader).
+/// [`concurrent`](super::Source::concurrent) is loaded by [`RemoteLoader`](crate::load::RemoteLoader), unless it is small.
 ///
 /// ```
 /// use std::sync::Arc;
+/// use anamnesis::load::{RemoteLoader, load};
 /// use anamnesis::source::{ConcurrentReads, ReadReceiver, Source, StartedRead};
-/// use anamnesis::{Checkpoint, load};
+/// use anamnesis::Checkpoint;
 ///
 /// /// A file whose reads run on threads of their own.
 /// struct Threads(Arc<Vec<u8>>);
@@ -46,8 +47,8 @@ use std::ops::ControlFlow;
 ///
 /// let file = std::fs::read("fixtures/safetensors/all_dtypes.safetensors")?;
 /// let checkpoint = Checkpoint::from_source(Threads(Arc::new(file)))?;
-/// let loaded = load(&checkpoint).run()?;
-/// assert_eq!((loaded.tensors().len(), loaded.choice().loader.name()), (19, "remote"));
+/// let loaded = load(&checkpoint).loader(RemoteLoader::new()).run()?;
+/// assert_eq!((loaded.tensors().len(), loaded.report().and_then(|report| report.fallback.clone())), (19, None));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait ConcurrentReads: Send + Sync {
