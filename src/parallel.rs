@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::limits::Budget;
 use crate::slice::TensorSlice;
 
-pub(crate) use config::ModelConfig;
+pub(crate) use config::HeadCounts;
 
 /// A vector of up to this many bytes is not split, unless it is a bias: shapes, single scales, tables of codes.
 pub(crate) const SMALL_VECTOR: u64 = 4096;
@@ -52,7 +52,7 @@ impl TensorParallel {
         checkpoint: &Checkpoint,
         budget: &Budget,
     ) -> Result<WorkerShares<'_>> {
-        let config = ModelConfig::of(checkpoint, budget)?;
+        let config = HeadCounts::of(checkpoint, budget)?;
         Ok(WorkerShares {
             rules: &self.rules,
             split: Split {

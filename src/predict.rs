@@ -1,6 +1,7 @@
 //! `predict`: the bytes that each worker of an inference service will read of a checkpoint, before its first run.
 
 mod complete;
+mod held;
 mod order;
 mod share;
 mod stack;
@@ -14,12 +15,14 @@ use anamnesis_template::{ByteRange, StridedFileRange, Template, TemplateBuilder,
 use crate::catalog::TensorInfo;
 use crate::checkpoint::{Checkpoint, TemplateFiles};
 use crate::error::Result;
-use crate::parallel::ModelConfig;
+use crate::parallel::HeadCounts;
 use crate::progress::{CancelToken, Progress, RunControl, RunProgress};
 use crate::selection::Selection;
 pub use complete::complete;
+pub(crate) use held::WorkerHolding;
 pub use order::ReadOrder;
 use share::{Degrees, ModelSizes, WorkerCoordinates, share};
+pub(crate) use stack::pipeline_stage;
 use stack::{ModelPosition, Stages, position};
 
 /// Predicts what a service reads of a checkpoint. Made by [`predict`].
@@ -222,7 +225,7 @@ impl<'c> Predict<'c> {
                 .iter()
                 .try_for_each(|header| builder.access(worker.rank, *header, None))?;
         }
-        let config = ModelConfig::of(self.checkpoint, &budget)?;
+        let config = HeadCounts::of(self.checkpoint, &budget)?;
         let sizes = self.sizes(&config);
         let wanted = catalog
             .tensors()
@@ -307,7 +310,7 @@ impl<'c> Predict<'c> {
     }
 
     /// The sizes that were set, else those of the configuration and of the tensors.
-    fn sizes(&self, config: &ModelConfig) -> ModelSizes {
+    fn sizes(&self, config: &HeadCounts) -> ModelSizes {
         let heads = self.heads.or(config.heads).unwrap_or(0);
         let kv_heads = self.kv_heads.or(config.kv_heads).unwrap_or(0);
         let experts_of = |info: &TensorInfo| match Experts::of(&info.name)? {

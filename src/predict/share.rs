@@ -28,7 +28,7 @@ const MAX_WORKERS: u32 = 65_536;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WorkerCoordinates {
     pub(super) rank: u32,
-    tp: u32,
+    pub(super) tp: u32,
     pub(super) pp: u32,
     dp: u32,
 }

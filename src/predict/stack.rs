@@ -114,20 +114,23 @@ impl<'n> Stages<'n> {
         }
     }
 
-    /// The stage of a layer, as vLLM's `get_pp_indices` assigns it: as even as possible, and the stages before the last
-    /// one get the remainder, one layer each. Layers beyond the configured number (multi-token prediction) belong to the
-    /// last stage.
     fn stage(&self, layer: u64) -> u32 {
-        let count = u64::from(self.count.max(1));
-        let (each, more) = (self.layers / count, self.layers % count);
-        let short = count - 1 - more; // the first stages, without an additional layer
-        // vLLM's loop over the partitions in closed form: `short` stages of `each` layers, then stages of one more
-        let stage = match layer.checked_sub(short.saturating_mul(each)) {
-            Some(beyond) => short + beyond / (each + 1),
-            None => layer / each.max(1),
-        };
-        u32::try_from(stage.min(count - 1)).expect("less than the count")
+        pipeline_stage(layer, self.layers, self.count)
     }
+}
+
+/// The stage of a layer, as vLLM's `get_pp_indices` assigns it: as even as possible, and the stages before the last one get
+/// the remainder, one layer each. Layers beyond the configured number (multi-token prediction) belong to the last stage.
+pub(crate) fn pipeline_stage(layer: u64, layers: u64, stages: u32) -> u32 {
+    let count = u64::from(stages.max(1));
+    let (each, more) = (layers / count, layers % count);
+    let short = count - 1 - more; // the first stages, without an additional layer
+    // vLLM's loop over the partitions in closed form: `short` stages of `each` layers, then stages of one more
+    let stage = match layer.checked_sub(short.saturating_mul(each)) {
+        Some(beyond) => short + beyond / (each + 1),
+        None => layer / each.max(1),
+    };
+    u32::try_from(stage.min(count - 1)).expect("less than the count")
 }
 
 /// The rule of a tensor, and its position.

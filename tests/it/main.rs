@@ -13,6 +13,7 @@ mod concurrent_reads;
 mod dcp;
 mod execute;
 mod executor_tiles;
+mod fit;
 mod format_detection;
 mod gguf;
 mod hostile_output;

@@ -67,6 +67,8 @@ impl Outcomes {
             self.not_opened += 1;
             return;
         };
+        // it may be over a limit
+        let _ = anamnesis::fit(&checkpoint).memory(1 << 30).estimate();
         let mut remember = remember(&checkpoint).threads(1);
         if let Some(config) = config.and_then(|text| QuantConfig::from_json(text).ok()) {
             remember = remember.config(config);

@@ -135,7 +135,7 @@ pub fn quantised_files() -> Vec<PathBuf> {
 }
 
 /// The directory of a corpus set, which need not exist.
-fn set_directory(set: &str) -> PathBuf {
+pub fn set_directory(set: &str) -> PathBuf {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
     std::env::var_os("ANAMNESIS_CORPUS")
         .map_or_else(default, PathBuf::from)

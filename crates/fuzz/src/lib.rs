@@ -16,8 +16,8 @@ use std::sync::LazyLock;
 
 use anamnesis::sink::{MemorySink, NullSink};
 use anamnesis::{
-    Checkpoint, Dtype, Error, Format, Limits, Names, OpenOptions, Plan, QuantConfig, Remember,
-    Usage, source,
+    Checkpoint, Dtype, Error, Format, Limits, ModelConfig, Names, OpenOptions, Plan, QuantConfig,
+    Remember, Usage, source,
 };
 
 use counting_allocator::{CountingAllocator, counted};
@@ -131,6 +131,9 @@ fn read_with(options: &OpenOptions, bytes: &[u8]) {
         ),
     }
     let Ok(checkpoint) = memory else { return };
+    let _ = charged(&in_memory, bytes.len(), || {
+        anamnesis::fit(&checkpoint).estimate()
+    });
     let listed = charged(&in_memory, bytes.len(), || checkpoint.inspect());
     let Ok(summary) = listed else {
         return; // over a limit
@@ -261,6 +264,11 @@ fn with_plan(bytes: &[u8], check: impl Fn(Remember<'_>, Plan)) {
         remember = remember.names(Names::HuggingFace);
         // the configuration and the tokenizer that the metadata of a GGUF gives
         let _ = charged(&usage, bytes.len(), || remember.companions());
+    }
+    if let Ok(config) = ModelConfig::from_json(config) {
+        let _ = anamnesis::fit::fit_config(config)
+            .memory(1 << 34)
+            .estimate();
     }
     if let Ok(config) = QuantConfig::from_json(config) {
         remember = remember.config(config);

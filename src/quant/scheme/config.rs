@@ -1,15 +1,13 @@
 //! The quantisation configuration of a checkpoint, from the JSON files next to its weights.
 
-use std::io;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use crate::Dtype;
-use crate::error::{Error, ErrorKind, Result};
-use crate::json::edit::{python_numbers_cost, without_python_numbers};
-use crate::json::{JsonReader, Tree};
+use crate::error::Result;
 use crate::limits::{Budget, Limits};
+use crate::model_config::{document, stated_dtype};
 use crate::source::files::Files;
 
 /// Longest text that is a setting, in bytes. Settings are names and versions; schemes compare them once per tensor.
@@ -62,7 +60,7 @@ impl QuantConfig {
     /// # Errors
     /// If it is not a JSON object, or needs more memory than the default [`Limits::memory`](crate::Limits::memory).
     pub fn from_json(text: &[u8]) -> Result<Self> {
-        let mut whole = parse(text, &Budget::new(Limits::default()))?;
+        let mut whole = document::parse(text, &Budget::new(Limits::default()))?;
         let (file, keys) = LOCATIONS[0];
         let model = ModelSettings::of(&whole);
         let found = keys
@@ -103,9 +101,9 @@ impl QuantConfig {
         for (file, keys) in LOCATIONS {
             let at = folder.join(file);
             // a file that cannot be opened counts as absent: weights are recognised without a configuration too
-            let mut whole = match read_file(files, &at, budget) {
+            let mut whole = match document::read(files, &at, budget) {
                 Ok(whole) => whole,
-                Err(e) if is_absent(&e) => continue,
+                Err(e) if document::is_absent(&e) => continue,
                 Err(e) => return Err(e.in_file(&at)),
             };
             // only `config.json` describes the model
@@ -214,18 +212,10 @@ struct ModelSettings {
 impl ModelSettings {
     fn of(whole: &Map<String, Value>) -> Self {
         let text = whole.get("text_config").and_then(Value::as_object);
-        let stated = [Some(whole), text].into_iter().flatten().find_map(|map| {
-            // of transformers 5, and of earlier versions
-            map.get("dtype")
-                .or_else(|| map.get("torch_dtype"))?
-                .as_str()
-        });
-        let dtype = stated.and_then(|name| match name.strip_prefix("torch.").unwrap_or(name) {
-            "bfloat16" => Some(Dtype::BF16),
-            "float16" | "half" => Some(Dtype::F16),
-            "float32" | "float" => Some(Dtype::F32),
-            _ => None,
-        });
+        let dtype = [Some(whole), text]
+            .into_iter()
+            .flatten()
+            .find_map(stated_dtype);
         let model_type = whole.get("model_type").and_then(Value::as_str);
         let ties = whole.get("tie_word_embeddings");
         Self {
@@ -251,44 +241,6 @@ fn numbers(whole: &Map<String, Value>) -> Map<String, Value> {
         .take(MAX_SIZES)
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect()
-}
-
-// files that were edited on Windows begin with a byte order mark, which serde_json refuses
-/// Whether a configuration file cannot be opened, most often because there is none.
-fn is_absent(error: &Error) -> bool {
-    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
-    let ErrorKind::Io(e) = error.kind() else {
-        return false;
-    };
-    matches!(e.kind(), NotFound | PermissionDenied | NotADirectory)
-}
-
-fn read_file(files: &Files, path: &Path, budget: &Budget) -> Result<Map<String, Value>> {
-    let (text, _charge) = files.read_whole(path, budget, "the configuration")?;
-    parse(&text, budget)
-}
-
-/// Parses a configuration, whose memory stays charged.
-fn parse(text: &[u8], budget: &Budget) -> Result<Map<String, Value>> {
-    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    let malformed = |what: String| Error::malformed(what).in_format("config");
-    let text = std::str::from_utf8(text)
-        .map_err(|_| malformed("the configuration is not UTF-8".to_owned()))?;
-    let _replaced = match python_numbers_cost(text) {
-        0 => budget.nothing(),
-        bytes => budget.temporary(bytes, "the configuration")?,
-    };
-    let text = &*without_python_numbers(text);
-    let reader = JsonReader::new(budget, "the configuration");
-    let tree = reader.parse(text, Tree(&reader), |e| {
-        malformed(format!("the configuration is not JSON: {e}"))
-    });
-    match tree? {
-        Value::Object(map) => Ok(map),
-        _ => Err(malformed(
-            "the configuration is not a JSON object".to_owned(),
-        )),
-    }
 }
 
 /// Takes the object at a dotted path out of its parent; all of `whole` for an empty path.
