@@ -1,5 +1,6 @@
 //! The command-line arguments. clap generates the parser, the help texts, the manual pages and the completions from them.
 
+mod fit;
 mod load;
 #[cfg(target_os = "linux")]
 mod ppc;
@@ -15,6 +16,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use globset::GlobMatcher;
 
+pub(crate) use fit::FitArgs;
 pub(crate) use load::{LoadArgs, LoaderName};
 #[cfg(target_os = "linux")]
 pub(crate) use ppc::{PpcRunArgs, PpcStatusArgs, PpcVerb, RecordArgs};
@@ -32,6 +34,7 @@ Examples:
   anamnesis inspect model.gguf
   anamnesis remember model-Q4_K_M.gguf -o model.safetensors
   anamnesis load model.safetensors
+  anamnesis fit model.gguf --context 32K --memory 24GiB
   anamnesis template predict llama/ -o llama.iot --tp 4
   anamnesis ppc run --dir llama/ --policy maio:llama.iot -- python serve.py llama/
 
@@ -74,6 +77,9 @@ pub(crate) enum Verb {
     Load(Box<LoadArgs>),
     /// Show what `remember` would read and write, without writing it.
     Plan(Box<PlanArgs>),
+    /// Estimate the memory of a model: weights and cache, by the rule of an engine.
+    #[command(visible_alias = "f")]
+    Fit(Box<FitArgs>),
     /// Record which bytes of a model a program reads, as an I/O template (Linux).
     #[cfg(target_os = "linux")]
     Record(Box<RecordArgs>),
@@ -245,6 +251,7 @@ impl Verb {
             Self::Remember(args) => Some(&args.opening),
             Self::Load(args) => Some(&args.opening),
             Self::Plan(args) => Some(&args.opening),
+            Self::Fit(args) => Some(&args.opening),
             Self::Template(TemplateArgs {
                 verb: TemplateVerb::Predict(args),
             }) => Some(&args.opening),

@@ -14,6 +14,8 @@ pub(crate) enum Completion {
     Done,
     /// Failure, already reported: exit status 1.
     Failed,
+    /// Failure of a verb whose status 1 is an answer, already reported: exit status 2.
+    Unreadable,
     /// Interrupted by SIGINT or SIGTERM: exit status 130.
     Interrupted,
     /// The verb ran a child process and returns its exit status.
@@ -191,6 +193,7 @@ pub(crate) fn status(result: Result<Completion, RunError>) -> u8 {
     match result {
         Ok(Completion::Done) => 0,
         Ok(Completion::Failed) => 1,
+        Ok(Completion::Unreadable) => 2,
         Ok(Completion::Interrupted) => 130,
         #[cfg(target_os = "linux")]
         Ok(Completion::Child(status)) => {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::args::{Color, PlanArgs};
 use crate::exit::{Completion, Failure, RunError, with_flags};
-use crate::output::table::{Column, Fit, Table};
+use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::tensors::{ShapeText, name};
 use crate::output::{BOLD, DIM, DTYPE, REFUSED, Screen, Stdout, WARNING, json};
 use crate::remember::configure;
@@ -94,13 +94,13 @@ fn show(
 /// The table of outputs, each followed by its stored parts.
 fn table(args: &PlanArgs, plan: &Plan, catalog: &Catalog) -> Table {
     let columns = vec![
-        Column::left("weight").fit(Fit::Middle(24)),
+        Column::left("weight").fit(ColumnFit::Middle(24)),
         Column::left("scheme").style(DIM),
         Column::left("dtype").style(DTYPE),
         Column::left("shape"),
         Column::right("bytes"),
-        Column::left("source").fit(Fit::End).style(DIM),
-        Column::left("decoder").fit(Fit::Below),
+        Column::left("source").fit(ColumnFit::End).style(DIM),
+        Column::left("decoder").fit(ColumnFit::Below),
     ];
     let mut table = Table::new(columns, 0);
     let several = catalog.files().len() > 1;

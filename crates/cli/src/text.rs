@@ -111,6 +111,28 @@ fn back(text: &str, max: usize) -> &str {
     &text[from..]
 }
 
+/// Text wrapped at spaces to lines of `columns` columns, of which all but the first are indented. `None` is for unlimited lines.
+pub(crate) fn wrap(text: &str, columns: Option<usize>, indent: usize) -> String {
+    let Some(room) = columns.map(|columns| columns.saturating_sub(indent)) else {
+        return text.to_owned();
+    };
+    let mut out = String::with_capacity(text.len() + 64);
+    let mut used = 0;
+    for word in text.split(' ') {
+        let width = width(word);
+        if used > 0 && used + 1 + width > room {
+            out.push_str(&format!("\n{:indent$}", ""));
+            used = 0;
+        } else if used > 0 {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += width;
+    }
+    out
+}
+
 /// Displays a number of bytes in binary units: `4.58 GiB`.
 pub(crate) struct ByteSize(pub(crate) u64);
 

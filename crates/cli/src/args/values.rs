@@ -1,5 +1,6 @@
 //! Parsers of argument values.
 
+use anamnesis::fit::{CacheType, InferenceEngine};
 use anamnesis::format::FORMATS;
 use anamnesis::{Dtype, Format, Names, OutputDtype};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -83,6 +84,45 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     // the range check above excludes loss
     Ok(bytes as u64)
+}
+
+/// A number of tokens or sequences: `4096`, `32K` (32,768), `1M`.
+pub(super) fn count(text: &str) -> Result<u64, String> {
+    let (number, unit) = match text.as_bytes().last() {
+        Some(b'K' | b'k') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'M' | b'm') => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1u64),
+    };
+    let number = number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    number.filter(|n| *n > 0).ok_or_else(|| {
+        "expected a number from 1, with an optional K (1024) or M, such as 32K".to_owned()
+    })
+}
+
+/// The types of keys and values of a cache: `q8_0`, or `q8_0,q4_0` where they differ.
+pub(super) fn cache_types(text: &str) -> Result<(CacheType, CacheType), String> {
+    let (keys, values) = text.split_once(',').unwrap_or((text, text));
+    let parse = |name: &str| {
+        name.trim()
+            .parse::<CacheType>()
+            .map_err(|e| e.kind().to_string())
+    };
+    Ok((parse(keys)?, parse(values)?))
+}
+
+/// An engine, by its name.
+pub(super) fn engine() -> impl TypedValueParser<Value = InferenceEngine> {
+    PossibleValuesParser::new(InferenceEngine::ALL.map(InferenceEngine::name))
+        .map(|name| name.parse().expect("one of the possible values"))
+}
+
+/// A dtype that weights can be dequantised to.
+pub(super) fn weight_dtype() -> impl TypedValueParser<Value = Dtype> {
+    PossibleValuesParser::new(["bf16", "f16", "f32"]).map(|name| match &*name {
+        "bf16" => Dtype::BF16,
+        "f16" => Dtype::F16,
+        _ => Dtype::F32,
+    })
 }
 
 /// Any dtype, by its name.

@@ -6,7 +6,7 @@ use anamnesis::quote::escape;
 use anamnesis::{Summary, Value};
 use serde_json::Value as Json;
 
-use super::table::{Column, Fit, Table};
+use super::table::{Column, ColumnFit, Table};
 use super::{BOLD, Screen, overview};
 use crate::text::{ExactCount, cut_end, escape_lines};
 
@@ -20,8 +20,8 @@ pub(crate) fn list(summary: &Summary, screen: &Screen, out: &mut impl Write) -> 
     }
     writeln!(out)?;
     let columns = vec![
-        Column::left("key").fit(Fit::Middle(48)),
-        Column::left("value").fit(Fit::End),
+        Column::left("key").fit(ColumnFit::Middle(48)),
+        Column::left("value").fit(ColumnFit::End),
     ];
     let mut table = Table::new(columns, 0);
     for (key, value) in overview::json_object(&summary.metadata) {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json};
 
 use super::table::{Column, Table};
 use super::{BOLD, DIM, DTYPE, REFUSED, Screen, WARNING};
-use crate::text::{ByteSize, ExactCount, ShortCount, cut_middle, plural, width};
+use crate::text::{ByteSize, ExactCount, ShortCount, cut_middle, plural, wrap};
 
 /// Maximum number of files, and of refused weights, that are listed.
 const MAX_LISTED: usize = 8;
@@ -143,24 +143,7 @@ pub(crate) fn warnings(summary: &Summary, screen: &Screen, out: &mut impl Write)
 /// Text wrapped at spaces, with continuation lines indented by the width of `refused: ` and `warning: `.
 fn wrapped(text: &str, screen: &Screen) -> String {
     const INDENT: usize = 9;
-    let Some(room) = screen.width.map(|width| width.saturating_sub(INDENT)) else {
-        return text.to_owned();
-    };
-    let mut out = String::with_capacity(text.len() + 64);
-    let mut used = 0;
-    for word in text.split(' ') {
-        let width = width(word);
-        if used > 0 && used + 1 + width > room {
-            out.push_str(&format!("\n{:INDENT$}", ""));
-            used = 0;
-        } else if used > 0 {
-            out.push(' ');
-            used += 1;
-        }
-        out.push_str(word);
-        used += width;
-    }
-    out
+    wrap(text, screen.width, INDENT)
 }
 
 /// The path as it was given; `standard input` without one.

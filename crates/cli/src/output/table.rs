@@ -10,10 +10,10 @@ use crate::text;
 
 /// How a column is narrowed when the table is wider than the screen.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fit {
+pub(crate) enum ColumnFit {
     /// Never.
     Whole,
-    /// By omitting the middle of its cells: down to this width first, and further only after the columns with [`Fit::End`]
+    /// By omitting the middle of its cells: down to this width first, and further only after the columns with [`ColumnFit::End`]
     /// have reached their minimum.
     Middle(usize),
     /// By cutting the end of its cells.
@@ -27,7 +27,7 @@ pub(crate) enum Fit {
 pub(crate) struct Column {
     pub(crate) heading: &'static str,
     pub(crate) right_aligned: bool,
-    pub(crate) fit: Fit,
+    pub(crate) fit: ColumnFit,
     pub(crate) style: Style,
 }
 
@@ -36,7 +36,7 @@ impl Column {
         Self {
             heading,
             right_aligned: false,
-            fit: Fit::Whole,
+            fit: ColumnFit::Whole,
             style: Style::new(),
         }
     }
@@ -48,7 +48,7 @@ impl Column {
         }
     }
 
-    pub(crate) fn fit(self, fit: Fit) -> Self {
+    pub(crate) fn fit(self, fit: ColumnFit) -> Self {
         Self { fit, ..self }
     }
 
@@ -146,13 +146,15 @@ impl Table {
         let mut pending = self.indent;
         for (i, column) in self.columns.iter().enumerate() {
             let (mut content, mut width, prefix_width, style) = cell(i);
-            if column.fit == Fit::Below || widths[i] == 0 {
+            if column.fit == ColumnFit::Below || widths[i] == 0 {
                 continue;
             }
             let mut cut = String::new();
             if width > widths[i] && screen.width.is_some() {
                 match column.fit {
-                    Fit::Middle(_) => text::cut_middle(&mut cut, content, widths[i], prefix_width),
+                    ColumnFit::Middle(_) => {
+                        text::cut_middle(&mut cut, content, widths[i], prefix_width)
+                    }
                     _ => text::cut_end(&mut cut, content, widths[i]),
                 }
                 content = &cut;
@@ -172,7 +174,7 @@ impl Table {
             }
         }
         line.push('\n');
-        for i in (0..self.columns.len()).filter(|i| self.columns[*i].fit == Fit::Below) {
+        for i in (0..self.columns.len()).filter(|i| self.columns[*i].fit == ColumnFit::Below) {
             let (content, ..) = cell(i);
             if !content.is_empty() && content != self.columns[i].heading {
                 let _ = writeln!(
@@ -189,8 +191,8 @@ impl Table {
     /// Widths of the columns; 0 for columns without content. Wider cells are cut on a screen, and written in full where
     /// lines are unlimited.
     ///
-    /// Three passes narrow them until the table fits: [`Fit::Middle`] columns to their preferred minimum, [`Fit::End`]
-    /// columns to [`MIN_WIDTH`], then [`Fit::Middle`] columns to [`MIN_WIDTH`].
+    /// Three passes narrow them until the table fits: [`ColumnFit::Middle`] columns to their preferred minimum, [`ColumnFit::End`]
+    /// columns to [`MIN_WIDTH`], then [`ColumnFit::Middle`] columns to [`MIN_WIDTH`].
     fn widths(&self, screen: &Screen) -> Vec<usize> {
         let mut widths: Vec<usize> = (0..self.columns.len())
             .map(|i| {
@@ -208,8 +210,13 @@ impl Table {
         let Some(screen) = screen.width else {
             return widths;
         };
-        let inline_width =
-            |(width, column): (&usize, &Column)| if column.fit == Fit::Below { 0 } else { *width };
+        let inline_width = |(width, column): (&usize, &Column)| {
+            if column.fit == ColumnFit::Below {
+                0
+            } else {
+                *width
+            }
+        };
         let shown = widths
             .iter()
             .zip(&self.columns)
@@ -221,8 +228,8 @@ impl Table {
         for pass in 0..3 {
             for (width, column) in widths.iter_mut().zip(&self.columns) {
                 let min = match (pass, column.fit) {
-                    (0, Fit::Middle(preferred)) => preferred,
-                    (1, Fit::End) | (2, Fit::Middle(_)) => MIN_WIDTH,
+                    (0, ColumnFit::Middle(preferred)) => preferred,
+                    (1, ColumnFit::End) | (2, ColumnFit::Middle(_)) => MIN_WIDTH,
                     _ => continue,
                 };
                 let give = over.min(width.saturating_sub(min));

@@ -9,7 +9,7 @@ use anamnesis::inspect::{FileSummary, TensorSummary};
 use anamnesis::quote::escape;
 
 use super::overview::file_name;
-use super::table::{Column, Fit, Table};
+use super::table::{Column, ColumnFit, Table};
 use super::{DIM, DTYPE, Screen};
 use crate::text::ByteSize;
 
@@ -28,13 +28,17 @@ pub(crate) fn show(
     writeln!(out)?;
     let hash_column = screen.width.is_none_or(|width| width >= HASH_COLUMN_WIDTH);
     let columns = vec![
-        Column::left("name").fit(Fit::Middle(24)),
+        Column::left("name").fit(ColumnFit::Middle(24)),
         Column::left("dtype").style(DTYPE),
         Column::left("shape"),
         Column::right("bytes"),
-        Column::left("file").fit(Fit::End),
-        Column::left("sha256").fit(if hash_column { Fit::Whole } else { Fit::Below }),
-        Column::left("notes").fit(Fit::End).style(DIM),
+        Column::left("file").fit(ColumnFit::End),
+        Column::left("sha256").fit(if hash_column {
+            ColumnFit::Whole
+        } else {
+            ColumnFit::Below
+        }),
+        Column::left("notes").fit(ColumnFit::End).style(DIM),
     ];
     let mut table = Table::new(columns, 0);
     let labels = labels(&summary.files);

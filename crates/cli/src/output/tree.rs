@@ -9,7 +9,7 @@ use anamnesis::Summary;
 use anamnesis::inspect::TensorSummary;
 use anamnesis::quote::escape;
 
-use super::table::{Column, Fit, Table};
+use super::table::{Column, ColumnFit, Table};
 use super::tensors::{ShapeText, TensorNotes, name};
 use super::{DIM, DTYPE, Screen};
 use crate::text::{ByteSize, plural};
@@ -118,11 +118,11 @@ pub(crate) fn show(
     }
     root.classify(&mut HashMap::new());
     let columns = vec![
-        Column::left("name").fit(Fit::Middle(32)),
+        Column::left("name").fit(ColumnFit::Middle(32)),
         Column::left("dtype").style(DTYPE),
         Column::left("shape"),
         Column::right("bytes"),
-        Column::left("notes").fit(Fit::End).style(DIM),
+        Column::left("notes").fit(ColumnFit::End).style(DIM),
     ];
     let mut printer = TreePrinter {
         table: Table::new(columns, 0),

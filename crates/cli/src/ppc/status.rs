@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Color, PpcStatusArgs};
 use crate::exit::{Completion, Failure, RunError};
-use crate::output::table::{Column, Fit, Table};
+use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{BOLD, REFUSED, Screen, Stdout, json};
 use crate::text::{ByteSize, ExactCount, plural};
 
@@ -147,11 +147,11 @@ fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), RunErro
     writeln!(out)?;
     let columns = vec![
         Column::left("policy"),
-        Column::left("directory").fit(Fit::Middle(24)),
+        Column::left("directory").fit(ColumnFit::Middle(24)),
         Column::right("files"),
         Column::right("calls"),
         Column::right("longest call"),
-        Column::left("state").fit(Fit::Below),
+        Column::left("state").fit(ColumnFit::Below),
     ];
     let mut table = Table::new(columns, 2);
     for policy in policies {

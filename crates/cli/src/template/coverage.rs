@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::read;
 use crate::args::CompareArgs;
 use crate::exit::{Completion, RunError};
-use crate::output::table::{Column, Fit, Table};
+use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{Screen, Stdout, json};
 use crate::text::ByteSize;
 
@@ -45,7 +45,7 @@ pub(super) fn run(
         )?;
     }
     let columns = vec![
-        Column::left("file").fit(Fit::Middle(24)),
+        Column::left("file").fit(ColumnFit::Middle(24)),
         Column::right("bytes"),
         Column::right("covered"),
         Column::right("share"),

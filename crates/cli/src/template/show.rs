@@ -9,7 +9,7 @@ use super::read;
 use super::save::{TemplateTotals, access_count};
 use crate::args::ShowArgs;
 use crate::exit::{Completion, Failure, RunError};
-use crate::output::table::{Column, Fit, Table};
+use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{BOLD, DIM, Screen, Stdout};
 use crate::text::{ByteSize, ExactCount};
 
@@ -69,10 +69,10 @@ fn files(template: &Template, screen: &Screen, out: &mut Stdout) -> Result<(), R
         *sum = sum.saturating_add(access.bytes.nbytes());
     }
     let columns = vec![
-        Column::left("file").fit(Fit::Middle(24)),
+        Column::left("file").fit(ColumnFit::Middle(24)),
         Column::right("bytes"),
         Column::right("total read"),
-        Column::left("key").fit(Fit::End).style(DIM),
+        Column::left("key").fit(ColumnFit::End).style(DIM),
     ];
     let mut table = Table::new(columns, 0);
     for (file, nbytes) in template.files().iter().zip(read) {
@@ -91,7 +91,7 @@ fn groups(template: &Template, screen: &Screen, out: &mut Stdout) -> Result<(), 
         Column::left("name").style(DIM),
         Column::right("accesses"),
         Column::right("bytes"),
-        Column::left("first file").fit(Fit::Middle(24)),
+        Column::left("first file").fit(ColumnFit::Middle(24)),
         Column::left("byte range").style(DIM),
     ];
     let mut table = Table::new(columns, 0);
@@ -127,7 +127,7 @@ fn accesses(
         ByteSize(group.nbytes())
     )?;
     let columns = vec![
-        Column::left("file").fit(Fit::Middle(24)),
+        Column::left("file").fit(ColumnFit::Middle(24)),
         Column::left("byte range"),
         Column::right("bytes"),
         Column::right("time (µs)").style(DIM),

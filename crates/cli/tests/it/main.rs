@@ -4,6 +4,7 @@ mod documents;
 mod exit_status;
 #[cfg(target_os = "linux")]
 mod failing_pages;
+mod fit;
 mod inspect_json;
 mod inspect_output;
 mod killed;
@@ -18,6 +19,7 @@ mod process;
 mod remember;
 #[cfg(feature = "remote")]
 mod remote;
+mod schema;
 mod template;
 #[cfg(feature = "remote")]
 #[path = "../../../remote/tests/it/server.rs"]

@@ -1,0 +1,186 @@
+//! `anamnesis fit`: estimates the memory that models take.
+
+mod candidates;
+mod show;
+
+use std::io::Write;
+use std::path::Path;
+
+use anamnesis::fit::{Estimate, fit_config};
+use anamnesis::{Checkpoint, ErrorKind, Fit, ModelConfig, OpenOptions};
+use serde_json::json;
+
+use crate::args::{Color, FitArgs};
+use crate::exit::{Completion, Failure, RunError};
+use crate::interrupt::Interrupt;
+use crate::output::{Screen, Stdout, json};
+use crate::paths::{self, InputPath, is_url};
+use crate::request_stats;
+
+/// What is loaded with each model.
+struct Extras {
+    draft: Option<Checkpoint>,
+    projector: Option<Checkpoint>,
+    adapters: Vec<Checkpoint>,
+}
+
+pub(crate) fn run(
+    args: &FitArgs,
+    color: Color,
+    interrupt: &Interrupt,
+    out: &mut Stdout,
+) -> Result<Completion, RunError> {
+    let screen = Screen::new(color);
+    let options = args.opening.options().cancel(interrupt.token());
+    let (mut estimates, mut failures) = (Vec::new(), Vec::new());
+    match Extras::open(args, &options) {
+        Err(failure) => failures.push(failure),
+        Ok(extras) => {
+            for input in paths::expand(&args.models) {
+                if interrupt.requested() {
+                    return Ok(Completion::Interrupted);
+                }
+                match input.and_then(|input| estimate(&input, args, &extras, &options)) {
+                    Ok(estimate) => estimates.push(estimate),
+                    Err(failure) => failures.push(failure),
+                }
+            }
+        }
+    }
+    if args.json {
+        let mut document = json!({"version": json::VERSION, "models": estimates});
+        if let Some(first) = failures.first() {
+            document["error"] = json!(first);
+            document["errors"] = json!(failures);
+        }
+        if let Some(requests) = request_stats::document(&args.opening) {
+            document["requests"] = requests;
+        }
+        json::write_line(&document, out)?;
+    } else if estimates.len() > 1 && args.memory.is_some() {
+        // the question is which of them fits
+        candidates::show(&estimates, &screen, out)?;
+    } else {
+        show::all(&estimates, &screen, out)?;
+    }
+    // standard output first, so that a message on a terminal follows what was shown before it
+    out.flush()?;
+    failures.iter().for_each(Failure::report);
+    let fits = |estimate: &Estimate| {
+        estimate
+            .memory
+            .is_none_or(|memory| memory.fits == Some(true))
+    };
+    Ok(if !failures.is_empty() {
+        Completion::Unreadable
+    } else if estimates.iter().any(fits) {
+        Completion::Done
+    } else {
+        Completion::Failed
+    })
+}
+
+impl Extras {
+    fn open(args: &FitArgs, options: &OpenOptions) -> Result<Self, Failure> {
+        let open = |path: &std::path::PathBuf| {
+            let opened = options.open(path);
+            opened.map_err(|e| Failure::from(e.in_file(path)))
+        };
+        Ok(Self {
+            draft: args.draft.as_ref().map(open).transpose()?,
+            projector: args.mmproj.as_ref().map(open).transpose()?,
+            adapters: args.adapter.iter().map(open).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn add_to<'c>(&'c self, mut fit: Fit<'c>) -> Fit<'c> {
+        if let Some(model) = &self.draft {
+            fit = fit.draft(model);
+        }
+        if let Some(model) = &self.projector {
+            fit = fit.projector(model);
+        }
+        self.adapters.iter().fold(fit, Fit::adapter)
+    }
+}
+
+fn estimate(
+    input: &InputPath,
+    args: &FitArgs,
+    extras: &Extras,
+    options: &OpenOptions,
+) -> Result<Estimate, Failure> {
+    let located = |e: anamnesis::Error| input.locate(Failure::from(e));
+    if let InputPath::Path(path) = input
+        && is_configuration(path)
+    {
+        return of_configuration(path, path, args, extras).map_err(located);
+    }
+    match input.open(options, !args.opening.no_map) {
+        Ok(checkpoint) => {
+            let fit = extras.add_to(configured(anamnesis::fit(&checkpoint), args));
+            fit.estimate().map_err(located)
+        }
+        Err(error) => {
+            if let (InputPath::Path(path), ErrorKind::UnknownFormat { .. }) = (input, error.kind())
+            {
+                let config = path.join("config.json");
+                if !is_url(path) && config.is_file() {
+                    return of_configuration(&config, path, args, extras).map_err(located);
+                }
+            }
+            Err(located(error))
+        }
+    }
+}
+
+/// Whether a path is a configuration and not an index of shards.
+fn is_configuration(path: &Path) -> bool {
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    name.ends_with(".json") && !name.ends_with(".index.json")
+}
+
+fn of_configuration(
+    config: &Path,
+    shown: &Path,
+    args: &FitArgs,
+    extras: &Extras,
+) -> anamnesis::Result<Estimate> {
+    let config = ModelConfig::read(config, args.opening.limits())?;
+    let mut estimate = extras
+        .add_to(configured(fit_config(config), args))
+        .estimate()?;
+    estimate.path = Some(shown.display().to_string());
+    Ok(estimate)
+}
+
+/// The estimate with the options of the arguments.
+fn configured<'c>(fit: Fit<'c>, args: &FitArgs) -> Fit<'c> {
+    let fit = fit
+        .batch(args.batch)
+        .tp(args.tp)
+        .pp(args.pp)
+        .ep(args.ep)
+        .overhead(args.overhead.unwrap_or(0))
+        .preallocated(args.r#static)
+        .unified(args.kv_unified)
+        .whole_windows(args.swa_full)
+        .hybrid_allocator(!args.no_hybrid);
+    let fit = args.context.into_iter().fold(fit, Fit::context);
+    let fit = args.engine.into_iter().fold(fit, Fit::engine);
+    let fit = args
+        .kv
+        .into_iter()
+        .fold(fit, |fit, (keys, values)| fit.cache(keys, values));
+    let fit = args.dtype.into_iter().fold(fit, Fit::dtype);
+    let fit = args.memory.into_iter().fold(fit, Fit::memory);
+    let fit = args
+        .encoder_tokens
+        .into_iter()
+        .fold(fit, Fit::encoder_tokens);
+    let fit = args.ubatch.into_iter().fold(fit, Fit::step_tokens);
+    args.block.into_iter().fold(fit, Fit::block)
+}

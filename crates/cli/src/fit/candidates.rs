@@ -1,0 +1,84 @@
+//! The table of several models that are compared with one memory.
+
+use std::io::{self, Write};
+
+use anamnesis::fit::Estimate;
+use anamnesis::quote::escape;
+
+use super::show::{title, wrapped};
+use crate::exit::with_flags;
+use crate::output::table::{Column, ColumnFit, Table};
+use crate::output::{DIM, DTYPE, REFUSED, Screen};
+use crate::text::{ByteSize, ExactCount};
+
+/// One row per model; the largest that fits is marked.
+pub(super) fn show(
+    estimates: &[Estimate],
+    screen: &Screen,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let columns = vec![
+        Column::left("model").fit(ColumnFit::Middle(24)),
+        Column::left("weights").style(DTYPE),
+        Column::right("bytes"),
+        Column::right("total"),
+        Column::right("context up to"),
+        Column::left(""),
+    ];
+    let mut table = Table::new(columns, 0);
+    let fits = |estimate: &Estimate| estimate.memory.and_then(|memory| memory.fits) == Some(true);
+    let best = estimates.iter().filter(|estimate| fits(estimate));
+    let best = best.max_by_key(|estimate| estimate.weights.nbytes);
+    let size = |nbytes: Option<u64>| nbytes.map_or("–".to_owned(), |n| ByteSize(n).to_string());
+    for estimate in estimates {
+        let memory = estimate.memory.as_ref();
+        table.cell(title(estimate));
+        let dtype = match &*estimate.weights.dtype {
+            "stored" => estimate
+                .weights
+                .stored_dtypes
+                .first()
+                .map_or("", String::as_str),
+            dtype => dtype,
+        };
+        table.cell(escape(dtype));
+        table.cell(size(estimate.weights.nbytes));
+        table.cell(size(estimate.total_nbytes));
+        let context = memory.and_then(|memory| memory.largest_context);
+        table.cell(context.map_or("–".to_owned(), |n| ExactCount(n).to_string()));
+        let is_best = best.is_some_and(|best| std::ptr::eq(best, estimate));
+        table.cell(match memory.and_then(|memory| memory.fits) {
+            Some(true) if is_best => "fits, largest",
+            Some(true) => "fits",
+            Some(false) => "does not fit",
+            None => "not known",
+        });
+    }
+    table.print(screen, out)?;
+    let memory = estimates.first().and_then(|estimate| estimate.memory);
+    if let (Some(first), Some(memory)) = (estimates.first(), memory) {
+        let text = format!(
+            "{} of memory, {} × {} tokens, by the rule of {}; without what is not estimated",
+            ByteSize(memory.nbytes),
+            ExactCount(first.batch),
+            ExactCount(first.context),
+            first.engine
+        );
+        writeln!(out, "{}", screen.paint(DIM, wrapped(&text, screen, 0)))?;
+    }
+    for estimate in estimates
+        .iter()
+        .filter(|estimate| !estimate.unknown.is_empty())
+    {
+        for text in &estimate.unknown {
+            let text = format!("{}: {}", title(estimate), with_flags(&escape(text)));
+            writeln!(
+                out,
+                "{} {}",
+                screen.paint(REFUSED, "unknown:"),
+                wrapped(&text, screen, 9)
+            )?;
+        }
+    }
+    Ok(())
+}
