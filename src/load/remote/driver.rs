@@ -134,12 +134,15 @@ impl<'d, 'c> RequestDriver<'d, 'c> {
     /// Starts as many requests as may be under way. Returns whether there are no others.
     fn start_requests(&mut self) -> bool {
         let mut is_finished = false;
-        // also the next ones, whose memory is prepared while these are under way
-        while !is_finished && self.ready.len() < READY {
-            let may_start = self.running.len() < self.pace.limit();
-            if may_start && let Some(ready) = self.ready.pop_front() {
+        loop {
+            while self.running.len() < self.pace.limit()
+                && let Some(ready) = self.ready.pop_front()
+            {
                 self.start(ready);
-                continue;
+            }
+            // also the next ones, whose memory is prepared while these are under way
+            if is_finished || self.ready.len() >= READY {
+                return is_finished && self.ready.is_empty();
             }
             // waits for a request only if none is under way
             match self
@@ -151,16 +154,10 @@ impl<'d, 'c> RequestDriver<'d, 'c> {
                     part,
                     prepared: Some(0),
                 }),
-                NextRequest::Full => break,
+                NextRequest::Full => return false,
                 NextRequest::Finished => is_finished = true,
             }
         }
-        while self.running.len() < self.pace.limit()
-            && let Some(ready) = self.ready.pop_front()
-        {
-            self.start(ready);
-        }
-        is_finished && self.ready.is_empty()
     }
 
     fn start(&mut self, ready: ReadyRequest) {
@@ -283,21 +280,23 @@ impl<'d, 'c> RequestDriver<'d, 'c> {
 
     /// Starts a second read of each request that has been silent for too long, as far as that is allowed.
     fn repeat_late(&mut self) {
-        let numbers: Vec<u64> = self.running.keys().copied().collect();
-        for number in numbers {
-            let Some(mut running) = self.running.remove(&number) else {
-                continue;
+        for running in self.running.values_mut() {
+            sample(running, &mut self.hedges);
+        }
+        // one at a time: each may be the last that is allowed
+        while let Some(patience) = self.hedges.patience() {
+            let late = self.running.iter().find(|(_, running)| {
+                running.reads.len() == 1
+                    && running.memory.silence() > patience
+                    && running.memory.filled() < running.request.needed
+            });
+            let Some(number) = late.map(|(number, _)| *number) else {
+                return;
             };
-            sample(&mut running, &mut self.hedges);
-            let is_late = |patience| running.memory.silence() > patience;
+            let mut running = self.running.remove(&number).expect("it was found");
             let filled = running.memory.filled();
-            if running.reads.len() == 1
-                && filled < running.request.needed
-                && self.hedges.patience().is_some_and(is_late)
-            {
-                self.read(number, &mut running, filled);
-                self.hedges.repeated();
-            }
+            self.read(number, &mut running, filled);
+            self.hedges.repeated();
             self.running.insert(number, running);
         }
     }
