@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::limits::Budget;
 use crate::slice::TensorSlice;
 
-pub(crate) use config::HeadCounts;
+pub(crate) use config::{HEADS, HeadCounts, KV_HEADS};
 
 /// A vector of up to this many bytes is not split, unless it is a bias: shapes, single scales, tables of codes.
 pub(crate) const SMALL_VECTOR: u64 = 4096;

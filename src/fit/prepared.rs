@@ -2,7 +2,7 @@
 
 use crate::Dtype;
 use crate::checkpoint::Checkpoint;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::limits::Budget;
 use crate::model_config::ModelConfig;
 use crate::parallel::HeadCounts;
@@ -318,21 +318,7 @@ fn workers(
     budget: &Budget,
 ) -> Result<Vec<WorkerHolding>> {
     let (Some(checkpoint), Some(weights)) = (fit.checkpoint, weights) else {
-        let (tp, pp) = (fit.tp, fit.pp);
-        let count = tp
-            .checked_mul(pp)
-            .filter(|count| (1..=MAX_WORKERS).contains(count));
-        let count = count.ok_or_else(|| {
-            Error::invalid_argument(format!("tp {tp} and pp {pp} are no number of workers"))
-        })?;
-        return Ok((0..count)
-            .map(|rank| WorkerHolding {
-                rank,
-                tp: rank % tp,
-                pp: rank / tp,
-                nbytes: 0,
-            })
-            .collect());
+        return WorkerHolding::nothing(fit.tp, fit.pp);
     };
     if (fit.tp, fit.pp, fit.ep) == (1, 1, 1) {
         return Ok(vec![WorkerHolding {
@@ -349,6 +335,3 @@ fn workers(
     budget.memory(list.len() as u64 * 160, "the weights of workers")?;
     predict.held(&list, &heads)
 }
-
-/// The most workers, as of templates.
-const MAX_WORKERS: u32 = 65_536;

@@ -5,6 +5,16 @@ use crate::error::Result;
 use crate::limits::Budget;
 use crate::model_config::ModelConfig;
 
+/// Keys of `config.json` for the number of attention heads: of most models, and of GPT-2, Falcon and their kin.
+pub(crate) const HEADS: &[&str] = &["num_attention_heads", "n_head", "n_heads"];
+/// Keys of `config.json` for the number of heads of keys and values: of most models, and of ChatGLM, Falcon and their kin.
+pub(crate) const KV_HEADS: &[&str] = &[
+    "num_key_value_heads",
+    "multi_query_group_num",
+    "n_head_kv",
+    "num_kv_heads",
+];
+
 /// Sizes of the model; `None` where the configuration has no such entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HeadCounts {
@@ -32,15 +42,9 @@ impl HeadCounts {
                 layers: config.size(&["block_count"]),
             };
         }
-        // the first names are those of most models, the others of GPT-2, Falcon, ChatGLM and their kin
         Self {
-            heads: config.size(&["num_attention_heads", "n_head", "n_heads"]),
-            kv_heads: config.size(&[
-                "num_key_value_heads",
-                "multi_query_group_num",
-                "n_head_kv",
-                "num_kv_heads",
-            ]),
+            heads: config.size(HEADS),
+            kv_heads: config.size(KV_HEADS),
             layers: config.size(&["num_hidden_layers", "n_layer", "n_layers"]),
         }
     }

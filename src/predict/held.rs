@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::parallel::HeadCounts;
 
 use super::Predict;
-use super::share::{WorkerCoordinates, share};
+use super::share::{Degrees, WorkerCoordinates, share};
 use super::stack::{ModelPosition, Stages, position};
 
 /// A worker, and the bytes of its weights.
@@ -17,6 +17,29 @@ pub(crate) struct WorkerHolding {
     pub(crate) tp: u32,
     pub(crate) pp: u32,
     pub(crate) nbytes: u64,
+}
+
+impl WorkerHolding {
+    fn of(worker: WorkerCoordinates, nbytes: u64) -> Self {
+        Self {
+            rank: worker.rank,
+            tp: worker.tp,
+            pp: worker.pp,
+            nbytes,
+        }
+    }
+
+    /// The workers of a model without weights, by rank.
+    pub(crate) fn nothing(tp: u32, pp: u32) -> Result<Vec<Self>> {
+        let degrees = Degrees {
+            tp,
+            pp,
+            dp: 1,
+            ep: 1,
+        };
+        let workers = degrees.workers()?;
+        Ok(workers.map(|worker| Self::of(worker, 0)).collect())
+    }
 }
 
 impl Predict<'_> {
@@ -68,12 +91,7 @@ impl Predict<'_> {
                 };
                 nbytes = nbytes.saturating_add(own);
             }
-            held.push(WorkerHolding {
-                rank: worker.rank,
-                tp: worker.tp,
-                pp: worker.pp,
-                nbytes,
-            });
+            held.push(WorkerHolding::of(worker, nbytes));
         }
         Ok(held)
     }

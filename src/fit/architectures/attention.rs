@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::fit::engine::InferenceEngine;
 use crate::fit::layer::{AttentionShape, LayerCache};
 use crate::model_config::ModelConfig;
+use crate::parallel::{HEADS, KV_HEADS};
 
 use super::patterns::LayerKind;
 use super::{missing, required, window};
@@ -31,7 +32,7 @@ fn of_kind(config: &ModelConfig, kind: LayerKind, shape: AttentionShape) -> Resu
 }
 
 fn heads(config: &ModelConfig) -> Result<u64> {
-    required(config, &["num_attention_heads", "n_head", "n_heads"])
+    required(config, HEADS)
 }
 
 fn hidden(config: &ModelConfig) -> Result<u64> {
@@ -40,12 +41,7 @@ fn hidden(config: &ModelConfig) -> Result<u64> {
 
 /// Heads of keys and values: as many as of queries where the configuration has no number.
 fn kv_heads(config: &ModelConfig) -> Result<u64> {
-    let stated = config.size(&[
-        "num_key_value_heads",
-        "multi_query_group_num",
-        "n_head_kv",
-        "num_kv_heads",
-    ]);
+    let stated = config.size(KV_HEADS);
     stated.map_or_else(|| heads(config), Ok)
 }
 

@@ -169,22 +169,34 @@ pub(super) fn gemma4(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
     Ok((kinds, why))
 }
 
+/// A list with a number per layer: those with the number `full` attend to all tokens, the others are of the kind `rest`. `None`
+/// if it has not one for each layer.
+fn flagged(
+    config: &ModelConfig,
+    n: usize,
+    key: &'static str,
+    full: u64,
+    rest: LayerKind,
+) -> Option<LayerKinds> {
+    let list = config.list(key).filter(|list| list.len() == n)?;
+    let kind = |flag: &Json| {
+        if flag.as_u64() == Some(full) {
+            Full
+        } else {
+            rest
+        }
+    };
+    Some((list.iter().map(kind).collect(), key))
+}
+
 /// Layers with rotated positions attend to chunks.
 pub(super) fn llama4(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
     if config.size(&["attention_chunk_size"]).is_none() {
         return full(config, n);
     }
-    let rotated = config.list("no_rope_layers").filter(|list| list.len() == n);
-    if let Some(list) = rotated {
-        // despite its name, the list has 1 for layers with rotation
-        let kinds = list.iter().map(|flag| {
-            if flag.as_u64() == Some(0) {
-                Full
-            } else {
-                Chunk
-            }
-        });
-        return Ok((kinds.collect(), "no_rope_layers"));
+    // despite its name, the list has 1 for layers with rotation
+    if let Some(kinds) = flagged(config, n, "no_rope_layers", 0, Chunk) {
+        return Ok(kinds);
     }
     let interval = config.size(&["no_rope_layer_interval"]).unwrap_or(4);
     every(config, n, interval, Chunk)
@@ -192,18 +204,8 @@ pub(super) fn llama4(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
 
 /// The first layer and every sixth attend to all tokens.
 pub(super) fn mimo(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
-    let listed = config
-        .list("hybrid_layer_pattern")
-        .filter(|list| list.len() == n);
-    if let Some(list) = listed {
-        let kinds = list.iter().map(|flag| {
-            if flag.as_u64() == Some(0) {
-                Full
-            } else {
-                Window
-            }
-        });
-        return Ok((kinds.collect(), "hybrid_layer_pattern"));
+    if let Some(kinds) = flagged(config, n, "hybrid_layer_pattern", 0, Window) {
+        return Ok(kinds);
     }
     let (mut kinds, why) = every(config, n, 6, Window)?;
     if let Some(first) = kinds.first_mut() {
@@ -294,18 +296,8 @@ pub(super) fn nemotron(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
 
 /// Seven layers of lightning attention, then one that attends to all tokens.
 pub(super) fn minimax(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
-    let listed = config.list("attn_type_list").filter(|list| list.len() == n);
-    match listed {
-        Some(list) => {
-            let kinds = list.iter().map(|flag| {
-                if flag.as_u64() == Some(1) {
-                    Full
-                } else {
-                    Linear
-                }
-            });
-            Ok((kinds.collect(), "attn_type_list"))
-        }
+    match flagged(config, n, "attn_type_list", 1, Linear) {
+        Some(kinds) => Ok(kinds),
         None => every(config, n, 8, Linear),
     }
 }
