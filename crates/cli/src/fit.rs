@@ -53,9 +53,7 @@ pub(crate) fn run(
             document["error"] = json!(first);
             document["errors"] = json!(failures);
         }
-        if let Some(requests) = request_stats::document(&args.opening) {
-            document["requests"] = requests;
-        }
+        request_stats::add_to(&mut document, &args.opening);
         json::write_line(&document, out)?;
     } else if estimates.len() > 1 && args.memory.is_some() {
         // the question is which of them fits

@@ -439,9 +439,7 @@ fn document(args: &LoadArgs, report: &LoadReport) -> Value {
             "io": io.as_ref().map(io_report),
         })),
     });
-    if let Some(requests) = request_stats::document(&args.opening) {
-        document["requests"] = requests;
-    }
+    request_stats::add_to(&mut document, &args.opening);
     document
 }
 

@@ -55,9 +55,7 @@ pub(crate) fn run(
                 "notes": report.notes,
                 "recorded": report.recorded.as_ref().map(SavedTemplate::document),
             });
-            if let Some(requests) = request_stats::document(&args.opening) {
-                document["requests"] = requests;
-            }
+            request_stats::add_to(&mut document, &args.opening);
             json::write_line(&document, out)?;
             Ok(Completion::Done)
         }

@@ -22,6 +22,13 @@ pub(crate) fn document(opening: &OpenArgs) -> Option<Value> {
     }))
 }
 
+/// Adds what was requested to the document of a verb.
+pub(crate) fn add_to(whole: &mut Value, opening: &OpenArgs) {
+    if let Some(requests) = document(opening) {
+        whole["requests"] = requests;
+    }
+}
+
 /// Writes what was requested to standard error, with `--stats`.
 #[cfg(feature = "remote")]
 pub(crate) fn report(opening: &OpenArgs) {

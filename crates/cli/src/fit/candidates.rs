@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use anamnesis::fit::Estimate;
 use anamnesis::quote::escape;
 
-use super::show::{title, wrapped};
+use super::show::{size_or_dash, title, wrapped};
 use crate::exit::with_flags;
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{DIM, DTYPE, REFUSED, Screen};
@@ -29,7 +29,6 @@ pub(super) fn show(
     let fits = |estimate: &Estimate| estimate.memory.and_then(|memory| memory.fits) == Some(true);
     let best = estimates.iter().filter(|estimate| fits(estimate));
     let best = best.max_by_key(|estimate| estimate.weights.nbytes);
-    let size = |nbytes: Option<u64>| nbytes.map_or("–".to_owned(), |n| ByteSize(n).to_string());
     for estimate in estimates {
         let memory = estimate.memory.as_ref();
         table.cell(title(estimate));
@@ -42,8 +41,8 @@ pub(super) fn show(
             dtype => dtype,
         };
         table.cell(escape(dtype));
-        table.cell(size(estimate.weights.nbytes));
-        table.cell(size(estimate.total_nbytes));
+        table.cell(size_or_dash(estimate.weights.nbytes));
+        table.cell(size_or_dash(estimate.total_nbytes));
         let context = memory.and_then(|memory| memory.largest_context);
         table.cell(context.map_or("–".to_owned(), |n| ExactCount(n).to_string()));
         let is_best = best.is_some_and(|best| std::ptr::eq(best, estimate));

@@ -34,7 +34,7 @@ fn one(estimate: &Estimate, screen: &Screen, out: &mut impl Write) -> io::Result
     writeln!(out, "{}", screen.paint(BOLD, title(estimate)))?;
     let mut term = |label: &str, size: Option<u64>, text: String| -> io::Result<()> {
         let label = screen.paint(DIM, format!("{label:LABEL_WIDTH$}"));
-        let size = size.map_or("–".to_owned(), |n| ByteSize(n).to_string());
+        let size = size_or_dash(size);
         let text = wrapped(&text, screen, 2 + LABEL_WIDTH + 1 + SIZE_WIDTH + 2);
         writeln!(out, "  {label} {size:>SIZE_WIDTH$}  {text}")
     };
@@ -297,11 +297,10 @@ fn contexts(estimate: &Estimate) -> Table {
         Column::right("total"),
     ];
     let mut table = Table::new(columns, 0);
-    let size = |nbytes: Option<u64>| nbytes.map_or("–".to_owned(), |n| ByteSize(n).to_string());
     for row in &estimate.contexts {
         table.cell(ExactCount(row.context));
-        table.cell(size(row.cache_nbytes));
-        table.cell(size(row.total_nbytes));
+        table.cell(size_or_dash(row.cache_nbytes));
+        table.cell(size_or_dash(row.total_nbytes));
     }
     table
 }
@@ -319,14 +318,13 @@ fn workers(estimate: &Estimate) -> Table {
         Column::right("total"),
     ];
     let mut table = Table::new(columns, 0);
-    let size = |nbytes: Option<u64>| nbytes.map_or("–".to_owned(), |n| ByteSize(n).to_string());
     for rank in estimate.ranks.iter().take(MAX_WORKERS) {
         table.cell(rank.rank);
         table.cell(rank.tp);
         table.cell(rank.pp);
-        table.cell(size(rank.weights_nbytes));
-        table.cell(size(rank.cache_nbytes));
-        table.cell(size(rank.total_nbytes));
+        table.cell(size_or_dash(rank.weights_nbytes));
+        table.cell(size_or_dash(rank.cache_nbytes));
+        table.cell(size_or_dash(rank.total_nbytes));
     }
     if estimate.ranks.len() > MAX_WORKERS {
         table.cell(format!("… {} more", estimate.ranks.len() - MAX_WORKERS));
@@ -354,6 +352,11 @@ fn remarks(estimate: &Estimate, screen: &Screen, out: &mut impl Write) -> io::Re
         }
     }
     Ok(())
+}
+
+/// A size; a dash for what is not estimated.
+pub(super) fn size_or_dash(nbytes: Option<u64>) -> String {
+    nbytes.map_or("–".to_owned(), |n| ByteSize(n).to_string())
 }
 
 /// Text that fits the screen, with continuation lines indented.
