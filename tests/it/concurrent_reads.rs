@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::cancelled_load::assert_cancelled_soon;
 use crate::support::random::random_bytes;
 use crate::support::writers::{StoredTensor, safetensors};
 use anamnesis::load::{Backend, RemoteLoader};
 use anamnesis::source::{ConcurrentReads, ReadReceiver, Source, StartedRead};
-use anamnesis::{CancelToken, Checkpoint, ErrorKind, load};
+use anamnesis::{Checkpoint, load};
 use zeropool::BufferPool;
 
 /// What a read does, by its number: the numbers are those of the order in which reads are started.
@@ -298,22 +299,7 @@ fn a_cancelled_load_ends_its_reads_at_once() {
         // too late: the memory is no longer the load's
         let _ = receiver.arrived(read.start + 10, &read.bytes[10..]);
     });
-    let (pool, token) = (BufferPool::new(), CancelToken::new());
-    let canceller = token.clone();
-    let cancelled = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(100));
-        canceller.cancel();
-        Instant::now()
-    });
-    let load = load(&checkpoint)
-        .loader(loader())
-        .pool(&pool)
-        .cancel(&token);
-    let error = load.run().unwrap_err();
-    let since = cancelled.join().unwrap().elapsed();
-    assert!(matches!(error.kind(), ErrorKind::Cancelled), "{error}");
-    assert!(since < Duration::from_millis(500), "{since:?}");
-    assert_eq!(pool.stats().in_use, 0);
+    assert_cancelled_soon(&checkpoint, loader(), Duration::from_millis(100));
     assert_eq!(counts.dropped.load(SeqCst), counts.started.load(SeqCst));
 }
 

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use crate::support::cancelled_load::assert_cancelled_soon;
 use crate::support::fixtures;
 use crate::support::random::random_bytes;
 use crate::support::web_server::{TestServer, sent};
 use crate::support::writers::{StoredTensor, safetensors};
 use anamnesis::load::{Backend, RemoteLoader};
 use anamnesis::remote::{RemoteOptions, RequestCounters, RequestStats};
-use anamnesis::{CancelToken, Checkpoint, ErrorKind, OpenOptions, load, remember};
-use zeropool::BufferPool;
+use anamnesis::{Checkpoint, OpenOptions, load, remember};
 
 /// Bytes of a request.
 const PIECE: usize = 64 << 10;
@@ -175,22 +175,7 @@ fn a_load_is_cancelled_within_an_answer() {
     server.put("/a.safetensors", file(40 * PIECE).0);
     // the header is at the beginning, and all other answers take minutes
     let (checkpoint, _) = open(&server.faulty("slow-later", "/a.safetensors"));
-    let (pool, token) = (BufferPool::new(), CancelToken::new());
-    let canceller = token.clone();
-    let cancelled = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(200));
-        canceller.cancel();
-        Instant::now()
-    });
-    let load = load(&checkpoint)
-        .loader(loader())
-        .pool(&pool)
-        .cancel(&token);
-    let error = load.run().unwrap_err();
-    let since = cancelled.join().unwrap().elapsed();
-    assert!(matches!(error.kind(), ErrorKind::Cancelled), "{error}");
-    assert!(since < Duration::from_millis(500), "{since:?}");
-    assert_eq!(pool.stats().in_use, 0);
+    assert_cancelled_soon(&checkpoint, loader(), Duration::from_millis(200));
     server.answered();
     std::thread::sleep(Duration::from_millis(200));
     assert!(server.answered().is_empty(), "no further request");

@@ -2,6 +2,7 @@
 #![allow(dead_code, missing_docs, unreachable_pub)] // not every test binary uses all of it
 
 pub mod amplifiers;
+pub mod cancelled_load;
 pub mod checkpoint_builder;
 pub mod corpus;
 #[cfg(target_os = "linux")]

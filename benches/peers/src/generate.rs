@@ -2,7 +2,7 @@
 
 mod gguf;
 mod npz;
-mod safetensors;
+pub mod safetensors;
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -17,7 +17,7 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
-    fn new(name: impl Into<String>, shape: &[u64]) -> Self {
+    pub fn new(name: impl Into<String>, shape: &[u64]) -> Self {
         Self {
             name: name.into(),
             shape: shape.to_vec(),
@@ -149,7 +149,7 @@ impl Random {
         (self.next() >> 40) as f32 / (1 << 24) as f32 * 0.08 - 0.04
     }
 
-    pub fn weights(&mut self, count: u64, to: &mut impl Write) -> io::Result<()> {
+    fn weights(&mut self, count: u64, to: &mut impl Write) -> io::Result<()> {
         let mut chunk = Vec::new();
         for _ in 0..count {
             chunk.extend_from_slice(&self.weight().to_le_bytes());

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::generate::{self, Random};
+use crate::generate::{self, TensorSpec, safetensors};
 use crate::report::options::Options;
 
 /// The directory of the checkpoint that is loaded: 1 GB in six shards.
@@ -29,10 +29,8 @@ pub fn files(options: &Options) -> Result<(), String> {
         let specs = (0..shards).map(|shard| {
             let experts = (0..EXPERTS).flat_map(move |expert| {
                 ["gate_proj", "up_proj", "down_proj"].map(|part| {
-                    (
-                        format!("model.layers.{shard}.mlp.experts.{expert}.{part}.weight"),
-                        [64, 32],
-                    )
+                    let name = format!("model.layers.{shard}.mlp.experts.{expert}.{part}.weight");
+                    TensorSpec::new(name, &[64, 32])
                 })
             });
             experts.collect()
@@ -48,17 +46,18 @@ pub fn files(options: &Options) -> Result<(), String> {
         LOADED_SHAPE
     };
     let specs = (0..LOADED_SHARDS).map(|shard| {
-        let tensors = (0..LOADED_TENSORS).map(|i| (format!("layers.{shard}.{i}.weight"), shape));
+        let tensors = (0..LOADED_TENSORS)
+            .map(|i| TensorSpec::new(format!("layers.{shard}.{i}.weight"), &shape));
         tensors.collect()
     });
     directory(options, LOADED, specs.collect(), true)
 }
 
-/// Writes one shard for each list of names and shapes, and the index; under another name first.
+/// Writes one shard for each list of tensors, and the index; under another name first.
 fn directory(
     options: &Options,
     name: &str,
-    shards: Vec<Vec<(String, [u64; 2])>>,
+    shards: Vec<Vec<TensorSpec>>,
     random: bool,
 ) -> Result<(), String> {
     let (path, partial) = (
@@ -75,7 +74,7 @@ fn directory(
         for (i, tensors) in shards.iter().enumerate() {
             let file = format!("model-{:05}-of-{:05}.safetensors", i + 1, shards.len());
             shard(&partial.join(&file), tensors, random.then_some(i as u64))?;
-            index.extend(tensors.iter().map(|(name, _)| (name.clone(), json!(file))));
+            index.extend(tensors.iter().map(|spec| (spec.name.clone(), json!(file))));
         }
         let index = json!({"metadata": {}, "weight_map": index});
         fs::write(
@@ -89,24 +88,14 @@ fn directory(
 }
 
 /// F32 tensors: random weights with this seed, or a hole of the file.
-fn shard(path: &Path, tensors: &[(String, [u64; 2])], seed: Option<u64>) -> io::Result<()> {
-    let (mut header, mut at) = (serde_json::Map::new(), 0);
-    for (name, shape) in tensors {
-        let end = at + shape[0] * shape[1] * 4;
-        header.insert(
-            name.clone(),
-            json!({"dtype": "F32", "shape": shape, "data_offsets": [at, end]}),
-        );
-        at = end;
-    }
-    let mut header = serde_json::to_vec(&header)?;
-    header.resize(header.len().next_multiple_of(8), b' ');
+fn shard(path: &Path, tensors: &[TensorSpec], seed: Option<u64>) -> io::Result<()> {
     let mut to = BufWriter::with_capacity(1 << 20, File::create(path)?);
-    to.write_all(&(header.len() as u64).to_le_bytes())?;
-    to.write_all(&header)?;
     if let Some(seed) = seed {
-        Random(seed).weights(at / 4, &mut to)?;
+        safetensors::write_seeded(&mut to, tensors, seed)?;
+        return to.flush();
     }
-    let file = to.into_inner().map_err(io::IntoInnerError::into_error)?;
-    file.set_len(8 + header.len() as u64 + at)
+    let len = safetensors::write_header(&mut to, tensors)?;
+    to.into_inner()
+        .map_err(io::IntoInnerError::into_error)?
+        .set_len(len)
 }

@@ -105,7 +105,6 @@ if name.startswith("ours"):
     import anamnesis
     if case.startswith("load"):
         import numpy
-        loads = 2 if "repeated" in name else 1
         def work():
             return anamnesis.load(f"s3://bucket/{case}/", "np")
         result = lambda tensors: data_sum(tensor.reshape(-1).view("u1") for tensor in tensors.values())

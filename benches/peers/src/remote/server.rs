@@ -1,6 +1,9 @@
 //! A web server on the loopback interface: ranges of files, a subset of S3's and of the hub's interface, a delay before each
 //! answer and a rate for each connection. It counts requests, connections, bytes, and how many requests follow one another.
 
+#[path = "../../../../crates/remote/tests/it/server/depth.rs"]
+mod depth;
+
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -11,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use depth::depth;
 
 /// The commit of every repository.
 const COMMIT: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -101,7 +106,12 @@ impl Server {
             return format!(
                 "{} {} {} {bytes}",
                 state.requests.len(),
-                depth(&state.requests),
+                depth(
+                    state
+                        .requests
+                        .iter()
+                        .map(|&(began, ended, _)| (began, ended))
+                ),
                 state.connections
             );
         }
@@ -330,22 +340,6 @@ impl Request {
     }
 }
 
-/// The longest chain of requests none of which began before the one in front was answered.
-fn depth(requests: &[(Instant, Instant, u64)]) -> usize {
-    let mut spans: Vec<_> = requests
-        .iter()
-        .map(|&(began, ended, _)| (ended, began))
-        .collect();
-    spans.sort();
-    let (mut depth, mut end) = (0, None);
-    for (ended, began) in spans {
-        if end.is_none_or(|end| began >= end) {
-            (depth, end) = (depth + 1, Some(ended));
-        }
-    }
-    depth
-}
-
 fn read_request(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<Request>> {
     let mut line = String::new();
     if reader.read_line(&mut line)? == 0 {
@@ -432,11 +426,8 @@ mod tests {
     fn requests_that_overlap_are_one_step_of_depth() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        assert_eq!(depth(&[]), 0);
-        assert_eq!(
-            depth(&[(at(0), at(5), 0), (at(1), at(6), 0), (at(6), at(9), 0)]),
-            2
-        );
+        assert_eq!(depth([]), 0);
+        assert_eq!(depth([(at(0), at(5)), (at(1), at(6)), (at(6), at(9))]), 2);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! hub, and answers that are wrong on purpose. Also a module of the library's tests.
 #![allow(dead_code, unreachable_pub)] // each test binary uses a part
 
+#[path = "server/depth.rs"]
+mod depth;
 #[path = "server/faulty.rs"]
 mod faulty;
 
@@ -127,20 +129,13 @@ impl Drop for TestServer {
     }
 }
 
-/// The longest chain of requests none of which began before the one in front had ended.
+/// How many requests follow one another.
 pub fn depth(requests: &[AnsweredRequest]) -> usize {
-    let mut spans: Vec<_> = requests
-        .iter()
-        .map(|request| (request.ended, request.began))
-        .collect();
-    spans.sort();
-    let (mut depth, mut end) = (0, None);
-    for (ended, began) in spans {
-        if end.is_none_or(|end| began >= end) {
-            (depth, end) = (depth + 1, Some(ended));
-        }
-    }
-    depth
+    depth::depth(
+        requests
+            .iter()
+            .map(|request| (request.began, request.ended)),
+    )
 }
 
 pub fn sent(requests: &[AnsweredRequest]) -> usize {
