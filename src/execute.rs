@@ -7,6 +7,7 @@
 //! weight share.
 
 mod inputs;
+mod job_rows;
 #[cfg(all(test, shuttle))]
 mod models;
 mod queue;
@@ -27,6 +28,7 @@ use crate::sync::PoisonMutex;
 use crate::threads::thread_count_for;
 
 use inputs::{Buffers, JobCache};
+pub(crate) use job_rows::{JobRows, RowBuffers};
 use queue::{OutputMemory, WorkItem, WorkQueue, WorkUnit};
 use routing::{ReadList, Routing};
 use zeropool::BufferPool;

@@ -69,7 +69,23 @@
 //! # Ok::<(), anamnesis::Error>(())
 //! ```
 //!
-//! The same programs are in the repository's `examples/` directory.
+//! # Compare
+//!
+//! [`diff()`] lists what differs between two checkpoints of any formats: by bytes where they are stored alike, by values where they
+//! are not:
+//!
+//! ```
+//! use anamnesis::{Checkpoint, diff};
+//!
+//! let original = Checkpoint::open("fixtures/model/scribe.safetensors")?;
+//! let quantised = Checkpoint::open("fixtures/model/scribe-Q8_0.gguf")?;
+//! for tensor in diff(&original, &quantised).run()?.tensors {
+//!     println!("{:?} {:?}: {:?}", tensor.a, tensor.kind, tensor.nmse);
+//! }
+//! # Ok::<(), anamnesis::Error>(())
+//! ```
+//!
+//! Programs for the first four are in the repository's `examples/` directory.
 //!
 //! # Modules
 //!
@@ -77,6 +93,7 @@
 //! |---|---|
 //! | crate root | [`Checkpoint`], [`CheckpointHandle`], [`OpenOptions`], [`Tensor`], [`Limits`], [`Error`], and the functions above |
 //! | [`catalog`] | the description of a checkpoint as data |
+//! | [`mod@diff`] | what differs between two checkpoints |
 //! | [`inspect`] | the summary that `anamnesis inspect --json` prints |
 //! | [`source`] | where bytes come from: maps, files, memory, readers, streams, functions |
 //! | [`mod@format`] | the container formats, and detection from the first bytes |
@@ -136,6 +153,7 @@ mod architecture;
 pub mod catalog;
 mod checkpoint;
 pub mod companions;
+pub mod diff;
 mod error;
 pub mod execute;
 pub mod fit;
@@ -176,6 +194,7 @@ pub use catalog::{
     Catalog, Encoding, Endian, Item, Layout, Metadata, StoredArray, TensorInfo, Value,
 };
 pub use checkpoint::{Checkpoint, CheckpointHandle, Objects, OpenOptions};
+pub use diff::{CheckpointDiff, diff};
 pub use error::{Error, ErrorKind, Remedy, Result};
 pub use fit::{Fit, fit};
 pub use format::Format;

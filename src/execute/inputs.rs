@@ -128,7 +128,7 @@ impl<'c> JobCache<'c> {
 }
 
 impl<'c> JobInputs<'c> {
-    fn new(
+    pub(super) fn new(
         checkpoint: &'c Checkpoint,
         job: &Job,
         number: usize,

@@ -18,6 +18,15 @@ static HEADS: &[&str] = &[
     "output_projection.weight",
 ];
 
+/// Whether a tensor of this name is an output layer.
+pub(crate) fn is_output_layer(name: &str) -> bool {
+    let ends = |head: &&&str| {
+        name.strip_suffix(**head)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    HEADS.iter().find(ends).is_some()
+}
+
 /// Takes output layers out of the plan whose bytes are those of another output; returns a note that names them.
 pub(super) fn leave_out(
     plan: &mut Plan,
@@ -33,21 +42,14 @@ pub(super) fn leave_out(
         let [part] = &job.parts[..] else { return None };
         (job.scheme == PLAIN).then(|| catalog.tensors().get(part.tensor))?
     };
-    let is_head = |name: &str| {
-        let ends = |head: &&&str| {
-            name.strip_suffix(**head)
-                .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-        };
-        HEADS.iter().find(ends).is_some()
-    };
     let heads: Vec<usize> = (0..plan.jobs.len())
-        .filter(|row| is_head(&plan.jobs[*row].output.name))
+        .filter(|row| is_output_layer(&plan.jobs[*row].output.name))
         // a model has one or two; a file with thousands of such names would cost its square
         .take(4)
         .filter(|row| {
             tensor(*row).is_some_and(|head| {
                 (0..plan.jobs.len()).any(|other| {
-                    !is_head(&plan.jobs[other].output.name)
+                    !is_output_layer(&plan.jobs[other].output.name)
                         && tensor(other).is_some_and(|other| {
                             (&other.bytes, &other.shape, &other.encoding, &other.layout)
                                 == (&head.bytes, &head.shape, &head.encoding, &head.layout)

@@ -11,6 +11,7 @@ mod checkpoint_directory;
 mod cold_open;
 mod concurrent_reads;
 mod dcp;
+mod diff;
 mod execute;
 mod executor_tiles;
 mod fit;

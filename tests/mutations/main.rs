@@ -69,6 +69,9 @@ impl Outcomes {
         };
         // it may be over a limit
         let _ = anamnesis::fit(&checkpoint).memory(1 << 30).estimate();
+        if let Ok(found) = anamnesis::diff(&checkpoint, &checkpoint).threads(1).run() {
+            assert!(found.same, "{}: differs from itself", what());
+        }
         let mut remember = remember(&checkpoint).threads(1);
         if let Some(config) = config.and_then(|text| QuantConfig::from_json(text).ok()) {
             remember = remember.config(config);

@@ -1,0 +1,89 @@
+//! The caller's renames: a prefix by another one, or a pattern with `*`.
+
+/// A rename of A's names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RenameRule {
+    from: Box<str>,
+    to: Box<str>,
+}
+
+impl RenameRule {
+    pub(super) fn new(from: &str, to: &str) -> Self {
+        Self {
+            from: from.into(),
+            to: to.into(),
+        }
+    }
+
+    /// The new name; `None` if the rule is not for this one.
+    fn apply(&self, name: &str) -> Option<String> {
+        if !self.from.contains('*') {
+            return name
+                .strip_prefix(&*self.from)
+                .map(|rest| [&*self.to, rest].concat());
+        }
+        let texts = matched(&self.from, name)?;
+        let (mut made, mut texts) = (String::new(), texts.into_iter());
+        for (i, piece) in self.to.split('*').enumerate() {
+            if i > 0 {
+                made.push_str(texts.next().unwrap_or_default());
+            }
+            made.push_str(piece);
+        }
+        Some(made)
+    }
+}
+
+/// The name by the first rule that fits, if one does.
+pub(super) fn renamed(rules: &[RenameRule], name: &str) -> Option<String> {
+    rules.iter().find_map(|rule| rule.apply(name))
+}
+
+/// The texts that the stars of a pattern stand for: each as short as the rest allows, the last one the rest.
+fn matched<'n>(pattern: &str, name: &'n str) -> Option<Vec<&'n str>> {
+    let mut pieces = pattern.split('*');
+    let mut rest = name.strip_prefix(pieces.next()?)?;
+    let mut texts = Vec::new();
+    let mut pieces = pieces.peekable();
+    while let Some(piece) = pieces.next() {
+        let at = if pieces.peek().is_none() {
+            rest.len()
+                .checked_sub(piece.len())
+                .filter(|_| rest.ends_with(piece))?
+        } else {
+            rest.find(piece)?
+        };
+        texts.push(&rest[..at]);
+        rest = &rest[at + piece.len()..];
+    }
+    Some(texts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_and_patterns_rename() {
+        let rules = [
+            RenameRule::new("model.", ""),
+            RenameRule::new("*.attn.*.w", "*.attention.*.weight"),
+        ];
+        for (name, expected) in [
+            ("model.norm.weight", Some("norm.weight")),
+            ("h.3.attn.q.w", Some("h.3.attention.q.weight")),
+            ("h.3.attn.q.b", None),
+            ("lm_head.weight", None),
+        ] {
+            assert_eq!(renamed(&rules, name).as_deref(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_last_star_is_the_rest() {
+        assert_eq!(matched("a*b*c", "aXbYbZc"), Some(vec!["X", "YbZ"]));
+        assert_eq!(matched("*", ""), Some(vec![""]));
+        assert_eq!(matched("ab*ba", "aba"), None);
+        assert_eq!(matched("ab*ba", "abba"), Some(vec![""]));
+    }
+}
