@@ -24,6 +24,7 @@ use crate::progress::CancelToken;
 use crate::source::cursor::Cursor;
 use crate::source::file_system::MapMode;
 use crate::source::files::{Files, UrlOptions};
+use crate::source::snapshot::snapshot_of;
 use crate::source::{CheckedSource, MemorySource, ReaderSource, Source, StreamSource};
 
 pub(crate) use files::TemplateFiles;
@@ -227,7 +228,12 @@ impl OpenOptions {
     /// # Errors
     /// As [`Checkpoint::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Checkpoint> {
-        let (files, path) = Files::with(path.as_ref(), &self.urls, self.limits.memory)?;
+        let (files, mut path) = Files::with(path.as_ref(), &self.urls, self.limits.memory)?;
+        if files.is_local()
+            && let Some(snapshot) = snapshot_of(&path)?
+        {
+            path = snapshot.into();
+        }
         // an error names the innermost file; this path is added to errors without one
         let mut checkpoint = shards::open(&files, &path, self).map_err(|e| e.in_file(&path))?;
         checkpoint.path = Some(path.into_owned());
@@ -321,7 +327,8 @@ impl Checkpoint {
     /// Opens a file, a directory (also of torch.distributed.checkpoint), an index (`….index.json`), or any file of a split
     /// GGUF, with the default [`OpenOptions`]. Reads headers only. With the feature `remote`, the path may be a URL:
     /// `https://host/file`, `s3://bucket/prefix`, `hf://owner/name`, `hf://owner/name@revision/file`. Its query is not part of
-    /// [`path`](Self::path).
+    /// [`path`](Self::path). A directory `models--owner--name` of the hub's cache is opened as its snapshot
+    /// ([`source::local_path`](crate::source::local_path)).
     ///
     /// Files are memory-mapped by default. **If another process truncates a mapped file, reading the
     /// bytes behind the new end raises `SIGBUS` and ends the process; if it overwrites the file, the

@@ -45,6 +45,7 @@ mod reader;
 pub(crate) mod regular;
 #[cfg(feature = "remote")]
 mod remote;
+pub(crate) mod snapshot;
 mod stream;
 
 use std::io;
@@ -61,6 +62,7 @@ pub use memory::MemorySource;
 #[cfg(feature = "mmap")]
 pub use mmap::MmapSource;
 pub use reader::ReaderSource;
+pub use snapshot::local_path;
 pub use stream::StreamSource;
 
 /// A sequence of bytes that is read at offsets.

@@ -2,7 +2,7 @@
 
 pub(crate) mod child;
 mod policy;
-mod run;
+pub(crate) mod run;
 mod status;
 
 use crate::args::{Color, PpcVerb};

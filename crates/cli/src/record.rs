@@ -2,6 +2,7 @@
 
 mod process_tree;
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anamnesis::Checkpoint;
 use anamnesis::predict::complete;
 use anamnesis::quote::escape;
+use anamnesis::source::local_path;
 use anamnesis::template::{Template, TemplateLimits};
 use anamnesis_maio::Maio;
 use anamnesis_ppc::cache::{Evictor, MappingProcesses};
@@ -23,6 +25,7 @@ use crate::interrupt::Interrupt;
 use crate::output::Stdout;
 use crate::ppc::child::{ChildCommand, run_until, wait};
 use crate::ppc::failure;
+use crate::ppc::run::state_outside;
 use crate::template::{check_output, save};
 use crate::text::{ByteSize, plural};
 use crate::warnings;
@@ -115,30 +118,31 @@ pub(crate) fn run(
 /// The model's directory: `--dir`, or the first argument of the command that opens as a checkpoint.
 fn model_directory(args: &RecordArgs) -> Result<PathBuf, Failure> {
     if let Some(dir) = &args.dir {
-        return Ok(dir.clone());
+        return Ok(local_path(dir)?);
     }
-    let named = args.command.iter().skip(1).map(Path::new).find_map(|path| {
-        let checkpoint = Checkpoint::open(path).ok()?;
-        drop(checkpoint);
-        if path.is_dir() {
-            Some(path.to_owned())
-        } else {
-            path.parent().map(Path::to_owned)
-        }
-    });
-    let found = named.map(|dir| {
-        if dir.as_os_str().is_empty() {
-            PathBuf::from(".")
-        } else {
-            dir
-        }
-    });
-    found.ok_or_else(|| {
+    model_among(&args.command).ok_or_else(|| {
         Failure::new(
             "usage",
             "no argument of the command is a model",
             "name the model's directory with --dir",
         )
+    })
+}
+
+/// The directory of the model that is the first argument of a command to open as a checkpoint.
+pub(crate) fn model_among(command: &[OsString]) -> Option<PathBuf> {
+    command.iter().skip(1).find_map(|argument| {
+        // a program's own options and texts send no request
+        let path = local_path(Path::new(argument)).ok()?;
+        drop(Checkpoint::open(&path).ok()?);
+        Some(if path.is_dir() {
+            path
+        } else {
+            match path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+                _ => PathBuf::from("."),
+            }
+        })
     })
 }
 
@@ -172,6 +176,7 @@ fn event_source(
         return source::by_name(name, namespace).map_err(failure);
     }
     let selected = source::best(CaptureMode::Recording, namespace).map_err(failure)?;
+    state_outside(namespace);
     eprintln!(
         "anamnesis: recording {}; {selected}",
         escape(&dir.display().to_string())

@@ -118,7 +118,7 @@ impl ModelFiles {
         let wrong: Vec<_> = template.files().iter().filter(|file| !same(file)).collect();
         let first = wrong.first()?;
         let found = match self.entry(&first.path) {
-            None => "does not exist".into(),
+            None => self.absent(&first.path),
             Some(entry) if entry.len != first.nbytes => {
                 format!("has {} bytes instead of {}", entry.len, first.nbytes)
             }
@@ -130,6 +130,15 @@ impl ModelFiles {
             wrong.len(),
             first.path
         ))
+    }
+
+    /// Returns in words why the namespace has no file of this name.
+    fn absent(&self, name: &str) -> String {
+        let path = self.namespace.root().join(&self.under).join(name);
+        match std::fs::read_link(path) {
+            Ok(target) => format!("is a link to {target:?}, which is not followed"),
+            Err(_) => "does not exist".to_owned(),
+        }
     }
 
     pub(crate) fn service_id<'p>(

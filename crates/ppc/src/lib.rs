@@ -6,7 +6,7 @@
 //! ```
 //!
 //! An [`EventSource`] reports which bytes of which inode were accessed. A [`Namespace`] is a scanned directory: it maps
-//! inodes to files and opens no file outside the directory. A [`Policy`] is called at every miss and returns the ranges
+//! inodes to files and opens, outside of the directory, only files that links in it may lead to. A [`Policy`] is called at every miss and returns the ranges
 //! to prefetch; under memory pressure it returns the ranges to evict. Its answers are recommendations: the cache
 //! carries them out within the limits of memory and bandwidth.
 //!

@@ -1,9 +1,11 @@
-//! A scanned directory: which inode is which file. Nothing outside the directory can be opened through it.
+//! A scanned directory: which inode is which file. Outside of it, only files can be opened through it that links in it lead
+//! to (`outside.rs` has the rule).
 
+mod outside;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -17,6 +19,7 @@ use rustix::io::Errno;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Inode;
 use crate::file_range::FileRange;
+use outside::OutsideFile;
 
 /// Maximum number of files in a namespace. More indicate that the wrong directory was given, such as `/`.
 const MAX_FILES: usize = 1 << 20;
@@ -52,8 +55,10 @@ impl FileEntry {
 
 /// The files of a directory tree at the time of a scan.
 ///
-/// Symbolic links are followed as long as they stay below the root. A model hub's cache relies on that: its snapshots
-/// link to its blobs. Files outside of the root are not part of the namespace and cannot be opened through it.
+/// Symbolic links below the root are followed. A model hub's cache relies on that: its snapshots link to its blobs. A link to
+/// a regular file outside of the root is followed if it was made by root, by the user of this process, or by the owner of
+/// that file; [`outside`](Self::outside) lists these files. Other files outside of the root are not part of the namespace and
+/// cannot be opened through it.
 #[derive(Debug)]
 pub struct Namespace {
     root: PathBuf,
@@ -63,8 +68,12 @@ pub struct Namespace {
     by_inode: HashMap<Inode, usize>,
     /// Indices into `entries`; several names may lead to one entry.
     by_path: HashMap<Arc<Path>, usize>,
+    /// Where the files outside of the root are, by their names below it.
+    outside: BTreeMap<Arc<Path>, PathBuf>,
     /// All directories, relative to the root, which is the first.
     dirs: Vec<(PathBuf, Inode)>,
+    /// Whether the caller named the files: see [`of_files`](Self::of_files).
+    is_named: bool,
 }
 
 impl Namespace {
@@ -90,22 +99,74 @@ impl Namespace {
         Ok(((!unchanged).then_some(now), incomplete))
     }
 
+    /// The files with these paths relative to `root`, and no others: those that a catalog or a template names. Links are
+    /// followed wherever they lead, because the caller names each file itself; what they lead to must be a regular file.
+    ///
+    /// # Errors
+    ///
+    /// `root` is no directory, or a file does not exist or is not a regular one.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use anamnesis_ppc::Namespace;
+    ///
+    /// let dir = tempfile::tempdir()?;
+    /// std::fs::write(dir.path().join("blob"), [0; 100])?;
+    /// std::fs::create_dir(dir.path().join("snapshot"))?;
+    /// std::os::unix::fs::symlink("../blob", dir.path().join("snapshot/model.gguf"))?;
+    /// let namespace = Namespace::of_files(&dir.path().join("snapshot"), ["model.gguf"])?;
+    /// assert_eq!(namespace.entries()[0].len, 100);
+    /// assert!(namespace.outside().all(|(_, path)| path.ends_with("blob")));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn of_files(
+        root: &Path,
+        paths: impl IntoIterator<Item = impl AsRef<Path>>,
+    ) -> Result<Self> {
+        let mut namespace = Self {
+            is_named: true,
+            ..Self::empty(root)?
+        };
+        for path in paths {
+            let path = path.as_ref();
+            let resolved = outside::resolve_named(&namespace.dir, path).map_err(|e| match e {
+                Errno::INVAL => Error::invalid("not a regular file"),
+                e => e.into(),
+            });
+            let resolved = resolved.map_err(|e| e.in_file(&namespace.root.join(path)))?;
+            // without links it is opened as every file below the root is
+            let outside = namespace
+                .open_beneath(path, OFlags::PATH)
+                .is_err()
+                .then_some(resolved.path);
+            namespace.add(path, &resolved.stat, outside)?;
+        }
+        Ok(namespace)
+    }
+
     fn scan_after(root: &Path, before: Option<&Self>) -> Result<(Self, bool)> {
+        let mut namespace = Self::empty(root)?;
+        let incomplete = namespace.walk(before)?;
+        Ok((namespace, incomplete))
+    }
+
+    /// A directory of which no file is known yet.
+    fn empty(root: &Path) -> Result<Self> {
         let in_root = |error: Error| error.in_file(root);
         let root = std::fs::canonicalize(root).map_err(|e| in_root(e.into()))?;
         // held open: all later paths are resolved from this directory, even if it is renamed
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(&root, flags, Mode::empty()).map_err(|e| in_root(e.into()))?;
-        let mut namespace = Self {
+        Ok(Self {
             root,
             dir: dir.into(),
             entries: Vec::new(),
             by_inode: HashMap::new(),
             by_path: HashMap::new(),
+            outside: BTreeMap::new(),
             dirs: Vec::new(),
-        };
-        let incomplete = namespace.walk(before)?;
-        Ok((namespace, incomplete))
+            is_named: false,
+        })
     }
 
     /// The absolute path of the directory, without symbolic links.
@@ -135,9 +196,20 @@ impl Namespace {
             .map(|(name, &entry)| (name, &self.entries[entry]))
     }
 
-    /// The absolute paths of all directories, the root first.
+    /// The names that are links to files outside of the root, and the paths of those files without links.
+    pub fn outside(&self) -> impl ExactSizeIterator<Item = (&Path, &Path)> {
+        self.outside.iter().map(|(name, path)| (&**name, &**path))
+    }
+
+    /// The absolute paths of all directories, the root first, and of those that files outside of the root are in.
     pub(crate) fn dirs(&self) -> impl Iterator<Item = PathBuf> {
-        self.dirs.iter().map(|(path, _)| self.root.join(path))
+        let outside: BTreeSet<&Path> = self
+            .outside
+            .values()
+            .filter_map(|path| path.parent())
+            .collect();
+        let below = self.dirs.iter().map(|(path, _)| self.root.join(path));
+        below.chain(outside.into_iter().map(Path::to_owned))
     }
 
     /// Opens a file for reading, provided that it is still the one that was scanned.
@@ -147,17 +219,41 @@ impl Namespace {
     /// [`ErrorKind::Stale`] if another file has its name by now or its length changed; otherwise the error of the system
     /// call.
     pub fn open(&self, entry: &FileEntry) -> Result<File> {
-        let file = self
-            .open_beneath(&entry.path, READ)
-            .map_err(|e| Error::from(e).in_file(&entry.path))?;
+        let in_file = |e: Errno| Error::from(e).in_file(&entry.path);
+        let opened = if self.outside.contains_key(&entry.path) {
+            let resolved = if self.is_named {
+                outside::resolve_named(&self.dir, &entry.path)
+            } else {
+                self.parent(&entry.path)
+                    .and_then(|(parent, name)| outside::resolve(&parent, name))
+            };
+            outside::open(&resolved.map_err(in_file)?, entry.inode).map_err(in_file)?
+        } else {
+            Some(self.open_beneath(&entry.path, READ).map_err(in_file)?)
+        };
+        let stale = || {
+            let what =
+                "the file was replaced or changed since the directory was scanned; scan it again";
+            Error::new(ErrorKind::Stale(what.into())).in_file(&entry.path)
+        };
+        let file = opened.ok_or_else(stale)?;
         let stat = rustix::fs::fstat(&file)?;
         let len = u64::try_from(stat.st_size).unwrap_or(0);
         if Inode::of(&stat) != entry.inode || len != entry.len {
-            let what =
-                "the file was replaced or changed since the directory was scanned; scan it again";
-            return Err(Error::new(ErrorKind::Stale(what.into())).in_file(&entry.path));
+            return Err(stale());
         }
         Ok(file)
+    }
+
+    /// The directory that a path is in, opened, and its last component.
+    fn parent<'p>(&self, path: &'p Path) -> Result<(File, &'p Path), Errno> {
+        let name = path.file_name().ok_or(Errno::INVAL)?;
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let parent = self.open_beneath(parent, OFlags::PATH | OFlags::DIRECTORY)?;
+        Ok((parent, Path::new(name)))
     }
 
     /// Opens `path`, unless it leads out of the root. The kernel checks that while it resolves the path (`BENEATH`), so
@@ -207,10 +303,18 @@ impl Namespace {
             let first = pending.len();
             for path in names {
                 // `O_PATH`: a `stat` of whatever the name leads to, without opening pipes or devices
-                let Ok(file) = self.open_beneath(&path, OFlags::PATH) else {
-                    continue; // removed meanwhile, or a link out of the root
+                let (file, stat, outside) = match self.open_beneath(&path, OFlags::PATH) {
+                    Ok(file) => {
+                        let stat = rustix::fs::fstat(&file)?;
+                        (file, stat, None)
+                    }
+                    // it leads out of the root
+                    Err(Errno::XDEV) => match self.resolve_outside(&dir, &path, before.is_none()) {
+                        Some(OutsideFile { file, stat, path }) => (file, stat, Some(path)),
+                        None => continue,
+                    },
+                    Err(_) => continue, // removed meanwhile, or not permitted
                 };
-                let stat = rustix::fs::fstat(&file)?;
                 match FileType::from_raw_mode(stat.st_mode) {
                     FileType::RegularFile => {
                         if before.is_some_and(|before| {
@@ -218,7 +322,7 @@ impl Namespace {
                         }) {
                             incomplete = true;
                         } else {
-                            self.add(&path, &stat)?;
+                            self.add(&path, &stat, outside)?;
                         }
                     }
                     FileType::Directory if depth < MAX_DEPTH => pending.push((path, depth + 1)),
@@ -231,6 +335,19 @@ impl Namespace {
         Ok(incomplete)
     }
 
+    /// What a link in `dir` leads to outside of the root, if it may be followed.
+    fn resolve_outside(&self, dir: &File, path: &Path, warns: bool) -> Option<OutsideFile> {
+        let resolved = outside::resolve(dir, Path::new(path.file_name()?));
+        if let (Err(Errno::ACCESS), true) = (&resolved, warns) {
+            tracing::warn!(
+                "{} is a link to a file outside of the directory that belongs to neither the owner of the link nor \
+                 root; it is not followed",
+                self.root.join(path).display()
+            );
+        }
+        resolved.ok()
+    }
+
     /// Whether `path` is new, or another file or length than in this namespace.
     fn is_changed(&self, path: &Path, stat: &Stat) -> bool {
         let same = |entry: &FileEntry| {
@@ -239,7 +356,7 @@ impl Namespace {
         !self.get(path).is_some_and(same)
     }
 
-    fn add(&mut self, path: &Path, stat: &Stat) -> Result<()> {
+    fn add(&mut self, path: &Path, stat: &Stat, outside: Option<PathBuf>) -> Result<()> {
         if self.by_path.len() == MAX_FILES {
             let what = format!(
                 "the directory has more than {MAX_FILES} files; give the directory of the models"
@@ -257,6 +374,9 @@ impl Namespace {
                 inode,
                 len,
             });
+        }
+        if let Some(outside) = outside {
+            self.outside.insert(Arc::clone(&path), outside);
         }
         self.by_path.insert(path, entry);
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anamnesis::source::local_path;
 use anamnesis_maio::Maio;
 use anamnesis_ppc::host::{HostCommand, LibraryPolicy};
 use anamnesis_ppc::{EagerPolicy, NoopPolicy, Policy, PolicyLimits, Runtime};
@@ -17,20 +18,26 @@ pub(super) struct PolicyArgument<'a> {
 
 impl<'a> PolicyArgument<'a> {
     /// Parses an argument. `dir` is the directory of `--dir`: the default of DIR, and the base of a relative one.
-    pub(super) fn parse(text: &'a str, dir: &Path) -> Self {
-        // an `=` after the first colon belongs to CONFIG
+    ///
+    /// # Errors
+    ///
+    /// DIR is a repository in the hub's cache without a snapshot that could be chosen.
+    pub(super) fn parse(text: &'a str, dir: &Path) -> Result<Self, Failure> {
         // an equals sign after the first colon belongs to the configuration
         let before_config = text.split_once(':').map_or(text, |(before, _)| before);
         let (at, rest) = match before_config.find('=') {
-            Some(equals) => (dir.join(&text[..equals]), &text[equals + 1..]),
+            Some(equals) => {
+                let at = local_path(dir.join(&text[..equals])).map_err(Failure::from)?;
+                (at, &text[equals + 1..])
+            }
             None => (dir.to_owned(), text),
         };
         let (name, config) = rest.split_once(':').unwrap_or((rest, ""));
-        Self {
+        Ok(Self {
             dir: at,
             name,
             config,
-        }
+        })
     }
 
     /// Registers the policy with the runtime.
@@ -74,8 +81,8 @@ mod tests {
     #[test]
     fn an_argument_is_parsed_into_directory_name_and_configuration() {
         let parsed = |text| {
-            let PolicyArgument { dir, name, config } =
-                PolicyArgument::parse(text, Path::new("/models"));
+            let parsed = PolicyArgument::parse(text, Path::new("/models"));
+            let PolicyArgument { dir, name, config } = parsed.unwrap();
             (
                 dir.display().to_string(),
                 name.to_owned(),

@@ -1,8 +1,10 @@
 //! `anamnesis ppc run`: runs policies until an interrupt, or until the given command ends.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anamnesis::quote::escape;
+use anamnesis::source::local_path;
 use anamnesis_ppc::runtime::{RuntimeOptions, RuntimeStatus};
 use anamnesis_ppc::source::{self, EventLog, LoggedSource};
 use anamnesis_ppc::{EventSource, Namespace, Runtime, cache};
@@ -18,6 +20,7 @@ use crate::warnings;
 pub(super) fn run(args: &PpcRunArgs, interrupt: &Interrupt) -> Result<Completion, RunError> {
     warnings::show();
     let failed = super::failure;
+    let dir = local_path(&args.dir).map_err(Failure::from)?;
     // before any page is prefetched, so that pages are charged to these control groups
     let _joined = args
         .join
@@ -38,9 +41,9 @@ pub(super) fn run(args: &PpcRunArgs, interrupt: &Interrupt) -> Result<Completion
     let limits = options.policy_limits;
     let runtime = Arc::new(Runtime::new(options).map_err(failed)?);
     for policy in &args.policy {
-        PolicyArgument::parse(policy, &args.dir).register(&runtime, limits)?;
+        PolicyArgument::parse(policy, &dir)?.register(&runtime, limits)?;
     }
-    let mut source = event_source(args, &runtime)?;
+    let mut source = event_source(args, &dir, &runtime)?;
     // before the command starts, so that its first read is reported
     runtime.watch(&mut *source).map_err(failed)?;
     // the status is not what the command is for: without it, the runtime runs all the same
@@ -75,8 +78,15 @@ pub(super) fn run(args: &PpcRunArgs, interrupt: &Interrupt) -> Result<Completion
 }
 
 /// The source of `--source`, or the best available one; with `--log`, its events are also logged.
-fn event_source(args: &PpcRunArgs, runtime: &Runtime) -> Result<Box<dyn EventSource>, Failure> {
-    let namespace = Namespace::scan(&args.dir).map_err(super::failure)?;
+fn event_source(
+    args: &PpcRunArgs,
+    dir: &Path,
+    runtime: &Runtime,
+) -> Result<Box<dyn EventSource>, Failure> {
+    let namespace = Namespace::scan(dir).map_err(super::failure)?;
+    if !args.quiet {
+        state_outside(&namespace);
+    }
     let source = match &args.source {
         Some(name) => source::by_name(name, &namespace).map_err(super::failure)?,
         None => {
@@ -93,6 +103,21 @@ fn event_source(args: &PpcRunArgs, runtime: &Runtime) -> Result<Box<dyn EventSou
     };
     let log = EventLog::create(path).map_err(|e| super::failure(e).in_file(path))?;
     Ok(Box::new(LoggedSource::new(source, log)))
+}
+
+/// States which files of the directory are elsewhere: links of a hub's cache, or of its owner.
+pub(crate) fn state_outside(namespace: &Namespace) {
+    let count = namespace.outside().len();
+    if let Some((name, path)) = namespace.outside().next() {
+        let are = if count == 1 { "is a link" } else { "are links" };
+        eprintln!(
+            "anamnesis: {}: {} {are} to elsewhere, such as {} to {}",
+            escape(&namespace.root().display().to_string()),
+            plural(count as u64, "file"),
+            escape(&name.display().to_string()),
+            escape(&path.display().to_string()),
+        );
+    }
 }
 
 /// Prints totals to standard error, because standard output belongs to the command.

@@ -5,6 +5,8 @@ mod exit_status;
 #[cfg(target_os = "linux")]
 mod failing_pages;
 mod fit;
+#[cfg(target_os = "linux")]
+mod hub_cache;
 mod inspect_json;
 mod inspect_output;
 mod killed;

@@ -14,27 +14,25 @@ fn names(namespace: &Namespace) -> Vec<&str> {
         .collect()
 }
 
-#[test]
-fn links_are_followed_only_within_the_root() {
-    let dir = tempfile::tempdir().unwrap();
-    let outside = tempfile::tempdir().unwrap();
-    fs::write(outside.path().join("secret"), b"secret").unwrap();
-    let root = dir.path();
+/// A model in the layout of a hub's cache; returns the directory of its snapshot.
+fn hub_layout(root: &Path) -> PathBuf {
+    let snapshot = root.join("snapshots/main");
     fs::create_dir_all(root.join("blobs")).unwrap();
-    fs::create_dir_all(root.join("snapshots/main")).unwrap();
+    fs::create_dir_all(&snapshot).unwrap();
     fs::write(root.join("blobs/abc"), b"weights").unwrap();
-    symlink(
-        "../../blobs/abc",
-        root.join("snapshots/main/model.safetensors"),
-    )
-    .unwrap();
-    symlink(outside.path().join("secret"), root.join("absolute")).unwrap();
-    symlink(
-        "../../../../../../etc/passwd",
-        root.join("snapshots/main/passwd"),
-    )
-    .unwrap();
+    symlink("../../blobs/abc", snapshot.join("model.safetensors")).unwrap();
+    snapshot
+}
+
+#[test]
+fn links_below_the_root_are_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    hub_layout(root);
     symlink("..", root.join("blobs/loop")).unwrap();
+    symlink("/proc/self/exe", root.join("magic")).unwrap();
+    symlink("/dev/null", root.join("device")).unwrap();
+    symlink("/etc", root.join("directory")).unwrap();
     let namespace = Namespace::scan(root).unwrap();
     assert_eq!(names(&namespace), ["blobs/abc"]);
     let linked = namespace
@@ -42,8 +40,66 @@ fn links_are_followed_only_within_the_root() {
         .unwrap();
     assert_eq!((&*linked.path, linked.len), (Path::new("blobs/abc"), 7));
     assert_eq!(namespace.find(linked.inode), Some(linked));
-    assert!(namespace.get(Path::new("absolute")).is_none());
+    assert_eq!(namespace.outside().len(), 0);
     namespace.open(linked).unwrap();
+}
+
+#[test]
+fn links_to_files_outside_are_followed_and_stated() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    let snapshot = hub_layout(&root);
+    let name = Path::new("model.safetensors");
+    for namespace in [
+        Namespace::scan(&snapshot).unwrap(),
+        Namespace::of_files(&snapshot, [name]).unwrap(),
+    ] {
+        assert_eq!(names(&namespace), ["model.safetensors"]);
+        let blob = root.join("blobs/abc");
+        assert_eq!(
+            namespace.outside().collect::<Vec<_>>(),
+            [(name, blob.as_path())]
+        );
+        // changes of the blobs are watched
+        assert!(namespace.dirs().any(|dir| dir == root.join("blobs")));
+        let entry = namespace.get(name).unwrap();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut namespace.open(entry).unwrap(), &mut text).unwrap();
+        assert_eq!(text, "weights");
+        // the link leads to another file of the same length by now, and then to a device
+        let link = snapshot.join(name);
+        fs::write(root.join("blobs/other"), b"stolen!").unwrap();
+        for target in ["../../blobs/other", "/dev/zero", "../../blobs/abc"] {
+            fs::remove_file(&link).unwrap();
+            symlink(target, &link).unwrap();
+            assert_eq!(
+                namespace.open(entry).is_ok(),
+                target.ends_with("abc"),
+                "{target}"
+            );
+        }
+    }
+    assert!(Namespace::of_files(&snapshot, ["absent"]).is_err());
+    assert!(Namespace::of_files(&snapshot, ["."]).is_err());
+}
+
+/// A process with more rights than the owner of a directory opens no file of another user because of a link in it.
+#[test]
+fn links_of_a_user_to_files_of_another_are_not_followed() {
+    use std::os::unix::fs::lchown;
+    let dir = tempfile::tempdir().unwrap();
+    let snapshot = hub_layout(dir.path());
+    let link = snapshot.join("model.safetensors");
+    if let Err(error) = lchown(&link, Some(12_345), None) {
+        return println!("SKIPPED: a link of another user: {error}");
+    }
+    assert!(names(&Namespace::scan(&snapshot).unwrap()).is_empty());
+    let blob = dir.path().join("blobs/abc");
+    lchown(&blob, Some(12_345), None).unwrap();
+    assert_eq!(
+        names(&Namespace::scan(&snapshot).unwrap()),
+        ["model.safetensors"]
+    );
 }
 
 #[test]
