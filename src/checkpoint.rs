@@ -9,6 +9,7 @@ mod merge;
 mod named_files;
 mod objects;
 mod open;
+mod search;
 mod shards;
 
 use std::io::{Read, Seek};
@@ -31,6 +32,7 @@ pub(crate) use files::TemplateFiles;
 pub use handle::CheckpointHandle;
 pub(crate) use handle::Ownership;
 pub use objects::Objects;
+pub use search::checkpoints_below;
 
 /// Options of opening: limits, mapping, and what the file does not state itself.
 ///

@@ -193,7 +193,7 @@ pub use architecture::Names;
 pub use catalog::{
     Catalog, Encoding, Endian, Item, Layout, Metadata, StoredArray, TensorInfo, Value,
 };
-pub use checkpoint::{Checkpoint, CheckpointHandle, Objects, OpenOptions};
+pub use checkpoint::{Checkpoint, CheckpointHandle, Objects, OpenOptions, checkpoints_below};
 pub use diff::{CheckpointDiff, diff};
 pub use error::{Error, ErrorKind, Remedy, Result};
 pub use fit::{Fit, fit};

@@ -6,6 +6,6 @@
 
 pub use anamnesis_template::{
     Access, AccessGroup, ContentKey, Coverage, Diff, Error, ErrorKind, File, FileCoverage,
-    GroupDiff, ServiceId, StridedFileRange, StridedRange, Template, TemplateBuilder,
-    TemplateLimits, coverage, diff, merge, parallel,
+    FileSpan, GroupDiff, ServiceId, StridedFileRange, StridedRange, Template, TemplateBuilder,
+    TemplateLimits, coverage, diff, merge, page_spans, parallel,
 };

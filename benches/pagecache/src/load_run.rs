@@ -102,6 +102,13 @@ pub fn run(
                 group.join_command()
             )
         }
+        Policy::Warm => {
+            let template = setup.template.display();
+            format!(
+                "{} && exec {anamnesis} warm --quiet {template} --dir {dir} -- sh -c '{loaders}'",
+                group.join_command()
+            )
+        }
         Policy::Recorded => {
             let out = recording.display();
             let record = format!(

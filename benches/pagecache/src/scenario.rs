@@ -93,6 +93,8 @@ pub enum Policy {
     Native,
     /// The whole model is read into the page cache before the service starts.
     Cached,
+    /// `anamnesis warm` of the template, alongside the service.
+    Warm,
     /// The runtime with this policy, where `{template}` is replaced by the template's path.
     Ppc(&'static str),
     /// The kernel alone, while `anamnesis record` records the reads.
@@ -117,6 +119,11 @@ pub const VARIANTS: &[Variant] = &[
     Variant {
         name: "PreCache",
         policy: Policy::Cached,
+        limited_only: false,
+    },
+    Variant {
+        name: "Warm",
+        policy: Policy::Warm,
         limited_only: false,
     },
     Variant {

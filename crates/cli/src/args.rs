@@ -7,6 +7,8 @@ mod ppc;
 mod remember;
 mod template;
 mod values;
+#[cfg(target_os = "linux")]
+mod warm;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -22,8 +24,12 @@ pub(crate) use load::{LoadArgs, LoaderName};
 pub(crate) use ppc::{PpcRunArgs, PpcStatusArgs, PpcVerb, RecordArgs};
 pub(crate) use remember::{PlanArgs, RememberArgs, WeightArgs};
 pub(crate) use template::{
-    CompareArgs, MergeArgs, PredictArgs, ShowArgs, TemplateArgs, TemplateReadArgs, TemplateVerb,
+    CompareArgs, MergeArgs, PredictArgs, PredictionArgs, ShowArgs, TemplateArgs, TemplateReadArgs,
+    TemplateVerb,
 };
+
+#[cfg(target_os = "linux")]
+pub(crate) use warm::WarmArgs;
 
 use crate::paths::is_url;
 use crate::version::version;
@@ -35,6 +41,7 @@ Examples:
   anamnesis remember model-Q4_K_M.gguf -o model.safetensors
   anamnesis load model.safetensors
   anamnesis fit model.gguf --context 32K --memory 24GiB
+  anamnesis warm llama/ -- python serve.py llama/
   anamnesis template predict llama/ -o llama.iot --tp 4
   anamnesis ppc run --dir llama/ --policy maio:llama.iot -- python serve.py llama/
 
@@ -80,6 +87,11 @@ pub(crate) enum Verb {
     /// Estimate the memory of a model: weights and cache, by the rule of an engine.
     #[command(visible_alias = "f")]
     Fit(Box<FitArgs>),
+    /// Read a model into the page cache, before a program or alongside it (Linux).
+    ///
+    /// Needs no privileges. Reads what a worker will read, in that order, within the memory of its control group.
+    #[cfg(target_os = "linux")]
+    Warm(Box<WarmArgs>),
     /// Record which bytes of a model a program reads, as an I/O template (Linux).
     #[cfg(target_os = "linux")]
     Record(Box<RecordArgs>),
@@ -252,6 +264,8 @@ impl Verb {
             Self::Load(args) => Some(&args.opening),
             Self::Plan(args) => Some(&args.opening),
             Self::Fit(args) => Some(&args.opening),
+            #[cfg(target_os = "linux")]
+            Self::Warm(args) => Some(&args.opening),
             Self::Template(TemplateArgs {
                 verb: TemplateVerb::Predict(args),
             }) => Some(&args.opening),

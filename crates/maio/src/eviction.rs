@@ -9,9 +9,9 @@ use std::ops::Range;
 
 use anamnesis_ppc::{FileRange, RangeList};
 
-use crate::chunks::FileSpan;
 use crate::followed_group::FollowedGroup;
 use crate::window_sizes::WindowSizes;
+use anamnesis_template::FileSpan;
 
 /// Returns the ranges to evict, or `None` if there are none.
 ///

@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use anamnesis_ppc::PrefetchRequest;
 
-use crate::chunks::FileSpan;
 use crate::prefetch_state::{MissVerdict, PrefetchState};
 use crate::read_position::{Movement, ReadPosition};
 use crate::schedule::{AccessPosition, Schedule};
 use crate::window_sizes::WindowSizes;
+use anamnesis_template::FileSpan;
 
 /// One group of the template and the progress of its worker.
 #[derive(Debug)]

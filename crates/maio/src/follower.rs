@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anamnesis_ppc::{FileAccess, PrefetchRequest, RangeList};
-use anamnesis_template::Template;
+use anamnesis_template::{FileSpan, PAGE, Template, footprint, page_spans};
 
-use crate::chunks::{FileSpan, PAGE, chunk_length, footprint, page_spans, split};
+use crate::chunks::{chunk_length, split};
 use crate::config::MaioConfig;
 use crate::eviction::evict_behind;
 use crate::followed_group::{FollowedGroup, ObservedAccess};

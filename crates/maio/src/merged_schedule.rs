@@ -12,9 +12,9 @@ use std::sync::Arc;
 use anamnesis_ppc::cache::Topology;
 use anamnesis_ppc::{FileRange, PrefetchRequest, RangeList};
 
-use crate::chunks::FileSpan;
 use crate::followed_group::FollowedGroup;
 use crate::prefetch_state::REPEAT_NS;
+use anamnesis_template::FileSpan;
 
 /// Bytes of each worker's schedule that are merged into one step. Longer steps make longer reads,
 /// but a worker waits for the bytes that others need in the same step: with 16 MiB and four

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anamnesis_ppc::{FileRange, RangeList};
 
-use crate::chunks::FileSpan;
+use anamnesis_template::FileSpan;
 
 /// Number of index rows that a search examines for one chunk of a file. It bounds the time per
 /// event, which has a deadline; a template that reads the same chunk more often than this is

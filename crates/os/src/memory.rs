@@ -2,6 +2,9 @@
 //!
 //! Outside of Linux there is no `/proc/meminfo`, and every query returns an error.
 
+#[cfg(all(test, target_os = "linux", not(miri)))]
+mod tests;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -72,6 +75,14 @@ impl MemoryUsage {
     pub fn below(&self, threshold: f64) -> u64 {
         let limit = u128::from(self.limit) * u128::from(per_mille(threshold)) / 1000;
         u64::try_from(limit).unwrap_or(u64::MAX)
+    }
+
+    /// See [`MemoryMeter::cache_room`]; of a group with this many bytes of inactive pages of files.
+    fn cache_room(&self, threshold: f64, own: u64, inactive: u64) -> u64 {
+        let needed = self.used.saturating_sub(inactive).saturating_add(own);
+        // without any eviction, or with that of inactive pages
+        self.room(threshold)
+            .max(self.below(threshold).saturating_sub(needed))
     }
 
     /// Bytes in use that are not page cache, which eviction cannot free.
@@ -172,15 +183,7 @@ impl MemoryMeter {
     ///
     /// As [`MemoryMeter::usage`].
     pub fn usage_without_file(&self) -> Result<MemoryUsage> {
-        let path = Path::new("/proc/meminfo");
-        let text = fs::read_to_string(path).map_err(|error| Error::new(path, error))?;
-        let machine = of_machine(&text).ok_or_else(|| {
-            Error::message(
-                path,
-                io::ErrorKind::InvalidData,
-                "no MemTotal or no MemAvailable",
-            )
-        })?;
+        let machine = machine_usage()?;
         // the group that is closest to its limit is the one whose limit is reached first
         let used = self
             .groups
@@ -189,6 +192,26 @@ impl MemoryMeter {
         Ok(used
             .max_by(|a, b| a.share().total_cmp(&b.share()))
             .unwrap_or(machine))
+    }
+
+    /// Bytes of files that can be read into the page cache before `threshold` (0 to 1) of a limit is in use, where `own` bytes
+    /// of them were read before and are to stay: the least over all groups of the scope and the machine.
+    ///
+    /// Inactive pages of other files count as free, because the kernel evicts them first; a group that has read files for a
+    /// while is always full of them. Pages in use by programs and active pages of files do not.
+    ///
+    /// # Errors
+    ///
+    /// As [`MemoryMeter::usage`].
+    pub fn cache_room(&self, threshold: f64, own: u64) -> Result<u64> {
+        let machine = machine_usage()?;
+        let groups = self.groups.iter().filter_map(|group| {
+            let usage = of_group(group, machine.limit)?;
+            Some(usage.cache_room(threshold, own, inactive(group).unwrap_or(0)))
+        });
+        // what is available includes the inactive pages
+        let whole = machine.below(threshold).saturating_sub(machine.used);
+        Ok(groups.fold(whole.saturating_sub(own), u64::min))
     }
 
     /// The directory of the scope's group under cgroup v2, if there is one.
@@ -244,6 +267,28 @@ fn cached(group: &LimitSource) -> Option<u64> {
     field(&fs::read_to_string(dir.join("memory.stat")).ok()?, name)
 }
 
+/// Inactive pages of files that are charged to a group, in bytes.
+fn inactive(group: &LimitSource) -> Option<u64> {
+    let (dir, name) = match group {
+        LimitSource::V1(dir) => (dir, "total_inactive_file"),
+        LimitSource::V2(dir) => (dir, "inactive_file"),
+        LimitSource::Machine => return None,
+    };
+    field(&fs::read_to_string(dir.join("memory.stat")).ok()?, name)
+}
+
+fn machine_usage() -> Result<MemoryUsage> {
+    let path = Path::new("/proc/meminfo");
+    let text = fs::read_to_string(path).map_err(|error| Error::new(path, error))?;
+    of_machine(&text).ok_or_else(|| {
+        Error::message(
+            path,
+            io::ErrorKind::InvalidData,
+            "no MemTotal or no MemAvailable",
+        )
+    })
+}
+
 fn of_machine(meminfo: &str) -> Option<MemoryUsage> {
     let bytes = |name| field(meminfo, name)?.checked_mul(1024);
     let (limit, available) = (bytes("MemTotal:")?, bytes("MemAvailable:")?);
@@ -261,107 +306,4 @@ fn field(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().map(str::split_ascii_whitespace);
     let mut words = lines.find_map(|mut words| (words.next()? == name).then_some(words))?;
     words.next()?.parse().ok()
-}
-
-#[cfg(all(test, target_os = "linux", not(miri)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn meminfo_gives_the_usage_of_the_machine() {
-        let meminfo = "MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable:  400 kB\nBuffers: 7 kB\nCached: 300 kB\n";
-        let usage = of_machine(meminfo).unwrap();
-        assert_eq!(
-            (usage.limit, usage.used, usage.file),
-            (1_024_000, 614_400, 307_200)
-        );
-        assert_eq!(
-            (usage.room(0.8), usage.room(0.5), usage.held()),
-            (204_800, 0, 614_400)
-        );
-        assert!((usage.share() - 0.6).abs() < 1e-9);
-        assert!(of_machine("MemTotal: 1 kB\n").is_none());
-        let read = MemoryMeter::of(&MemoryScope::Machine)
-            .unwrap()
-            .usage()
-            .unwrap();
-        assert!(read.source == LimitSource::Machine && read.used < read.limit);
-    }
-
-    #[test]
-    fn usage_is_that_of_the_group_closest_to_its_limit() {
-        let dir = tempfile::tempdir().unwrap();
-        let inner = dir.path().join("outer/inner");
-        fs::create_dir_all(&inner).unwrap();
-        let write = |group: &Path, files: &[(&str, &str)]| {
-            for (file, text) in files {
-                fs::write(group.join(file), text).unwrap();
-            }
-        };
-        let outer = inner.parent().unwrap();
-        write(
-            outer,
-            &[
-                ("memory.max", "max\n"),
-                ("memory.high", "1000\n"),
-                ("memory.current", "900\n"),
-            ],
-        );
-        write(outer, &[("memory.stat", "anon 5\nfile 600\n")]);
-        write(
-            &inner,
-            &[
-                ("memory.max", "2000\n"),
-                ("memory.high", "max\n"),
-                ("memory.current", "800\n"),
-            ],
-        );
-        let meter = |source: fn(PathBuf) -> LimitSource| {
-            let lineage = CgroupMount::at(dir.path()).lineage(&inner);
-            MemoryMeter {
-                groups: lineage.into_iter().map(source).collect(),
-            }
-        };
-        let usage = meter(LimitSource::V2).usage().unwrap();
-        assert_eq!(
-            usage,
-            MemoryUsage {
-                limit: 1000,
-                used: 900,
-                file: 600,
-                source: LimitSource::V2(outer.to_owned())
-            }
-        );
-        assert_eq!((usage.held(), usage.room(0.95)), (300, 50));
-        // cgroup v1, and a parent without a limit
-        write(
-            outer,
-            &[
-                ("memory.limit_in_bytes", "9223372036854771712\n"),
-                ("memory.usage_in_bytes", "900\n"),
-            ],
-        );
-        write(
-            &inner,
-            &[
-                ("memory.limit_in_bytes", "4000\n"),
-                ("memory.usage_in_bytes", "3000\n"),
-            ],
-        );
-        write(&inner, &[("memory.stat", "cache 1\ntotal_cache 2500\n")]);
-        let usage = meter(LimitSource::V1).usage().unwrap();
-        assert_eq!((usage.limit, usage.used, usage.file), (4000, 3000, 2500));
-        assert!((usage.file_share() - 0.625).abs() < 1e-9);
-    }
-
-    #[test]
-    fn usage_of_missing_scopes_is_an_error() {
-        MemoryMeter::of(&MemoryScope::Own).unwrap().usage().unwrap();
-        MemoryMeter::of(&MemoryScope::Process(std::process::id()))
-            .unwrap()
-            .usage()
-            .unwrap();
-        MemoryMeter::of(&MemoryScope::Process(u32::MAX)).unwrap_err();
-        MemoryMeter::of(&MemoryScope::Group("/tmp".into())).unwrap_err();
-    }
 }

@@ -3,6 +3,7 @@
 //! | | |
 //! |---|---|
 //! | [`Prefetcher`] | threads that read prefetch queues, interruptible, bounded by bandwidth and memory |
+//! | [`Warmer`] | reads lists once, within the memory that there is |
 //! | [`Evictor`] | evicts clean ranges in whole folios and verifies the result |
 //! | [`FileResidency`], [`read_uncached`] | bytes of a file in the page cache; reading a file's head without changing them |
 //! | [`MemoryMeter`], [`MemoryPressure`] | memory limit and usage of a control group or the machine; memory pressure |
@@ -21,6 +22,7 @@ mod progress;
 mod queues;
 mod read_uncached;
 mod thread_placement;
+mod warmer;
 mod worker;
 
 pub use anamnesis_os::memory::{LimitSource, MemoryMeter, MemoryScope, MemoryUsage};
@@ -36,3 +38,4 @@ pub use options::{
 pub use prefetcher::Prefetcher;
 pub use progress::{PrefetchProgress, QueueProgress};
 pub use read_uncached::read_uncached;
+pub use warmer::{WarmOptions, WarmProgress, WarmState, Warmer};

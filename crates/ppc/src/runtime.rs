@@ -119,7 +119,7 @@ impl Runtime {
             threshold.map(|threshold| Arc::new(PressureMeter::new(memory.clone(), threshold)));
         let headroom = pressure
             .clone()
-            .map(|pressure| -> cache::MemoryHeadroom { Arc::new(move || pressure.room()) });
+            .map(|pressure| -> cache::MemoryHeadroom { Arc::new(move |_| pressure.room()) });
         let prefetcher = Arc::new(Prefetcher::new(cache::PrefetchOptions {
             headroom,
             ..prefetch

@@ -37,6 +37,7 @@
 //! | creating | [`TemplateBuilder`], [`merge`] |
 //! | storing | [`Template::save`], [`Template::load`], `to_bytes`, `to_json`; [`TemplateLimits`] for untrusted files |
 //! | comparing | [`coverage`], [`diff`], [`order`] |
+//! | reading ahead | [`page_spans`], [`footprint`] |
 //! | identifying | [`service_id`], [`ContentKey`] |
 //! | splitting tensors among workers | [`parallel`] |
 //!
@@ -58,6 +59,7 @@ mod limits;
 mod matched_files;
 mod merge;
 mod order;
+mod page_spans;
 pub mod parallel;
 mod save;
 mod service_id;
@@ -75,6 +77,7 @@ pub use file::File;
 pub use limits::TemplateLimits;
 pub use merge::merge;
 pub use order::order;
+pub use page_spans::{FileSpan, PAGE, footprint, page_spans};
 pub use service_id::{ServiceId, service_id};
 pub use strided_range::{StridedFileRange, StridedRange};
 pub use template::{Access, AccessGroup, Template};

@@ -80,7 +80,7 @@ pub(crate) struct PpcRunArgs {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Threshold(pub(crate) Option<f64>);
 
-fn percent(text: &str) -> Result<Threshold, String> {
+pub(super) fn percent(text: &str) -> Result<Threshold, String> {
     if text == "off" {
         return Ok(Threshold(None));
     }

@@ -52,6 +52,25 @@ pub(crate) struct PredictArgs {
     #[arg(long, short, value_name = "TEMPLATE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
 
+    #[command(flatten)]
+    pub(crate) prediction: PredictionArgs,
+
+    /// Run-time parameter of the service, part of its id; may be repeated. tp, pp, dp and ep are included.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parameter, help_heading = "Output")]
+    pub(crate) parameter: Vec<(String, String)>,
+    /// Replace an existing template.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) overwrite: bool,
+    /// Print one JSON document that describes the written template.
+    #[arg(long, short, help_heading = "Output")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) opening: OpenArgs,
+}
+
+/// What is predicted, shared by `template predict` and `warm`.
+#[derive(Debug, Args)]
+pub(crate) struct PredictionArgs {
     /// Tensor parallelism: number of workers that share each matrix.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workers")]
     pub(crate) tp: u32,
@@ -99,18 +118,6 @@ pub(crate) struct PredictArgs {
     /// 4095 joins accesses without reading additional 4096-byte pages.
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Reading")]
     pub(crate) gap: Option<u64>,
-
-    /// Run-time parameter of the service, part of its id; may be repeated. tp, pp, dp and ep are included.
-    #[arg(long, value_name = "KEY=VALUE", value_parser = parameter, help_heading = "Output")]
-    pub(crate) parameter: Vec<(String, String)>,
-    /// Replace an existing template.
-    #[arg(long, help_heading = "Output")]
-    pub(crate) overwrite: bool,
-    /// Print one JSON document that describes the written template.
-    #[arg(long, short, help_heading = "Output")]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) opening: OpenArgs,
 }
 
 /// How templates are read, shared by the verbs of `template`.

@@ -1,10 +1,12 @@
 //! `anamnesis template predict`: makes a template from a checkpoint's headers.
 
-use anamnesis::predict;
+use std::path::Path;
+
 use anamnesis::template::parallel::Rules;
+use anamnesis::{Checkpoint, Predict, predict};
 
 use super::{check_output, save};
-use crate::args::PredictArgs;
+use crate::args::{PredictArgs, PredictionArgs};
 use crate::exit::{Completion, Failure, RunError};
 use crate::output::Stdout;
 use crate::select;
@@ -16,6 +18,26 @@ pub(super) fn run(args: &PredictArgs, out: &mut Stdout) -> Result<Completion, Ru
         .options()
         .open(&args.source)
         .map_err(Failure::from)?;
+    let predict = prediction(&args.prediction, &checkpoint, &args.source)?;
+    let predict = args
+        .parameter
+        .iter()
+        .fold(predict, |predict, (key, value)| {
+            predict.parameter(key, value)
+        });
+    let template = predict
+        .template()
+        .map_err(|e| Failure::from(e.in_file(&args.source)))?;
+    save(&template, &args.output, args.overwrite)?.print(args.json, out)?;
+    Ok(Completion::Done)
+}
+
+/// The prediction that the arguments describe.
+pub(crate) fn prediction<'c>(
+    args: &'c PredictionArgs,
+    checkpoint: &'c Checkpoint,
+    source: &Path,
+) -> Result<Predict<'c>, Failure> {
     if !args.filter.is_empty()
         && !checkpoint
             .catalog()
@@ -24,7 +46,7 @@ pub(super) fn run(args: &PredictArgs, out: &mut Stdout) -> Result<Completion, Ru
             .any(|t| select::passes(&args.filter, &t.name))
     {
         let failure = Failure::new("no_match", "no tensor matches the filter", "check --filter");
-        return Err(failure.in_file(&args.source).into());
+        return Err(failure.in_file(source));
     }
     let mut rules = Rules::default();
     // the first --rule has the highest precedence
@@ -32,7 +54,7 @@ pub(super) fn run(args: &PredictArgs, out: &mut Stdout) -> Result<Completion, Ru
         .iter()
         .rev()
         .for_each(|(pattern, rule)| rules.put_first(pattern, *rule));
-    let predict = predict(&checkpoint)
+    let predict = predict(checkpoint)
         .tp(args.tp)
         .pp(args.pp)
         .dp(args.dp)
@@ -50,19 +72,8 @@ pub(super) fn run(args: &PredictArgs, out: &mut Stdout) -> Result<Completion, Ru
         .kv_heads
         .into_iter()
         .fold(predict, anamnesis::Predict::kv_heads);
-    let predict = args
+    Ok(args
         .experts
         .into_iter()
-        .fold(predict, anamnesis::Predict::experts);
-    let predict = args
-        .parameter
-        .iter()
-        .fold(predict, |predict, (key, value)| {
-            predict.parameter(key, value)
-        });
-    let template = predict
-        .template()
-        .map_err(|e| Failure::from(e.in_file(&args.source)))?;
-    save(&template, &args.output, args.overwrite)?.print(args.json, out)?;
-    Ok(Completion::Done)
+        .fold(predict, anamnesis::Predict::experts))
 }

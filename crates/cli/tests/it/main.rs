@@ -23,6 +23,8 @@ mod remember;
 mod remote;
 mod schema;
 mod template;
+#[cfg(target_os = "linux")]
+mod warm;
 #[cfg(feature = "remote")]
 #[path = "../../../remote/tests/it/server.rs"]
 mod web_server;

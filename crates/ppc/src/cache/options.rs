@@ -10,8 +10,9 @@ use crate::error::{Error, Result};
 /// read-ahead in progress, so that the kernel does not have to reclaim.
 pub const MEMORY_THRESHOLD: f64 = 0.9;
 
-/// Returns the number of bytes that may be read into memory now.
-pub type MemoryHeadroom = Arc<dyn Fn() -> u64 + Send + Sync>;
+/// Returns the number of bytes that may be read into memory now. Its argument is the number of bytes that the prefetcher has
+/// read or found in the page cache so far.
+pub type MemoryHeadroom = Arc<dyn Fn(u64) -> u64 + Send + Sync>;
 
 /// Receives the errors of files that could not be read, with the number of the queue. Called on a prefetching thread.
 pub type ErrorCallback = Arc<dyn Fn(u32, &Error) + Send + Sync>;

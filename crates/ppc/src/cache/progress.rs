@@ -68,6 +68,12 @@ pub(super) struct PrefetchCounters {
 }
 
 impl PrefetchCounters {
+    /// Bytes that were read or found in the page cache.
+    pub(super) fn processed(&self) -> u64 {
+        let read = self.bytes_read.load(Relaxed);
+        read.saturating_add(self.bytes_skipped.load(Relaxed))
+    }
+
     pub(super) fn snapshot(&self, paused: bool, queues: Vec<QueueProgress>) -> PrefetchProgress {
         PrefetchProgress {
             bytes_read: self.bytes_read.load(Relaxed),

@@ -74,8 +74,9 @@ impl PrefetchWorker<'_> {
             let mut max_len = options.piece_size;
             if let Some(headroom) = &options.headroom {
                 drop(state);
+                let processed = shared.counters.processed();
                 // the panic hook has printed the panic; 0 makes the thread try again later
-                let headroom = catch_unwind(AssertUnwindSafe(|| headroom())).unwrap_or(0);
+                let headroom = catch_unwind(AssertUnwindSafe(|| headroom(processed))).unwrap_or(0);
                 state = shared.lock();
                 if state.stopped || state.paused {
                     continue;

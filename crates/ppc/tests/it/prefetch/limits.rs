@@ -44,7 +44,7 @@ fn cached_bytes_stay_within_the_headroom() {
     let path = dir.path().join("0");
     let allowed = Arc::new(AtomicU64::new(24 * MIB));
     let (limit, in_callback) = (Arc::clone(&allowed), path.clone());
-    let headroom = move || {
+    let headroom = move |_: u64| {
         let cached = cached_bytes(&in_callback, 0, 128 * MIB);
         limit.load(SeqCst).saturating_sub(cached)
     };
@@ -78,7 +78,7 @@ fn panics_of_callbacks_do_not_end_the_prefetch_threads() {
         return;
     };
     let calls = AtomicU64::new(0);
-    let headroom = move || {
+    let headroom = move |_: u64| {
         if calls.fetch_add(1, SeqCst) == 0 {
             panic!("headroom panics")
         } else {

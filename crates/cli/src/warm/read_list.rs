@@ -1,0 +1,177 @@
+//! What `warm` reads: the accesses of a template or of a prediction, of one model or of several.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anamnesis::checkpoints_below;
+use anamnesis::source::local_path;
+use anamnesis::template::{self, Template, TemplateLimits, page_spans};
+use anamnesis_ppc::{FileRange, Namespace};
+
+use crate::args::WarmArgs;
+use crate::exit::Failure;
+use crate::interrupt::Interrupt;
+use crate::ppc::failure;
+use crate::record::model_among;
+use crate::template::prediction;
+
+/// Ranges of files, in the order in which they are read.
+#[derive(Debug)]
+pub(super) struct WarmList {
+    /// Number of models.
+    pub(super) models: usize,
+    pub(super) namespace: Namespace,
+    /// One list per worker.
+    pub(super) lists: Vec<Vec<FileRange>>,
+    /// Why models are missing, of which there were several.
+    pub(super) failures: Vec<Failure>,
+}
+
+/// A template, and the directory that its files are in.
+struct RootedTemplate {
+    root: PathBuf,
+    template: Template,
+}
+
+impl WarmList {
+    /// The list that the arguments name.
+    pub(super) fn of(args: &WarmArgs, interrupt: &Interrupt) -> Result<Self, Failure> {
+        if is_template(&args.source) {
+            let template = Template::load(&args.source, &TemplateLimits::default())?;
+            let root = template_root(args, &template)?;
+            return Self::new(
+                root.clone(),
+                vec![RootedTemplate { root, template }],
+                &args.rank,
+            );
+        }
+        let source = local_path(&args.source)?;
+        let options = args.opening.options().cancel(interrupt.token());
+        let predicted = |path: &Path| -> Result<RootedTemplate, Failure> {
+            let checkpoint = options.open(path)?;
+            let predict = prediction(&args.prediction, &checkpoint, path)?;
+            let template = predict.cancel(interrupt.token()).template();
+            let template = template.map_err(|e| Failure::from(e.in_file(path)))?;
+            Ok(RootedTemplate {
+                root: root_of(path),
+                template,
+            })
+        };
+        let paths = if source.is_dir() {
+            checkpoints_below(&source)?
+        } else {
+            vec![source.clone()]
+        };
+        if let [only] = &paths[..] {
+            let one = predicted(only)?;
+            return Self::new(one.root.clone(), vec![one], &args.rank);
+        }
+        let (mut found, mut failures) = (Vec::new(), Vec::new());
+        for path in &paths {
+            match predicted(path) {
+                Ok(one) => found.push(one),
+                Err(_) if interrupt.requested() => break,
+                Err(failure) => failures.push(failure.in_file(path)),
+            }
+        }
+        if found.is_empty() && failures.is_empty() {
+            return Err(Failure::new(
+                "unknown_format",
+                "no checkpoint is in this directory",
+                "name a model or a directory of models",
+            )
+            .in_file(&source));
+        }
+        let list = Self::new(source, found, &args.rank)?;
+        Ok(Self { failures, ..list })
+    }
+
+    /// The lists of models below `base`, one per worker, each model after the other.
+    fn new(base: PathBuf, models: Vec<RootedTemplate>, ranks: &[u32]) -> Result<Self, Failure> {
+        let mut lists: BTreeMap<u32, Vec<FileRange>> = BTreeMap::new();
+        let mut paths: Vec<Arc<Path>> = Vec::new();
+        let count = models.len();
+        for RootedTemplate { root, template } in models {
+            let below = root.strip_prefix(&base).unwrap_or(Path::new(""));
+            let files = template.files().iter();
+            let files: Vec<Arc<Path>> = files.map(|file| below.join(&*file.path).into()).collect();
+            let lens: Vec<u64> = template.files().iter().map(|file| file.nbytes).collect();
+            for rank in ranks {
+                if template.group(*rank).is_none() {
+                    return Err(Failure::new(
+                        "usage",
+                        format!("there is no worker with rank {rank}"),
+                        "check --rank, and --tp, --pp, --dp and --ep",
+                    ));
+                }
+            }
+            let is_wanted = |rank| ranks.is_empty() || ranks.contains(&rank);
+            for group in template
+                .groups()
+                .iter()
+                .filter(|group| is_wanted(group.rank()))
+            {
+                let spans = page_spans(group.accesses(), &lens);
+                let ranges = spans.iter().filter_map(|span| {
+                    Some(FileRange {
+                        path: Arc::clone(files.get(usize::try_from(span.file).ok()?)?),
+                        start: span.start,
+                        len: span.len(),
+                        device: None,
+                    })
+                });
+                lists.entry(group.rank()).or_default().extend(ranges);
+            }
+            paths.extend(files);
+        }
+        let namespace = Namespace::of_files(&base, &paths).map_err(failure)?;
+        Ok(Self {
+            models: count,
+            namespace,
+            lists: lists.into_values().collect(),
+            failures: Vec::new(),
+        })
+    }
+}
+
+/// Whether a path is a template, by its name: an index of shards is JSON, too.
+fn is_template(path: &Path) -> bool {
+    let name = path.to_string_lossy();
+    name.ends_with(".iot") || (name.ends_with(".json") && !name.ends_with(".index.json"))
+}
+
+/// The directory that a template of this checkpoint names files below.
+fn root_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        _ if path.is_dir() => path.to_owned(),
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// The directory of a template's model.
+fn template_root(args: &WarmArgs, template: &Template) -> Result<PathBuf, Failure> {
+    let candidates = match &args.dir {
+        Some(dir) => vec![local_path(dir)?],
+        None => model_among(&args.command)
+            .into_iter()
+            .chain([root_of(&args.source)])
+            .collect(),
+    };
+    let now = |root: &Path, path: &str| template::File::probe(root, path).ok();
+    let mut difference = None;
+    for root in candidates {
+        match template.stale(|path| now(&root, path)).first() {
+            None => return Ok(root),
+            Some(file) => difference = difference.or(Some(root.join(&*file.path))),
+        }
+    }
+    let path = difference.unwrap_or_else(|| args.source.clone());
+    Err(Failure::new(
+        "stale",
+        "the template describes another model or is stale: this file does not exist or differs",
+        "name the directory of its model with --dir",
+    )
+    .in_file(&path))
+}
