@@ -1,5 +1,6 @@
 //! The command-line arguments. clap generates the parser, the help texts, the manual pages and the completions from them.
 
+mod diff;
 mod fit;
 mod load;
 #[cfg(target_os = "linux")]
@@ -18,6 +19,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use globset::GlobMatcher;
 
+pub(crate) use diff::{DiffArgs, DiffOrder};
 pub(crate) use fit::FitArgs;
 pub(crate) use load::{LoadArgs, LoaderName};
 #[cfg(target_os = "linux")]
@@ -41,6 +43,7 @@ Examples:
   anamnesis remember model-Q4_K_M.gguf -o model.safetensors
   anamnesis load model.safetensors
   anamnesis fit model.gguf --context 32K --memory 24GiB
+  anamnesis diff llama/ llama-Q8_0.gguf
   anamnesis warm llama/ -- python serve.py llama/
   anamnesis template predict llama/ -o llama.iot --tp 4
   anamnesis ppc run --dir llama/ --policy maio:llama.iot -- python serve.py llama/
@@ -87,6 +90,9 @@ pub(crate) enum Verb {
     /// Estimate the memory of a model: weights and cache, by the rule of an engine.
     #[command(visible_alias = "f")]
     Fit(Box<FitArgs>),
+    /// Show what differs between two checkpoints of any formats: tensors, values, configuration.
+    #[command(visible_alias = "d")]
+    Diff(Box<DiffArgs>),
     /// Read a model into the page cache, before a program or alongside it (Linux).
     ///
     /// Needs no privileges. Reads what a worker will read, in that order, within the memory of its control group.
@@ -264,6 +270,7 @@ impl Verb {
             Self::Load(args) => Some(&args.opening),
             Self::Plan(args) => Some(&args.opening),
             Self::Fit(args) => Some(&args.opening),
+            Self::Diff(args) => Some(&args.opening),
             #[cfg(target_os = "linux")]
             Self::Warm(args) => Some(&args.opening),
             Self::Template(TemplateArgs {

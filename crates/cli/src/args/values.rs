@@ -99,6 +99,14 @@ pub(super) fn count(text: &str) -> Result<u64, String> {
     })
 }
 
+/// A distance of values: `1e-4`, `0.01`.
+pub(super) fn distance(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok();
+    number
+        .filter(|n| n.is_finite() && *n >= 0.0)
+        .ok_or_else(|| "expected a number from 0, such as 1e-4".to_owned())
+}
+
 /// The types of keys and values of a cache: `q8_0`, or `q8_0,q4_0` where they differ.
 pub(super) fn cache_types(text: &str) -> Result<(CacheType, CacheType), String> {
     let (keys, values) = text.split_once(',').unwrap_or((text, text));

@@ -49,7 +49,12 @@ fn with_current_output(text: &str) -> (String, usize) {
 
 #[test]
 fn console_examples_print_the_documented_output() {
-    for name in ["docs/command.md", "docs/json.md", "docs/fit.md"] {
+    for name in [
+        "docs/command.md",
+        "docs/json.md",
+        "docs/fit.md",
+        "docs/diff.md",
+    ] {
         let path = workspace().join(name);
         let text = std::fs::read_to_string(&path).unwrap();
         let (updated, examples) = with_current_output(&text);
@@ -74,6 +79,7 @@ fn every_flag_of_the_help_is_in_the_command_page() {
         "plan",
         "load",
         "fit",
+        "diff",
         "template predict",
         "template show",
         "template diff",

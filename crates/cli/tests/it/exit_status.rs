@@ -236,6 +236,7 @@ fn completions_and_manual_pages_cover_every_subcommand() {
     names.sort();
     let verbs = [
         "completions",
+        "diff",
         "fit",
         "inspect",
         "load",

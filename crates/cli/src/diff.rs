@@ -1,0 +1,125 @@
+//! `anamnesis diff`: what differs between two checkpoints.
+
+mod show;
+
+use std::io::Write;
+use std::path::Path;
+
+use anamnesis::catalog::natural_order;
+use anamnesis::diff::{Differences, TensorDifference, ValueTolerance};
+use anamnesis::{Checkpoint, OpenOptions, diff};
+use serde_json::{Value, json};
+
+use crate::args::{Color, DiffArgs, DiffOrder};
+use crate::exit::{Completion, Failure, RunError};
+use crate::interrupt::Interrupt;
+use crate::output::{Screen, Stdout, json, progress};
+use crate::paths::InputPath;
+use crate::{request_stats, select};
+
+pub(crate) fn run(
+    args: &DiffArgs,
+    color: Color,
+    interrupt: &Interrupt,
+    out: &mut Stdout,
+) -> Result<Completion, RunError> {
+    let screen = Screen::new(color);
+    match differences(args, interrupt) {
+        Ok(mut found) => {
+            sort(&mut found.tensors, args.sort);
+            let completion = if found.same {
+                Completion::Done
+            } else {
+                Completion::Failed
+            };
+            if args.json {
+                json::write_line(&document(&found, args), out)?;
+            } else if !args.quiet {
+                show::differences(&found, args, &screen, out)?;
+            }
+            Ok(completion)
+        }
+        Err(failure) => {
+            if args.json {
+                json::write_failure(&failure, out)?;
+            }
+            // standard output first, so that a message on a terminal follows what was shown before it
+            out.flush()?;
+            failure.report();
+            Ok(if interrupt.requested() {
+                Completion::Interrupted
+            } else {
+                Completion::Unreadable
+            })
+        }
+    }
+}
+
+fn differences(args: &DiffArgs, interrupt: &Interrupt) -> Result<Differences, Failure> {
+    let options = args.opening.options().cancel(interrupt.token());
+    let a = open(&args.a, args, &options)?;
+    let b = open(&args.b, args, &options)?;
+    // from here on an interrupt cancels, so that the progress bar is cleared
+    interrupt.handle();
+    let bar = progress::bar("comparing", a.catalog().nbytes().max(b.catalog().nbytes()));
+    let mut diff = diff(&a, &b)
+        .values(args.values)
+        .metadata(args.metadata)
+        .config(!args.no_config)
+        .headers_only(args.quick)
+        .verdict_only(args.quiet)
+        .list_equal(args.all)
+        .filter(|name| select::passes(&args.filter, name))
+        .exclude(|name| args.exclude.iter().any(|x| x.is_match(name)))
+        .progress(|progress| {
+            bar.set_length(progress.total);
+            bar.set_position(progress.done);
+        })
+        .cancel(interrupt.token());
+    if args.nmse.is_some() || args.max_abs.is_some() {
+        let (nmse, max_abs) = (args.nmse, args.max_abs);
+        diff = diff.tolerance(ValueTolerance { nmse, max_abs });
+    }
+    for (from, to) in &args.rename {
+        diff = diff.rename(from, to);
+    }
+    let found = diff.run();
+    bar.finish_and_clear();
+    Ok(found?)
+}
+
+fn open(path: &Path, args: &DiffArgs, options: &OpenOptions) -> Result<Checkpoint, Failure> {
+    let input = match path.as_os_str() == "-" {
+        true => InputPath::Stdin,
+        false => InputPath::Path(path.to_owned()),
+    };
+    let opened = input.open(options, !args.opening.no_map);
+    opened.map_err(|e| input.locate(Failure::from(e)))
+}
+
+fn sort(tensors: &mut [TensorDifference], by: Option<DiffOrder>) {
+    let name = |row: &TensorDifference| row.a.clone().or_else(|| row.b.clone());
+    match by {
+        // tensors without a distance last; equal ones in file order, as the sort is stable
+        Some(DiffOrder::Nmse) => tensors.sort_by(|x, y| {
+            let nmse = |row: &TensorDifference| row.nmse.unwrap_or(-1.0);
+            nmse(y).total_cmp(&nmse(x))
+        }),
+        Some(DiffOrder::Name) => tensors.sort_by(|x, y| {
+            natural_order(&name(x).unwrap_or_default(), &name(y).unwrap_or_default())
+        }),
+        Some(DiffOrder::Size) => tensors.sort_by_key(|row| std::cmp::Reverse(row.nbytes)),
+        None => {}
+    }
+}
+
+fn document(found: &Differences, args: &DiffArgs) -> Value {
+    let mut document = json!({"version": json::VERSION});
+    if let (Some(document), Ok(Value::Object(fields))) =
+        (document.as_object_mut(), serde_json::to_value(found))
+    {
+        document.extend(fields);
+    }
+    request_stats::add_to(&mut document, &args.opening);
+    document
+}
