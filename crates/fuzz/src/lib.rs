@@ -2,7 +2,7 @@
 //! finding.
 //!
 //! The targets of a format open the input through two kinds of source, compare the catalogs and read every tensor. `plan`
-//! and `remember` continue to dequantised weights. `template` reads I/O templates. `host` is the conversation with the
+//! and `remember` continue to dequantised weights. `diff` compares two files. `template` reads I/O templates. `host` is the conversation with the
 //! host process of a policy.
 
 #[path = "../../../benches/guard/src/counting_allocator.rs"]
@@ -49,11 +49,16 @@ const STEPS_PER_BYTE: u64 = 4;
 
 /// Makes `call`, for an input of `nbytes` bytes, and compares the memory that it allocates with what `usage` reports.
 fn charged<T>(usage: &Usage, nbytes: usize, call: impl FnOnce() -> T) -> T {
+    charged_besides(UNCHARGED, usage, nbytes, call)
+}
+
+/// As [`charged`], of a call that needs this much memory which is not charged.
+fn charged_besides<T>(uncharged: u64, usage: &Usage, nbytes: usize, call: impl FnOnce() -> T) -> T {
     let (mut call, mut made) = (Some(call), None);
     let counts = counted(&mut || made = call.take().map(|call| call()));
     let (memory, steps) = (usage.memory(), usage.steps());
     assert!(
-        counts.peak <= memory + UNCHARGED,
+        counts.peak <= memory + uncharged,
         "{} bytes of memory, of which {memory} are charged",
         counts.peak
     );
@@ -236,6 +241,57 @@ pub fn dequantise(bytes: &[u8]) {
             "one sink fails and the other does not: {to_null:?} {to_memory:?}"
         );
     });
+}
+
+/// Splits the input into a byte of options, a length (u16), a file of that length and another one, and compares the two; without a
+/// second one, the first with itself.
+pub fn difference(bytes: &[u8]) {
+    let Some((&[options_byte, low, high], rest)) = bytes.split_first_chunk() else {
+        return;
+    };
+    let (first, second) =
+        rest.split_at(usize::from(u16::from_le_bytes([low, high])).min(rest.len()));
+    let second = if second.is_empty() { first } else { second };
+    let usage = Usage::new();
+    let options = OpenOptions::new().limits(LIMITS).usage(&usage);
+    let open = |file: &[u8], by_reader: bool| {
+        let copy = file.to_vec();
+        charged(&usage, file.len(), || {
+            if by_reader {
+                options.from_reader(std::io::Cursor::new(copy))
+            } else {
+                options.from_source(source::MemorySource::new(copy))
+            }
+        })
+    };
+    let Ok(a) = open(first, options_byte & 1 != 0) else {
+        return;
+    };
+    let Ok(b) = open(second, options_byte & 2 != 0) else {
+        return;
+    };
+    let mut diff = anamnesis::diff(&a, &b)
+        .threads(1)
+        .values(options_byte & 4 != 0)
+        .headers_only(options_byte & 8 != 0)
+        .verdict_only(options_byte & 16 != 0)
+        .list_equal(options_byte & 32 != 0);
+    if options_byte & 64 != 0 {
+        diff = diff.rename("model.*", "*").rename("a", "b");
+    }
+    // a tile of each side, with the parts that it is decoded from
+    let tiles = UNCHARGED + 4 * LIMITS.tile_bytes;
+    // both files are planned, and one of them twice
+    let planned = 4 * bytes.len();
+    let found = charged_besides(tiles, &usage, planned, || diff.run());
+    if let Ok(found) = found {
+        // a tensor that is stored alike on both sides is equal, whatever its bytes are
+        assert!(
+            first != second || options_byte & 64 != 0 || found.same,
+            "a file differs from itself: {found:?}"
+        );
+        let _ = format!("{found:?}");
+    }
 }
 
 /// Splits the input into a byte of options, a length (u16), a quantisation configuration of that length and a file, and calls
