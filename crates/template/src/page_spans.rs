@@ -34,7 +34,7 @@ impl FileSpan {
 
 /// Returns the spans of whole pages that a group reads, in its order. An access with a stride
 /// becomes one span if less than a page lies between its runs, otherwise one span per run. If that
-/// were more than [`MAX_SPANS`], larger gaps are included. `lens` are the lengths of the files; no
+/// were more than 131 072, larger gaps are included. `lens` are the lengths of the files; no
 /// span ends after its file.
 pub fn page_spans(accesses: &[Access], lens: &[u64]) -> Vec<FileSpan> {
     let mut gap = PAGE - 1;
