@@ -106,6 +106,7 @@
 //! | [`pool`] | the buffer pool that is loaded into |
 //! | `remote` | options and counters of requests for URLs (feature `remote`) |
 //! | [`sink`] | where results are written: memory, safetensors files |
+//! | [`mod@digest`] | the SHA-256 of tensors |
 //! | [`mod@predict`] | I/O templates from the catalog and from recordings |
 //! | [`template`] | reading, writing and comparing I/O templates |
 //! | [`kernel`] | dequantisation of single blocks and rows |
@@ -154,6 +155,7 @@ pub mod catalog;
 mod checkpoint;
 pub mod companions;
 pub mod diff;
+pub mod digest;
 mod error;
 pub mod execute;
 pub mod fit;
@@ -195,6 +197,7 @@ pub use catalog::{
 };
 pub use checkpoint::{Checkpoint, CheckpointHandle, Objects, OpenOptions, checkpoints_below};
 pub use diff::{CheckpointDiff, diff};
+pub use digest::{Digests, digest};
 pub use error::{Error, ErrorKind, Remedy, Result};
 pub use fit::{Fit, fit};
 pub use format::Format;

@@ -12,6 +12,7 @@ mod cold_open;
 mod concurrent_reads;
 mod dcp;
 mod diff;
+mod digest;
 mod execute;
 mod executor_tiles;
 mod fit;
