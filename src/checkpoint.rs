@@ -3,8 +3,10 @@
 
 mod directory;
 mod distributed;
+mod faults;
 mod files;
 mod handle;
+mod index;
 mod merge;
 mod named_files;
 mod objects;
@@ -28,6 +30,8 @@ use crate::source::files::{Files, UrlOptions};
 use crate::source::snapshot::snapshot_of;
 use crate::source::{CheckedSource, MemorySource, ReaderSource, Source, StreamSource};
 
+use faults::FaultList;
+pub(crate) use faults::{OpenFault, OpenFaultKind, Survey};
 pub(crate) use files::TemplateFiles;
 pub use handle::CheckpointHandle;
 pub(crate) use handle::Ownership;
@@ -56,6 +60,8 @@ pub struct OpenOptions {
     usage: Option<Usage>,
     cancel: Option<CancelToken>,
     urls: UrlOptions,
+    /// See [`Self::survey`].
+    faults: Option<FaultList>,
 }
 
 impl Default for OpenOptions {
@@ -73,6 +79,7 @@ impl Default for OpenOptions {
             usage: None,
             cancel: None,
             urls: UrlOptions::default(),
+            faults: None,
         }
     }
 }
@@ -252,6 +259,11 @@ impl OpenOptions {
         let source = Arc::new(CheckedSource::new(source));
         let file = open::parse_source(source, None, self, &budget)?;
         merge::merge(vec![file], self, &budget)
+    }
+
+    /// The limits that are set.
+    pub(crate) fn limits_of(&self) -> Limits {
+        self.limits
     }
 
     fn mapping(&self) -> MapMode {

@@ -1,8 +1,9 @@
-//! `digest`: the SHA-256 of tensors, several side by side.
+//! `digest`: the SHA-256 of tensors and of files, several side by side.
 //!
 //! One digest is computed from the first byte to the last, by one thread. All cores work where there are as many tensors or
 //! files; the largest are started first, so that none of them is left for the end.
 
+mod files;
 mod sha256;
 
 use crate::catalog::Layout;
@@ -14,6 +15,7 @@ use crate::sync::PoisonMutex;
 use crate::tensor::Tensor;
 use crate::threads::{side_by_side, thread_count_for};
 
+pub(crate) use files::{FileHashes, GitObjectId};
 pub use sha256::Sha256Digest;
 use sha256::Sha256State;
 
@@ -100,7 +102,7 @@ impl<'c> Digests<'c> {
         self.run_with(&self.control)
     }
 
-    fn run_with(&self, control: &RunControl<'_>) -> Result<TensorDigests> {
+    pub(crate) fn run_with(&self, control: &RunControl<'_>) -> Result<TensorDigests> {
         let checkpoint = &*self.checkpoint;
         let budget = checkpoint.budget();
         let mut made = TensorDigests::default();
@@ -161,7 +163,7 @@ impl<'c> Digests<'c> {
 const WHAT: &str = "the digests";
 
 /// The digest of one tensor's values.
-fn of_tensor(tensor: &Tensor<'_>, progress: &RunProgress<'_>) -> Result<Sha256Digest> {
+pub(crate) fn of_tensor(tensor: &Tensor<'_>, progress: &RunProgress<'_>) -> Result<Sha256Digest> {
     let mut state = Sha256State::default();
     tensor.chunks(|chunk| {
         state.update(chunk);

@@ -29,6 +29,7 @@ struct ErrorContext {
     path: Option<PathBuf>,
     format: Option<&'static str>,
     offset: Option<u64>,
+    truncated: bool,
 }
 
 /// The kinds of failure. Programs match on these; messages are for people and may change.
@@ -119,6 +120,7 @@ impl Error {
             path: None,
             format: None,
             offset: None,
+            truncated: false,
         }))
     }
 
@@ -187,6 +189,7 @@ impl Error {
             path: self.0.path.clone(),
             format: self.0.format,
             offset: self.0.offset,
+            truncated: self.0.truncated,
         }))
     }
 
@@ -247,6 +250,27 @@ impl Error {
         // a parser of a value gives the offset of the value, its caller that of the entry
         self.0.offset.get_or_insert(offset);
         self
+    }
+
+    /// States that the file ends before what it announces.
+    #[must_use]
+    pub(crate) fn of_truncated_file(mut self) -> Self {
+        self.0.truncated = true;
+        self
+    }
+
+    /// Whether the file ends before what it announces, as one does whose download was interrupted.
+    ///
+    /// ```
+    /// use anamnesis::Checkpoint;
+    ///
+    /// let mut bytes = std::fs::read("fixtures/safetensors/sharded/model-00001-of-00002.safetensors")?;
+    /// bytes.truncate(bytes.len() - 1);
+    /// assert!(Checkpoint::from_bytes(bytes).unwrap_err().is_truncated());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn is_truncated(&self) -> bool {
+        self.0.truncated
     }
 
     /// What kind of failure this is.

@@ -55,6 +55,22 @@
 //! # Ok::<(), anamnesis::Error>(())
 //! ```
 //!
+//! # Check
+//!
+//! [`check()`] finds what cannot be right in files and values; [`check::check_path`] opens what it can of a damaged model:
+//!
+//! ```
+//! use anamnesis::OpenOptions;
+//! use anamnesis::check::check_path;
+//!
+//! let report = check_path("fixtures/ask/check/truncated.safetensors", &OpenOptions::new()).run()?;
+//! for finding in &report.findings {
+//!     println!("{}: {}: {}", finding.level.name(), finding.rule, finding.message);
+//! }
+//! assert_eq!(report.findings[0].rule, "truncated");
+//! # Ok::<(), anamnesis::Error>(())
+//! ```
+//!
 //! # Predict
 //!
 //! [`predict()`] computes which bytes each worker of an inference service will read, before its first run:
@@ -106,6 +122,7 @@
 //! | [`pool`] | the buffer pool that is loaded into |
 //! | `remote` | options and counters of requests for URLs (feature `remote`) |
 //! | [`sink`] | where results are written: memory, safetensors files |
+//! | [`mod@check`] | whether files are whole and values sane: rules, findings, lists of digests |
 //! | [`mod@digest`] | the SHA-256 of tensors |
 //! | [`mod@predict`] | I/O templates from the catalog and from recordings |
 //! | [`template`] | reading, writing and comparing I/O templates |
@@ -152,6 +169,7 @@
 
 mod architecture;
 pub mod catalog;
+pub mod check;
 mod checkpoint;
 pub mod companions;
 pub mod diff;
@@ -195,6 +213,7 @@ pub use architecture::Names;
 pub use catalog::{
     Catalog, Encoding, Endian, Item, Layout, Metadata, StoredArray, TensorInfo, Value,
 };
+pub use check::{Check, check};
 pub use checkpoint::{Checkpoint, CheckpointHandle, Objects, OpenOptions, checkpoints_below};
 pub use diff::{CheckpointDiff, diff};
 pub use digest::{Digests, digest};

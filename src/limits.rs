@@ -337,6 +337,11 @@ pub(crate) fn over(
 /// `alloc_zeroed` leaves new pages untouched, since the system hands them out zeroed: a large buffer costs page faults only
 /// where it is written.
 pub(crate) fn zeroed(len: usize) -> Option<Vec<u8>> {
+    zeroed_numbers(len)
+}
+
+/// As [`zeroed`], of numbers.
+pub(crate) fn zeroed_numbers<T: bytemuck::Zeroable>(len: usize) -> Option<Vec<T>> {
     // fallible: `vec![0; n]` aborts the process if the system has no memory, and the length comes from a file
     bytemuck::allocation::try_zeroed_vec(len).ok()
 }

@@ -101,15 +101,15 @@ impl Catalog {
         if let Some(end) = self.exact_end
             && end != len
         {
-            let what = if end < len {
-                format!(
-                    "{} bytes follow the last tensor, and the format allows none",
-                    len - end
-                )
-            } else {
-                format!("the tensors end at byte {end} and the file at {len}")
-            };
-            return Err(Error::malformed(what).at(end.min(len)));
+            if end > len {
+                let what = format!("the tensors end at byte {end} and the file at {len}");
+                return Err(Error::malformed(what).at(len).of_truncated_file());
+            }
+            let what = format!(
+                "{} bytes follow the last tensor, and the format allows none",
+                len - end
+            );
+            return Err(Error::malformed(what).at(end));
         }
         Ok(())
     }
@@ -147,7 +147,8 @@ fn check_tensor(tensor: &TensorInfo, len: u64) -> Result<()> {
             quote(&tensor.name),
             tensor.bytes.end()
         ))
-        .at(tensor.bytes.start));
+        .at(tensor.bytes.start)
+        .of_truncated_file());
     }
     // one level deep: parts have no parts (`part_argument` in `pth/rebuild.rs`)
     parts(tensor).try_for_each(|part| check_tensor(part, len))

@@ -6,7 +6,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{Budget, text_cost};
 use crate::source::files::Files;
 
+use super::OpenOptions;
 use super::distributed;
+use super::faults::{OpenFault, OpenFaultKind};
 use super::named_files::{INDEX, charge_files, require, split_name};
 
 /// The files of a directory that are opened.
@@ -20,6 +22,7 @@ pub(super) struct FileSelection {
 pub(super) fn select_files(
     files: &Files,
     directory: &Path,
+    options: &OpenOptions,
     budget: &Budget,
 ) -> Result<FileSelection> {
     let mut names: Vec<String> = Vec::new();
@@ -67,7 +70,7 @@ pub(super) fn select_files(
     match indexes.as_slice() {
         [] => {}
         [only] => return one(only, None),
-        several => return Err(ambiguous(several)),
+        several => return Err(ambiguous(directory, several, options, budget)),
     }
     // safer and faster formats first
     for extension in [
@@ -114,7 +117,7 @@ pub(super) fn select_files(
             }
             // the first extension with files decides; files of other extensions are usually the same model in another
             // format
-            (several, None) => return shard_set(files, directory, several, budget),
+            (several, None) => return shard_set(files, directory, several, options, budget),
         }
     }
     Err(Error::new(ErrorKind::UnknownFormat {
@@ -127,15 +130,16 @@ fn shard_set(
     files: &Files,
     directory: &Path,
     names: &[&String],
+    options: &OpenOptions,
     budget: &Budget,
 ) -> Result<FileSelection> {
     let splits: Vec<_> = names.iter().filter_map(|n| split_name(n)).collect();
     let [(prefix, _, of), ..] = splits[..] else {
-        return Err(ambiguous(names));
+        return Err(ambiguous(directory, names, options, budget));
     };
     // two numbered sets, or a set and another file: no name states which of them is the checkpoint
     if splits.len() != names.len() || splits.iter().any(|s| (s.0, s.2) != (prefix, of)) {
-        return Err(ambiguous(names));
+        return Err(ambiguous(directory, names, options, budget));
     }
     let extension = names[0].rsplit_once('.').map_or("", |(_, e)| e);
     if extension == "gguf" {
@@ -147,21 +151,32 @@ fn shard_set(
     }
     // a file name must not make this build a list of 2⁶⁴ paths
     if of > 1_000_000 {
-        return Err(ambiguous(names));
+        return Err(ambiguous(directory, names, options, budget));
     }
     charge_files(budget, of, directory, names[0].len())?;
     let paths: Vec<PathBuf> = (1..=of)
         .map(|n| directory.join(format!("{prefix}-{n:05}-of-{of:05}.{extension}")))
         .collect();
-    require(files, &paths)?;
     Ok(FileSelection {
-        files: paths,
+        files: options.present(files, paths, budget)?,
         warning: None,
     })
 }
 
-fn ambiguous(names: &[&String]) -> Error {
+/// The error for a directory with several checkpoints, which a survey names one by one.
+fn ambiguous(directory: &Path, names: &[&String], options: &OpenOptions, budget: &Budget) -> Error {
     const SHOWN: usize = 4;
+    for name in names.iter().filter(|_| options.surveys()) {
+        let fault = OpenFault {
+            kind: OpenFaultKind::OneOfSeveral,
+            file: Some(directory.join(name.as_str())),
+            tensor: None,
+            error: Error::unsupported("one of several checkpoints of a directory"),
+        };
+        if let Err(error) = options.fault(fault, budget) {
+            return error;
+        }
+    }
     let shown: Vec<&str> = names.iter().take(SHOWN).map(|n| n.as_str()).collect();
     let more = if names.len() > SHOWN { ", …" } else { "" };
     Error::unsupported(format!(

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::catalog::{Catalog, Encoding, quote};
+use crate::catalog::{Catalog, Encoding, TensorInfo, quote};
 use crate::error::{Error, Result};
 
+use super::faults::{OpenFault, OpenFaultKind};
 use super::{Checkpoint, OpenOptions};
 use crate::limits::{Budget, text_cost};
 use crate::source::Source;
@@ -71,6 +72,9 @@ pub(super) fn merge(
         }
     }
     let mut catalog = whole.ok_or_else(|| Error::unsupported("a checkpoint without files"))?;
+    if several && options.surveys() {
+        leave_out_duplicates(&mut catalog, options, budget)?;
+    }
     if several {
         catalog
             .index_names(budget)
@@ -88,6 +92,39 @@ pub(super) fn merge(
         path: None,
         files: Files::default(),
     })
+}
+
+/// Leaves out tensors of a name that an earlier file has; each is a fault.
+fn leave_out_duplicates(
+    catalog: &mut Catalog,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<()> {
+    let count = catalog.tensors.len();
+    let _names = budget.temporary(KEY * count as u64, "the names of the tensors")?;
+    let mut names: HashSet<&str> = HashSet::new();
+    let is_first: Vec<bool> = catalog
+        .tensors
+        .iter()
+        .map(|t| names.insert(&t.name))
+        .collect();
+    if names.len() == count {
+        return Ok(());
+    }
+    let mut is_first = is_first.into_iter();
+    let is_further = |_: &mut TensorInfo| !is_first.next().unwrap_or(true);
+    // in place: a second list of the tensors would have to be charged
+    for tensor in catalog.tensors.extract_if(.., is_further) {
+        let file = &catalog.files[tensor.bytes.file as usize];
+        let fault = OpenFault {
+            kind: OpenFaultKind::DuplicateName,
+            file: file.path.clone(),
+            error: Error::malformed(format!("two files have a tensor {}", quote(&tensor.name))),
+            tensor: Some(tensor.name),
+        };
+        options.fault(fault, budget)?;
+    }
+    Ok(())
 }
 
 /// Memory of an entry of a set of texts, beyond the text.

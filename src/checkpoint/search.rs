@@ -8,6 +8,7 @@ use crate::limits::{Budget, Limits, text_cost};
 use crate::source::files::Files;
 use crate::source::snapshot::snapshot_of;
 
+use super::OpenOptions;
 use super::directory::select_files;
 use super::named_files::split_name;
 
@@ -32,7 +33,7 @@ pub fn checkpoints_below(directory: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
         // one that cannot be chosen is reported by the caller that opens it
         let path = snapshot_of(&path).ok().flatten().unwrap_or(path);
         let files = Files::default();
-        match select_files(&files, &path, &budget) {
+        match select_files(&files, &path, &OpenOptions::default(), &budget) {
             Ok(_) => add(&mut found, path, &budget)?,
             Err(error) if matches!(error.kind(), ErrorKind::UnknownFormat { .. }) => {
                 if depth < MAX_DEPTH {

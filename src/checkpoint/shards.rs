@@ -1,26 +1,25 @@
 //! The files of a checkpoint: those that an `….index.json` lists, those of a split GGUF, and those that are selected of a
 //! directory.
 
-use std::collections::{BTreeSet, HashSet};
-use std::fmt;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value as Json;
 
 use crate::catalog::metadata::Value;
-use crate::catalog::quote;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::gguf;
-use crate::json::{self, JsonReader, Pairs, StringPairs, Text, Tree};
+use crate::json::{self, JsonReader};
 use crate::limits::Budget;
 use crate::source::file_system::OpenedPath;
 use crate::source::files::Files;
 
 use super::directory::select_files;
 use super::distributed;
+use super::faults::{OpenFault, OpenFaultKind};
+use super::index::{IndexSeed, compare, compare_size};
 use super::merge::{ParsedFile, merge};
-use super::named_files::{charge_files, file_name, is_index, plain_name, require, split_name};
+use super::named_files::{charge_files, file_name, is_index, plain_name, split_name};
 use super::open::{parse_path, parse_source};
 use super::{Checkpoint, OpenOptions};
 
@@ -53,7 +52,7 @@ fn open_directory(
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<Checkpoint> {
-    let selection = select_files(files, path, budget)?;
+    let selection = select_files(files, path, options, budget)?;
     let mut checkpoint = match selection.files.as_slice() {
         [one] if is_index(one) => open_index(files, one, options, budget)?,
         [one] if distributed::is_metadata(one) => distributed::open(files, one, options, budget)?,
@@ -61,7 +60,7 @@ fn open_directory(
             let file = parse_path(files, one, options, budget)?;
             merge_single_or_split(files, one, file, options, budget)?
         }
-        paths => merge(parse_all(files, paths, options, budget)?, options, budget)?,
+        paths => merge(parse_all(files, paths, options, budget)?.1, options, budget)?,
     };
     checkpoint.catalog.warnings.extend(selection.warning);
     Ok(checkpoint)
@@ -96,64 +95,29 @@ fn parse_all(
     paths: &[PathBuf],
     options: &OpenOptions,
     budget: &Budget,
-) -> Result<Vec<ParsedFile>> {
+) -> Result<(Vec<PathBuf>, Vec<ParsedFile>)> {
     // where each file is a round trip, all are requested before the first is parsed
     files.begin(&mut paths.iter().cloned());
-    paths
-        .iter()
-        .map(|path| parse_path(files, path, options, budget))
-        .collect()
-}
-
-/// `….index.json`: the file that contains each tensor.
-struct Index {
-    metadata: serde_json::Map<String, Json>,
-    weight_map: StringPairs,
-}
-
-/// Reads an index. Other keys than `metadata` and `weight_map` are ignored.
-struct IndexSeed<'r, 'b>(&'r JsonReader<'b>);
-
-impl<'de> DeserializeSeed<'de> for IndexSeed<'_, '_> {
-    type Value = Index;
-
-    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Index, D::Error> {
-        d.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for IndexSeed<'_, '_> {
-    type Value = Index;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with the key `weight_map`")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Index, A::Error> {
-        let (mut metadata, mut weight_map) = (None, None);
-        while let Some(Text(key)) = map.next_key()? {
-            let twice = match &*key {
-                "metadata" => match map.next_value_seed(Tree(self.0))? {
-                    Json::Object(object) => metadata.replace(object).is_some(),
-                    _ => return Err(A::Error::custom("`metadata` is not an object")),
-                },
-                "weight_map" => {
-                    let pairs = map.next_value_seed(Pairs(self.0))?;
-                    weight_map.replace(pairs).is_some()
-                }
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                    false
-                }
-            };
-            if twice {
-                return Err(A::Error::custom(format!("duplicate field `{key}`")));
+    let (mut read, mut parsed) = (
+        Vec::with_capacity(paths.len()),
+        Vec::with_capacity(paths.len()),
+    );
+    let mut first = None;
+    for path in paths {
+        match parse_path(files, path, options, budget) {
+            Ok(file) => {
+                read.push(path.clone());
+                parsed.push(file);
+            }
+            Err(error) => {
+                first.get_or_insert_with(|| error.duplicate());
+                options.fault(OpenFault::unreadable(path, error), budget)?;
             }
         }
-        Ok(Index {
-            metadata: metadata.unwrap_or_default(),
-            weight_map: weight_map.ok_or_else(|| A::Error::missing_field("weight_map"))?,
-        })
+    }
+    match first {
+        Some(error) if parsed.is_empty() => Err(error),
+        _ => Ok((read, parsed)),
     }
 }
 
@@ -190,33 +154,23 @@ fn read_index(
         }
     }
     let paths: Vec<PathBuf> = names.iter().map(|name| directory.join(name)).collect();
-    // all missing files are reported at once, before any is parsed
-    require(files, &paths)?;
     if paths.is_empty() {
         return Err(Error::malformed("the index lists no files"));
     }
-    let mut checkpoint = merge(parse_all(files, &paths, options, budget)?, options, budget)?;
+    // all missing files are reported at once, before any is parsed
+    let present = options.present(files, paths, budget)?;
+    if present.is_empty() {
+        return Err(Error::new(ErrorKind::MissingPart(
+            "all files of the index".to_owned(),
+        )));
+    }
+    let (read, parsed) = parse_all(files, &present, options, budget)?;
+    let mut checkpoint = merge(parsed, options, budget)?;
+    compare(&index, directory, &read, &mut checkpoint, options, budget)?;
+    if read.len() == names.len() {
+        compare_size(&index, &checkpoint, options, budget)?;
+    }
     let catalog = &mut checkpoint.catalog;
-    for (tensor, file) in &index.weight_map {
-        let held = catalog
-            .get(tensor)
-            .map(|t| paths[t.bytes.file as usize].as_path());
-        // a tensor in another file than in the index: readers that follow the index and readers that search all files
-        // would differ
-        if held != Some(directory.join(&**file).as_path()) {
-            return Err(Error::malformed(format!(
-                "the index places {} in {}, which does not contain it",
-                quote(tensor),
-                quote(file)
-            )));
-        }
-    }
-    let unlisted = catalog.tensors.len() - index.weight_map.len();
-    if unlisted > 0 {
-        catalog.warnings.push(format!(
-            "{unlisted} tensors of the files are not in the index"
-        ));
-    }
     // the files' own metadata take precedence over `total_size` and its like
     let known = catalog.metadata.len();
     let _keys = budget.temporary(64 * known as u64, "the keys of the metadata")?;
@@ -275,39 +229,61 @@ fn open_split(
     let paths: Vec<PathBuf> = (1..=count)
         .map(|n| directory.join(format!("{prefix}-{n:05}-of-{count:05}.gguf")))
         .collect();
-    require(files, &paths)?;
-    files.begin(&mut paths.iter().filter(|other| *other != path).cloned());
-    let mut parsed = Vec::with_capacity(paths.len());
+    let all = paths.len();
+    let numbered: HashMap<PathBuf, u64> = paths.iter().cloned().zip(0..).collect();
+    let present = options.present(files, paths, budget)?;
+    files.begin(&mut present.iter().filter(|other| *other != path).cloned());
+    let mut parsed = Vec::with_capacity(present.len());
     // the file that was opened first is not parsed again
     let mut first = Some(first);
-    for (n, file) in (0u64..).zip(&paths) {
+    for file in &present {
+        let n = numbered[file];
         let part = match first.take_if(|_| n == no) {
             Some(first) => first,
-            None => parse_path(files, file, options, budget)?,
+            None => match parse_path(files, file, options, budget) {
+                Ok(part) => part,
+                Err(error) => {
+                    options.fault(OpenFault::unreadable(file, error), budget)?;
+                    continue;
+                }
+            },
         };
         let meta = &part.catalog.metadata;
         // the names only find the files; their metadata must confirm that they belong together
         if (meta.integer("split.no"), meta.integer("split.count")) != (Some(n), Some(count)) {
-            return Err(Error::malformed(format!(
+            let error = Error::malformed(format!(
                 "the name of this file is that of file {} of {count}, but its metadata differ",
                 n + 1
-            ))
-            .in_format(gguf::FORMAT.name)
-            .in_file(file));
+            ));
+            let fault = OpenFault {
+                kind: OpenFaultKind::SplitMetadata,
+                file: Some(file.clone()),
+                tensor: None,
+                error: error.in_format(gguf::FORMAT.name).in_file(file),
+            };
+            options.fault(fault, budget)?;
+            continue;
         }
         parsed.push(part);
     }
+    let complete = parsed.len() == all;
     let checkpoint = merge(parsed, options, budget)?;
     let catalog = &checkpoint.catalog;
     // the only check that no tensor is missing: a split has no index
     let announced = catalog.metadata.integer("split.tensors.count");
-    if announced.is_some_and(|n| n != catalog.tensors.len() as u64) {
-        return Err(Error::malformed(format!(
+    if complete && announced.is_some_and(|n| n != catalog.tensors.len() as u64) {
+        let error = Error::malformed(format!(
             "split.tensors.count is {}, but the files contain {} tensors",
             announced.unwrap_or_default(),
             catalog.tensors.len()
-        ))
-        .in_format(gguf::FORMAT.name));
+        ));
+        let fault = OpenFault {
+            kind: OpenFaultKind::SplitMetadata,
+            file: None,
+            tensor: None,
+            error: error.in_format(gguf::FORMAT.name),
+        };
+        options.fault(fault, budget)?;
     }
     Ok(checkpoint)
 }

@@ -36,7 +36,7 @@ impl Sha256State {
 }
 
 /// Bytes of hexadecimal digits of either case; `None` if the text is anything else.
-fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+pub(super) fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * N {
         return None;

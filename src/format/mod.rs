@@ -21,7 +21,7 @@ use crate::objects::ObjectTree;
 use crate::source::cursor::Cursor;
 
 pub(crate) use archive::{Archive, DirectoryEntry, local_payload};
-pub(crate) use sniff::{not_tensors, resembles};
+pub(crate) use sniff::{is_archive, is_lfs_pointer, not_tensors, resembles};
 
 /// Every format, in probing order. safetensors comes before PyTorch: the length of its header may begin with the two
 /// bytes that a pickle begins with (640 is `80 02`), and only the safetensors probe looks at the bytes after them.
@@ -141,8 +141,7 @@ fn detect<'a>(
     // the extension is a fallback only: `.bin` and `.pt` files are renamed often
     let claimed = path.and_then(|path| FORMATS.iter().find(|f| f.claims_extension(path)).copied());
     // NPZ and PyTorch archives are distinguished by their members, so the directory is read before the probes
-    let maybe_archive = bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06");
-    let archive = if maybe_archive {
+    let archive = if is_archive(bytes) {
         // the name of the container, since it is not known yet whether the archive is NPZ or PyTorch. A file that begins
         // like an archive is nothing else, so the error of its directory is the useful one
         Some(Archive::read(cursor).map_err(|e| e.in_format("zip"))?)

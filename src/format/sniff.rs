@@ -46,13 +46,23 @@ static MAGICS: &[(&[u8], &str)] = &[
     (b"MATLAB 5.0", "a MATLAB v5 file; read it with scipy.io"),
 ];
 
+/// Whether a file is a pointer of Git LFS, which stands for the file itself.
+pub(crate) fn is_lfs_pointer(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"version https://git-lfs.github.com/spec/")
+}
+
+/// Whether a file begins as a zip archive does: with a member, or with the end of an empty one.
+pub(crate) fn is_archive(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06")
+}
+
 /// Describes the file if its first bytes are certainly not those of a tensor file.
 pub(crate) fn not_tensors(bytes: &[u8]) -> Option<String> {
     // before every other test: an empty file begins with nothing
     if bytes.is_empty() {
         return Some("the file is empty; was the download interrupted?".into());
     }
-    if bytes.starts_with(b"version https://git-lfs.github.com/spec/") {
+    if is_lfs_pointer(bytes) {
         // a pointer is three lines (version, oid, size) and fits in the bytes of a probe; its size shows that the
         // clone skipped a large file, which is the usual reason for finding one
         let size = std::str::from_utf8(bytes)

@@ -124,6 +124,7 @@ impl<'s> Cursor<'s> {
             "{what} needs {needed} bytes, but the file ends after {left}"
         ))
         .at(self.pos)
+        .of_truncated_file()
     }
 
     /// A malformed-file error at the current position.

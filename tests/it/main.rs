@@ -7,6 +7,7 @@
 mod support;
 
 mod cancel;
+mod check;
 mod checkpoint_directory;
 mod cold_open;
 mod concurrent_reads;

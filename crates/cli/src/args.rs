@@ -1,5 +1,6 @@
 //! The command-line arguments. clap generates the parser, the help texts, the manual pages and the completions from them.
 
+mod check;
 mod diff;
 mod fit;
 mod load;
@@ -12,6 +13,7 @@ mod values;
 mod warm;
 
 use std::ffi::OsString;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use anamnesis::{Dtype, Format, Limits, OpenOptions};
@@ -19,6 +21,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use globset::GlobMatcher;
 
+pub(crate) use check::CheckArgs;
 pub(crate) use diff::{DiffArgs, DiffOrder};
 pub(crate) use fit::FitArgs;
 pub(crate) use load::{LoadArgs, LoaderName};
@@ -45,6 +48,7 @@ Examples:
   anamnesis fit model.gguf --context 32K --memory 24GiB
   anamnesis diff llama/ llama-Q8_0.gguf
   anamnesis warm llama/ -- python serve.py llama/
+  anamnesis check llama/
   anamnesis template predict llama/ -o llama.iot --tp 4
   anamnesis ppc run --dir llama/ --policy maio:llama.iot -- python serve.py llama/
 
@@ -98,6 +102,9 @@ pub(crate) enum Verb {
     /// Needs no privileges. Reads what a worker will read, in that order, within the memory of its control group.
     #[cfg(target_os = "linux")]
     Warm(Box<WarmArgs>),
+    /// Check whether files are whole and values sane.
+    #[command(visible_alias = "c")]
+    Check(Box<CheckArgs>),
     /// Record which bytes of a model a program reads, as an I/O template (Linux).
     #[cfg(target_os = "linux")]
     Record(Box<RecordArgs>),
@@ -186,7 +193,7 @@ pub(crate) struct InspectArgs {
 /// How files are opened, shared by every verb that reads a checkpoint.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Opening")]
-pub(crate) struct OpenArgs {
+pub(crate) struct FileArgs {
     /// Open only the named file, even if it is part of a split GGUF.
     #[arg(long)]
     pub(crate) single: bool,
@@ -206,6 +213,14 @@ pub(crate) struct OpenArgs {
     /// Read files as this format instead of detecting it.
     #[arg(long, value_name = "NAME", value_parser = format())]
     pub(crate) format: Option<&'static Format>,
+}
+
+/// How files are opened, and what is reported about URLs.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Opening")]
+pub(crate) struct OpenArgs {
+    #[command(flatten)]
+    pub(crate) files: FileArgs,
     /// Report on standard error what was requested for URLs: requests, round trips, bytes, times, repetitions.
     #[cfg(feature = "remote")]
     #[arg(long)]
@@ -214,6 +229,14 @@ pub(crate) struct OpenArgs {
     #[cfg(feature = "remote")]
     #[arg(skip)]
     counters: anamnesis::remote::RequestCounters,
+}
+
+impl Deref for OpenArgs {
+    type Target = FileArgs;
+
+    fn deref(&self) -> &FileArgs {
+        &self.files
+    }
 }
 
 impl OpenArgs {
@@ -236,6 +259,12 @@ impl OpenArgs {
         options
     }
 
+    pub(crate) fn options(&self) -> OpenOptions {
+        self.counted(self.files.options())
+    }
+}
+
+impl FileArgs {
     pub(crate) fn limits(&self) -> Limits {
         if self.no_limits {
             Limits::none()
@@ -250,7 +279,6 @@ impl OpenArgs {
             .mmap(!self.no_map)
             .single(self.single)
             .opaque(self.opaque);
-        let options = self.counted(options);
         let options = self
             .void_as
             .iter()

@@ -16,6 +16,7 @@
 //! ```
 
 mod args;
+mod check;
 mod completions;
 mod diff;
 mod exit;
@@ -63,8 +64,9 @@ struct Readme;
 
 /// Runs the command. The first argument is the program's name, as in [`std::env::args_os`].
 ///
-/// The exit status is 0 for success, 1 for failure and 2 for invalid arguments; of `fit`, 1 for a model that does not fit and 2
-/// for one that cannot be read; of `diff`, 1 for checkpoints that differ and 2 for one that cannot be read; of `ppc run`, `record` and `warm`, that of the program that they started. Failures have been reported on standard error. The run cannot be interrupted: see [`run_with`].
+/// The exit status is 0 for success, 1 for failure and 2 for invalid arguments; of `fit`, 1 for a model that does not fit, of `check`, 1
+/// for findings, of `diff`, 1 for checkpoints that differ, and of all three 2 for a model that cannot be read; of `ppc run`, `record`
+/// and `warm`, that of the program that they started. Failures have been reported on standard error. The run cannot be interrupted: see [`run_with`].
 ///
 /// A policy in a shared library (`ppc run --policy ./lib.so`) runs in a host process, for which the running program is
 /// started with the arguments `ppc host`: a program other than `anamnesis` passes them to this function. `record` and `ppc run`
@@ -89,6 +91,7 @@ pub fn run_with(args: impl IntoIterator<Item = impl Into<OsString>>, interrupt: 
         Verb::Plan(args) => plan::run(args, cli.color, &mut out),
         Verb::Fit(args) => fit::run(args, cli.color, interrupt, &mut out),
         Verb::Diff(args) => diff::run(args, cli.color, interrupt, &mut out),
+        Verb::Check(args) => check::run(args, cli.color, interrupt, &mut out),
         #[cfg(target_os = "linux")]
         Verb::Warm(args) => warm::run(args, interrupt, &mut out),
         #[cfg(target_os = "linux")]

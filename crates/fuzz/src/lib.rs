@@ -2,7 +2,8 @@
 //! finding.
 //!
 //! The targets of a format open the input through two kinds of source, compare the catalogs and read every tensor. `plan`
-//! and `remember` continue to dequantised weights. `diff` compares two files. `template` reads I/O templates. `host` is the conversation with the
+//! and `remember` continue to dequantised weights, `check` to what is found about their values. `diff` compares two files. `template`
+//! reads I/O templates. `host` is the conversation with the
 //! host process of a policy.
 
 #[path = "../../../benches/guard/src/counting_allocator.rs"]
@@ -292,6 +293,48 @@ pub fn difference(bytes: &[u8]) {
         );
         let _ = format!("{found:?}");
     }
+}
+
+/// Checks a file with statistics, for one thread and for two, and compares the findings. The first byte has options: through a reader,
+/// unknown objects kept, digests of tensors, headers only.
+pub fn check(bytes: &[u8]) {
+    let Some((&options_byte, file)) = bytes.split_first() else {
+        return;
+    };
+    let usage = Usage::new();
+    let options = OpenOptions::new().limits(LIMITS).usage(&usage);
+    let options = options.opaque(options_byte & 2 != 0);
+    let copy = file.to_vec();
+    let opened = charged(&usage, file.len(), || match options_byte & 1 {
+        0 => options.from_source(source::MemorySource::new(copy)),
+        _ => options.from_reader(std::io::Cursor::new(copy)),
+    });
+    let Ok(checkpoint) = opened else { return };
+    let planned = anamnesis::remember(&checkpoint).dtype(Dtype::F32).plan();
+    if planned.map_or(u64::MAX, |plan| plan.nbytes()) > MAX_OUTPUT {
+        return;
+    }
+    let run = |threads| {
+        let mut check = anamnesis::check(&checkpoint).threads(threads).statistics();
+        if options_byte & 4 != 0 {
+            check = check.tensor_digests();
+        }
+        if options_byte & 8 != 0 {
+            check = check.headers();
+        }
+        check.run()
+    };
+    let (one, two) = (run(1), run(2));
+    let (Ok(mut one), Ok(mut two)) = (one, two) else {
+        return; // over a limit: histograms are charged for each thread
+    };
+    (one.seconds, two.seconds) = (0.0, 0.0);
+    let text = |report| format!("{report:?}");
+    assert_eq!(
+        text(one),
+        text(two),
+        "the number of threads decides a finding"
+    );
 }
 
 /// Splits the input into a byte of options, a length (u16), a quantisation configuration of that length and a file, and calls

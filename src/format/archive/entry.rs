@@ -34,7 +34,7 @@ pub(crate) struct DirectoryEntry {
     pub(crate) packed: u64,
     /// Size of the content in bytes, as the directory claims.
     pub(crate) inflated: u64,
-    pub(super) header_at: u64,
+    pub(crate) header_at: u64,
     /// Length of the name as stored, in bytes, which the local header repeats.
     name_len: u16,
 }

@@ -54,6 +54,7 @@ fn console_examples_print_the_documented_output() {
         "docs/json.md",
         "docs/fit.md",
         "docs/diff.md",
+        "docs/check.md",
     ] {
         let path = workspace().join(name);
         let text = std::fs::read_to_string(&path).unwrap();
@@ -80,6 +81,7 @@ fn every_flag_of_the_help_is_in_the_command_page() {
         "load",
         "fit",
         "diff",
+        "check",
         "template predict",
         "template show",
         "template diff",

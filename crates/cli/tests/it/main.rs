@@ -1,5 +1,6 @@
 //! The tests of the command: one binary that runs `anamnesis` as a process and compares status, output and files.
 
+mod check;
 mod diff;
 mod documents;
 mod exit_status;

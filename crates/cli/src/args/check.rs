@@ -1,0 +1,86 @@
+//! The arguments of `check`.
+
+use std::path::PathBuf;
+
+use anamnesis::check::{FindingLevel, rules};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueHint};
+use globset::GlobMatcher;
+
+use super::FileArgs;
+use super::values::name_pattern;
+
+const EXAMPLES: &str = "\
+Examples:
+  anamnesis check model.safetensors               what cannot be right
+  anamnesis check --headers llama/                index and headers only
+  anamnesis check --manifest SHA256SUMS llama/    compare with a list of digests
+  anamnesis check --write llama.json llama/       make such a list
+  anamnesis check --stats --json model.gguf | jq '.models[0].tensors[].values.std'
+
+Exit status: 0 nothing above a note, 1 findings, 2 a model could not be read or
+invalid arguments.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CheckArgs {
+    /// Files, directories, shard indexes, URLs or glob patterns, as for `inspect`.
+    #[arg(value_name = "MODEL", required = true, value_hint = ValueHint::AnyPath)]
+    pub(crate) models: Vec<PathBuf>,
+
+    /// Compare with the digests in FILE: lines of sha256sum or llama-gguf-hash, or the JSON of --write.
+    ///
+    /// Without it, what is next to the files is used: names of blobs in the hub's cache, what its client writes about a
+    /// download, and SHA256SUMS.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "headers", help_heading = "Digests")]
+    pub(crate) manifest: Option<PathBuf>,
+    /// Write the digests of all files to FILE; of all tensors too, if its name ends in .json.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "headers", help_heading = "Digests")]
+    pub(crate) write: Option<PathBuf>,
+
+    /// Show statistics of each weight's values: minimum, maximum, mean, deviation, zeros, percentiles.
+    #[arg(long, conflicts_with = "headers", help_heading = "Rules")]
+    pub(crate) stats: bool,
+    /// Read headers only, which takes seconds for any size.
+    #[arg(long, help_heading = "Rules")]
+    pub(crate) headers: bool,
+    /// The level from which on a finding makes the exit status 1.
+    #[arg(long, value_name = "LEVEL", value_parser = level(), default_value = "warning", help_heading = "Rules")]
+    pub(crate) fail_on: FindingLevel,
+    /// Leave out the findings of RULE; may be repeated.
+    #[arg(long, value_name = "RULE", value_parser = rule(), hide_possible_values = true, help_heading = "Rules")]
+    pub(crate) allow: Vec<String>,
+    /// Report the findings of RULE alone; may be repeated.
+    #[arg(long, value_name = "RULE", value_parser = rule(), hide_possible_values = true, help_heading = "Rules")]
+    pub(crate) only: Vec<String>,
+    /// Look only at tensors whose full name matches; may be repeated. Files are checked as a whole.
+    #[arg(long, short, value_name = "GLOB", value_parser = name_pattern, help_heading = "Rules")]
+    pub(crate) filter: Vec<GlobMatcher>,
+    /// Threads [default: one per core].
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        hide_default_value = true,
+        help_heading = "Rules"
+    )]
+    pub(crate) threads: usize,
+
+    /// Print one JSON document.
+    #[arg(long, short, help_heading = "View")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) opening: FileArgs,
+}
+
+fn level() -> impl TypedValueParser<Value = FindingLevel> {
+    PossibleValuesParser::new(["error", "warning", "note"]).map(|name| match &*name {
+        "error" => FindingLevel::Error,
+        "warning" => FindingLevel::Warning,
+        _ => FindingLevel::Note,
+    })
+}
+
+fn rule() -> impl TypedValueParser<Value = String> {
+    PossibleValuesParser::new(rules().iter().map(|rule| rule.id))
+}

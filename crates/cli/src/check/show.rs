@@ -1,0 +1,200 @@
+//! The text of `check`: findings by level, statistics, and a line that counts.
+
+use std::io::{self, Write};
+
+use anamnesis::check::{CheckReport, Finding, FindingLevel};
+use anamnesis::quote::escape;
+use anstyle::Style;
+
+use crate::exit::with_flags;
+use crate::output::table::{Column, ColumnFit, Table};
+use crate::output::{BOLD, DIM, REFUSED, Screen, WARNING};
+use crate::text::{ByteSize, ExactCount, plural, wrap};
+
+/// Width of a level and the space behind it.
+const LEVEL_WIDTH: usize = 9;
+/// Least width of a rule's name and the space behind it.
+const RULE_WIDTH: usize = 18;
+/// Width of a screen from which on percentiles are shown.
+const WIDE: usize = 120;
+
+pub(super) fn all(
+    reports: &[CheckReport],
+    screen: &Screen,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    for (i, report) in reports.iter().enumerate() {
+        if i > 0 {
+            writeln!(out)?;
+        }
+        one(report, screen, out)?;
+    }
+    Ok(())
+}
+
+fn one(report: &CheckReport, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
+    let path = report.path.as_deref();
+    let title = path.map_or("standard input".into(), |path| escape(path).into_owned());
+    let size = format!(
+        "{}, {}",
+        plural(report.files.len() as u64, "file"),
+        ByteSize(report.nbytes)
+    );
+    writeln!(
+        out,
+        "{}  {size}{}",
+        screen.paint(BOLD, title),
+        speed(report, screen)
+    )?;
+    let rules = report.findings.iter().map(|finding| finding.rule.len() + 1);
+    let rule_width = rules.fold(RULE_WIDTH, usize::max);
+    for finding in &report.findings {
+        line(finding, rule_width, screen, out)?;
+    }
+    remedies(report, screen, out)?;
+    if report.tensors.iter().any(|tensor| tensor.values.is_some()) {
+        writeln!(out)?;
+        let wide = screen.width.is_none_or(|width| width >= WIDE);
+        statistics(report, wide).print(screen, out)?;
+        writeln!(out)?;
+    }
+    let mut counts = Vec::new();
+    for (count, what) in [
+        (report.counts.error, "error"),
+        (report.counts.warning, "warning"),
+        (report.counts.note, "note"),
+    ] {
+        if count > 0 {
+            counts.push(plural(count, what));
+        }
+    }
+    let found = if counts.is_empty() {
+        "nothing found".to_owned()
+    } else {
+        counts.join(", ")
+    };
+    let rest = if report.readable {
+        ""
+    } else {
+        "; not all of it could be read"
+    };
+    writeln!(
+        out,
+        "{found}; {} sound{rest}",
+        plural(report.sound, "tensor")
+    )
+}
+
+/// Time and rate, on a terminal: elsewhere the text is the same for the same files.
+fn speed(report: &CheckReport, screen: &Screen) -> String {
+    if !screen.terminal || report.seconds <= 0.0 {
+        return String::new();
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // far below 2⁶⁴
+    let rate = ByteSize((report.nbytes as f64 / report.seconds) as u64);
+    format!(", {:.1} s ({rate}/s)", report.seconds)
+}
+
+fn line(
+    finding: &Finding,
+    rule_width: usize,
+    screen: &Screen,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let style = match finding.level {
+        FindingLevel::Error => REFUSED,
+        FindingLevel::Warning => WARNING,
+        FindingLevel::Note => Style::new(),
+    };
+    let level = screen.paint(style, format!("{:LEVEL_WIDTH$}", finding.level.name()));
+    let text = wrap(&text(finding), screen.width, LEVEL_WIDTH + rule_width);
+    writeln!(out, "{level}{:rule_width$}{text}", finding.rule)
+}
+
+fn text(finding: &Finding) -> String {
+    let subject = finding.tensor.as_deref().or(finding.file.as_deref());
+    let message = with_flags(&escape(&finding.message));
+    let mut text = match subject {
+        Some(subject) => format!("{}: {message}", escape(subject)),
+        None => message,
+    };
+    if let Some(first) = &finding.first {
+        let index: Vec<String> = first.iter().map(u64::to_string).collect();
+        text.push_str(&format!(", first at [{}]", index.join(",")));
+    }
+    if let (Some(offset), None) = (finding.offset, &finding.tensor) {
+        text.push_str(&format!(" (at byte {})", ExactCount(offset)));
+    }
+    text
+}
+
+/// What can be done about errors and warnings, once for each rule.
+fn remedies(report: &CheckReport, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
+    let mut shown = Vec::new();
+    let findings = report.findings.iter();
+    for finding in findings.filter(|finding| finding.level > FindingLevel::Note) {
+        let Some(remedy) = finding.remedy.filter(|remedy| !shown.contains(remedy)) else {
+            continue;
+        };
+        shown.push(remedy);
+        let text = wrap(&format!("{}: {remedy}", finding.rule), screen.width, 8);
+        writeln!(out, "  {}  {text}", screen.paint(DIM, "help"))?;
+    }
+    Ok(())
+}
+
+fn statistics(report: &CheckReport, wide: bool) -> Table {
+    let mut table = Table::new(
+        vec![
+            Column::left("name").fit(ColumnFit::Middle(24)),
+            Column::left("dtype"),
+            Column::right("elements"),
+            Column::right("min"),
+            Column::right("max"),
+            Column::right("mean"),
+            Column::right("std"),
+            Column::right("zeros"),
+            Column::right("0.1 %"),
+            Column::right("50 %"),
+            Column::right("99.9 %"),
+        ],
+        0,
+    );
+    for tensor in &report.tensors {
+        let Some(values) = &tensor.values else {
+            continue;
+        };
+        table.cell(escape(&tensor.name));
+        table.cell(escape(&tensor.stored.dtype));
+        table.cell(ExactCount(values.elements));
+        for value in [values.min, values.max, values.mean, values.std] {
+            table.cell(number(value));
+        }
+        table.cell(ExactCount(values.zeros));
+        let percentiles = values.percentiles.as_ref();
+        for value in [
+            percentiles.map(|p| p.p0_1),
+            percentiles.map(|p| p.p50),
+            percentiles.map(|p| p.p99_9),
+        ] {
+            // a column without content is left out
+            table.cell(if wide { number(value) } else { String::new() });
+        }
+    }
+    table
+}
+
+/// Three digits, in the shorter of two forms.
+fn number(value: Option<f64>) -> String {
+    let Some(value) = value else {
+        return "–".to_owned();
+    };
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    if (1e-3..1e5).contains(&value.abs()) {
+        format!("{value:.4}")
+    } else {
+        format!("{value:.2e}")
+    }
+}

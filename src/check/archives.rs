@@ -1,0 +1,159 @@
+//! The checksums of archives: every member of NPZ and PyTorch files, also those that no tensor is in.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use crate::catalog::{IntegrityCheck, Member, quote};
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Result};
+use crate::format::{Archive, is_archive, local_payload};
+use crate::limits::Budget;
+use crate::progress::{RunControl, RunProgress};
+use crate::source::Source;
+use crate::source::cursor::Cursor;
+use crate::source::range_reader::{Content, RangeReader};
+use crate::sync::PoisonMutex;
+use crate::threads::{side_by_side, thread_count_for};
+
+use super::report::Finding;
+use super::rules;
+
+/// A member whose content is not what the directory says.
+#[derive(Debug)]
+pub(super) struct DamagedMember {
+    /// Number of the file.
+    pub(super) file: usize,
+    pub(super) name: Arc<str>,
+    pub(super) offset: u64,
+    /// Why it cannot be read; `None` if its checksum differs.
+    pub(super) error: Option<Error>,
+}
+
+impl DamagedMember {
+    /// Whether this is a member of the catalog.
+    pub(super) fn is(&self, member: &Member) -> bool {
+        matches!(&member.check, IntegrityCheck::ZipLocal { at, .. } if *at == self.offset)
+            && member.bytes.file as usize == self.file
+    }
+
+    /// Whether this is the member with an array of an NPZ.
+    pub(super) fn is_array(&self, name: &str) -> bool {
+        self.name.strip_suffix(".npy") == Some(name)
+    }
+
+    pub(super) fn finding(&self, file: Option<String>) -> Finding {
+        let name = quote(&self.name);
+        let text = match &self.error {
+            None => format!("member {name} does not match its checksum"),
+            Some(error) => format!("member {name} cannot be read: {}", error.kind()),
+        };
+        let mut found = Finding::new(&rules::CRC, text);
+        found.file = file;
+        found.offset = Some(self.offset);
+        found.member = Some(self.name.to_string());
+        found
+    }
+}
+
+struct MemberToRead<'s> {
+    file: usize,
+    source: &'s dyn Source,
+    name: Arc<str>,
+    at: u64,
+    packed: u64,
+    inflated: u64,
+    deflated: bool,
+    crc32: u32,
+}
+
+/// Reads all members of the archives among the files, side by side.
+///
+/// # Errors
+/// Cancellation, and directories over the limit on memory.
+pub(super) fn damaged_members(
+    checkpoint: &Checkpoint,
+    budget: &Budget,
+    threads: usize,
+    control: &RunControl<'_>,
+) -> Result<Vec<DamagedMember>> {
+    let mut members: Vec<MemberToRead<'_>> = Vec::new();
+    // other formats have no archives, or parts of archives as the items of a distributed checkpoint
+    if !matches!(checkpoint.catalog().format(), "npz" | "pth") {
+        return Ok(Vec::new());
+    }
+    for (file, source) in checkpoint.sources().iter().enumerate() {
+        let mut cursor = Cursor::new(&**source, budget);
+        let mut first = [0; 4];
+        let n = cursor.peek_into(&mut first)?;
+        if source.len().is_none() || !is_archive(&first[..n]) {
+            continue;
+        }
+        for entry in Archive::read(&mut cursor)?.entries {
+            let member = MemberToRead {
+                file,
+                source: &**source,
+                at: entry.header_at,
+                packed: entry.packed,
+                inflated: entry.inflated,
+                deflated: entry.deflated(),
+                crc32: entry.crc32,
+                name: entry.name,
+            };
+            budget.push(&mut members, member, "the members of the archive")?;
+        }
+    }
+    let total = members.iter().map(|member| member.inflated);
+    let total = total.fold(0, u64::saturating_add);
+    let progress = RunProgress::new(total, control);
+    let damaged = PoisonMutex::new(Vec::new());
+    side_by_side(members.len(), thread_count_for(threads, total), &|row| {
+        let member = &members[row];
+        let error = match member.is_sound(*checkpoint.limits(), &progress) {
+            Ok(true) => return Ok(()),
+            Ok(false) => None,
+            Err(error) => {
+                control.check()?;
+                Some(error)
+            }
+        };
+        let found = DamagedMember {
+            file: member.file,
+            name: Arc::clone(&member.name),
+            offset: member.at,
+            error,
+        };
+        let mut damaged = damaged.lock().expect("no thread panics with the lock");
+        damaged.push(found);
+        Ok(())
+    })?;
+    let mut damaged = damaged.into_inner().expect("no thread panicked");
+    damaged.sort_by_key(|member: &DamagedMember| (member.file, member.offset));
+    Ok(damaged)
+}
+
+impl MemberToRead<'_> {
+    /// Whether the content has the checksum of the directory.
+    fn is_sound(&self, limits: crate::Limits, progress: &RunProgress<'_>) -> Result<bool> {
+        let budget = Budget::new(limits);
+        let mut cursor = Cursor::new(self.source, &budget);
+        let start = local_payload(&mut cursor, self.at, &self.name)?;
+        let range = RangeReader::new(self.source, start, self.packed);
+        let mut content = Content::new(range, self.deflated);
+        let mut hasher = crc32fast::Hasher::new();
+        let mut buffer = vec![0; 64 << 10];
+        let mut left = self.inflated;
+        loop {
+            let n = content.read(&mut buffer)?;
+            hasher.update(&buffer[..n]);
+            progress.add(n as u64)?;
+            // a member that inflates to more than it says is read no further
+            let Some(rest) = left.checked_sub(n as u64) else {
+                return Ok(false);
+            };
+            left = rest;
+            if n == 0 {
+                return Ok(left == 0 && hasher.finalize() == self.crc32);
+            }
+        }
+    }
+}

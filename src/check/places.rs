@@ -1,0 +1,42 @@
+//! Places in tensors and files, as findings name them.
+
+use std::path::Path;
+
+/// The index of an element, by its number in C order.
+pub(super) fn position(shape: &[u64], mut number: u64) -> Vec<u64> {
+    let mut index = vec![0; shape.len()];
+    for (at, size) in index.iter_mut().zip(shape).rev() {
+        *at = number % (*size).max(1);
+        number /= (*size).max(1);
+    }
+    index
+}
+
+/// A path below the model's directory; its whole text elsewhere.
+pub(super) fn below(root: &Path, path: &Path) -> String {
+    let inner = path
+        .strip_prefix(root)
+        .ok()
+        .filter(|inner| !inner.as_os_str().is_empty());
+    let text = inner.unwrap_or(path).to_string_lossy();
+    if std::path::MAIN_SEPARATOR == '/' {
+        text.into_owned()
+    } else {
+        text.replace(std::path::MAIN_SEPARATOR, "/")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_indices_in_c_order() {
+        assert_eq!(position(&[2, 3, 4], 0), [0, 0, 0]);
+        assert_eq!(position(&[2, 3, 4], 23), [1, 2, 3]);
+        assert_eq!(position(&[5], 3), [3]);
+        assert_eq!(position(&[], 0), [] as [u64; 0]);
+        assert_eq!(below(Path::new("a"), Path::new("a/b/c")), "b/c");
+        assert_eq!(below(Path::new("a"), Path::new("d")), "d");
+    }
+}

@@ -1,0 +1,106 @@
+//! The rules, one row each. The functions that apply them are in the file of their family.
+
+use super::level::FindingLevel::{self, Error, Note, Warning};
+
+/// A rule: its id, its usual level, and what can be done about a finding.
+///
+/// ```
+/// let rule = anamnesis::check::rules().iter().find(|rule| rule.id == "lfs-pointer").unwrap();
+/// assert!(rule.remedy.unwrap().contains("git lfs pull"));
+/// ```
+#[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckRule {
+    /// Stable name, of which findings have a copy.
+    pub id: &'static str,
+    /// The level of most of its findings; the finding has its own.
+    pub level: FindingLevel,
+    /// What it is about.
+    pub about: &'static str,
+    /// What can be done.
+    pub remedy: Option<&'static str>,
+    /// Whether its findings mean that a file cannot be read.
+    pub unreadable: bool,
+}
+
+/// All rules, in the order in which findings are listed.
+pub fn rules() -> &'static [CheckRule] {
+    RULES
+}
+
+macro_rules! rules {
+    ($($constant:ident $id:literal $level:ident $about:literal $remedy:expr, $unreadable:literal;)*) => {
+        static RULES: &[CheckRule] = &[$($constant),*];
+        $(
+            pub(super) const $constant: CheckRule = CheckRule {
+                id: $id,
+                level: $level,
+                about: $about,
+                remedy: $remedy,
+                unreadable: $unreadable,
+            };
+        )*
+    };
+}
+
+const AGAIN: Option<&str> = Some("download or copy the file again");
+const CONVERT: Option<&str> = Some("convert or quantise the model again, from sound weights");
+const INDEX: Option<&str> = Some("download the index and the files again, all of one revision");
+
+rules! {
+    LFS_POINTER "lfs-pointer" Error "a Git LFS pointer instead of the file"
+        Some("run `git lfs pull`, or download the file itself"), true;
+    ZERO_HEADER "zero-header" Error "the first bytes of the file are zero" AGAIN, true;
+    TRUNCATED "truncated" Error "the file ends before what its header announces" AGAIN, true;
+    MALFORMED "malformed" Error "the file breaks a rule of its format" AGAIN, true;
+    UNREADABLE "unreadable" Error "the file is of no supported format, or cannot be opened" None, true;
+    PICKLE_GLOBAL "pickle-global" Error "a pickle names a function or class that is not plain data"
+        Some("load the file elsewhere only if you trust its author; --opaque reads the tensors around such objects"), false;
+    CRC "crc" Error "a member of an archive does not match its checksum" AGAIN, false;
+    HASH "hash" Error "a file or tensor does not have the digest that it should have" AGAIN, false;
+    HASH_MISSING_FILE "hash-missing-file" Error "a file or tensor of the list of digests is not there"
+        Some("download the file, or take its line out of the list"), false;
+    INDEX_MISSING_FILE "index-missing-file" Error "a file that the index names is not there"
+        Some("download the missing file"), false;
+    INDEX_MISSING_TENSOR "index-missing-tensor" Error "the index lists a tensor that its file does not contain" INDEX, false;
+    INDEX_WRONG_SHARD "index-wrong-shard" Error "a tensor is in another file than the index says" INDEX, false;
+    INDEX_SPLIT "index-split" Error "the files of a split contradict each other" INDEX, false;
+    DUPLICATE_NAME "duplicate-name" Error "two files have a tensor of one name" INDEX, false;
+    INDEX_UNLISTED "index-unlisted" Warning "a file has a tensor that the index does not list" INDEX, false;
+    INDEX_TOTAL_SIZE "index-total-size" Note "total_size of the index is not the sum of the tensors" None, false;
+    UNDECODABLE "undecodable" Note "a tensor cannot be read or decoded; its values were not looked at" None, false;
+    MISSING_SIBLING "missing-sibling" Warning "a layer lacks a tensor that the layers like it have" AGAIN, false;
+    NAN "nan" Error "values that are not numbers" CONVERT, false;
+    INF "inf" Error "infinite values" CONVERT, false;
+    SCALE_NAN "scale-nan" Error "a scale is not a number" CONVERT, false;
+    SCALE_INF "scale-inf" Error "a scale is infinite" CONVERT, false;
+    SCALE_ZERO "scale-zero" Note "a scale is zero: its weights vanish" CONVERT, false;
+    SCALE_NEGATIVE "scale-negative" Warning "a scale is negative" CONVERT, false;
+    OUT_OF_RANGE "out-of-range" Error "an index or code is outside of its range" CONVERT, false;
+    ZERO "zero" Warning "all values are zero" None, false;
+    CONSTANT "constant" Warning "all values are equal" None, false;
+    ZERO_ROWS "zero-rows" Warning "a run of rows is zero, as a hole in a download leaves it" AGAIN, false;
+    OUTLIER "outlier" Warning "a magnitude far beyond all others and close to the end of the dtype's range" None, false;
+    DUPLICATE "duplicate" Warning "two tensors have the same values" None, false;
+    DENORMAL "denormal" Note "values below the normal range of the dtype" None, false;
+    ODD_DTYPE "odd-dtype" Note "a tensor has another dtype than the same tensor of other layers" None, false;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_unique_and_in_the_documents() {
+        let page = std::fs::read_to_string("docs/check.md").unwrap();
+        for (i, rule) in RULES.iter().enumerate() {
+            assert!(
+                RULES[..i].iter().all(|other| other.id != rule.id),
+                "{}",
+                rule.id
+            );
+            let row = format!("| `{}` | {} |", rule.id, rule.level.name());
+            assert!(page.contains(&row), "docs/check.md lacks a row {row}");
+        }
+    }
+}

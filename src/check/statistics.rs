@@ -1,0 +1,265 @@
+//! Statistics of values: sums in f64 over tiles that are added in order, so that the result is the same for any number of
+//! threads; and percentiles.
+
+use serde::Serialize;
+
+use super::histogram::{BinForm, Distribution};
+
+/// Statistics of the values of a weight. Minimum, maximum, mean, standard deviation and percentiles are those of the finite
+/// values, and `None` if there are none.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ValueStatistics {
+    /// How many there are.
+    pub elements: u64,
+    /// Values that are not numbers.
+    pub nan: u64,
+    /// Infinite values.
+    pub inf: u64,
+    /// Values below the normal range of the dtype.
+    pub denormal: u64,
+    /// Zeros of either sign.
+    pub zeros: u64,
+    /// The least.
+    pub min: Option<f64>,
+    /// The greatest.
+    pub max: Option<f64>,
+    /// The mean.
+    pub mean: Option<f64>,
+    /// The standard deviation of the population.
+    pub std: Option<f64>,
+    /// The greatest magnitude.
+    pub abs_max: Option<f64>,
+    /// Percentiles, with linear interpolation between neighbours.
+    pub percentiles: Option<Percentiles>,
+    /// Width of the bins that percentiles were found in, relative to the value; 0 if they are exact.
+    pub bin_width: f64,
+}
+
+/// Values below which a share of all values is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Percentiles {
+    /// 0.1 %.
+    #[serde(rename = "0.1")]
+    pub p0_1: f64,
+    /// 1 %.
+    #[serde(rename = "1")]
+    pub p1: f64,
+    /// Half.
+    #[serde(rename = "50")]
+    pub p50: f64,
+    /// 99 %.
+    #[serde(rename = "99")]
+    pub p99: f64,
+    /// 99.9 %.
+    #[serde(rename = "99.9")]
+    pub p99_9: f64,
+}
+
+/// The shares of [`Percentiles`], in thousandths.
+const SHARES: [u64; 5] = [1, 10, 500, 990, 999];
+
+/// Number, mean and sum of squared deviations, and the range.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Moments {
+    pub(super) n: u64,
+    mean: f64,
+    squares: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Default for Moments {
+    fn default() -> Self {
+        Self {
+            n: 0,
+            mean: 0.0,
+            squares: 0.0,
+            min: f64::INFINITY,
+            max: f64::NEG_INFINITY,
+        }
+    }
+}
+
+/// Sums that are computed side by side.
+const LANES: usize = 8;
+
+impl Moments {
+    /// Of the values whose magnitude is below `limit`, which are `n` of them. Deviations are from the first one, so that no
+    /// digits are lost where the mean is large.
+    pub(super) fn of(values: &[f32], limit: f32, n: u64) -> Self {
+        let Some(&shift) = values.iter().find(|value| value.abs() < limit) else {
+            return Self::default();
+        };
+        let mut sums = [0.0f64; LANES];
+        let mut squares = [0.0f64; LANES];
+        let (mut least, mut most) = ([shift; LANES], [shift; LANES]);
+        let mut add = |lane: usize, value: f32| {
+            // a value that does not count is replaced by one that adds nothing
+            let value = if value.abs() < limit { value } else { shift };
+            let deviation = f64::from(value) - f64::from(shift);
+            sums[lane] += deviation;
+            squares[lane] += deviation * deviation;
+            least[lane] = if value < least[lane] {
+                value
+            } else {
+                least[lane]
+            };
+            most[lane] = if value > most[lane] {
+                value
+            } else {
+                most[lane]
+            };
+        };
+        let (whole, rest) = values.as_chunks::<LANES>();
+        for chunk in whole {
+            for (lane, value) in chunk.iter().enumerate() {
+                add(lane, *value);
+            }
+        }
+        rest.iter().for_each(|value| add(0, *value));
+        let (sum, square) = (sums.iter().sum::<f64>(), squares.iter().sum::<f64>());
+        let count = n as f64;
+        Self {
+            n,
+            mean: f64::from(shift) + sum / count,
+            squares: (square - sum * (sum / count)).max(0.0),
+            min: f64::from(least.into_iter().fold(shift, f32::min)),
+            max: f64::from(most.into_iter().fold(shift, f32::max)),
+        }
+    }
+
+    /// Of values with counts; `values` is read twice.
+    pub(super) fn of_counts(values: impl Iterator<Item = (f64, u64)> + Clone) -> Self {
+        let mut all = Self::default();
+        let mut sum = 0.0;
+        for (value, count) in values.clone() {
+            all.n += count;
+            sum += value * count as f64;
+            all.min = all.min.min(value);
+            all.max = all.max.max(value);
+        }
+        if all.n > 0 {
+            all.mean = sum / all.n as f64;
+            for (value, count) in values {
+                let deviation = value - all.mean;
+                all.squares += deviation * deviation * count as f64;
+            }
+        }
+        all
+    }
+
+    /// Adds the values that follow.
+    pub(super) fn append(&mut self, next: &Self) {
+        if next.n == 0 {
+            return;
+        }
+        if self.n == 0 {
+            *self = *next;
+            return;
+        }
+        let (own, added) = (self.n as f64, next.n as f64);
+        let (all, distance) = (own + added, next.mean - self.mean);
+        self.mean += distance * (added / all);
+        self.squares += next.squares + distance * distance * (own * added / all);
+        self.n += next.n;
+        self.min = self.min.min(next.min);
+        self.max = self.max.max(next.max);
+    }
+
+    /// The standard deviation of the population.
+    pub(super) fn std(&self) -> Option<f64> {
+        (self.n > 0).then(|| (self.squares / self.n as f64).sqrt())
+    }
+
+    /// Writes what it knows into statistics.
+    pub(super) fn fill(&self, statistics: &mut ValueStatistics) {
+        if self.n == 0 {
+            return;
+        }
+        (statistics.min, statistics.max) = (Some(self.min), Some(self.max));
+        statistics.abs_max = Some(self.min.abs().max(self.max.abs()));
+        (statistics.mean, statistics.std) = (Some(self.mean), self.std());
+    }
+}
+
+impl Percentiles {
+    /// Of values that are sorted.
+    pub(super) fn of_sorted(values: &[f64]) -> Option<Self> {
+        let last = values.len().checked_sub(1)? as u64;
+        let at = |rank: u64| {
+            usize::try_from(rank)
+                .ok()
+                .and_then(|at| values.get(at))
+                .copied()
+        };
+        Self::by_rank(last, at)
+    }
+
+    /// Of counted values; of bins, within the range that `moments` knows.
+    pub(super) fn of_counts(distribution: &Distribution, moments: &Moments) -> Option<Self> {
+        let last = moments.n.checked_sub(1)?;
+        let mut wanted: Vec<u64> = SHARES
+            .iter()
+            .flat_map(|share| {
+                let (rank, _) = rank(last, *share);
+                [rank, rank.saturating_add(1).min(last)]
+            })
+            .collect();
+        wanted.sort_unstable();
+        let mut found: Vec<(u64, f64)> = Vec::with_capacity(wanted.len());
+        let (mut passed, mut next) = (0, wanted.into_iter().peekable());
+        for (value, count) in distribution.values() {
+            passed += count;
+            while let Some(rank) = next.next_if(|rank| *rank < passed) {
+                found.push((rank, value.clamp(moments.min, moments.max)));
+            }
+        }
+        Self::by_rank(last, |rank| {
+            let at = found.iter().find(|(known, _)| *known == rank);
+            at.map(|(_, value)| *value)
+        })
+    }
+
+    fn by_rank(last: u64, value: impl Fn(u64) -> Option<f64>) -> Option<Self> {
+        let of = |share| {
+            let (rank, part) = rank(last, share);
+            let low = value(rank)?;
+            let high = if rank < last { value(rank + 1)? } else { low };
+            // as numpy: from the nearer neighbour, so that the ends are exact
+            Some(if part < 0.5 {
+                low + (high - low) * part
+            } else {
+                high - (high - low) * (1.0 - part)
+            })
+        };
+        let [p0_1, p1, p50, p99, p99_9] = SHARES.map(of);
+        Some(Self {
+            p0_1: p0_1?,
+            p1: p1?,
+            p50: p50?,
+            p99: p99?,
+            p99_9: p99_9?,
+        })
+    }
+}
+
+/// The rank of a share in thousandths, and how far the percentile is on the way to the next one.
+fn rank(last: u64, share: u64) -> (u64, f64) {
+    let scaled = u128::from(last) * u128::from(share);
+    let whole = u64::try_from(scaled / 1000).unwrap_or(last);
+    (whole, (scaled % 1000) as f64 / 1000.0)
+}
+
+/// Statistics of counted values.
+pub(super) fn fill_counted(
+    statistics: &mut ValueStatistics,
+    form: BinForm,
+    distribution: &Distribution,
+    moments: &Moments,
+) {
+    moments.fill(statistics);
+    statistics.percentiles = Percentiles::of_counts(distribution, moments);
+    statistics.bin_width = if form.is_exact() { 0.0 } else { 1.0 / 2048.0 };
+}
