@@ -13,8 +13,10 @@ use std::path::{Path, PathBuf};
 use crate::Dtype;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{Budget, Limits, text_cost};
-use crate::source::files::{Files, require_local};
+use crate::limits::{Budget, Limits, text_cost, zeroed};
+use crate::source::file_system::MapMode;
+use crate::source::files::Files;
+use crate::source::read_exact_at;
 use crate::source::regular::open_regular;
 
 /// Name of a model's configuration.
@@ -43,6 +45,22 @@ static STORAGE_SETTINGS: &[&str] = &[
     "quanto_qmap.json",
     "quant_log.csv",
     "recipe.yaml",
+];
+
+/// The files that are looked for next to a file on a web server, which does not list its files.
+static KNOWN: &[&str] = &[
+    "added_tokens.json",
+    "chat_template.jinja",
+    "config.json",
+    "generation_config.json",
+    "merges.txt",
+    "preprocessor_config.json",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
 ];
 
 /// Longest companion file. Tokenizers have up to 40 MB; a longer file is not one.
@@ -80,7 +98,7 @@ pub struct Companions {
 }
 
 impl Companions {
-    /// The companion files in the directory of a checkpoint whose weights become `dtype`. Empty for a checkpoint that was
+    /// The companion files in the directory of a checkpoint whose weights become `dtype`. Those of a URL are read now. Empty for a checkpoint that was
     /// not opened by path, and for a GGUF, NPY or NPZ file, whose neighbours are other models.
     ///
     /// `config.json` loses what it says about quantisation, and names `dtype`. Everything else is copied unchanged.
@@ -91,7 +109,6 @@ impl Companions {
         match directory_of(checkpoint) {
             Some(directory) => {
                 let files = checkpoint.files();
-                require_local(files, directory, "companion files are copied from")?;
                 Self::collect(files, directory, dtype, with_code, &checkpoint.budget())
             }
             None => Ok(Self::default()),
@@ -110,7 +127,6 @@ impl Companions {
         limits: Limits,
     ) -> Result<Self> {
         let (files, directory) = Files::of(directory.as_ref())?;
-        require_local(&files, &directory, "companion files are copied from")?;
         Self::collect(&files, &directory, dtype, with_code, &Budget::new(limits))
     }
 
@@ -122,34 +138,85 @@ impl Companions {
         budget: &Budget,
     ) -> Result<Self> {
         let mut found = Self::default();
-        for name in names(files, directory, budget)? {
+        let names = names(files, directory, budget)?;
+        let is_read = |name: &&String| with_code || !name.ends_with(".py");
+        // at a URL, requests for them run side by side
+        files.begin(
+            &mut names
+                .iter()
+                .filter(is_read)
+                .map(|name| directory.join(name)),
+        );
+        for name in names {
             let path = directory.join(&name);
             if name.ends_with(".py") && !with_code {
                 found.code.push(name);
                 continue;
             }
-            match open_regular(&path) {
-                Ok((_, len)) if len <= MAX_BYTES => {}
-                Ok(_) => {
-                    found.left_out.push(name);
-                    continue;
-                }
-                Err(e) if matches!(e.kind(), ErrorKind::Unsupported(_)) => {
-                    found.left_out.push(name);
-                    continue;
-                }
-                Err(e) => return Err(e.in_file(&path)),
+            let content = content(files, &path, &name, dtype, budget);
+            match content.map_err(|e| e.in_file(&path))? {
+                FoundContent::Carried(content) => found.files.push(CompanionFile { name, content }),
+                FoundContent::LeftOut => found.left_out.push(name),
+                FoundContent::Missing => {}
             }
-            let content = if name == CONFIG {
-                let edited = edited_config(files, &path, dtype, budget);
-                CompanionContent::Bytes(edited.map_err(|e| e.in_file(&path))?)
-            } else {
-                CompanionContent::Copy(path)
-            };
-            found.files.push(CompanionFile { name, content });
         }
         Ok(found)
     }
+}
+
+/// What is found under the name of a companion file.
+enum FoundContent {
+    Carried(CompanionContent),
+    /// It is too long, or not a regular file.
+    LeftOut,
+    /// There is no such file: at a URL whose server lists nothing, names are tried.
+    Missing,
+}
+
+fn content(
+    files: &Files,
+    path: &Path,
+    name: &str,
+    dtype: Dtype,
+    budget: &Budget,
+) -> Result<FoundContent> {
+    if files.is_local() {
+        match open_regular(path) {
+            Ok((_, len)) if len <= MAX_BYTES => {}
+            Ok(_) => return Ok(FoundContent::LeftOut),
+            Err(e) if matches!(e.kind(), ErrorKind::Unsupported(_)) => {
+                return Ok(FoundContent::LeftOut);
+            }
+            Err(e) => return Err(e),
+        }
+        return Ok(FoundContent::Carried(if name == CONFIG {
+            CompanionContent::Bytes(edited_config(files, path, dtype, budget)?)
+        } else {
+            CompanionContent::Copy(path.to_owned())
+        }));
+    }
+    let mapping = MapMode {
+        mmap: false,
+        private: false,
+    };
+    let source = files.open_named(path, mapping, budget)?;
+    match source.ready() {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(FoundContent::Missing),
+        ready => ready?,
+    }
+    let len = source.len().unwrap_or(u64::MAX);
+    if len > MAX_BYTES {
+        return Ok(FoundContent::LeftOut);
+    }
+    // charged for as long as the checkpoint is open, since the files are kept until they are written
+    budget.memory(len, WHAT)?;
+    let bytes = usize::try_from(len).ok().and_then(zeroed);
+    let mut bytes = bytes.ok_or_else(|| Error::unsupported("the file does not fit in memory"))?;
+    read_exact_at(&*source, 0, &mut bytes)?;
+    if name == CONFIG {
+        bytes = edited_text(&bytes, dtype, budget)?;
+    }
+    Ok(FoundContent::Carried(CompanionContent::Bytes(bytes)))
 }
 
 /// The directory whose other files belong to this checkpoint.
@@ -177,15 +244,30 @@ fn names(files: &Files, directory: &Path, budget: &Budget) -> Result<Vec<String>
         name.to_str()
             .is_some_and(|name| is_carried(name) || name.ends_with(".py"))
     };
-    files.list(directory, &wanted, &mut |name| {
+    let listed = files.list(directory, &wanted, &mut |name| {
         let Ok(name) = name.into_string() else {
             return Ok(());
         };
         budget.memory(4 * text_cost(name.len()), WHAT)?;
         budget.push(&mut names, name, WHAT)
-    })?;
+    });
+    match listed {
+        // a web server lists nothing
+        Err(e) if !files.is_local() && is_unsupported(&e) => {
+            names = KNOWN.iter().map(|name| (*name).to_owned()).collect();
+        }
+        listed => listed?,
+    }
     names.sort();
     Ok(names)
+}
+
+fn is_unsupported(error: &Error) -> bool {
+    match error.kind() {
+        ErrorKind::Unsupported(_) => true,
+        ErrorKind::Io(e) => e.kind() == std::io::ErrorKind::Unsupported,
+        _ => false,
+    }
 }
 
 /// Whether a file of this name is carried over to a checkpoint of other tensors.
@@ -204,7 +286,11 @@ fn is_carried(name: &str) -> bool {
 
 fn edited_config(files: &Files, path: &Path, dtype: Dtype, budget: &Budget) -> Result<Vec<u8>> {
     let (text, _charge) = files.read_whole(path, budget, "the configuration")?;
-    let text = std::str::from_utf8(&text)
+    edited_text(&text, dtype, budget)
+}
+
+fn edited_text(text: &[u8], dtype: Dtype, budget: &Budget) -> Result<Vec<u8>> {
+    let text = std::str::from_utf8(text)
         .map_err(|_| Error::malformed("the configuration is not UTF-8").in_format("config"))?;
     config::edited(text, dtype, budget)
 }

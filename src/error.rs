@@ -30,6 +30,7 @@ struct ErrorContext {
     format: Option<&'static str>,
     offset: Option<u64>,
     truncated: bool,
+    note: Option<String>,
 }
 
 /// The kinds of failure. Programs match on these; messages are for people and may change.
@@ -121,6 +122,7 @@ impl Error {
             format: None,
             offset: None,
             truncated: false,
+            note: None,
         }))
     }
 
@@ -190,6 +192,7 @@ impl Error {
             format: self.0.format,
             offset: self.0.offset,
             truncated: self.0.truncated,
+            note: self.0.note.clone(),
         }))
     }
 
@@ -208,7 +211,8 @@ impl Error {
             ErrorKind::Io(_) | ErrorKind::Cancelled => 256,
         };
         let path = self.0.path.as_ref().map_or(0, PathBuf::capacity);
-        (size_of::<ErrorContext>() + text + path + 64) as u64
+        let note = self.0.note.as_ref().map_or(0, String::capacity);
+        (size_of::<ErrorContext>() + text + path + note + 64) as u64
     }
 
     /// Prefixes the message with what it concerns. Kinds without a free text stay as they are.
@@ -271,6 +275,18 @@ impl Error {
     /// ```
     pub fn is_truncated(&self) -> bool {
         self.0.truncated
+    }
+
+    /// Adds what else the user has to know: what the failure left behind.
+    #[must_use]
+    pub(crate) fn with_note(mut self, note: String) -> Self {
+        self.0.note.get_or_insert(note);
+        self
+    }
+
+    /// What the failure left behind, and what can be done about it; not part of the kind.
+    pub fn note(&self) -> Option<&str> {
+        self.0.note.as_deref()
     }
 
     /// What kind of failure this is.
@@ -355,6 +371,9 @@ impl fmt::Display for Error {
         write!(f, "{}", inner.kind)?;
         if let Some(offset) = inner.offset {
             write!(f, " (at byte {offset})")?;
+        }
+        if let Some(note) = &inner.note {
+            write!(f, "; {note}")?;
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ use crate::load::{LoadContext, Loader, MAX_GAP};
 use crate::plan::{DecodeInput, JobWork, Plan, TensorSpec, aligned_scratch};
 use crate::progress::{CancelToken, Progress, RunControl, RunProgress};
 use crate::quant::decode::cast;
-use crate::sink::Sink;
+use crate::sink::{ReorderedSink, Sink};
 use crate::slice::{SelectedBytes, TensorSlice};
 use crate::sync::PoisonMutex;
 use crate::threads::thread_count_for;
@@ -103,7 +103,7 @@ impl<'c> Executor<'c> {
     ///
     /// # Errors
     /// I/O errors; stored bytes that contradict each other; a sink that cannot keep the outputs; cancellation.
-    /// [`Sink::end`] is not called after an error.
+    /// [`Sink::fail`] is called after an error, and [`Sink::end`] is not.
     pub fn run(&self, sink: &mut dyn Sink) -> Result<()> {
         self.run_with(&self.control, sink)
     }
@@ -116,13 +116,50 @@ impl<'c> Executor<'c> {
             .iter()
             .map(|job| job.output.clone())
             .collect();
-        // before any byte is read: a sink that cannot store the outputs should fail first
-        sink.begin(&outputs)?;
         let progress = RunProgress::new(self.plan.nbytes(), control);
-        self.run_jobs(sink, &progress)?;
-        sink.end()?;
+        let run = |sink: &mut dyn Sink| {
+            // before any byte is read: a sink that cannot store the outputs should fail first
+            sink.begin(&outputs)?;
+            self.run_in_order(sink, &progress)?;
+            sink.end_while(&|| progress.flow())
+        };
+        if let Err(error) = run(sink) {
+            return Err(sink.fail(error));
+        }
         progress.finish();
         Ok(())
+    }
+
+    /// Runs the jobs in the order that the sink needs.
+    fn run_in_order(&self, sink: &mut dyn Sink, progress: &RunProgress<'_>) -> Result<()> {
+        let Some(order) = sink.order() else {
+            return self.run_jobs(sink, progress);
+        };
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        if !sorted.iter().copied().eq(0..self.plan.jobs.len()) {
+            return Err(Error::invalid_argument(
+                "the order of the sink does not have each output once",
+            ));
+        }
+        if order.is_sorted() || sink.output_memory().is_some() {
+            return self.run_jobs(sink, progress);
+        }
+        // a second list of jobs; their decoders are shared
+        let jobs = order.iter().map(|job| self.plan.jobs[*job].clone());
+        let plan = Plan {
+            jobs: jobs.collect(),
+            ..Plan::default()
+        };
+        let reordered = Executor {
+            plan: &plan,
+            checkpoint: self.checkpoint,
+            loader: self.loader.clone(),
+            threads: self.threads,
+            control: RunControl::default(),
+        };
+        let order = &order;
+        reordered.run_jobs(&mut ReorderedSink { sink, order }, progress)
     }
 
     fn run_jobs(&self, sink: &mut dyn Sink, progress: &RunProgress<'_>) -> Result<()> {
@@ -360,6 +397,6 @@ impl<'r> Workers<'r, '_> {
     fn put(&self, output: usize, start: u64, bytes: &[u8]) -> Result<()> {
         self.sink
             .expect("the sink provides no memory")
-            .put(output, start, bytes)
+            .put_while(output, start, bytes, &|| self.progress.flow())
     }
 }

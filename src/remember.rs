@@ -448,7 +448,8 @@ impl<'c> Remember<'c> {
         Ok(all)
     }
 
-    /// Writes one safetensors file, which appears under its name when it is complete.
+    /// Writes one safetensors file, which appears under its name when it is complete. With the feature `remote`, the path may be
+    /// the URL of an object in a bucket (`s3://`, `gs://`, `az://`, `abfss://`), which is uploaded in parts.
     ///
     /// # Errors
     /// As [`run`](Self::run); if the file cannot be written, or is one of the source's.
@@ -457,7 +458,8 @@ impl<'c> Remember<'c> {
     }
 
     /// Writes a checkpoint: a directory of safetensors files of at most `shard_bytes` bytes of tensors each, their index,
-    /// and the [`companions`](Self::companions) of the source, so that clients open it as they open the source.
+    /// and the [`companions`](Self::companions) of the source, so that clients open it as they open the source. The path may be a
+    /// URL as for [`to_file`](Self::to_file): the index is then written last, when all other objects are there.
     ///
     /// # Errors
     /// As [`to_file`](Self::to_file), and [`companions`](Self::companions).

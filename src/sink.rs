@@ -2,13 +2,17 @@
 
 mod memory;
 mod null;
+mod reordered;
 pub(crate) mod safetensors;
 
-use crate::error::Result;
+use std::ops::ControlFlow;
+
+use crate::error::{Error, Result};
 use crate::plan::{PlanId, TensorSpec};
 
 pub use memory::MemorySink;
 pub use null::NullSink;
+pub(crate) use reordered::ReorderedSink;
 pub(crate) use safetensors::{FileOrigin, check_replaceable, file_form, file_metadata, found_file};
 pub use safetensors::{OutputDirectory, OutputFile, SafetensorsSink, Sharding, write_companions};
 
@@ -38,11 +42,47 @@ pub trait Sink: Sync {
     /// The bytes cannot be stored.
     fn put(&self, output: usize, start: u64, bytes: &[u8]) -> Result<()>;
 
+    /// The order in which the outputs have to be made, once [`begin`](Self::begin) was called: each index once. With `None`, in any.
+    fn order(&self) -> Option<Vec<usize>> {
+        None
+    }
+
+    /// As [`put`](Self::put), for a caller that makes outputs in the [order](Self::order) of the sink, with several threads. A sink that waits for bytes which
+    /// others of them put calls `flow` at least every 100 ms, and returns an error once it returns `Break`.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put), and [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
+    fn put_while(
+        &self,
+        output: usize,
+        start: u64,
+        bytes: &[u8],
+        flow: &dyn Fn() -> ControlFlow<()>,
+    ) -> Result<()> {
+        let _ = flow;
+        self.put(output, start, bytes)
+    }
+
     /// Called once, after all outputs are complete. A sink that is dropped without it leaves nothing behind.
     ///
     /// # Errors
     /// The outputs cannot be published.
     fn end(&mut self) -> Result<()> {
         Ok(())
+    }
+
+    /// As [`end`](Self::end), for a sink that waits for others: it calls `flow` as in [`put_while`](Self::put_while).
+    ///
+    /// # Errors
+    /// As [`end`](Self::end), and [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
+    fn end_while(&mut self, flow: &dyn Fn() -> ControlFlow<()>) -> Result<()> {
+        let _ = flow;
+        self.end()
+    }
+
+    /// Called once in place of [`end`](Self::end), or after it, when the run has failed. A sink that has to undo what it has done elsewhere does it
+    /// now, and returns the error, with what could not be undone.
+    fn fail(&mut self, error: Error) -> Error {
+        error
     }
 }

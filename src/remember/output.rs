@@ -7,6 +7,7 @@ use anamnesis_os::files::resolved;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::sink::Sharding;
+use crate::source::files::url;
 
 /// Bytes of tensors per file of a directory, unless the caller sets another number: what transformers writes.
 pub(super) const SHARD_BYTES: u64 = 5_000_000_000;
@@ -19,20 +20,16 @@ static OTHER_FORMATS: &[&str] = &[
 
 /// Whether an output path means a file or a directory, for a checkpoint and a size of shards that the caller has set.
 ///
-/// A directory: a path that ends in a separator, an existing directory, a size of shards, or a source that is a directory
+/// A directory: a path that ends in a separator, an existing directory, a URL without an ending, a size of shards, or a source that is a directory
 /// or several files. A name that ends in `.safetensors` is a file.
 pub(super) fn sharding(
     checkpoint: &Checkpoint,
     path: &Path,
     shard_bytes: Option<u64>,
 ) -> Result<Sharding> {
-    let text = path.as_os_str().as_encoded_bytes();
-    let ends_in_separator = text
-        .last()
-        .is_some_and(|b| std::path::is_separator(*b as char));
     let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");
     let extension = extension.to_ascii_lowercase();
-    let is_directory = ends_in_separator || path.is_dir();
+    let is_directory = url(path).map_or_else(|| is_local_directory(path), is_prefix);
     if !is_directory && OTHER_FORMATS.contains(&&*extension) {
         return Err(Error::invalid_argument(format!(
             "the output is a safetensors file, and its name ends in .{extension}: name it NAME.safetensors, or NAME/ for \
@@ -61,6 +58,18 @@ pub(super) fn sharding(
     )
 }
 
+fn is_local_directory(path: &Path) -> bool {
+    let last = path.as_os_str().as_encoded_bytes().last();
+    last.is_some_and(|b| std::path::is_separator(*b as char)) || path.is_dir()
+}
+
+/// Whether a URL means a directory: a bucket, or a key that ends in a slash or without an ending, as for reading.
+fn is_prefix(url: &str) -> bool {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let key = rest.split_once('/').map_or("", |(_, key)| key);
+    key.is_empty() || key.ends_with('/') || Path::new(key).extension().is_none()
+}
+
 /// Refuses an output that would replace the source: the same file or directory, also by a link, or a path inside a source
 /// that is a directory.
 pub(super) fn check_not_source(
@@ -75,8 +84,26 @@ pub(super) fn check_not_source(
         );
         Err(Error::invalid_argument(what).in_file(path))
     };
-    // a URL is no place that an output can replace
-    if !checkpoint.files().is_local() {
+    let output_url = url(path).map(|url| url.trim_end_matches('/'));
+    // of a URL and a local path, neither is within the other
+    if checkpoint.files().is_local() != output_url.is_none() {
+        return Ok(());
+    }
+    if let Some(output) = output_url {
+        for source in checkpoint
+            .catalog()
+            .files
+            .iter()
+            .filter_map(|file| file.path.as_deref())
+        {
+            let replaced = match sharding {
+                Sharding::SingleFile => source == Path::new(output),
+                Sharding::Shards(_) => source.parent() == Some(Path::new(output)),
+            };
+            if replaced {
+                return refused(source);
+            }
+        }
         return Ok(());
     }
     let output = resolved(path);

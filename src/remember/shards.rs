@@ -12,6 +12,8 @@ use crate::sink::{
     file_form, file_metadata, found_file,
 };
 
+use crate::source::files::url;
+
 use super::{Remember, metadata, output};
 
 const FILES: &str = "the list of output files";
@@ -106,6 +108,11 @@ impl<'c> Remember<'c> {
     /// options are not those that the file was planned with.
     pub fn make_file(&self, directory: impl AsRef<Path>, file: &OutputFile) -> Result<bool> {
         let directory = directory.as_ref();
+        if url(directory).is_some() {
+            let what =
+                "workers make files in a local directory; a run of one process writes to a URL";
+            return Err(Error::unsupported(what).in_file(directory));
+        }
         let path = directory.join(&file.name);
         // the description may have passed through a network
         if Path::new(&file.name).file_name() != Some(file.name.as_ref()) {

@@ -10,30 +10,34 @@ mod directory;
 mod exchange;
 mod file;
 mod header;
+mod local;
 mod names;
 mod operations;
+mod output;
 #[cfg(all(test, target_os = "linux"))]
 mod power_loss;
 mod publish;
 #[cfg(target_os = "linux")]
 mod staging;
+#[cfg(feature = "remote")]
+mod uploaded;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::companions::{CompanionFile, Companions};
 use crate::error::{Error, Result};
 use crate::plan::{PlanId, TensorSpec};
+use crate::source::files::{UrlOptions, url};
 
 use super::Sink;
-use beside::Companion;
 use cut::FileCut;
-use file::Shard;
-use names::{PartNames, ShardNames, Stem};
+use local::LocalOutput;
 use operations::{FileOperations, SystemFiles};
+use output::{NewFiles, OutputPlace, OutputTarget};
 
 pub(crate) use cut::file_metadata;
 pub(crate) use directory::{FileOrigin, file_form, found_file};
@@ -52,28 +56,22 @@ pub enum Sharding {
 /// Writes safetensors files. They appear under their names when all of them are complete; a sink that is dropped
 /// before removes its temporary files. When the run has ended without an error, they outlive a loss of power; a run that is
 /// killed leaves what was there before.
+///
+/// With the feature `remote`, the target may be the URL of a bucket (`s3://`, `gs://`, `az://`, `abfss://`). Files are uploaded in
+/// parts, in bounded memory, and the order of the outputs is then that of [`order`](Sink::order).
 #[derive(Debug)]
 pub struct SafetensorsSink {
     system: Arc<dyn FileOperations>,
-    target: PathBuf,
-    sharding: Sharding,
-    overwrite: bool,
-    stem: String,
+    target: OutputTarget,
     metadata: Vec<(String, String)>,
     /// Of the plan that is executed, if the caller has named one.
     plan_id: Option<PlanId>,
     companion_files: Companions,
-    /// Those of them that have been written.
-    companions: Vec<Companion>,
-    /// The files that the index in the directory names.
-    old_files: BTreeSet<PathBuf>,
-    shards: Vec<Shard>,
-    /// Of each output: the index of its shard, and its offset in that file.
+    /// The place of the files, once it is known what they are.
+    output: Option<Box<dyn OutputPlace>>,
+    files: Vec<PathBuf>,
+    /// Of each output: the index of its file, and its offset in it.
     places: Vec<(usize, u64)>,
-    /// The index of several shards, and their names. It is renamed last, so that a reader which finds it finds its shards.
-    index: Option<(Shard, ShardNames)>,
-    /// Directories that were created for the files, outermost first.
-    created_directories: Vec<PathBuf>,
 }
 
 impl SafetensorsSink {
@@ -81,19 +79,19 @@ impl SafetensorsSink {
     pub fn new(target: impl Into<PathBuf>, sharding: Sharding) -> Self {
         Self {
             system: Arc::new(SystemFiles { unnamed: true }),
-            target: target.into(),
-            sharding,
-            overwrite: false,
-            stem: "model".to_owned(),
+            target: OutputTarget {
+                path: target.into(),
+                sharding,
+                overwrite: false,
+                stem: "model".to_owned(),
+                urls: UrlOptions::default(),
+            },
             metadata: Vec::new(),
             plan_id: None,
             companion_files: Companions::default(),
-            companions: Vec::new(),
-            old_files: BTreeSet::new(),
-            shards: Vec::new(),
+            output: None,
+            files: Vec::new(),
             places: Vec::new(),
-            index: None,
-            created_directories: Vec::new(),
         }
     }
 
@@ -104,7 +102,7 @@ impl SafetensorsSink {
     /// files would change (`docs/untrusted.md`).
     #[must_use]
     pub fn overwrite(mut self, overwrite: bool) -> Self {
-        self.overwrite = overwrite;
+        self.target.overwrite = overwrite;
         self
     }
 
@@ -120,7 +118,7 @@ impl SafetensorsSink {
     /// `diffusion_pytorch_model`.
     #[must_use]
     pub fn file_stem(mut self, stem: impl Into<String>) -> Self {
-        self.stem = stem.into();
+        self.target.stem = stem.into();
         self
     }
 
@@ -131,6 +129,14 @@ impl SafetensorsSink {
         self
     }
 
+    /// How a target at a URL is accessed: times, repetitions, the length and the memory of parts, credentials.
+    #[cfg(feature = "remote")]
+    #[must_use]
+    pub fn remote(mut self, options: crate::remote::RemoteOptions) -> Self {
+        self.target.urls.remote = options;
+        self
+    }
+
     /// The files of [`companions`](Self::companions), and what was left out of them.
     pub fn companion_files(&self) -> &Companions {
         &self.companion_files
@@ -138,115 +144,42 @@ impl SafetensorsSink {
 
     /// The safetensors files that the sink writes. They exist after the run.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.shards.iter().map(Shard::target)
+        self.files.iter().map(PathBuf::as_path)
     }
 
-    /// Refuses a path that exists and must not be replaced.
-    fn check_free(&self, path: &Path) -> Result<()> {
-        check_replaceable(path, self.overwrite)
+    /// The place that the target names.
+    fn place(&self) -> Result<Box<dyn OutputPlace>> {
+        match url(&self.target.path) {
+            None => Ok(Box::new(LocalOutput::new(&self.system, self.target.clone()))),
+            #[cfg(feature = "remote")]
+            Some(url) => Ok(Box::new(uploaded::UploadedOutput::open(
+                url,
+                self.target.clone(),
+            )?)),
+            #[cfg(not(feature = "remote"))]
+            Some(_) => Err(Error::unsupported(
+                "this program was built without access to URLs: build it with the feature `remote`, or write to a local path",
+            )
+            .in_file(&self.target.path)),
+        }
     }
 
-    /// Writes companion files, without their names.
-    fn create_companions(
+    /// As [`Sink::put`], with what is called while the sink waits.
+    fn write(
         &self,
-        parts: &PartNames,
-        files: &[CompanionFile],
-    ) -> Result<Vec<Companion>> {
-        let create =
-            |file| Companion::create(&self.system, parts, file, |path| self.check_free(path));
-        files.iter().map(create).collect()
+        output: usize,
+        start: u64,
+        bytes: &[u8],
+        wait: &mut dyn FnMut(bool) -> bool,
+    ) -> Result<()> {
+        let (file, base) = self.places[output];
+        let place = self.output.as_ref().expect("begun");
+        place.write(file, base + start, bytes, wait)
     }
 
-    /// Creates the target directory, and records the directories that did not exist.
-    fn create_directory(&mut self) -> Result<()> {
-        let missing = self
-            .target
-            .ancestors()
-            .take_while(|a| !a.as_os_str().is_empty() && !a.exists());
-        let mut missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
-        missing.reverse();
-        for directory in missing {
-            match self.system.create_directory(&directory) {
-                Ok(()) => self.created_directories.push(directory),
-                // another process created it
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
-                Err(e) => return Err(Error::from(e).in_file(&directory)),
-            }
-        }
-        if !self.target.is_dir() {
-            let error = io::Error::from(io::ErrorKind::NotADirectory);
-            return Err(Error::from(error).in_file(&self.target));
-        }
-        Ok(())
-    }
-
-    fn stem(&self) -> Result<Stem> {
-        let what = "the stem of the files is not part of a file name";
-        Stem::new(&self.stem).ok_or_else(|| Error::invalid_argument(what))
-    }
-
-    /// The names of files under construction, in the directory of the files.
-    fn parts(&self) -> Result<PartNames> {
-        if let Sharding::Shards(_) = self.sharding {
-            // one name for all files: the number of shards changes between runs
-            return Ok(PartNames::new(&self.target, self.stem()?.single().as_ref()));
-        }
-        let name = self
-            .target
-            .file_name()
-            .ok_or_else(|| Error::invalid_argument("the target is not a file name"))?;
-        Ok(PartNames::new(directory_of(&self.target), name))
-    }
-
-    /// The paths of `count` files, of which none must be replaced, except a single file.
-    fn names(
-        &self,
-        count: usize,
-        parts: &PartNames,
-        stem: &Stem,
-    ) -> Result<(Vec<PathBuf>, ShardNames)> {
-        let names = ShardNames {
-            generation: if self.overwrite && count > 1 {
-                stem.free_generation(&self.target)
-                    .map_err(|e| Error::from(e).in_file(&self.target))?
-            } else {
-                1
-            },
-            count: count as u64,
-        };
-        let paths = match (&self.sharding, count) {
-            (Sharding::SingleFile, _) => vec![self.target.clone()],
-            (Sharding::Shards(_), 1) => vec![self.target.join(stem.single())],
-            (Sharding::Shards(_), _) => (1..=names.count)
-                .map(|number| parts.directory().join(stem.shard(names, number)))
-                .collect(),
-        };
-        Ok((paths, names))
-    }
-
-    /// Checks the target before anything is written, and returns the names of `count` files.
-    fn prepare(&mut self, count: usize, parts: &PartNames) -> Result<(Vec<PathBuf>, ShardNames)> {
-        let stem = self.stem()?;
-        if let Sharding::Shards(_) = self.sharding {
-            // readers prefer either the index or the single file: only one of them may remain
-            self.check_free(&self.target.join(stem.index()))?;
-            self.check_free(&self.target.join(stem.single()))?;
-            self.create_directory()?;
-        } else {
-            self.check_free(&self.target)?;
-        }
-        self.remove_abandoned(parts, &stem);
-        if let Sharding::Shards(_) = self.sharding {
-            let directory = parts.directory();
-            self.old_files = beside::files_of_index(directory, &stem);
-            // readers that open every `model*.safetensors` (mlx-lm) would find both sets
-            let others = stem.shards(directory, |_| !self.overwrite);
-            let others = others.map_err(|e| Error::from(e).in_file(directory))?;
-            others.iter().try_for_each(|path| self.check_free(path))?;
-        }
-        let (paths, names) = self.names(count, parts, &stem)?;
-        paths.iter().try_for_each(|path| self.check_free(path))?;
-        Ok((paths, names))
+    fn publish(&mut self, wait: &mut dyn FnMut(bool) -> bool) -> Result<()> {
+        let place = self.output.as_mut().expect("begun");
+        place.publish(wait)
     }
 }
 
@@ -280,7 +213,7 @@ fn directory_of(path: &Path) -> &Path {
         .unwrap_or(Path::new("."))
 }
 
-/// Writes companion files alone: the parts of a pipeline that hold no tensors.
+/// Writes companion files alone: the parts of a pipeline that hold no tensors. The directory may be the URL of a bucket.
 ///
 /// # Errors
 /// If a file cannot be written, or exists with other bytes and is not to be replaced.
@@ -289,21 +222,18 @@ pub fn write_companions(
     files: &[CompanionFile],
     overwrite: bool,
 ) -> Result<()> {
-    let mut sink =
-        SafetensorsSink::new(directory.as_ref(), Sharding::Shards(1)).overwrite(overwrite);
-    sink.create_directory()?;
-    let parts = sink.parts()?;
-    sink.remove_abandoned(&parts, &sink.stem()?);
-    sink.companions = sink.create_companions(&parts, files)?;
-    sink.companions.iter().try_for_each(Companion::sync)?;
-    let created = std::mem::take(&mut sink.created_directories);
-    for directory in &created {
-        sink.sync_directory(directory_of(directory))?;
+    let sink = SafetensorsSink::new(directory.as_ref(), Sharding::Shards(1)).overwrite(overwrite);
+    let mut place = sink.place()?;
+    let written = place.write_companions(files);
+    written.map_err(|e| with_leftovers(e, &mut *place))
+}
+
+/// Removes what was written, and says in the error what could not be removed.
+fn with_leftovers(error: Error, place: &mut dyn OutputPlace) -> Error {
+    match place.discard() {
+        Some(left) => error.with_note(left),
+        None => error,
     }
-    for companion in &mut sink.companions {
-        companion.publish()?;
-    }
-    sink.sync_directory(parts.directory())
 }
 
 fn file_name(path: &Path) -> String {
@@ -314,77 +244,78 @@ fn file_name(path: &Path) -> String {
 impl Sink for SafetensorsSink {
     fn identify(&mut self, id: &dyn Fn() -> PlanId) {
         // one file is made by one run
-        if let Sharding::Shards(_) = self.sharding {
+        if let Sharding::Shards(_) = self.target.sharding {
             self.plan_id = Some(id());
         }
     }
 
     fn begin(&mut self, outputs: &[TensorSpec]) -> Result<()> {
         // temporary files of an earlier run that failed
-        self.shards.clear();
-        self.companions.clear();
-        self.index = None;
-        let cut = FileCut::new(outputs, &self.sharding, &self.metadata, self.plan_id)?;
-        let parts = self.parts()?;
-        // all targets are checked before the first file is created, so that a refused run changes nothing
-        let (names, shard_names) = self.prepare(cut.count(), &parts)?;
-        // checked for all shards at once: each alone could still be allocated on a disk that cannot hold the last
-        let total = (0..cut.count())
-            .map(|file| cut.file_bytes(file))
-            .fold(0, u64::saturating_add);
-        file::check_space(parts.directory(), total, &self.target)?;
-        if let Sharding::Shards(_) = self.sharding {
-            self.companions = self.create_companions(&parts, &self.companion_files.files)?;
-        }
-        self.places = vec![(0, 0); outputs.len()];
-        for (number, name) in names.iter().enumerate() {
-            let (header, nbytes) = (&cut.headers[number], cut.file_bytes(number));
-            self.shards
-                .push(Shard::create(&self.system, &parts, name, header, nbytes)?);
-            for &(output, start) in &cut.layouts[number].outputs {
-                self.places[output] = (number, header.len() as u64 + start);
-            }
-        }
-        if cut.count() > 1 {
-            let names: Vec<String> = names.iter().map(|path| file_name(path)).collect();
-            let text = cut.index(outputs, &names);
-            let path = parts.directory().join(self.stem()?.index());
-            let nbytes = text.len() as u64;
-            let index = Shard::create(&self.system, &parts, &path, text.as_bytes(), nbytes)?;
-            self.index = Some((index, shard_names));
-        }
+        self.output = None;
+        self.files.clear();
+        let cut = FileCut::new(outputs, &self.target.sharding, &self.metadata, self.plan_id)?;
+        let companions = match self.target.sharding {
+            Sharding::Shards(_) => &self.companion_files.files[..],
+            Sharding::SingleFile => &[],
+        };
+        let new = NewFiles {
+            cut: &cut,
+            outputs,
+            companions,
+        };
+        let mut place = self.place()?;
+        self.files = place.create(&new)?;
+        self.output = Some(place);
+        self.places = cut.places(outputs.len());
         Ok(())
+    }
+
+    fn order(&self) -> Option<Vec<usize>> {
+        let place = self.output.as_ref()?;
+        place.is_ordered().then(|| {
+            let mut order: Vec<usize> = (0..self.places.len()).collect();
+            order.sort_by_key(|output| self.places[*output]);
+            order
+        })
     }
 
     fn put(&self, output: usize, start: u64, bytes: &[u8]) -> Result<()> {
-        let (shard, base) = self.places[output];
-        self.shards[shard].write(base + start, bytes)
+        let mut waited = false;
+        let written = self.write(output, start, bytes, &mut |is_under_way| {
+            waited = !is_under_way;
+            is_under_way
+        });
+        written.map_err(|e| match waited {
+            false => e,
+            true => Error::invalid_argument(
+                "the bytes are far ahead of those that the sink waits for: make the outputs in the order of `Sink::order`",
+            )
+            .in_file(&self.target.path),
+        })
+    }
+
+    fn put_while(
+        &self,
+        output: usize,
+        start: u64,
+        bytes: &[u8],
+        flow: &dyn Fn() -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.write(output, start, bytes, &mut |_| flow().is_continue())
     }
 
     fn end(&mut self) -> Result<()> {
-        let parts = self.parts()?;
-        let index = self.index.iter().map(|(index, _)| index);
-        self.shards.iter().chain(index).try_for_each(Shard::sync)?;
-        self.companions.iter().try_for_each(Companion::sync)?;
-        self.publish(&parts)?;
-        // published: they are no longer removed when the sink is dropped
-        self.created_directories.clear();
-        if self.overwrite && matches!(self.sharding, Sharding::Shards(_)) {
-            self.remove_old(&parts)?;
-        }
-        Ok(())
+        self.publish(&mut |_| true)
     }
-}
 
-impl Drop for SafetensorsSink {
-    fn drop(&mut self) {
-        // temporary files are removed first: a directory must be empty
-        self.shards.clear();
-        self.companions.clear();
-        self.index = None;
-        for directory in self.created_directories.iter().rev() {
-            // fails for a directory that holds other files, which is left; a destructor cannot report it
-            let _ = self.system.remove_directory(directory);
+    fn end_while(&mut self, flow: &dyn Fn() -> ControlFlow<()>) -> Result<()> {
+        self.publish(&mut |_| flow().is_continue())
+    }
+
+    fn fail(&mut self, error: Error) -> Error {
+        match &mut self.output {
+            Some(place) => with_leftovers(error, &mut **place),
+            None => error,
         }
     }
 }

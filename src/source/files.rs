@@ -79,7 +79,7 @@ impl Deref for Files {
 static SCHEMES: &[&str] = &["http", "https", "s3", "gs", "az", "abfs", "abfss", "hf"];
 
 /// The text of a path that is a URL.
-fn url(path: &Path) -> Option<&str> {
+pub(crate) fn url(path: &Path) -> Option<&str> {
     /// Of a scheme.
     const LONGEST: usize = "https".len();
     // by the first bytes, as this is asked of every path: searching all of it for `://` costs a small file 2 % of its opening

@@ -44,7 +44,7 @@ pub(crate) mod range_reader;
 mod reader;
 pub(crate) mod regular;
 #[cfg(feature = "remote")]
-mod remote;
+pub(crate) mod remote;
 pub(crate) mod snapshot;
 mod stream;
 

@@ -21,18 +21,31 @@ pub(super) fn open(
     url: &str,
     options: RemoteOptions,
 ) -> Result<(Option<Arc<dyn FileSystem>>, PathBuf)> {
-    let variable = |name: &str| std::env::var(name).ok();
-    let opened = Store::open_with(url, options, &variable).map_err(|e| match e.kind() {
-        ErrorKind::Invalid => Error::invalid_argument(e.to_string()),
-        ErrorKind::Unsupported => Error::unsupported(e.to_string()),
-        _ => io::Error::from(e).into(),
-    });
-    match opened? {
+    match open_store(url, options)? {
         OpenedUrl::Local(path) => Ok((None, path)),
         OpenedUrl::Store(store) => {
             let path = PathBuf::from(store.path());
             Ok((Some(Arc::new(RemoteFiles(*store))), path))
         }
+    }
+}
+
+fn open_store(url: &str, options: RemoteOptions) -> Result<OpenedUrl> {
+    let variable = |name: &str| std::env::var(name).ok();
+    Store::open_with(url, options, &variable).map_err(|e| match e.kind() {
+        ErrorKind::Invalid => Error::invalid_argument(e.to_string()),
+        ErrorKind::Unsupported => Error::unsupported(e.to_string()),
+        _ => io::Error::from(e).into(),
+    })
+}
+
+/// The bucket that a URL leads to, to be written to.
+pub(crate) fn open_bucket(url: &str, options: RemoteOptions) -> Result<Store> {
+    match open_store(url, options)? {
+        OpenedUrl::Store(store) if store.is_bucket() => Ok(*store),
+        _ => Err(Error::unsupported(
+            "only buckets are written to (s3://, gs://, az://, abfss://): write to a local directory, and upload it",
+        )),
     }
 }
 

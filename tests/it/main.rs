@@ -48,6 +48,8 @@ mod remember_slices;
 mod remote;
 #[cfg(feature = "remote")]
 mod remote_load;
+#[cfg(feature = "remote")]
+mod remote_upload;
 mod running_loads;
 mod shards;
 mod shared_corpus;

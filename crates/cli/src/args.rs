@@ -16,6 +16,7 @@ use std::ffi::OsString;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
+use anamnesis::sink::SafetensorsSink;
 use anamnesis::{Dtype, Format, Limits, OpenOptions};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
@@ -252,6 +253,19 @@ impl OpenArgs {
         let mut remote = anamnesis::remote::RemoteOptions::default();
         remote.counters = Some(self.counters.clone());
         options.remote(remote)
+    }
+
+    /// The sink, which counts what is requested of a bucket.
+    #[cfg(feature = "remote")]
+    pub(crate) fn counted_sink(&self, sink: SafetensorsSink) -> SafetensorsSink {
+        let mut remote = anamnesis::remote::RemoteOptions::default();
+        remote.counters = Some(self.counters.clone());
+        sink.remote(remote)
+    }
+
+    #[cfg(not(feature = "remote"))]
+    pub(crate) fn counted_sink(&self, sink: SafetensorsSink) -> SafetensorsSink {
+        sink
     }
 
     #[cfg(not(feature = "remote"))]

@@ -160,7 +160,11 @@ impl From<anamnesis::Error> for Failure {
     fn from(error: anamnesis::Error) -> Self {
         Self {
             kind: error.kind().name(),
-            message: with_flags(&error.kind().to_string()).into(),
+            message: with_flags(&match error.note() {
+                Some(note) => format!("{}; {note}", error.kind()),
+                None => error.kind().to_string(),
+            })
+            .into(),
             path: error.path().map(|p| p.display().to_string().into()),
             format: error.format(),
             offset: error.offset(),

@@ -1,134 +1,79 @@
-//! Buckets of S3 and of what speaks its protocol. `object_store` finds credentials, signs URLs and lists; ranges are requested
-//! from the signed URLs as from any web server, so that all of this crate's bounds hold for them too.
+//! Buckets of S3, of Google Cloud Storage, of Azure, and of what speaks their protocols. `object_store` finds credentials, signs
+//! URLs, lists and writes; ranges are requested from the signed URLs as from any web server, so that all of this crate's bounds
+//! hold for them too.
+
+mod connector;
+mod service;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::client::{ClientOptions, HttpClient, HttpConnector};
+use object_store::list::{PaginatedListOptions, PaginatedListResult};
+use object_store::multipart::PartId;
 use object_store::path::Path;
-use object_store::signer::Signer as _;
-use object_store::{ObjectStore as _, RetryConfig};
-use url::Url;
+use object_store::{
+    BackoffConfig, MultipartId, ObjectStoreExt as _, PutMode, PutPayload, RetryConfig,
+};
 
 use crate::error::{Error, ErrorKind, Result, with_causes};
 use crate::names::is_plain;
+use crate::options::RemoteOptions;
 
-/// The variables that configure S3, as the programs of AWS name them.
-static VARIABLES: &[&str] = &[
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_DEFAULT_REGION",
-    "AWS_REGION",
-    "AWS_ENDPOINT_URL",
-    "AWS_ENDPOINT_URL_S3",
-    "AWS_SKIP_SIGNATURE",
-    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
-    "AWS_REQUEST_PAYER",
-    "AWS_METADATA_ENDPOINT",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_ROLE_ARN",
-    "AWS_ROLE_SESSION_NAME",
-    "AWS_ENDPOINT_URL_STS",
-];
+use connector::SharedConnector;
+use service::{BucketService, BucketStore};
 
-/// How long a signed URL holds. It is renewed when it is refused.
-const SIGNED_FOR: Duration = Duration::from_secs(60 * 60);
+pub(crate) use service::ObjectAccess;
+
 /// The longest that finding credentials or a listing takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Names that are listed.
 const NAMES: usize = 1_000_000;
+/// Pages of a listing that are read: of 1000 names each, as services send them.
+const PAGES: usize = 2 * NAMES / 1000;
 
 /// A bucket and its credentials.
 pub(crate) struct Bucket {
-    store: AmazonS3,
-    /// Where the keys are, if requests are not signed: for public buckets.
-    public: Option<Url>,
-}
-
-/// Connections of `object_store` by the client of this crate.
-#[derive(Debug)]
-struct SharedConnector(reqwest::Client);
-
-impl HttpConnector for SharedConnector {
-    fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(self.0.clone()))
-    }
+    service: BucketService,
+    store: Arc<dyn BucketStore>,
+    connector: SharedConnector,
+    retries: u32,
 }
 
 impl Bucket {
+    /// The bucket of a URL, by its scheme and the part behind `://`.
     pub(crate) fn new(
-        name: &str,
+        scheme: &str,
+        rest: &str,
         client: reqwest::Client,
+        options: &RemoteOptions,
         variables: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self> {
-        let invalid = |what: &str| Error::new(ErrorKind::Invalid, what);
-        let is_name = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
-        if name.is_empty() || !name.bytes().all(is_name) || name.starts_with('.') {
-            return Err(invalid("this names no bucket: write s3://bucket/key"));
-        }
+        let connector = SharedConnector::new(client, options);
+        let pause = options.pause.max(Duration::from_millis(1));
         let retry = RetryConfig {
-            max_retries: 2,
-            retry_timeout: PATIENCE,
-            ..RetryConfig::default()
+            max_retries: options.retries as usize,
+            // without new credentials: they hold for longer
+            retry_timeout: 3 * PATIENCE,
+            backoff: BackoffConfig {
+                init_backoff: pause,
+                max_backoff: pause.saturating_mul(64),
+                ..BackoffConfig::default()
+            },
         };
-        let mut builder = AmazonS3Builder::new()
-            .with_bucket_name(name)
-            .with_retry(retry)
-            .with_http_connector(SharedConnector(client));
-        for variable in VARIABLES {
-            if let Some(value) = variables(variable).filter(|value| !value.is_empty()) {
-                let key: AmazonS3ConfigKey = variable
-                    .to_ascii_lowercase()
-                    .parse()
-                    .map_err(|_| invalid("a variable of AWS is not known"))?;
-                builder = builder.with_config(key, value);
-            }
-        }
-        let value = |key| {
-            builder
-                .get_config_value(&key)
-                .filter(|value| !value.is_empty())
-        };
-        let endpoint = value(AmazonS3ConfigKey::Endpoint);
-        let region = value(AmazonS3ConfigKey::Region).unwrap_or_else(|| "us-east-1".to_owned());
-        let unsigned = value(AmazonS3ConfigKey::SkipSignature).is_some_and(|value| value == "true");
-        // the user named the endpoint
-        builder = builder.with_allow_http(
-            endpoint
-                .as_ref()
-                .is_some_and(|url| url.starts_with("http://")),
-        );
-        let public = if unsigned {
-            let endpoint = endpoint.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
-            let url = Url::parse(&format!("{}/{name}", endpoint.trim_end_matches('/')));
-            Some(url.map_err(|_| invalid("AWS_ENDPOINT_URL is no URL"))?)
-        } else {
-            None
-        };
-        let store = builder.build().map_err(|e| invalid(&with_causes(&e)))?;
-        Ok(Self { store, public })
+        let service = BucketService::open(scheme, rest, retry, connector.clone(), variables)?;
+        Ok(Self {
+            store: service.store(),
+            service,
+            connector,
+            retries: options.retries,
+        })
     }
 
     /// The URL of a key, signed where requests are.
-    pub(crate) async fn url(&self, key: &str) -> Result<Url> {
+    async fn access(&self, key: &str) -> Result<ObjectAccess> {
         let path = parse(key)?;
-        if let Some(public) = &self.public {
-            let mut url = public.clone();
-            url.path_segments_mut()
-                .map_err(|()| Error::new(ErrorKind::Invalid, "AWS_ENDPOINT_URL is no URL"))?
-                .extend(key.split('/'));
-            return Ok(url);
-        }
-        let signed = self
-            .store
-            .signed_url(reqwest::Method::GET, &path, SIGNED_FOR);
-        match tokio::time::timeout(PATIENCE, signed).await {
-            Ok(Ok(url)) => Ok(url),
+        match tokio::time::timeout(PATIENCE, self.service.access(&path)).await {
+            Ok(Ok(access)) => Ok(access),
             Ok(Err(e)) => Err(no_credentials(&with_causes(&e))),
             Err(_) => Err(no_credentials("no answer")),
         }
@@ -136,44 +81,188 @@ impl Bucket {
 
     /// The names of the objects directly behind a prefix.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<String>> {
-        let prefix = if prefix.is_empty() {
-            None
-        } else {
-            Some(parse(prefix)?)
+        let prefix = match prefix {
+            "" => None,
+            prefix => Some(format!("{}/", parse(prefix)?)),
         };
-        let listed = self.store.list_with_delimiter(prefix.as_ref());
-        let listed = tokio::time::timeout(PATIENCE, listed)
-            .await
-            .map_err(|_| {
-                Error::new(
-                    ErrorKind::TimedOut,
-                    "the bucket's listing takes longer than a minute",
-                )
-            })?
-            .map_err(|e| {
-                let kind = match &e {
-                    object_store::Error::NotFound { .. } => ErrorKind::NotFound,
-                    object_store::Error::PermissionDenied { .. }
-                    | object_store::Error::Unauthenticated { .. } => ErrorKind::Denied,
-                    _ => ErrorKind::Network,
-                };
-                Error::new(
-                    kind,
-                    format!("the bucket cannot be listed: {}", with_causes(&e)),
-                )
-            })?;
-        if listed.objects.len() > NAMES {
-            return Err(Error::refused(
-                "the bucket has more than a million objects behind this prefix",
-            ));
+        match tokio::time::timeout(PATIENCE, self.pages(prefix.as_deref())).await {
+            Ok(names) => names,
+            Err(_) => Err(Error::new(
+                ErrorKind::TimedOut,
+                "the bucket's listing takes longer than a minute",
+            )),
         }
-        let objects = listed.objects.iter();
-        let names = objects.filter_map(|object| object.location.filename());
-        Ok(names
-            .filter(|name| is_plain(name))
-            .map(str::to_owned)
-            .collect())
     }
+
+    async fn pages(&self, prefix: Option<&str>) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        let mut page_token: Option<String> = None;
+        for _ in 0..PAGES {
+            let options = PaginatedListOptions {
+                delimiter: Some("/".into()),
+                page_token: page_token.clone(),
+                ..PaginatedListOptions::default()
+            };
+            let page = self.store.list_paginated(prefix, options).await;
+            let PaginatedListResult {
+                result,
+                page_token: next,
+            } = page.map_err(|e| failure("the bucket cannot be listed", &e))?;
+            let objects = result.objects.iter();
+            // some programs mark a prefix by an empty object of its name
+            let is_prefix =
+                |path: &Path| prefix.is_some_and(|own| own[..own.len() - 1] == *path.as_ref());
+            let objects = objects.filter(|object| !is_prefix(&object.location));
+            let found = objects.filter_map(|object| object.location.filename());
+            names.extend(found.filter(|name| is_plain(name)).map(str::to_owned));
+            if names.len() > NAMES {
+                break;
+            }
+            match next {
+                None => return Ok(names),
+                // the same page for ever
+                Some(_) if next == page_token => {
+                    return Err(Error::refused(
+                        "the bucket's listing does not go on: two of its pages have the same token",
+                    ));
+                }
+                Some(_) => page_token = next,
+            }
+        }
+        Err(Error::refused(
+            "the bucket has more than a million objects or two thousand pages behind this prefix",
+        ))
+    }
+}
+
+/// Writing. Each function is one operation, with its repetitions.
+impl Bucket {
+    /// Waits for an operation that sends this many bytes.
+    async fn timed<T>(
+        &self,
+        sent: u64,
+        what: &str,
+        operation: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<object_store::Result<T>> {
+        // pauses between the attempts are shorter than they are, and a body of an answer may stop in its middle
+        let most = self.connector.time_for(sent).saturating_mul(2);
+        let most = most.saturating_mul(self.retries.saturating_add(1));
+        tokio::time::timeout(most, operation).await.map_err(|_| {
+            let what = format!("{what}: the bucket does not answer");
+            Error::new(ErrorKind::TimedOut, what)
+        })
+    }
+
+    async fn within<T>(
+        &self,
+        sent: u64,
+        what: &str,
+        operation: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T> {
+        let outcome = self.timed(sent, what, operation).await?;
+        outcome.map_err(|e| failure(what, &e))
+    }
+
+    /// Whether there is an object of this key, and its length.
+    pub(crate) async fn length(&self, key: &str) -> Result<Option<u64>> {
+        let path = parse(key)?;
+        let found = self.within(0, "the bucket cannot be read", self.store.head(&path));
+        match found.await {
+            Ok(found) => Ok(Some(found.size)),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Writes an object by one request. One that exists is an error unless it is replaced.
+    pub(crate) async fn put(&self, key: &str, bytes: bytes::Bytes, replace: bool) -> Result<()> {
+        const WHAT: &str = "the object cannot be written";
+        let (path, len) = (parse(key)?, bytes.len() as u64);
+        let payload = PutPayload::from(bytes);
+        let put = |mode: PutMode| {
+            let put = self.store.put_opts(&path, payload.clone(), mode.into());
+            self.timed(len, WHAT, put)
+        };
+        let mode = if replace {
+            PutMode::Overwrite
+        } else {
+            PutMode::Create
+        };
+        let outcome = match put(mode).await? {
+            // `AWS_CONDITIONAL_PUT=disabled`
+            Err(object_store::Error::NotImplemented { .. }) => put(PutMode::Overwrite).await?,
+            outcome => outcome,
+        };
+        outcome.map(|_| ()).map_err(|e| failure(WHAT, &e))
+    }
+
+    /// Removes an object, if there is one.
+    pub(crate) async fn remove(&self, key: &str) -> Result<()> {
+        let path = parse(key)?;
+        let removed = self.within(0, "the object cannot be removed", self.store.delete(&path));
+        match removed.await {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) async fn create_upload(&self, key: &str) -> Result<MultipartId> {
+        let path = parse(key)?;
+        let create = self.store.create_multipart(&path);
+        self.within(0, "the upload cannot be started", create).await
+    }
+
+    pub(crate) async fn put_part(
+        &self,
+        key: &str,
+        id: &MultipartId,
+        number: usize,
+        bytes: bytes::Bytes,
+    ) -> Result<PartId> {
+        let (path, len) = (parse(key)?, bytes.len() as u64);
+        let put = self.store.put_part(&path, id, number, bytes.into());
+        self.within(len, "a part cannot be uploaded", put).await
+    }
+
+    pub(crate) async fn complete_upload(
+        &self,
+        key: &str,
+        id: &MultipartId,
+        parts: Vec<PartId>,
+    ) -> Result<()> {
+        // the service joins the parts before it answers
+        const PER_PART: u64 = 64 << 10;
+        let path = parse(key)?;
+        let work = PER_PART * parts.len() as u64;
+        let complete = self.store.complete_multipart(&path, id, parts);
+        let complete = async { complete.await.map(|_| ()) };
+        self.within(work, "the upload cannot be completed", complete)
+            .await
+    }
+
+    /// Ends an upload without an object. One that is unknown has ended.
+    pub(crate) async fn abort_upload(&self, key: &str, id: &MultipartId) -> Result<()> {
+        let path = parse(key)?;
+        let abort = self.store.abort_multipart(&path, id);
+        match self.within(0, "the upload cannot be aborted", abort).await {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            outcome => outcome,
+        }
+    }
+}
+
+/// The error of an operation of `object_store`.
+fn failure(what: &str, e: &object_store::Error) -> Error {
+    let kind = match e {
+        object_store::Error::NotFound { .. } => ErrorKind::NotFound,
+        object_store::Error::PermissionDenied { .. }
+        | object_store::Error::Unauthenticated { .. } => ErrorKind::Denied,
+        object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. } => {
+            ErrorKind::Exists
+        }
+        _ => ErrorKind::Network,
+    };
+    Error::new(kind, format!("{what}: {}", with_causes(e)))
 }
 
 fn parse(key: &str) -> Result<Path> {
@@ -190,8 +279,9 @@ fn no_credentials(why: &str) -> Error {
     Error::new(
         ErrorKind::Denied,
         format!(
-            "no credentials of the bucket: {why}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true \
-             for a public bucket"
+            "no credentials of the bucket: {why}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, \
+             GOOGLE_APPLICATION_CREDENTIALS or AZURE_STORAGE_ACCOUNT_KEY, or for a public bucket AWS_SKIP_SIGNATURE=true, \
+             GOOGLE_SKIP_SIGNATURE=true or AZURE_SKIP_SIGNATURE=true"
         ),
     )
 }
@@ -204,7 +294,7 @@ pub(crate) struct BucketKey {
 }
 
 impl BucketKey {
-    pub(crate) async fn url(&self) -> Result<Url> {
-        self.bucket.url(&self.key).await
+    pub(crate) async fn access(&self) -> Result<ObjectAccess> {
+        self.bucket.access(&self.key).await
     }
 }

@@ -156,17 +156,20 @@ impl Client {
     ) -> Result<Response, RequestFailure> {
         let known = resource.resolved();
         let is_resolved = known.is_some();
-        let (mut url, mut allowed) = match known {
-            Some(known) => (known.url, known.allowed),
+        let (mut url, mut allowed, mut own) = match known {
+            Some(known) => (known.url, known.allowed, known.headers),
             None => {
-                let url = resource.first_url().await.map_err(RequestFailure::Final)?;
-                (url, Allowed::Any)
+                let first = resource.first_access().await;
+                let first = first.map_err(RequestFailure::Final)?;
+                (first.url, Allowed::Any, first.headers)
             }
         };
         // the host that the caller named; of a bucket, the one that the environment names
         let origin = resource.url().unwrap_or(&url).clone();
         for _ in 0..=REDIRECTS {
-            let response = self.send(resource, &url, allowed, headers).await?;
+            let mut all = headers.clone();
+            all.extend(own.clone());
+            let response = self.send(resource, &url, allowed, all).await?;
             resource
                 .check_commit(response.headers())
                 .map_err(RequestFailure::Final)?;
@@ -174,6 +177,9 @@ impl Client {
                 && response.headers().contains_key(header::LOCATION)
             {
                 let to = location(&url, response.headers()).map_err(RequestFailure::Final)?;
+                if to.origin() != url.origin() {
+                    own.clear();
+                }
                 if to.origin() != url.origin() || allowed != Allowed::Any {
                     allowed = self
                         .rule_for(&origin, &to)
@@ -186,7 +192,11 @@ impl Client {
             return match status::failure(resource.is_on_hub(), &response) {
                 None => {
                     if resource.url() != Some(&url) {
-                        resource.resolve_to(Some(ResolvedUrl { url, allowed }));
+                        resource.resolve_to(Some(ResolvedUrl {
+                            url,
+                            allowed,
+                            headers: own,
+                        }));
                     }
                     Ok(response)
                 }
@@ -214,10 +224,10 @@ impl Client {
         resource: &Resource,
         url: &Url,
         allowed: Allowed,
-        headers: &HeaderMap,
+        headers: HeaderMap,
     ) -> Result<Response, RequestFailure> {
         let client = self.to(allowed).map_err(RequestFailure::Final)?;
-        let mut request = client.get(url.clone()).headers(headers.clone());
+        let mut request = client.get(url.clone()).headers(headers);
         if let Some(token) = resource.token_for(url) {
             request = request.header(header::AUTHORIZATION, token);
         }

@@ -36,6 +36,10 @@ pub enum ErrorKind {
     Network,
     /// The server is too slow.
     TimedOut,
+    /// An object exists that is not to be replaced.
+    Exists,
+    /// The caller ended the operation.
+    Cancelled,
 }
 
 impl Error {
@@ -51,6 +55,10 @@ impl Error {
     pub(crate) fn changed(what: &str) -> Self {
         let message = format!("the file changed since it was opened ({what}); open it again");
         Self::new(ErrorKind::Changed, message)
+    }
+
+    pub(crate) fn cancelled() -> Self {
+        Self::new(ErrorKind::Cancelled, "cancelled")
     }
 
     /// The kind of failure.
@@ -79,6 +87,8 @@ impl From<Error> for io::Error {
             ErrorKind::Refused => io::ErrorKind::InvalidData,
             ErrorKind::Network => io::ErrorKind::ConnectionAborted,
             ErrorKind::TimedOut => io::ErrorKind::TimedOut,
+            ErrorKind::Exists => io::ErrorKind::AlreadyExists,
+            ErrorKind::Cancelled => io::ErrorKind::Interrupted,
         };
         Self::new(kind, error)
     }

@@ -18,10 +18,13 @@ mod runtime;
 mod stats;
 mod status;
 mod store;
+mod uploads;
+mod writes;
 
 pub use error::{Error, ErrorKind, Result};
 pub use file::{RangeReceiver, RemoteFile, StartedRange};
 pub use guess::shard_names;
-pub use options::RemoteOptions;
+pub use options::{RemoteOptions, Variables};
 pub use stats::{RequestCounters, RequestStats};
 pub use store::{OpenedUrl, Store};
+pub use uploads::{NewObject, UploadLeftovers, Uploads};

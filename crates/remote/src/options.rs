@@ -1,5 +1,6 @@
 //! How long is waited and how often is tried.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::stats::RequestCounters;
@@ -42,8 +43,54 @@ pub struct RemoteOptions {
     /// Bytes of memory for what the files of one store have read ahead. Beyond it, reads are requested one by one; the first
     /// bytes of a file are at least 4 KiB in any case. Default 160 MiB.
     pub memory: u64,
+    /// Bytes of a part of an upload, except the last of an object. An object of more than 10 000 of them has longer ones. Most
+    /// services refuse parts of less than 5 MiB. Default 8 MiB.
+    pub part: u64,
+    /// Bytes of memory for the parts of uploads that are filled or under way: at least one part. Default 48 MiB.
+    pub upload_memory: u64,
+    /// Variables in place of those of the environment, such as the credentials of a bucket. Default none.
+    pub variables: Variables,
     /// Counts what is requested. Default none.
     pub counters: Option<RequestCounters>,
+}
+
+/// Names and values of variables. `Debug` does not show the values, which may be secrets.
+///
+/// ```
+/// use anamnesis_remote::Variables;
+///
+/// let variables = Variables::from_iter([("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "secret")]);
+/// assert_eq!(variables.get("AWS_ACCESS_KEY_ID"), Some("id"));
+/// assert!(!format!("{variables:?}").contains("secret"));
+/// ```
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Variables(Vec<(String, String)>);
+
+impl Variables {
+    /// The value of a variable.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let mut found = self.0.iter().filter(|(known, _)| known == name);
+        found.next_back().map(|(_, value)| value.as_str())
+    }
+}
+
+impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Variables {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        let pairs = pairs.into_iter();
+        Self(
+            pairs
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+        )
+    }
+}
+
+impl fmt::Debug for Variables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.0.iter().map(|(name, _)| name))
+            .finish()
+    }
 }
 
 impl Default for RemoteOptions {
@@ -59,6 +106,9 @@ impl Default for RemoteOptions {
             retries: 4,
             requests: 32,
             memory: 160 << 20,
+            part: 8 << 20,
+            upload_memory: 48 << 20,
+            variables: Variables::default(),
             counters: None,
         }
     }

@@ -6,7 +6,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use url::Url;
 
 use crate::address::Allowed;
-use crate::bucket::BucketKey;
+use crate::bucket::{BucketKey, ObjectAccess};
 use crate::error::{Error, Result};
 
 /// A file, and what is sent for it.
@@ -35,6 +35,8 @@ enum ResourcePlace {
 pub(crate) struct ResolvedUrl {
     pub(crate) url: Url,
     pub(crate) allowed: Allowed,
+    /// What is sent to its host besides the headers of a request: the credentials of a bucket.
+    pub(crate) headers: HeaderMap,
 }
 
 impl Resource {
@@ -75,11 +77,14 @@ impl Resource {
         }
     }
 
-    /// The URL of the first request.
-    pub(crate) async fn first_url(&self) -> Result<Url> {
+    /// The URL of the first request, and what is sent to its host only.
+    pub(crate) async fn first_access(&self) -> Result<ObjectAccess> {
         match &self.place {
-            ResourcePlace::Web(url) | ResourcePlace::Hub { url, .. } => Ok(url.clone()),
-            ResourcePlace::Bucket(key) => key.url().await,
+            ResourcePlace::Web(url) | ResourcePlace::Hub { url, .. } => Ok(ObjectAccess {
+                url: url.clone(),
+                headers: HeaderMap::new(),
+            }),
+            ResourcePlace::Bucket(key) => key.access().await,
         }
     }
 

@@ -1,8 +1,12 @@
 //! The runtime of all requests.
 
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+
+use crate::error::{Error, ErrorKind, Result};
 
 /// A value that each process makes for itself. The child of a `fork` has none of its parent's threads, so that requests on its
 /// parent's runtime and connections would never end.
@@ -40,4 +44,40 @@ pub(crate) fn runtime() -> &'static Runtime {
             .build()
             .expect("threads and an event queue can be made")
     })
+}
+
+/// How often a waiting thread looks whether it is to wait on.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs a request on the runtime, while this thread waits.
+pub(crate) fn wait<T: Send + 'static>(
+    request: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    wait_while(request, &mut || true)
+}
+
+/// As [`wait`], and ends the request with an error once `wanted` returns false.
+pub(crate) fn wait_while<T: Send + 'static>(
+    request: impl Future<Output = Result<T>> + Send + 'static,
+    wanted: &mut dyn FnMut() -> bool,
+) -> Result<T> {
+    let (send, receive) = mpsc::sync_channel(1);
+    let task = runtime().spawn(async move {
+        // without a receiver the request is not wanted any more
+        let _ = send.send(request.await);
+    });
+    loop {
+        match receive.recv_timeout(LOOK) {
+            Ok(outcome) => return outcome,
+            Err(RecvTimeoutError::Timeout) if wanted() => {}
+            Err(RecvTimeoutError::Timeout) => {
+                task.abort();
+                return Err(Error::cancelled());
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let what = "a request ended without an answer";
+                return Err(Error::new(ErrorKind::Network, what));
+            }
+        }
+    }
 }

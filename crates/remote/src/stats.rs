@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// What was requested of servers, at one time.
 ///
-/// Requests for credentials and listings of buckets are not counted.
+/// Requests for credentials and listings of buckets are not counted, nor repetitions of writing requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequestStats {
@@ -20,6 +20,8 @@ pub struct RequestStats {
     pub hedges: u64,
     /// Bytes of answers that arrived, without their headers.
     pub received: u64,
+    /// Bytes of objects that were uploaded.
+    pub uploaded: u64,
     /// Round trips that followed one another: the longest chain of requests none of which was sent before the one in front was
     /// answered.
     pub depth: u64,
@@ -52,6 +54,7 @@ pub struct RequestCounters(Arc<SharedCounters>);
 struct SharedCounters {
     /// Apart from the others: counted for each part of an answer.
     received: AtomicU64,
+    uploaded: AtomicU64,
     others: Mutex<Counts>,
 }
 
@@ -79,6 +82,7 @@ impl RequestCounters {
             hedges: counts.hedges,
             // relaxed: the number publishes no other data
             received: self.0.received.load(Ordering::Relaxed),
+            uploaded: self.0.uploaded.load(Ordering::Relaxed),
             depth: counts.depth,
             connections: counts.connections.len() as u64,
             first_byte_median: counts.first_bytes.quantile(50),
@@ -110,6 +114,10 @@ impl RequestCounters {
 
     pub(crate) fn received(&self, bytes: usize) {
         self.0.received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn uploaded(&self, bytes: u64) {
+        self.0.uploaded.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// After the beginning of the answer to a request that was sent at `sent`, over the connection with this end.

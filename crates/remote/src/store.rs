@@ -18,7 +18,8 @@ use crate::hub::{self, HubPath, HubSettings};
 use crate::names::has_ending;
 use crate::options::RemoteOptions;
 use crate::resource::Resource;
-use crate::runtime::runtime;
+use crate::runtime::wait;
+use crate::stats::RequestCounters;
 
 /// The longest list of files that is read.
 const LISTING: u64 = 64 << 20;
@@ -83,7 +84,12 @@ impl Store {
         options: RemoteOptions,
         variables: &dyn Fn(&str) -> Option<String>,
     ) -> Result<OpenedUrl> {
-        Self::with_client(url, Arc::new(Client::new(options)), variables)
+        let own = options.variables.clone();
+        let variables = |name: &str| {
+            own.get(name)
+                .map_or_else(|| variables(name), |own| Some(own.to_owned()))
+        };
+        Self::with_client(url, Arc::new(Client::new(options)), &variables)
     }
 
     fn with_client(
@@ -127,14 +133,11 @@ impl Store {
                     url.trim_end_matches('/').to_owned(),
                 )
             }
-            "s3" => {
-                let name = rest.split('/').next().unwrap_or_default();
-                let bucket = Arc::new(Bucket::new(
-                    name,
-                    client.to(Allowed::Any)?.clone(),
-                    variables,
-                )?);
-                (StorePlace::Bucket(bucket), url.to_owned())
+            scheme @ ("s3" | "gs" | "az" | "abfs" | "abfss") => {
+                let connections = client.to(Allowed::Any)?.clone();
+                let options = &client.options;
+                let bucket = Bucket::new(scheme, rest, connections, options, variables)?;
+                (StorePlace::Bucket(Arc::new(bucket)), url.to_owned())
             }
             _ => {
                 return Err(Error::new(
@@ -159,6 +162,21 @@ impl Store {
     /// The URL that was opened, without its query, which may be a signature.
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    pub(crate) fn bucket(&self) -> Option<&Arc<Bucket>> {
+        match &self.place {
+            StorePlace::Bucket(bucket) => Some(bucket),
+            StorePlace::Web(_) | StorePlace::Hub { .. } => None,
+        }
+    }
+
+    pub(crate) fn options(&self) -> &RemoteOptions {
+        &self.client.options
+    }
+
+    pub(crate) fn counters(&self) -> &RequestCounters {
+        &self.client.counters
     }
 
     /// Whether a path is a directory, by its form.
@@ -309,20 +327,8 @@ impl Store {
     }
 }
 
-/// Runs a request on the runtime, while this thread waits.
-fn wait<T: Send + 'static>(request: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    let (send, receive) = std::sync::mpsc::sync_channel(1);
-    runtime().spawn(async move {
-        // the receiver is waited on below
-        let _ = send.send(request.await);
-    });
-    receive
-        .recv()
-        .map_err(|_| Error::new(ErrorKind::Network, "a request ended without an answer"))?
-}
-
 /// The key of a path in a bucket: what follows its name, without a slash at the end.
-fn key(path: &str) -> &str {
+pub(crate) fn key(path: &str) -> &str {
     let rest = path.split_once("://").map_or("", |(_, rest)| rest);
     rest.split_once('/')
         .map_or("", |(_, key)| key.trim_end_matches('/'))

@@ -124,7 +124,7 @@ pub(super) fn remove_if_there(system: &dyn FileOperations, path: &Path) -> Resul
 }
 
 /// The name of a companion file, which must not lead out of the directory.
-fn plain_name(name: &str) -> Result<&str> {
+pub(super) fn plain_name(name: &str) -> Result<&str> {
     let is_plain =
         !name.is_empty() && !name.contains(['/', '\\', '\0']) && name != "." && name != "..";
     is_plain.then_some(name).ok_or_else(|| {
@@ -166,19 +166,33 @@ pub(super) fn files_of_index(directory: &Path, stem: &Stem) -> BTreeSet<PathBuf>
     let Ok((text, _charge)) = read_regular(&index, &budget, "the old index") else {
         return BTreeSet::new();
     };
-    let reader = JsonReader::new(&budget, "the old index");
+    let names = names_in(&text, &budget);
+    names.map(|name| directory.join(name)).collect()
+}
+
+/// The names of files in the text of an old index.
+#[cfg(feature = "remote")]
+pub(super) fn index_files(text: &[u8]) -> BTreeSet<String> {
+    names_in(text, &Budget::new(Limits::default())).collect()
+}
+
+fn names_in(text: &[u8], budget: &Budget) -> impl Iterator<Item = String> {
+    let reader = JsonReader::new(budget, "the old index");
     let malformed = |e: serde_json::Error| Error::malformed(e.to_string());
-    let tree = std::str::from_utf8(&text)
+    let tree = std::str::from_utf8(text)
         .ok()
         .and_then(|text| reader.parse(text, Tree(&reader), malformed).ok());
-    let Some(Value::Object(index)) = tree else {
-        return BTreeSet::new();
+    let map = match tree {
+        Some(Value::Object(mut index)) => index.remove("weight_map"),
+        _ => None,
     };
-    let map = index.get("weight_map").and_then(Value::as_object);
-    let names = map.into_iter().flat_map(|map| map.values());
-    names
-        .filter_map(Value::as_str)
-        .filter(|name| name.ends_with(".safetensors") && plain_name(name).is_ok())
-        .map(|name| directory.join(name))
-        .collect()
+    let map = match map {
+        Some(Value::Object(map)) => map,
+        _ => serde_json::Map::new(),
+    };
+    let names = map.into_iter().filter_map(|(_, name)| match name {
+        Value::String(name) => Some(name),
+        _ => None,
+    });
+    names.filter(|name| name.ends_with(".safetensors") && plain_name(name).is_ok())
 }

@@ -45,6 +45,18 @@ impl FileCut {
             .saturating_add(self.headers[file].len() as u64)
     }
 
+    /// Of each output: the index of its file, and its offset in it.
+    pub(super) fn places(&self, outputs: usize) -> Vec<(usize, u64)> {
+        let mut places = vec![(0, 0); outputs];
+        for (file, layout) in self.layouts.iter().enumerate() {
+            let header = self.headers[file].len() as u64;
+            for &(output, start) in &layout.outputs {
+                places[output] = (file, header + start);
+            }
+        }
+        places
+    }
+
     /// The text of the index, for files of these names.
     pub(super) fn index(&self, outputs: &[TensorSpec], names: &[String]) -> String {
         let mut files = vec![0; outputs.len()];

@@ -13,16 +13,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::catalog::quote;
+use crate::companions::Companions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::json::{JsonReader, Tree};
 use crate::limits::{Budget, Limits};
 use crate::plan::{PLAN_ID_KEY, PlanId, TensorSpec};
+use crate::source::files::url;
 use crate::source::fill;
 use crate::source::regular::open_regular;
 
 use super::beside::{self, Companion, remove_if_there};
 use super::cut::FileCut;
 use super::file::{self, Shard};
+use super::local::LocalOutput;
 use super::names::{PartNames, ShardNames, Stem};
 use super::{SafetensorsSink, Sharding, check_replaceable, directory_of};
 
@@ -66,7 +69,8 @@ pub(crate) enum FileOrigin {
 /// [`Remember::output_directory`](crate::Remember::output_directory).
 #[derive(Debug)]
 pub struct OutputDirectory {
-    sink: SafetensorsSink,
+    sink: LocalOutput,
+    companion_files: Companions,
     stem: Stem,
     parts: PartNames,
     outputs: Vec<TensorSpec>,
@@ -82,8 +86,14 @@ impl SafetensorsSink {
         plan_id: PlanId,
         outputs_id: impl Fn(std::ops::Range<usize>) -> PlanId,
     ) -> Result<OutputDirectory> {
-        let cut = FileCut::new(&outputs, &self.sharding, &self.metadata, Some(plan_id))?;
-        let (stem, parts) = (self.stem()?, self.parts()?);
+        let sharding = &self.target.sharding;
+        let cut = FileCut::new(&outputs, sharding, &self.metadata, Some(plan_id))?;
+        if url(&self.target.path).is_some() {
+            let what = "files that several workers make are written to a local directory; a run of one process writes to a URL";
+            return Err(Error::unsupported(what).in_file(&self.target.path));
+        }
+        let sink = LocalOutput::new(&self.system, self.target);
+        let (stem, parts) = (sink.stem()?, sink.parts()?);
         let (generation, count) = (1, cut.count() as u64);
         let name = |number: u64| match count {
             1 => stem.single(),
@@ -106,7 +116,8 @@ impl SafetensorsSink {
         });
         let files = files.collect();
         Ok(OutputDirectory {
-            sink: self,
+            sink,
+            companion_files: self.companion_files,
             stem,
             parts,
             outputs,
@@ -278,7 +289,7 @@ impl OutputDirectory {
 
     /// The companion files, written without their names.
     fn companions(&self) -> Result<Vec<Companion>> {
-        let files = &self.sink.companion_files.files;
+        let files = &self.companion_files.files;
         self.sink.create_companions(&self.parts, files)
     }
 

@@ -31,9 +31,9 @@ use rustix::io::Errno;
 
 use crate::error::{Error, ErrorKind, Result};
 
-use super::SafetensorsSink;
 use super::beside::Companion;
 use super::file::Shard;
+use super::local::LocalOutput;
 use super::names::PartNames;
 use super::staging::{ReplacedDirectory, Staging};
 
@@ -63,7 +63,7 @@ fn is_impossible(error: &Error) -> bool {
         .any(|impossible| number == Some(impossible.raw_os_error()))
 }
 
-impl SafetensorsSink {
+impl LocalOutput {
     /// Replaces the directory. False, with nothing changed, where that is impossible.
     pub(super) fn exchange_directories(&mut self, parts: &PartNames) -> Result<bool> {
         let Some(target) = ReplacedDirectory::find(&self.target) else {

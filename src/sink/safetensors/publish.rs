@@ -31,13 +31,14 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 
 use super::beside::{Companion, remove_if_there};
+use super::directory_of;
 use super::file::Shard;
+use super::local::LocalOutput;
 use super::names::{PartNames, Stem};
 #[cfg(target_os = "linux")]
 use super::staging;
-use super::{SafetensorsSink, directory_of};
 
-impl SafetensorsSink {
+impl LocalOutput {
     /// Removes what dead runs to this target left. An overwrite leaves their shards, and the record of them, until its own
     /// checkpoint is in place: they may have become part of the old one.
     ///
@@ -66,7 +67,7 @@ impl SafetensorsSink {
     }
 
     /// Names the files, or removes those that nothing refers to.
-    pub(super) fn publish(&mut self, parts: &PartNames) -> Result<()> {
+    pub(super) fn name_all(&mut self, parts: &PartNames) -> Result<()> {
         let replaces = self.companions.iter().any(Companion::replaces);
         #[cfg(target_os = "linux")]
         if replaces && self.exchange_directories(parts)? {

@@ -143,3 +143,129 @@ fn the_loader_of_urls_refuses_local_files() {
         local.stderr
     );
 }
+
+/// A command that reaches the buckets of a server.
+fn bucket_command(server: &TestServer, args: &[&str]) -> std::process::Command {
+    let mut command = command(args);
+    command
+        .env("AWS_ENDPOINT_URL", server.url(""))
+        .env("AWS_ACCESS_KEY_ID", "id")
+        .env("AWS_SECRET_ACCESS_KEY", "secret");
+    command
+}
+
+#[test]
+fn a_checkpoint_is_remembered_to_a_bucket() {
+    let server = TestServer::start();
+    server.latency(std::time::Duration::from_millis(1));
+    let scratch = tempfile::tempdir().unwrap();
+    let local = scratch.path().join("local");
+    let source = "fixtures/model/scribe-Q8_0.gguf";
+    let args = ["remember", source, "--shard-size", "200000", "-o"];
+    stdout_of(&[&args[..], &[local.to_str().unwrap()]].concat());
+    let url = "s3://bucket/models/scribe";
+    let written = finish(bucket_command(
+        &server,
+        &[&args[..], &[url, "--json", "--stats"]].concat(),
+    ));
+    assert_eq!(written.code, 0, "{}", written.stderr);
+    let document: Value = serde_json::from_str(&written.stdout).unwrap();
+    let first = document["files"][0].as_str().unwrap();
+    assert!(
+        first.starts_with(&format!("{url}/model-00001-of-")),
+        "{first}"
+    );
+    assert!(
+        document["requests"]["requests"].as_u64().unwrap() > 4,
+        "{document}"
+    );
+    let mut count = 0;
+    for entry in std::fs::read_dir(&local).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let object = server.object(&format!("/bucket/models/scribe/{name}"));
+        assert!(
+            object.unwrap() == std::fs::read(entry.path()).unwrap(),
+            "{name}"
+        );
+        count += 1;
+    }
+    assert_eq!(server.paths().len(), count);
+    assert!(
+        server
+            .events()
+            .last()
+            .unwrap()
+            .ends_with("/model.safetensors.index.json")
+    );
+    let again = finish(bucket_command(&server, &[&args[..], &[url]].concat()));
+    assert_eq!(again.code, 1);
+    assert!(again.stderr.contains("--overwrite"), "{}", again.stderr);
+    // from the bucket to the bucket
+    let copied = [
+        &["remember", url, "-o", "s3://bucket/copy/"][..],
+        &["--shard-size", "200000"],
+    ]
+    .concat();
+    let copied = finish(bucket_command(&server, &copied));
+    assert_eq!(copied.code, 0, "{}", copied.stderr);
+    let again = scratch.path().join("again");
+    let args = [
+        "remember",
+        local.to_str().unwrap(),
+        "--shard-size",
+        "200000",
+        "-o",
+    ];
+    stdout_of(&[&args[..], &[again.to_str().unwrap()]].concat());
+    for entry in std::fs::read_dir(&again).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let object = server.object(&format!("/bucket/copy/{name}"));
+        assert!(
+            object.unwrap() == std::fs::read(entry.path()).unwrap(),
+            "{name}"
+        );
+    }
+}
+
+/// A killed process cannot abort anything: what it leaves is not visible, and the next run replaces it.
+#[test]
+fn a_run_to_a_bucket_that_is_interrupted_or_killed_leaves_no_object() {
+    for signal in ["-INT", "-KILL"] {
+        let server = TestServer::start();
+        server.latency(std::time::Duration::from_millis(1));
+        server.upload_fault("part 1 ", "silent", usize::MAX);
+        let args = [
+            "remember",
+            "fixtures/model/scribe-Q8_0.gguf",
+            "-o",
+            "s3://bucket/out/",
+        ];
+        let mut running = bucket_command(&server, &args);
+        running
+            .stderr(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null());
+        let running = running.spawn().unwrap();
+        while server.open_uploads().is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let id = running.id().to_string();
+        let sent = std::process::Command::new("kill")
+            .args([signal, &id])
+            .status()
+            .unwrap();
+        assert!(sent.success());
+        let ended = running.wait_with_output().unwrap();
+        if signal == "-INT" {
+            let text = String::from_utf8_lossy(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(130), "{text}");
+            assert_eq!(server.open_uploads(), Vec::<String>::new());
+        }
+        assert_eq!(server.paths(), Vec::<String>::new());
+        server.no_upload_fault();
+        let next = finish(bucket_command(&server, &args));
+        assert_eq!(next.code, 0, "{}", next.stderr);
+        assert!(server.object("/bucket/out/model.safetensors").is_some());
+    }
+}

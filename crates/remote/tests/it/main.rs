@@ -5,6 +5,7 @@ mod faults;
 mod hub;
 mod reads;
 mod server;
+mod uploads;
 
 use std::time::Duration;
 

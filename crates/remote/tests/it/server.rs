@@ -1,11 +1,15 @@
 //! A web server on the loopback interface that counts: requests, how many of them follow one another, and bytes. A subset of the
 //! hub, and answers that are wrong on purpose. Also a module of the library's tests.
-#![allow(dead_code, unreachable_pub)] // each test binary uses a part
+#![allow(dead_code, unreachable_pub, unused_imports)] // each test binary uses a part
 
+#[path = "server/bucket.rs"]
+mod bucket;
 #[path = "server/depth.rs"]
 mod depth;
 #[path = "server/faulty.rs"]
 mod faulty;
+#[path = "server/hub.rs"]
+mod hub;
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -41,6 +45,7 @@ struct ServerState {
     /// How often each path was requested, for faults that pass.
     seen: Mutex<HashMap<String, usize>>,
     latency: Mutex<Duration>,
+    bucket: Mutex<bucket::BucketState>,
     stopped: AtomicBool,
 }
 
@@ -80,6 +85,7 @@ impl TestServer {
             answered: Mutex::default(),
             seen: Mutex::default(),
             latency: Mutex::new(Duration::from_millis(100)),
+            bucket: Mutex::default(),
             stopped: AtomicBool::new(false),
         });
         let state = Arc::clone(&shared);
@@ -142,7 +148,7 @@ pub fn sent(requests: &[AnsweredRequest]) -> usize {
     requests.iter().map(|request| request.sent).sum()
 }
 
-pub const COMMIT: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+pub use hub::COMMIT;
 
 impl ServerState {
     fn connection(&self, stream: &TcpStream) -> io::Result<()> {
@@ -153,15 +159,24 @@ impl ServerState {
             let Some(request) = read_request(&mut reader)? else {
                 return Ok(());
             };
-            std::thread::sleep(*self.latency.lock().unwrap());
-            let reply = self.answer(&request);
+            let reply = if Self::is_write(&request) {
+                self.receiving(&request, true);
+                let body = read_body(&mut reader, &request);
+                self.receiving(&request, false);
+                std::thread::sleep(*self.latency.lock().unwrap());
+                self.write(&request, body?)
+            } else {
+                std::thread::sleep(*self.latency.lock().unwrap());
+                self.answer(&request)
+            };
+            let is_head = request.method == "HEAD";
             // before the first byte is sent: a client may look at the list as soon as it has the last one
             self.answered.lock().unwrap().push(AnsweredRequest {
                 ended: Instant::now(),
                 sent: reply.body.len(),
                 ..request
             });
-            send(stream, &reply)?;
+            send(stream, &reply, is_head)?;
             if reply.close {
                 return stream.shutdown(std::net::Shutdown::Both);
             }
@@ -180,7 +195,9 @@ impl ServerState {
                 revision,
                 request,
             ),
-            [bucket] | [bucket, ""] if request.query.contains("list-type=2") => {
+            [bucket] | [bucket, ""]
+                if request.query.contains("list-type=2") || request.query.contains("comp=list") =>
+            {
                 self.objects(bucket, request)
             }
             // a bucket whose signatures are refused at the fourth request; those of one second are equal
@@ -221,7 +238,9 @@ impl ServerState {
         }
         let len = bytes.len();
         let Some(range) = request.headers.get("range") else {
-            return Reply::new("200 OK", &[&format!("ETag: {tag}")], bytes.to_vec());
+            // Google requires the time
+            let time = "Last-Modified: Mon, 01 Jun 2026 00:00:00 GMT";
+            return Reply::new("200 OK", &[&format!("ETag: {tag}"), time], bytes.to_vec());
         };
         match parse_range(range, len) {
             Some((from, to)) => {
@@ -233,90 +252,6 @@ impl ServerState {
                 "",
             ),
         }
-    }
-
-    fn listing(&self, owner: &str, name: &str, revision: &str) -> Reply {
-        let prefix = format!("/{owner}/{name}/");
-        let files = self.files.lock().unwrap();
-        let mut names: Vec<_> = files
-            .keys()
-            .filter_map(|path| path.strip_prefix(&prefix))
-            .map(|name| format!("{{\"rfilename\":\"{name}\"}}"))
-            .collect();
-        names.sort();
-        if names.is_empty() {
-            return Reply::new("401 Unauthorized", &["X-Error-Code: RepoNotFound"], "{}");
-        }
-        if !["main", COMMIT].contains(&revision) {
-            return Reply::new("404 Not Found", &["X-Error-Code: RevisionNotFound"], "{}");
-        }
-        let text = format!(
-            "{{\"sha\":\"{COMMIT}\",\"siblings\":[{}]}}",
-            names.join(",")
-        );
-        Reply::new("200 OK", &["Content-Type: application/json"], text)
-    }
-
-    /// The objects of a bucket directly behind a prefix.
-    fn objects(&self, bucket: &str, request: &AnsweredRequest) -> Reply {
-        let mut parts = request.query.split('&');
-        let prefix = parts
-            .find_map(|part| part.strip_prefix("prefix="))
-            .unwrap_or_default();
-        let prefix = prefix.replace("%2F", "/");
-        let files = self.files.lock().unwrap();
-        let rows: Vec<_> = files
-            .iter()
-            .filter_map(|(path, bytes)| {
-                let key = path.strip_prefix(&format!("/{bucket}/"))?;
-                let name = key.strip_prefix(&prefix)?;
-                (!name.contains('/')).then(|| {
-                    format!(
-                        "<Contents><Key>{key}</Key><LastModified>2026-06-01T00:00:00.000Z</LastModified><ETag>x</ETag>\
-                         <Size>{}</Size><StorageClass>STANDARD</StorageClass></Contents>",
-                        bytes.len()
-                    )
-                })
-            })
-            .collect();
-        let text = format!(
-            "<ListBucketResult><Name>{bucket}</Name><Prefix>{prefix}</Prefix><KeyCount>{}</KeyCount><MaxKeys>1000</MaxKeys>\
-             <IsTruncated>false</IsTruncated>{}</ListBucketResult>",
-            rows.len(),
-            rows.concat()
-        );
-        Reply::new("200 OK", &["Content-Type: application/xml"], text)
-    }
-
-    /// A file of the hub: JSON at once, others by a redirect to a signed URL.
-    fn resolve(&self, path: &str, revision: &str, request: &AnsweredRequest) -> Reply {
-        let token = request.headers.get("authorization").map(String::as_str);
-        if path.contains("/gated/") && token != Some("Bearer secret") {
-            return Reply::new("401 Unauthorized", &["X-Error-Code: GatedRepo"], "{}");
-        }
-        if self.get(path).is_none() {
-            return Reply::new("404 Not Found", &["X-Error-Code: EntryNotFound"], "");
-        }
-        let commit = if path.contains("/moving/") {
-            format!("{:040}", self.times("moving"))
-        } else {
-            COMMIT.to_owned()
-        };
-        if !["main", COMMIT].contains(&revision) && !path.contains("/moving/") {
-            return Reply::new("404 Not Found", &["X-Error-Code: RevisionNotFound"], "");
-        }
-        let commit = format!("X-Repo-Commit: {commit}");
-        if path.ends_with(".json") {
-            let mut reply = self.file(path, request);
-            reply.headers.push(commit);
-            return reply;
-        }
-        let n = self.times("signed");
-        let location = format!(
-            "Location: http://localhost:{}/cdn{path}?Signature={n}",
-            self.address.port()
-        );
-        Reply::new("302 Found", &[&location, &commit], "")
     }
 }
 
@@ -341,7 +276,7 @@ fn read_request(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<Answere
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     Ok(Some(AnsweredRequest {
         method,
-        path: path.replace("%20", " "),
+        path: decoded(path),
         query: query.to_owned(),
         headers,
         began,
@@ -350,7 +285,35 @@ fn read_request(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<Answere
     }))
 }
 
-fn send(mut stream: &TcpStream, reply: &Reply) -> io::Result<()> {
+/// A path without its escapes.
+fn decoded(path: &str) -> String {
+    let mut pieces = path.split('%');
+    let mut out = pieces.next().unwrap_or_default().as_bytes().to_vec();
+    for piece in pieces {
+        match piece
+            .get(..2)
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok())
+        {
+            Some(byte) => {
+                out.push(byte);
+                out.extend(&piece.as_bytes()[2..]);
+            }
+            None => out.extend(format!("%{piece}").into_bytes()),
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// The body of a request, which has a length.
+fn read_body(reader: &mut BufReader<&TcpStream>, request: &AnsweredRequest) -> io::Result<Vec<u8>> {
+    let len = request.headers.get("content-length");
+    let len = len.and_then(|len| len.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; len];
+    reader.read_exact(&mut body)?;
+    Ok(body)
+}
+
+fn send(mut stream: &TcpStream, reply: &Reply, is_head: bool) -> io::Result<()> {
     let mut text = Vec::new();
     if reply.framed {
         text.extend(format!("HTTP/1.1 {}\r\n", reply.status).into_bytes());
@@ -364,6 +327,9 @@ fn send(mut stream: &TcpStream, reply: &Reply) -> io::Result<()> {
         text.extend(b"\r\n");
     }
     stream.write_all(&text)?;
+    if is_head {
+        return Ok(());
+    }
     let Some((at_a_time, pause)) = reply.drip else {
         return stream.write_all(&reply.body);
     };

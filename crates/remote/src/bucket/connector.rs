@@ -1,0 +1,76 @@
+//! Connections of `object_store` by the client of this crate, whose answers must begin in time.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+
+use object_store::client::{
+    ClientOptions, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpService,
+};
+
+use crate::options::RemoteOptions;
+
+/// The client of this crate for `object_store`. A request that is silent ends there, and is repeated as one that fails.
+#[derive(Clone)]
+pub(super) struct SharedConnector {
+    client: reqwest::Client,
+    first_byte: Duration,
+    least_rate: u64,
+}
+
+impl SharedConnector {
+    pub(super) fn new(client: reqwest::Client, options: &RemoteOptions) -> Self {
+        Self {
+            client,
+            first_byte: options.first_byte,
+            least_rate: options.least_rate,
+        }
+    }
+
+    /// The longest that sending a body of this many bytes and waiting for its answer takes.
+    pub(super) fn time_for(&self, len: u64) -> Duration {
+        // a rate of 0 is no bound
+        let sending = match self.least_rate {
+            0 => Duration::MAX,
+            rate => Duration::from_millis(len.saturating_mul(1000) / rate),
+        };
+        self.first_byte.saturating_add(sending)
+    }
+}
+
+impl fmt::Debug for SharedConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedConnector").finish_non_exhaustive()
+    }
+}
+
+impl HttpConnector for SharedConnector {
+    fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
+    }
+}
+
+impl HttpService for SharedConnector {
+    // what `async_trait` makes of an asynchronous function
+    fn call<'s, 'f>(
+        &'s self,
+        request: HttpRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'f>>
+    where
+        's: 'f,
+        Self: 'f,
+    {
+        Box::pin(async move {
+            let most = self.time_for(request.body().content_length() as u64);
+            match tokio::time::timeout(most, self.client.call(request)).await {
+                Ok(answer) => answer,
+                Err(_) => Err(HttpError::new(
+                    HttpErrorKind::Timeout,
+                    io::Error::new(io::ErrorKind::TimedOut, "the bucket does not answer"),
+                )),
+            }
+        })
+    }
+}

@@ -1,0 +1,118 @@
+//! Parts get buffers in order, and are sent when they are full.
+
+use std::sync::Arc;
+
+use object_store::MultipartId;
+use object_store::multipart::PartId;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::runtime;
+
+use super::layout::{self, UploadPart};
+use super::{OpenPart, SharedUploads, UploadState};
+
+/// Handles of ended tasks that are kept.
+const ENDED_TASKS: usize = 64;
+
+impl SharedUploads {
+    /// Gives buffers to the parts up to this one, as far as memory allows.
+    pub(super) fn open_to(self: &Arc<Self>, state: &mut UploadState, number: usize) -> Result<()> {
+        while state.next <= number {
+            let Some(part) = layout::part(&self.parts, state.next) else {
+                return Ok(());
+            };
+            if state.buffered > 0 && state.buffered.saturating_add(part.len) > self.memory {
+                return Ok(());
+            }
+            let open = self.buffer(part)?;
+            state.buffered += part.len;
+            state.most_buffered = state.most_buffered.max(state.buffered);
+            let is_full = open.filled >= part.len;
+            state.open.insert(state.next, open);
+            state.next += 1;
+            if is_full {
+                self.send(state, state.next - 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// The buffer of a part, with what the head of the object has of it.
+    fn buffer(&self, part: UploadPart) -> Result<OpenPart> {
+        let mut bytes = Vec::new();
+        let len = usize::try_from(part.len).ok();
+        let len = len.filter(|len| bytes.try_reserve_exact(*len).is_ok());
+        let len = len.ok_or_else(|| {
+            let what = format!("there is no memory for a part of {} bytes", part.len);
+            Error::new(ErrorKind::Invalid, what)
+        })?;
+        let head = &self.objects[part.file].head;
+        let start = usize::try_from(part.start).unwrap_or(usize::MAX);
+        let head = head.get(start..).unwrap_or_default();
+        let head = &head[..head.len().min(len)];
+        bytes.extend_from_slice(head);
+        bytes.resize(len, 0);
+        Ok(OpenPart {
+            bytes,
+            filled: head.len() as u64,
+        })
+    }
+
+    /// Sends a part that is full, and starts its object's upload if it is the first.
+    pub(super) fn send(self: &Arc<Self>, state: &mut UploadState, number: usize) {
+        let part = layout::part(&self.parts, number).expect("it has a buffer");
+        let open = state.open.remove(&number).expect("it has a buffer");
+        state.sending += 1;
+        if !state.starts.iter().any(|(file, _)| *file == part.file)
+            && self.objects[part.file].id.borrow().is_none()
+        {
+            let shared = Arc::clone(self);
+            let start = runtime().spawn(async move { shared.start(part.file).await });
+            state.starts.push((part.file, start));
+        }
+        if state.tasks.len() >= ENDED_TASKS {
+            state.tasks.retain(|task| !task.is_finished());
+        }
+        let shared = Arc::clone(self);
+        state.tasks.push(runtime().spawn(async move {
+            let outcome = shared.send_part(part, open.bytes).await;
+            let mut state = shared.lock();
+            state.sending -= 1;
+            state.buffered -= part.len;
+            match outcome {
+                Ok(id) => state.sent[part.file][part.number] = Some(id),
+                Err(e) => {
+                    state.failure.get_or_insert(e);
+                }
+            }
+            drop(state);
+            shared.changed.notify_all();
+        }));
+    }
+
+    async fn start(&self, file: usize) {
+        let object = &self.objects[file];
+        self.counters.sent();
+        let started = self.bucket.create_upload(&object.key).await;
+        object.id.send_replace(Some(started));
+    }
+
+    /// The id of an object's upload, once it has been started.
+    async fn id(&self, file: usize) -> Result<MultipartId> {
+        let mut id = self.objects[file].id.subscribe();
+        match id.wait_for(Option::is_some).await {
+            Ok(id) => id.clone().expect("waited for"),
+            Err(_) => Err(Error::cancelled()),
+        }
+    }
+
+    async fn send_part(&self, part: UploadPart, bytes: Vec<u8>) -> Result<PartId> {
+        let id = self.id(part.file).await?;
+        let key = &self.objects[part.file].key;
+        self.counters.sent();
+        let sent = self.bucket.put_part(key, &id, part.number, bytes.into());
+        let sent = sent.await?;
+        self.counters.uploaded(part.len);
+        Ok(sent)
+    }
+}
