@@ -62,7 +62,7 @@ const SHARES: [u64; 5] = [1, 10, 500, 990, 999];
 
 /// Number, mean and sum of squared deviations, and the range.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Moments {
+pub(super) struct ValueMoments {
     pub(super) n: u64,
     mean: f64,
     squares: f64,
@@ -70,7 +70,7 @@ pub(super) struct Moments {
     max: f64,
 }
 
-impl Default for Moments {
+impl Default for ValueMoments {
     fn default() -> Self {
         Self {
             n: 0,
@@ -85,7 +85,7 @@ impl Default for Moments {
 /// Sums that are computed side by side.
 const LANES: usize = 8;
 
-impl Moments {
+impl ValueMoments {
     /// Of the values whose magnitude is below `limit`, which are `n` of them. Deviations are from the first one, so that no
     /// digits are lost where the mean is large.
     pub(super) fn of(values: &[f32], limit: f32, n: u64) -> Self {
@@ -198,7 +198,7 @@ impl Percentiles {
     }
 
     /// Of counted values; of bins, within the range that `moments` knows.
-    pub(super) fn of_counts(distribution: &Distribution, moments: &Moments) -> Option<Self> {
+    pub(super) fn of_counts(distribution: &Distribution, moments: &ValueMoments) -> Option<Self> {
         let last = moments.n.checked_sub(1)?;
         let mut wanted: Vec<u64> = SHARES
             .iter()
@@ -257,7 +257,7 @@ pub(super) fn fill_counted(
     statistics: &mut ValueStatistics,
     form: BinForm,
     distribution: &Distribution,
-    moments: &Moments,
+    moments: &ValueMoments,
 ) {
     moments.fill(statistics);
     statistics.percentiles = Percentiles::of_counts(distribution, moments);

@@ -15,7 +15,7 @@ use crate::sync::PoisonMutex;
 use super::histogram::{BinForm, Distribution, Histogram};
 use super::numbers::{Numbers, number_values};
 use super::scan::{ScanForm, TileScan};
-use super::statistics::{Moments, Percentiles, ValueStatistics, fill_counted};
+use super::statistics::{Percentiles, ValueMoments, ValueStatistics, fill_counted};
 
 /// What is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) struct OutputValues {
     pub(super) scan: TileScan,
     pub(super) statistics: Option<ValueStatistics>,
     /// Of the values that [`ValuePass::Rest`] counts.
-    pub(super) rest: Moments,
+    pub(super) rest: ValueMoments,
     pub(super) complete: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct OutputValues {
 struct TileValues {
     nbytes: u64,
     scan: TileScan,
-    moments: Moments,
+    moments: ValueMoments,
 }
 
 /// An output of which tiles have arrived.
@@ -56,7 +56,7 @@ struct OutputState {
     folded: u64,
     /// Tiles behind one that has not arrived, by their first byte.
     waiting: BTreeMap<u64, TileValues>,
-    moments: Moments,
+    moments: ValueMoments,
     /// Values of a small output.
     kept: Vec<f64>,
     /// Counts of a large one that would not fit 32 bits.
@@ -189,7 +189,7 @@ impl ValueSink {
         let mut tile = TileValues {
             nbytes: bytes.len() as u64,
             scan: TileScan::default(),
-            moments: Moments::default(),
+            moments: ValueMoments::default(),
         };
         let Some((scan_form, numbers)) = form.form else {
             return Ok(tile);
@@ -266,7 +266,7 @@ impl ValueSink {
         if form.elements <= KEPT {
             let mut kept = std::mem::take(&mut state.kept);
             kept.retain(|value| value.is_finite());
-            Moments::of_counts(kept.iter().map(|value| (*value, 1))).fill(&mut statistics);
+            ValueMoments::of_counts(kept.iter().map(|value| (*value, 1))).fill(&mut statistics);
             kept.sort_unstable_by(f64::total_cmp);
             statistics.percentiles = Percentiles::of_sorted(&kept);
         } else {
@@ -276,7 +276,7 @@ impl ValueSink {
                 .distribution(output, bins, totals)
                 .ok_or_else(out_of_memory)?;
             let moments = if bins.is_exact() {
-                Moments::of_counts(distribution.values())
+                ValueMoments::of_counts(distribution.values())
             } else {
                 state.moments
             };
@@ -292,10 +292,10 @@ fn out_of_memory() -> Error {
     Error::from(std::io::Error::from(std::io::ErrorKind::OutOfMemory))
 }
 
-/// Moments of finite values below a limit.
-fn finite(values: &[f32], limit: f32) -> Moments {
+/// ValueMoments of finite values below a limit.
+fn finite(values: &[f32], limit: f32) -> ValueMoments {
     let counted = values.iter().filter(|value| value.abs() < limit).count();
-    Moments::of(values, limit, counted as u64)
+    ValueMoments::of(values, limit, counted as u64)
 }
 
 /// Adds one idle histogram to another of the same output, and returns it empty.
