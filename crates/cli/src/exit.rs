@@ -75,6 +75,15 @@ impl Failure {
         }
     }
 
+    /// The path and the message, for a line that continues.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn text(&self) -> String {
+        match &self.path {
+            Some(path) => format!("{path}: {}", self.message),
+            None => self.message.to_string(),
+        }
+    }
+
     /// Adds the path, unless the failure already has one.
     pub(crate) fn in_file(mut self, path: &Path) -> Self {
         self.path

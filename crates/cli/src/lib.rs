@@ -17,6 +17,8 @@
 
 mod args;
 mod check;
+#[cfg(target_os = "linux")]
+mod child;
 mod completions;
 mod diff;
 mod exit;
@@ -26,6 +28,8 @@ mod inspect;
 mod interrupt;
 mod load;
 mod man;
+#[cfg(target_os = "linux")]
+mod model_argument;
 mod output;
 mod paths;
 mod plan;
@@ -36,6 +40,8 @@ mod record;
 mod remember;
 mod request_stats;
 mod resource_usage;
+#[cfg(target_os = "linux")]
+mod runtime_failure;
 mod select;
 #[cfg(unix)]
 mod sigbus;

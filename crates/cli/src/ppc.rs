@@ -1,14 +1,14 @@
 //! `anamnesis ppc`: policies that prefetch and evict pages of model files.
 
-pub(crate) mod child;
 mod policy;
 pub(crate) mod run;
 mod status;
 
 use crate::args::{Color, PpcVerb};
-use crate::exit::{Completion, Failure, RunError};
+use crate::exit::{Completion, RunError};
 use crate::interrupt::Interrupt;
 use crate::output::Stdout;
+use crate::runtime_failure::failure;
 
 pub(crate) fn run(
     args: &PpcVerb,
@@ -24,25 +24,4 @@ pub(crate) fn run(
             Err(error) => Err(failure(error).into()),
         },
     }
-}
-
-/// Converts an error of the runtime, with a remedy in terms of this command's flags.
-pub(crate) fn failure(error: anamnesis_ppc::Error) -> Failure {
-    use anamnesis_ppc::ErrorKind::{Invalid, Io, Limit, Policy, Stale, Unavailable};
-    let (kind, remedy) = match error.kind() {
-        Io(_) => ("io", "check the path and its permissions"),
-        Unavailable(_) => (
-            "unavailable",
-            "run as root or with CAP_PERFMON, or choose another source with --source",
-        ),
-        Invalid(_) => ("invalid", "see `anamnesis ppc run --help` for valid values"),
-        Stale(_) => ("stale", "the files have changed: run the command again"),
-        Policy(_) => (
-            "policy",
-            "see the policy's message; without it the kernel manages these files",
-        ),
-        Limit(_) => ("limit", "choose a smaller directory"),
-        _ => ("error", "see `anamnesis ppc --help`"),
-    };
-    Failure::new(kind, error.to_string(), remedy)
 }

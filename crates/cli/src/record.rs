@@ -2,7 +2,6 @@
 
 mod process_tree;
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,12 +19,13 @@ use anamnesis_ppc::source::{self, CaptureMode};
 use anamnesis_ppc::{self as ppc, EventSource, FileEntry, Namespace, Runtime};
 
 use crate::args::RecordArgs;
+use crate::child::{ChildCommand, run_until, wait};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
+use crate::model_argument::model_among;
 use crate::output::Stdout;
-use crate::ppc::child::{ChildCommand, run_until, wait};
-use crate::ppc::failure;
 use crate::ppc::run::state_outside;
+use crate::runtime_failure::failure;
 use crate::template::{check_output, save};
 use crate::text::{ByteSize, plural};
 use crate::warnings;
@@ -84,7 +84,7 @@ pub(crate) fn run(
         Some(root) => Box::new(ProcessTree::new(source, root)),
         None => source,
     };
-    let completion = run_until(&runtime, source, |ended| {
+    let (completion, result) = run_until(&runtime, source, |ended| {
         let completion = wait_for_end(interrupt, child, args.pid, ended);
         // the source reports the last events with a delay
         std::thread::sleep(std::time::Duration::from_millis(300));
@@ -98,7 +98,7 @@ pub(crate) fn run(
             .map(|policy| policy.dropped)
             .sum::<u64>();
     runtime.unregister(&dir).map_err(failure)?;
-    let completion = completion.map_err(failure)?;
+    result.map_err(failure)?;
     let template = recording_dir.template(&dir)?;
     let template = if args.raw {
         template
@@ -126,23 +126,6 @@ fn model_directory(args: &RecordArgs) -> Result<PathBuf, Failure> {
             "no argument of the command is a model",
             "name the model's directory with --dir",
         )
-    })
-}
-
-/// The directory of the model that is the first argument of a command to open as a checkpoint.
-pub(crate) fn model_among(command: &[OsString]) -> Option<PathBuf> {
-    command.iter().skip(1).find_map(|argument| {
-        // a program's own options and texts send no request
-        let path = local_path(Path::new(argument)).ok()?;
-        drop(Checkpoint::open(&path).ok()?);
-        Some(if path.is_dir() {
-            path
-        } else {
-            match path.parent() {
-                Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-                _ => PathBuf::from("."),
-            }
-        })
     })
 }
 

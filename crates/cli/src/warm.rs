@@ -11,14 +11,14 @@ use anamnesis_ppc::cache::{WarmOptions, WarmProgress, WarmState, Warmer};
 use serde_json::{Value, json};
 
 use crate::args::WarmArgs;
+use crate::child::{ChildCommand, wait};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::output::{Stdout, json, progress};
-use crate::ppc::child::{ChildCommand, wait};
-use crate::ppc::failure;
+use crate::runtime_failure::failure;
 use crate::text::{ByteSize, plural};
 use crate::warnings;
-use read_list::WarmList;
+pub(crate) use read_list::{PolicyModel, WarmList};
 
 /// Interval in which an interrupt and the end of the command are noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -37,7 +37,7 @@ enum WarmEnd {
 
 /// What was read, and what could not be.
 #[derive(Debug)]
-struct WarmReport {
+pub(crate) struct WarmReport {
     models: usize,
     progress: WarmProgress,
     failures: Vec<Failure>,
@@ -86,7 +86,7 @@ pub(crate) fn run(
 /// # Errors
 ///
 /// The command cannot be started.
-fn alongside(
+pub(crate) fn alongside(
     command: &[std::ffi::OsString],
     interrupt: &Interrupt,
     options: &WarmOptions,
@@ -125,13 +125,14 @@ fn warm(
         mut failures,
     } = match list {
         Ok(list) => list,
-        Err(failure) => {
-            let mut report = WarmReport::failed(vec![failure]);
-            if interrupt.requested() {
-                report.end = WarmEnd::Interrupted;
-            }
-            return report;
+        // while the model was opened
+        Err(_) if interrupt.requested() => {
+            return WarmReport {
+                end: WarmEnd::Interrupted,
+                ..WarmReport::failed(Vec::new())
+            };
         }
+        Err(failure) => return WarmReport::failed(vec![failure]),
     };
     let mut warmer = match Warmer::start(&Arc::new(namespace), lists, options) {
         Ok(warmer) => warmer,
@@ -187,7 +188,7 @@ impl WarmReport {
     }
 
     /// Reports what could not be read on standard error.
-    fn report_failures(&self) {
+    pub(crate) fn report_failures(&self) {
         self.failures.iter().for_each(Failure::report);
         if let Some(error) = &self.progress.first_error {
             eprintln!(
@@ -199,7 +200,7 @@ impl WarmReport {
     }
 
     /// One line: `warmed 1.20 GiB of 2.00 GiB in 1.30 s (947.20 MiB/s), 0.80 GiB were cached`.
-    fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let WarmProgress {
             nbytes,
             read,
@@ -270,7 +271,8 @@ fn print(args: &WarmArgs, report: &WarmReport, out: &mut Stdout) -> std::io::Res
         // before the command of `--wait` writes
         return out.finish();
     }
-    if args.quiet || report.models == 0 {
+    let is_empty = report.models == 0 && report.end != WarmEnd::Interrupted;
+    if args.quiet || is_empty {
         return Ok(());
     }
     if args.command.is_empty() {

@@ -45,8 +45,13 @@ pub(crate) struct PpcRunArgs {
     #[arg(long, short, value_name = "POLICY", default_value = "none")]
     pub(crate) policy: Vec<String>,
     /// Command to start and run alongside.
+    ///
+    /// It is always started. Without access to events, the model is read as by `anamnesis warm`.
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+    /// Do not start COMMAND if a policy or the events are not available.
+    #[arg(long, requires = "command")]
+    pub(crate) require: bool,
 
     /// Event source [default: the best available].
     #[arg(long, value_name = "NAME", help_heading = "Events")]

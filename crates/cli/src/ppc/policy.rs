@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anamnesis::source::local_path;
-use anamnesis_maio::Maio;
+use anamnesis_maio::{Maio, MaioConfig};
 use anamnesis_ppc::host::{HostCommand, LibraryPolicy};
 use anamnesis_ppc::{EagerPolicy, NoopPolicy, Policy, PolicyLimits, Runtime};
 
 use crate::exit::Failure;
+use crate::warm::PolicyModel;
 
 /// A parsed `--policy` argument: `[DIR=]POLICY[:CONFIG]`.
 pub(super) struct PolicyArgument<'a> {
@@ -38,6 +39,25 @@ impl<'a> PolicyArgument<'a> {
             name,
             config,
         })
+    }
+
+    /// The model that the policy would prefetch; `None` for a policy that prefetches none.
+    pub(super) fn model(&self) -> Option<PolicyModel> {
+        let whole = || PolicyModel {
+            dir: self.dir.clone(),
+            template: None,
+        };
+        match self.name {
+            "eager" => Some(whole()),
+            "maio" => {
+                let config: MaioConfig = self.config.parse().ok()?;
+                config.prefetch.then(|| PolicyModel {
+                    dir: self.dir.join(config.model),
+                    template: config.template,
+                })
+            }
+            _ => None,
+        }
     }
 
     /// Registers the policy with the runtime.
@@ -101,6 +121,25 @@ mod tests {
             parsed("llama=maio:t.iot,evict=no"),
             of("/models/llama", "maio", "t.iot,evict=no")
         );
+        let model = |text| {
+            PolicyArgument::parse(text, Path::new("/models"))
+                .unwrap()
+                .model()
+        };
+        assert_eq!(model("none"), None);
+        assert_eq!(model("maio:t.iot,prefetch=no"), None);
+        let expected = |dir: &str, template: Option<&str>| {
+            Some(PolicyModel {
+                dir: dir.into(),
+                template: template.map(PathBuf::from),
+            })
+        };
+        assert_eq!(
+            model("a=maio:t.iot,model=b"),
+            expected("/models/a/b", Some("t.iot"))
+        );
+        assert_eq!(model("maio:templates"), expected("/models", None));
+        assert_eq!(model("eager"), expected("/models", None));
         assert_eq!(
             parsed("/srv/a=./p.so:x:y=z"),
             of("/srv/a", "./p.so", "x:y=z")

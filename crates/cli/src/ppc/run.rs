@@ -2,27 +2,50 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anamnesis::quote::escape;
 use anamnesis::source::local_path;
+use anamnesis_ppc::cache::{self, JoinedCgroups};
 use anamnesis_ppc::runtime::{RuntimeOptions, RuntimeStatus};
 use anamnesis_ppc::source::{self, EventLog, LoggedSource};
-use anamnesis_ppc::{EventSource, Namespace, Runtime, cache};
+use anamnesis_ppc::{EventSource, Namespace, Runtime};
 
-use super::child::{ChildCommand, run_until, wait};
 use super::policy::PolicyArgument;
 use crate::args::PpcRunArgs;
+use crate::child::{ChildCommand, run_until, wait};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::text::{ByteSize, ExactCount, plural};
+use crate::warm::{WarmList, alongside};
 use crate::warnings;
 
 pub(super) fn run(args: &PpcRunArgs, interrupt: &Interrupt) -> Result<Completion, RunError> {
     warnings::show();
+    match prepare(args) {
+        Ok(prepared) => run_prepared(args, interrupt, prepared),
+        // the command is what matters: without the runtime it is a program like any other
+        Err(failure) if !args.command.is_empty() && !args.require => {
+            without_events(args, interrupt, &failure)
+        }
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+/// What runs before the command is started.
+struct PreparedRun {
+    runtime: Arc<Runtime>,
+    source: Box<dyn EventSource>,
+    /// Keeps this process in the control groups of `--join`.
+    _joined: Option<JoinedCgroups>,
+}
+
+/// Registers the policies, and opens the source of their events.
+fn prepare(args: &PpcRunArgs) -> Result<PreparedRun, Failure> {
     let failed = super::failure;
-    let dir = local_path(&args.dir).map_err(Failure::from)?;
+    let dir = local_path(&args.dir)?;
     // before any page is prefetched, so that pages are charged to these control groups
-    let _joined = args
+    let joined = args
         .join
         .map(cache::join_cgroups)
         .transpose()
@@ -41,11 +64,35 @@ pub(super) fn run(args: &PpcRunArgs, interrupt: &Interrupt) -> Result<Completion
     let limits = options.policy_limits;
     let runtime = Arc::new(Runtime::new(options).map_err(failed)?);
     for policy in &args.policy {
-        PolicyArgument::parse(policy, &dir)?.register(&runtime, limits)?;
+        let registered = PolicyArgument::parse(policy, &dir)
+            .and_then(|policy| policy.register(&runtime, limits));
+        match registered {
+            // the other policies and the command do not depend on it
+            Err(failure) if !args.command.is_empty() && !args.require => failure.report(),
+            registered => registered?,
+        }
     }
     let mut source = event_source(args, &dir, &runtime)?;
     // before the command starts, so that its first read is reported
     runtime.watch(&mut *source).map_err(failed)?;
+    Ok(PreparedRun {
+        runtime,
+        source,
+        _joined: joined,
+    })
+}
+
+fn run_prepared(
+    args: &PpcRunArgs,
+    interrupt: &Interrupt,
+    prepared: PreparedRun,
+) -> Result<Completion, RunError> {
+    let failed = super::failure;
+    let PreparedRun {
+        runtime,
+        source,
+        _joined,
+    } = prepared;
     // the status is not what the command is for: without it, the runtime runs all the same
     let status_socket = runtime
         .serve_status()
@@ -62,7 +109,7 @@ pub(super) fn run(args: &PpcRunArgs, interrupt: &Interrupt) -> Result<Completion
         runtime.notify_start();
     }
     let child = ChildCommand::start(&args.command)?;
-    let completion = run_until(&runtime, source, |ended| wait(interrupt, child, ended));
+    let (completion, result) = run_until(&runtime, source, |ended| wait(interrupt, child, ended));
     drop(status_socket);
     let status = runtime.status();
     for policy in runtime.policies().registrations() {
@@ -74,7 +121,51 @@ pub(super) fn run(args: &PpcRunArgs, interrupt: &Interrupt) -> Result<Completion
     if !args.quiet {
         summary(&status);
     }
-    Ok(completion.map_err(failed)?)
+    match result {
+        // reported, and the status of the command is passed on
+        Err(error) if matches!(completion, Completion::Child(_)) => failed(error).report(),
+        result => result.map_err(failed)?,
+    }
+    Ok(completion)
+}
+
+/// Runs the command without events: what the first policy would prefetch is read as `anamnesis warm` reads it.
+fn without_events(
+    args: &PpcRunArgs,
+    interrupt: &Interrupt,
+    failure: &Failure,
+) -> Result<Completion, RunError> {
+    interrupt.handle();
+    let policies = args.policy.iter();
+    let model = policies.filter_map(|policy| {
+        let dir = local_path(&args.dir).ok()?;
+        PolicyArgument::parse(policy, &dir).ok()?.model()
+    });
+    let Some(model) = model.take(1).next() else {
+        eprintln!(
+            "anamnesis: warning: the policies are not run: {}",
+            escape(&failure.text())
+        );
+        let child = ChildCommand::start(&args.command)?;
+        return Ok(wait(interrupt, child, &AtomicBool::new(false)));
+    };
+    eprintln!(
+        "anamnesis: warning: the model is read as by `anamnesis warm`, and no policy is run: {}",
+        escape(&failure.text())
+    );
+    let options = cache::WarmOptions {
+        threshold: args.threshold.0,
+        threads: args.threads,
+        bandwidth: args.bandwidth,
+        ..cache::WarmOptions::default()
+    };
+    let list = || WarmList::of_policy(&model, &args.command);
+    let (completion, report) = alongside(&args.command, interrupt, &options, list)?;
+    report.report_failures();
+    if !args.quiet {
+        eprintln!("anamnesis: {}", report.summary());
+    }
+    Ok(completion)
 }
 
 /// The source of `--source`, or the best available one; with `--log`, its events are also logged.

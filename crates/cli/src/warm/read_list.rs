@@ -1,24 +1,33 @@
 //! What `warm` reads: the accesses of a template or of a prediction, of one model or of several.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anamnesis::checkpoints_below;
 use anamnesis::source::local_path;
 use anamnesis::template::{self, Template, TemplateLimits, page_spans};
+use anamnesis::{Checkpoint, checkpoints_below};
 use anamnesis_ppc::{FileRange, Namespace};
 
 use crate::args::WarmArgs;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
-use crate::ppc::failure;
-use crate::record::model_among;
+use crate::model_argument::model_among;
+use crate::runtime_failure::failure;
 use crate::template::prediction;
+
+/// What a policy prefetches.
+#[derive(Debug, PartialEq)]
+pub(crate) struct PolicyModel {
+    pub(crate) dir: PathBuf,
+    /// Otherwise it is predicted.
+    pub(crate) template: Option<PathBuf>,
+}
 
 /// Ranges of files, in the order in which they are read.
 #[derive(Debug)]
-pub(super) struct WarmList {
+pub(crate) struct WarmList {
     /// Number of models.
     pub(super) models: usize,
     pub(super) namespace: Namespace,
@@ -85,6 +94,35 @@ impl WarmList {
         }
         let list = Self::new(source, found, &args.rank)?;
         Ok(Self { failures, ..list })
+    }
+
+    /// The list of what a policy would prefetch for a command: by its template, or as predicted for one worker.
+    ///
+    /// # Errors
+    ///
+    /// The directory holds several models, and the command names none of them.
+    pub(crate) fn of_policy(model: &PolicyModel, command: &[OsString]) -> Result<Self, Failure> {
+        if let Some(path) = &model.template {
+            let template = Template::load(path, &TemplateLimits::default())?;
+            let root = model.dir.clone();
+            return Self::new(root.clone(), vec![RootedTemplate { root, template }], &[]);
+        }
+        let dir = local_path(&model.dir)?;
+        let path = match &checkpoints_below(&dir)?[..] {
+            [only] => only.clone(),
+            _ => model_among(command).ok_or_else(|| {
+                Failure::new(
+                    "usage",
+                    "the directory holds several models or none, and the command names no model",
+                    "name the model with --dir",
+                )
+                .in_file(&dir)
+            })?,
+        };
+        let checkpoint = Checkpoint::open(&path)?;
+        let template = anamnesis::predict(&checkpoint).template()?;
+        let root = root_of(&path);
+        Self::new(root.clone(), vec![RootedTemplate { root, template }], &[])
     }
 
     /// The lists of models below `base`, one per worker, each model after the other.

@@ -235,6 +235,7 @@ fn completions_and_manual_pages_cover_every_subcommand() {
         .collect();
     names.sort();
     let verbs = [
+        "check",
         "completions",
         "diff",
         "fit",

@@ -17,7 +17,16 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 fn uncached_model() -> Option<tempfile::TempDir> {
     let probe = tempfile::tempdir_in(workspace().join("target")).unwrap();
     let path = probe.path().to_str().unwrap();
-    let allowed = run(&["ppc", "run", "--quiet", "--dir", path, "--", "true"]);
+    let allowed = run(&[
+        "ppc",
+        "run",
+        "--quiet",
+        "--require",
+        "--dir",
+        path,
+        "--",
+        "true",
+    ]);
     if allowed.code != 0 {
         eprintln!("SKIPPED: {}", allowed.stderr);
         return None;
@@ -154,13 +163,17 @@ fn invalid_arguments_are_named_in_the_error() {
         (&["--dir", "fixtures", "--policy", "./no.so"], "no.so"),
         (&["--dir", "fixtures", "--source", "rumours"], "rumours"),
     ] {
-        let failed = run(&[&["ppc", "run"], args, &["--", "true"]].concat());
+        let failed = run(&[&["ppc", "run", "--require"], args, &["--", "true"]].concat());
         assert!(
             failed.code == 1 && failed.stderr.contains(what),
             "{args:?}: {}",
             failed.stderr
         );
     }
+    assert_eq!(
+        run(&["ppc", "run", "--require", "--dir", "fixtures"]).code,
+        2
+    );
     assert_eq!(
         run(&["ppc", "run", "--dir", "fixtures", "--threshold", "101"]).code,
         2

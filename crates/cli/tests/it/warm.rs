@@ -335,6 +335,58 @@ fn reading_stops_when_the_memory_of_the_group_is_full() {
     assert!(read >= 16 << 20, "{document}");
 }
 
+/// `ppc run` starts its command whatever is not available, and reads the model of its policy as `warm` does.
+#[test]
+fn ppc_run_starts_the_command_without_events_and_warms() {
+    let dir = scratch();
+    let file = dir.path().join("model.safetensors");
+    model(&file);
+    let other = dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    if !evicts(&file) {
+        return;
+    }
+    let template = dir.path().join("t.iot");
+    let (source, made) = (path_str(dir.path()), path_str(&template));
+    stdout_of(&["template", "predict", path_str(&file), "-o", made]);
+    let command = ["--", "sh", "-c", "sleep 1; echo out; exit 7"];
+    let with = |policy: &str| {
+        evict(&file);
+        let run_args = ["ppc", "run", "--dir", source, "--source", "rumours"];
+        run(&[&run_args[..], &["--policy", policy], &command].concat())
+    };
+    for policy in [
+        format!("maio:{made}"),
+        "eager".into(),
+        format!("maio:{source}"),
+    ] {
+        let done = with(&policy);
+        assert_eq!((done.code, &*done.stdout), (7, "out\n"), "{}", done.stderr);
+        let warnings = done.stderr.matches("warning").count();
+        assert!(
+            warnings == 1 && done.stderr.contains("rumours"),
+            "{}",
+            done.stderr
+        );
+        assert!(done.stderr.contains("anamnesis: warmed"), "{}", done.stderr);
+        assert_eq!(resident(&file), len(&file), "{policy}");
+    }
+    // a policy that prefetches nothing
+    for policy in ["none".to_owned(), format!("maio:{made},prefetch=no")] {
+        let done = with(&policy);
+        assert_eq!(done.code, 7, "{}", done.stderr);
+        assert!(!done.stderr.contains("warmed"), "{}", done.stderr);
+        assert_eq!(resident(&file), 0, "{policy}");
+    }
+    // the template describes other files, or the directory does not exist: the command runs all the same
+    for dir in [path_str(&other), "/no/such"] {
+        let policy = format!("maio:{made}");
+        let started = ["ppc", "run", "--dir", dir, "--policy", &policy];
+        let done = run(&[&started[..], &command].concat());
+        assert_eq!((done.code, &*done.stdout), (7, "out\n"), "{}", done.stderr);
+    }
+}
+
 /// As a user without privileges, who reads a model of another user.
 #[test]
 fn an_unprivileged_user_warms_files_that_it_may_read() {
@@ -369,4 +421,28 @@ fn an_unprivileged_user_warms_files_that_it_may_read() {
     let document: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(document["warm"]["end"], "complete", "{printed}");
     assert_eq!(resident(&file), len(&file));
+    // no event source is permitted
+    evict(&file);
+    let mut policies = std::process::Command::new(&program);
+    policies
+        .args([
+            "ppc",
+            "run",
+            "--dir",
+            path_str(dir.path()),
+            "--policy",
+            "eager",
+        ])
+        .args(["--", "sh", "-c", "sleep 1; exit 7"])
+        .current_dir("/")
+        .uid(1000)
+        .gid(1000);
+    let output = policies.output().unwrap();
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(7), "{printed}");
+    assert!(
+        printed.contains("is read as by `anamnesis warm`"),
+        "{printed}"
+    );
+    assert_eq!(resident(&file), len(&file), "{printed}");
 }

@@ -57,12 +57,13 @@ impl Drop for ChildCommand {
 
 /// Runs the runtime on the events of `source` until `wait` returns.
 ///
-/// `wait` runs on another thread. Its argument is set once the source has ended and no more events will arrive.
+/// `wait` runs on another thread. Its argument is set once the source has ended and no more events will arrive. The second value
+/// is the error of a source that failed meanwhile, after which a child process continues without events.
 pub(crate) fn run_until(
     runtime: &Runtime,
     source: Box<dyn EventSource>,
     wait: impl FnOnce(&AtomicBool) -> Completion + Send,
-) -> anamnesis_ppc::Result<Completion> {
+) -> (Completion, anamnesis_ppc::Result<()>) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
@@ -73,7 +74,7 @@ pub(crate) fn run_until(
         let result = runtime.run(source, &stop);
         // the end of the source ends the wait only without a child process: a child continues without events
         stop.store(true, Ordering::Relaxed);
-        result.map(|()| waiting.join().unwrap_or(Completion::Failed))
+        (waiting.join().unwrap_or(Completion::Failed), result)
     })
 }
 

@@ -1,0 +1,24 @@
+//! The model among the arguments of a command.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anamnesis::Checkpoint;
+use anamnesis::source::local_path;
+
+/// The directory of the model that is the first argument of a command to open as a checkpoint.
+pub(crate) fn model_among(command: &[OsString]) -> Option<PathBuf> {
+    command.iter().skip(1).find_map(|argument| {
+        // a program's own options and texts send no request
+        let path = local_path(Path::new(argument)).ok()?;
+        drop(Checkpoint::open(&path).ok()?);
+        Some(if path.is_dir() {
+            path
+        } else {
+            match path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+                _ => PathBuf::from("."),
+            }
+        })
+    })
+}
