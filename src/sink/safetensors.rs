@@ -31,7 +31,7 @@ use std::sync::Arc;
 use crate::companions::{CompanionFile, Companions};
 use crate::error::{Error, Result};
 use crate::plan::{PlanId, TensorSpec};
-use crate::source::files::{UrlOptions, url};
+use crate::source::files::url;
 
 use super::Sink;
 use cut::FileCut;
@@ -84,7 +84,8 @@ impl SafetensorsSink {
                 sharding,
                 overwrite: false,
                 stem: "model".to_owned(),
-                urls: UrlOptions::default(),
+                #[cfg(feature = "remote")]
+                urls: crate::source::files::UrlOptions::default(),
             },
             metadata: Vec::new(),
             plan_id: None,

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use crate::companions::CompanionFile;
 use crate::error::Result;
 use crate::plan::TensorSpec;
-use crate::source::files::UrlOptions;
 
 use super::Sharding;
 use super::cut::FileCut;
@@ -22,7 +21,8 @@ pub(super) struct OutputTarget {
     pub(super) overwrite: bool,
     pub(super) stem: String,
     /// How URLs are accessed.
-    pub(super) urls: UrlOptions,
+    #[cfg(feature = "remote")]
+    pub(super) urls: crate::source::files::UrlOptions,
 }
 
 /// The files of a run.

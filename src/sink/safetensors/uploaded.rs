@@ -52,7 +52,7 @@ pub(super) struct UploadedOutput {
     removed_first: Vec<String>,
     /// Objects that this run has written by one request and that have replaced none.
     written: Vec<String>,
-    /// Uploads of long companion files.
+    /// Uploads of long companion files, and of the index.
     long_companions: Vec<Uploads>,
 }
 
@@ -193,6 +193,18 @@ impl UploadedOutput {
         completed.map_err(|e| self.error(path, e))
     }
 
+    /// Writes the index in parts too: a request that is cut off could still write an object, when the shards have been removed. An
+    /// upload that is aborted cannot.
+    fn write_index(&mut self, path: &str, text: String, wait: Wait<'_>) -> Result<()> {
+        let found = self.store.length(path, &mut || wait(true));
+        if found.map_err(|e| self.error(path, e))?.is_some() {
+            // of another run, since the directory was looked at
+            self.check_free(path)?;
+        }
+        let content = CompanionContent::Bytes(text.into_bytes());
+        self.upload_long(path, &mut ContentReader::open(&content)?, false, wait)
+    }
+
     fn complete(&self, wait: Wait<'_>) -> Result<()> {
         let uploads = self.uploads.as_ref().expect("created");
         let completed = uploads.complete(0..self.count, wait);
@@ -267,7 +279,7 @@ impl OutputPlace for UploadedOutput {
             Some((path, text)) => {
                 self.complete(wait)?;
                 self.put_companions(wait)?;
-                self.put(&path, text.into_bytes(), false, wait)?;
+                self.write_index(&path, text, wait)?;
             }
             None => {
                 self.put_companions(wait)?;

@@ -26,7 +26,10 @@ fn a_failure_leaves_nothing() {
         ("complete /bucket/out/model-00003", "403 Forbidden"),
         ("complete /bucket/out/model-00002", "lost"),
         ("put /bucket/out/tokenizer", "403 Forbidden"),
-        ("put /bucket/out/model.safetensors.index", "403 Forbidden"),
+        (
+            "complete /bucket/out/model.safetensors.index",
+            "403 Forbidden",
+        ),
     ] {
         let server = server();
         // the repetition after an answer that is lost finds that the upload has ended
