@@ -14,6 +14,7 @@ use crate::args::{Color, MergeArgs, TemplateArgs, TemplateReadArgs, TemplateVerb
 use crate::exit::{Completion, Failure, RunError};
 use crate::output::{Screen, Stdout, json};
 
+#[cfg(target_os = "linux")]
 pub(crate) use predict::prediction;
 pub(crate) use save::{SavedTemplate, check_output, save};
 
