@@ -184,7 +184,8 @@ impl OpenOptions {
     }
 
     /// A token that cancels opening, which then returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled). It is checked
-    /// before each file, of which a checkpoint on a network file system may have hundreds. It has no effect on loads.
+    /// before each file, of which a checkpoint on a network file system may have hundreds, and while an answer about a URL is waited for.
+    /// It has no effect on loads.
     ///
     /// ```
     /// use anamnesis::{CancelToken, ErrorKind, OpenOptions};
@@ -237,14 +238,22 @@ impl OpenOptions {
     /// # Errors
     /// As [`Checkpoint::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Checkpoint> {
-        let (files, mut path) = Files::with(path.as_ref(), &self.urls, self.limits.memory)?;
+        let urls = self.urls.cancelled_by(self.cancel.as_ref());
+        let (files, mut path) = Files::with(path.as_ref(), &urls, self.limits.memory)?;
         if files.is_local()
             && let Some(snapshot) = snapshot_of(&path)?
         {
             path = snapshot.into();
         }
+        let opened = shards::open(&files, &path, self);
+        // at a URL, a cancelled wait for an answer looks like a failure of the network
+        let opened = opened.map_err(|e| match files.is_local() {
+            true => e,
+            false => self.check_cancelled().err().unwrap_or(e),
+        });
         // an error names the innermost file; this path is added to errors without one
-        let mut checkpoint = shards::open(&files, &path, self).map_err(|e| e.in_file(&path))?;
+        let mut checkpoint = opened.map_err(|e| e.in_file(&path))?;
+        files.opened();
         checkpoint.path = Some(path.into_owned());
         checkpoint.files = files;
         Ok(checkpoint)

@@ -49,6 +49,9 @@ pub(crate) trait FileSystem: Send + Sync {
         let _ = paths;
     }
 
+    /// Opening has ended: cancelling it has no effect on later reads.
+    fn opened(&self) {}
+
     /// Whether the files are those of the operating system, by the same paths.
     fn is_local(&self) -> bool {
         false

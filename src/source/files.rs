@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::progress::CancelToken;
 
 use super::file_system::FileSystem;
 use super::local_files::LocalFiles;
@@ -21,6 +22,22 @@ pub(crate) struct Files(Option<Arc<dyn FileSystem>>);
 pub(crate) struct UrlOptions {
     #[cfg(feature = "remote")]
     pub(crate) remote: anamnesis_remote::RemoteOptions,
+}
+
+impl UrlOptions {
+    /// The same, of which waits end when the token is cancelled.
+    pub(crate) fn cancelled_by(&self, token: Option<&CancelToken>) -> Self {
+        let options = self.clone();
+        #[cfg(feature = "remote")]
+        if let Some(token) = token.cloned() {
+            let mut options = options;
+            let check = anamnesis_remote::CancelCheck::new(move || token.is_cancelled());
+            options.remote.cancel = Some(check);
+            return options;
+        }
+        let _ = token;
+        options
+    }
 }
 
 impl Files {

@@ -123,6 +123,10 @@ impl FileSystem for RemoteFiles {
         Ok((content, charge))
     }
 
+    fn opened(&self) {
+        self.0.opened();
+    }
+
     fn begin(&self, paths: &mut dyn Iterator<Item = PathBuf>) {
         self.0.begin(&mut paths.map(|path| text(&path)));
     }

@@ -1,14 +1,14 @@
 //! Checkpoints at URLs: how many requests opening makes, of how many rounds, and what failures say.
 
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::fixture;
 use crate::support::random::random_bytes;
 use crate::support::tensor_files::single_tensor;
 use crate::support::web_server::{TestServer, depth, sent};
 use crate::support::writers::{StoredTensor, npy_header, safetensors};
-use anamnesis::{Checkpoint, ErrorKind, OpenOptions, load, predict, remember};
+use anamnesis::{CancelToken, Checkpoint, ErrorKind, OpenOptions, load, predict, remember};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
@@ -284,4 +284,42 @@ fn what_needs_local_files_refuses_a_url() {
     remember(&checkpoint)
         .to_file(scratch.path("out.safetensors"))
         .unwrap();
+}
+
+#[test]
+fn opening_is_cancelled_while_an_answer_is_waited_for() {
+    let server = TestServer::start();
+    serve_shards(&server, 3);
+    server.put("/a.safetensors", single_tensor(1_000_000));
+    server.latency(Duration::from_secs(3));
+    for path in ["/a.safetensors", "/shards/model.safetensors.index.json"] {
+        let token = CancelToken::new();
+        let began = Instant::now();
+        let error = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                token.cancel();
+            });
+            let opened = OpenOptions::new().cancel(&token).open(server.url(path));
+            opened.err().unwrap()
+        });
+        assert!(
+            matches!(error.kind(), ErrorKind::Cancelled),
+            "{path}: {error}"
+        );
+        assert!(
+            began.elapsed() < Duration::from_secs(1),
+            "{path}: {:?}",
+            began.elapsed()
+        );
+    }
+    // a token that is cancelled after opening has no effect on reads
+    server.latency(Duration::ZERO);
+    let token = CancelToken::new();
+    let opened = OpenOptions::new()
+        .cancel(&token)
+        .open(server.url("/a.safetensors"));
+    let checkpoint = opened.unwrap();
+    token.cancel();
+    load(&checkpoint).run().unwrap();
 }

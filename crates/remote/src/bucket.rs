@@ -24,7 +24,7 @@ use service::{BucketService, BucketStore};
 
 pub(crate) use service::ObjectAccess;
 
-/// The longest that finding credentials or a listing takes.
+/// The longest that finding credentials takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Names that are listed.
 const NAMES: usize = 1_000_000;
@@ -37,6 +37,8 @@ pub(crate) struct Bucket {
     store: Arc<dyn BucketStore>,
     connector: SharedConnector,
     retries: u32,
+    /// See [`RemoteOptions::listing`].
+    listing: Duration,
 }
 
 impl Bucket {
@@ -66,6 +68,7 @@ impl Bucket {
             service,
             connector,
             retries: options.retries,
+            listing: options.listing,
         })
     }
 
@@ -85,11 +88,14 @@ impl Bucket {
             "" => None,
             prefix => Some(format!("{}/", parse(prefix)?)),
         };
-        match tokio::time::timeout(PATIENCE, self.pages(prefix.as_deref())).await {
+        match tokio::time::timeout(self.listing, self.pages(prefix.as_deref())).await {
             Ok(names) => names,
             Err(_) => Err(Error::new(
                 ErrorKind::TimedOut,
-                "the bucket's listing takes longer than a minute",
+                format!(
+                    "the bucket's listing takes longer than {} s",
+                    self.listing.as_secs_f32()
+                ),
             )),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hyper_util::client::legacy::connect::HttpInfo;
@@ -13,7 +14,7 @@ use crate::address::{Allowed, is_public};
 use crate::answer::{Answer, AnswerBody, FileVersion, RequestedRange};
 use crate::connections::Connections;
 use crate::error::{Error, ErrorKind, Result, shown, with_causes};
-use crate::options::RemoteOptions;
+use crate::options::{CancelCheck, RemoteOptions};
 use crate::resource::{ResolvedUrl, Resource};
 use crate::stats::RequestCounters;
 use crate::status;
@@ -26,6 +27,8 @@ pub(crate) struct Client {
     connections: Arc<Connections>,
     pub(crate) options: RemoteOptions,
     pub(crate) counters: RequestCounters,
+    /// Whether the files are open: waits are not cancelled any more.
+    opened: AtomicBool,
 }
 
 /// Why a request has no answer.
@@ -45,7 +48,26 @@ impl Client {
             connections,
             options,
             counters,
+            opened: AtomicBool::new(false),
         }
+    }
+
+    pub(crate) fn set_opened(&self) {
+        // relaxed: it publishes no other data
+        self.opened.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a thread is to wait on; otherwise the error of its call.
+    pub(crate) fn check_wanted(&self) -> Result<()> {
+        let is_cancelled = self
+            .options
+            .cancel
+            .as_ref()
+            .is_some_and(CancelCheck::is_cancelled);
+        if is_cancelled && !self.opened.load(Ordering::Relaxed) {
+            return Err(Error::cancelled());
+        }
+        Ok(())
     }
 
     /// The client that connects to these addresses.

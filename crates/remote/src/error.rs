@@ -88,7 +88,7 @@ impl From<Error> for io::Error {
             ErrorKind::Network => io::ErrorKind::ConnectionAborted,
             ErrorKind::TimedOut => io::ErrorKind::TimedOut,
             ErrorKind::Exists => io::ErrorKind::AlreadyExists,
-            ErrorKind::Cancelled => io::ErrorKind::Interrupted,
+            ErrorKind::Cancelled => io::ErrorKind::ConnectionAborted,
         };
         Self::new(kind, error)
     }

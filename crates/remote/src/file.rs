@@ -6,6 +6,7 @@ mod stream;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -17,7 +18,7 @@ use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guess::FirstRequests;
 use crate::resource::Resource;
-use crate::runtime::runtime;
+use crate::runtime::{LOOK, runtime};
 
 pub use started::{RangeReceiver, StartedRange};
 use state::FileState;
@@ -125,10 +126,7 @@ impl RemoteFile {
                     state.next = at + m as u64;
                 }
                 BlockAt::Requested => {
-                    state = shared
-                        .changed
-                        .wait(state)
-                        .unwrap_or_else(PoisonError::into_inner);
+                    state = shared.wait(state)?;
                 }
                 BlockAt::Missing => {
                     state.failure_at(at)?;
@@ -226,6 +224,13 @@ impl SharedFile {
         slot.expect("the semaphore is never closed")
     }
 
+    /// Waits for a change, or for the time after which a cancelled opening is noticed.
+    fn wait<'s>(&self, state: MutexGuard<'s, FileState>) -> Result<MutexGuard<'s, FileState>> {
+        self.client.check_wanted()?;
+        let waited = self.changed.wait_timeout(state, LOOK);
+        Ok(waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
     /// Waits for the first answer.
     fn known<'s>(
         &self,
@@ -238,10 +243,7 @@ impl SharedFile {
             if let Some(version) = &state.version {
                 return Ok((version.len, state));
             }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.wait(state)?;
         }
     }
 
@@ -346,9 +348,17 @@ impl SharedFile {
         drop(send);
         let mut left = buf.len();
         while left > 0 {
-            let (at, part): (u64, Bytes) = receive.recv().map_err(|_| {
-                Error::new(ErrorKind::Network, "a request ended without an answer")
-            })??;
+            let (at, part): (u64, Bytes) = match receive.recv_timeout(LOOK) {
+                Ok(part) => part?,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.client.check_wanted()?;
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let what = "a request ended without an answer";
+                    return Err(Error::new(ErrorKind::Network, what));
+                }
+            };
             let offset = usize::try_from(at - start).expect("inside of the buffer");
             buf[offset..offset + part.len()].copy_from_slice(&part);
             left -= part.len();

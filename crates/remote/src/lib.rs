@@ -24,7 +24,7 @@ mod writes;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{RangeReceiver, RemoteFile, StartedRange};
 pub use guess::shard_names;
-pub use options::{RemoteOptions, Variables};
+pub use options::{CancelCheck, RemoteOptions, Variables};
 pub use stats::{RequestCounters, RequestStats};
 pub use store::{OpenedUrl, Store};
 pub use uploads::{NewObject, UploadLeftovers, Uploads};

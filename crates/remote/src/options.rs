@@ -1,6 +1,7 @@
 //! How long is waited and how often is tried.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::stats::RequestCounters;
@@ -43,6 +44,10 @@ pub struct RemoteOptions {
     /// Bytes of memory for what the files of one store have read ahead. Beyond it, reads are requested one by one; the first
     /// bytes of a file are at least 4 KiB in any case. Default 160 MiB.
     pub memory: u64,
+    /// The longest that a listing of a bucket takes, over all its pages. Default 60 s.
+    pub listing: Duration,
+    /// Ends waits for answers while a checkpoint is opened. Default none.
+    pub cancel: Option<CancelCheck>,
     /// Bytes of a part of an upload, except the last of an object. An object of more than 10 000 of them has longer ones. Most
     /// services refuse parts of less than 5 MiB. Default 8 MiB.
     pub part: u64,
@@ -52,6 +57,39 @@ pub struct RemoteOptions {
     pub variables: Variables,
     /// Counts what is requested. Default none.
     pub counters: Option<RequestCounters>,
+}
+
+/// A function that returns true once waits for answers have to end. It is called at least every 50 ms by each waiting thread, until
+/// [`Store::opened`](crate::Store::opened).
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use anamnesis_remote::{CancelCheck, RemoteOptions};
+///
+/// let cancelled = Arc::new(AtomicBool::new(false));
+/// let mut options = RemoteOptions::default();
+/// let seen = Arc::clone(&cancelled);
+/// options.cancel = Some(CancelCheck::new(move || seen.load(Ordering::Relaxed)));
+/// ```
+#[derive(Clone)]
+pub struct CancelCheck(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl CancelCheck {
+    /// A check by this function.
+    pub fn new(is_cancelled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_cancelled))
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for CancelCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelCheck").finish_non_exhaustive()
+    }
 }
 
 /// Names and values of variables. `Debug` does not show the values, which may be secrets.
@@ -106,6 +144,8 @@ impl Default for RemoteOptions {
             retries: 4,
             requests: 32,
             memory: 160 << 20,
+            listing: Duration::from_secs(60),
+            cancel: None,
             part: 8 << 20,
             upload_memory: 48 << 20,
             variables: Variables::default(),

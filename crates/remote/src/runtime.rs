@@ -47,7 +47,7 @@ pub(crate) fn runtime() -> &'static Runtime {
 }
 
 /// How often a waiting thread looks whether it is to wait on.
-const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs a request on the runtime, while this thread waits.
 pub(crate) fn wait<T: Send + 'static>(

@@ -18,7 +18,7 @@ use crate::hub::{self, HubPath, HubSettings};
 use crate::names::has_ending;
 use crate::options::RemoteOptions;
 use crate::resource::Resource;
-use crate::runtime::wait;
+use crate::runtime::wait_while;
 use crate::stats::RequestCounters;
 
 /// The longest list of files that is read.
@@ -179,6 +179,19 @@ impl Store {
         &self.client.counters
     }
 
+    /// The files of the checkpoint are open: [`RemoteOptions::cancel`] has no effect from here on.
+    pub fn opened(&self) {
+        self.client.set_opened();
+    }
+
+    /// Runs a request while this thread waits, unless opening is cancelled.
+    fn wait<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        wait_while(request, &mut || self.client.check_wanted().is_ok())
+    }
+
     /// Whether a path is a directory, by its form.
     pub fn is_directory(&self, path: &str) -> bool {
         match &self.place {
@@ -203,7 +216,7 @@ impl Store {
             }
             StorePlace::Bucket(bucket) => {
                 let (bucket, prefix) = (Arc::clone(bucket), key(directory).to_owned());
-                return wait(async move { bucket.list(&prefix).await });
+                return self.wait(async move { bucket.list(&prefix).await });
             }
             StorePlace::Hub { settings, commit } => (settings, commit),
         };
@@ -214,7 +227,7 @@ impl Store {
         let path = hub_path(directory)?;
         let resource = self.hub_resource(settings, commit, path.listing_url(&settings.endpoint)?);
         let client = Arc::clone(&self.client);
-        let text = wait(async move { client.document(&resource, LISTING).await })?;
+        let text = self.wait(async move { client.document(&resource, LISTING).await })?;
         let (found, names) = hub::parse_listing(&text, &path.file)?;
         if *commit.get_or_init(|| found.clone()) != found {
             return Err(Error::changed("the repository has another commit"));

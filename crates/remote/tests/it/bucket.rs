@@ -1,9 +1,11 @@
 //! Buckets: signed URLs, listings, and what is missing.
 
-use anamnesis_remote::{ErrorKind, Store};
+use anamnesis_remote::{CancelCheck, ErrorKind, Store};
+
+use std::time::{Duration, Instant};
 
 use super::server::{TestServer, depth};
-use super::{content, read, store_with};
+use super::{content, impatient, open, read, store_with};
 
 fn bucket(server: &TestServer, url: &str, more: &[(&str, &str)]) -> Store {
     let endpoint = server.url("");
@@ -99,4 +101,77 @@ fn what_is_missing_is_said() {
     let error = store.file(store.path()).unwrap().len().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     assert!(!error.to_string().contains("secret"), "{error}");
+}
+
+#[test]
+fn listings_without_an_end_are_errors() {
+    let server = TestServer::start();
+    server.latency(Duration::from_millis(1));
+    let endpoint = server.url("");
+    let variables = [
+        ("AWS_ENDPOINT_URL", &*endpoint),
+        ("AWS_SKIP_SIGNATURE", "true"),
+    ];
+    let mut options = impatient();
+    options.listing = Duration::from_millis(500);
+    for (url, kind, what) in [
+        ("s3://standing/a", ErrorKind::Refused, "have the same token"),
+        (
+            "s3://endless/a",
+            ErrorKind::TimedOut,
+            "takes longer than 0.5 s",
+        ),
+    ] {
+        let began = Instant::now();
+        let error = open(url, options.clone(), &variables)
+            .list(url)
+            .unwrap_err();
+        assert_eq!(error.kind(), kind, "{url}: {error}");
+        assert!(error.to_string().contains(what), "{url}: {error}");
+        assert!(
+            began.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            began.elapsed()
+        );
+    }
+    assert!(server.answered().len() > 4);
+}
+
+#[test]
+fn waits_end_when_opening_is_cancelled() {
+    let server = TestServer::start();
+    server.put("/bucket/a.bin", content(3_000_000));
+    server.latency(Duration::from_secs(3));
+    let endpoint = server.url("");
+    let variables = [
+        ("AWS_ENDPOINT_URL", &*endpoint),
+        ("AWS_SKIP_SIGNATURE", "true"),
+    ];
+    let began = Instant::now();
+    let mut options = super::RemoteOptions::default();
+    options.cancel = Some(CancelCheck::new(move || {
+        began.elapsed() > Duration::from_millis(200)
+    }));
+    let store = open("s3://bucket/a.bin", options, &variables);
+    let file = store.file("s3://bucket/a.bin").unwrap();
+    let listed = store.list("s3://bucket/").map(|_| ());
+    for outcome in [
+        file.len().map(|_| ()),
+        read(&file, 0, 10).map(|_| ()),
+        listed,
+    ] {
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Cancelled);
+    }
+    assert!(
+        began.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+    // not any more when all files are open
+    store.opened();
+    server.latency(Duration::ZERO);
+    assert_eq!(
+        store.file("s3://bucket/a.bin").unwrap().len().unwrap(),
+        3_000_000
+    );
 }

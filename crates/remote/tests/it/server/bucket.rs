@@ -266,6 +266,15 @@ impl ServerState {
             })
             .collect();
         let (count, rows) = (rows.len(), rows.concat());
+        // listings that never end: with a new page each time, and with the same one
+        let token = match bucket {
+            "endless" => Some(format!("page-{}", self.times("page"))),
+            "standing" => Some("page".to_owned()),
+            _ => None,
+        };
+        let token = token.map_or_else(String::new, |token| {
+            format!("<NextContinuationToken>{token}</NextContinuationToken>")
+        });
         let text = if is_azure {
             format!(
                 "<?xml version=\"1.0\" encoding=\"utf-8\"?><EnumerationResults><Prefix>{prefix}</Prefix><Blobs>{rows}</Blobs>\
@@ -274,7 +283,7 @@ impl ServerState {
         } else {
             format!(
                 "<ListBucketResult><Name>{bucket}</Name><Prefix>{prefix}</Prefix><KeyCount>{count}</KeyCount>\
-                 <MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>"
+                 <MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated>{token}{rows}</ListBucketResult>"
             )
         };
         Reply::new("200 OK", &["Content-Type: application/xml"], text)
