@@ -44,6 +44,7 @@ pub struct Fit<'c> {
     checkpoint: Option<&'c Checkpoint>,
     config: Option<ModelConfig>,
     context: Option<u64>,
+    listed: Option<Vec<u64>>,
     batch: u64,
     k: Option<CacheType>,
     v: Option<CacheType>,
@@ -111,6 +112,7 @@ fn empty<'c>() -> Fit<'c> {
         checkpoint: None,
         config: None,
         context: None,
+        listed: None,
         batch: 1,
         k: None,
         v: None,
@@ -156,7 +158,7 @@ impl<'c> Fit<'c> {
         let more = of_extras(context, batch);
         let total = |sums: &Sums, more: Option<u64>| model.total(sums)?.checked_add(more?);
         let total_nbytes = total(&sums, more);
-        let contexts = self.contexts(&model).into_iter().map(|context| {
+        let contexts = self.listed_contexts(&model).into_iter().map(|context| {
             let sums = model.sums(context, batch);
             ContextEstimate {
                 context,
@@ -243,6 +245,10 @@ impl<'c> Fit<'c> {
     fn prepared(&self) -> Result<PreparedModel<'c>> {
         let numbers = [
             ("context", self.context.unwrap_or(1)),
+            (
+                "one of contexts",
+                self.listed.iter().flatten().min().copied().unwrap_or(1),
+            ),
             ("batch", self.batch),
             ("tp", self.tp.into()),
             ("pp", self.pp.into()),
@@ -286,8 +292,11 @@ impl<'c> Fit<'c> {
             .collect()
     }
 
-    /// Contexts to show where none was set.
-    fn contexts(&self, model: &PreparedModel<'_>) -> Vec<u64> {
+    /// Contexts to show in addition: those that were listed, or a few where no context was set.
+    fn listed_contexts(&self, model: &PreparedModel<'_>) -> Vec<u64> {
+        if let Some(listed) = &self.listed {
+            return listed.clone();
+        }
         if self.context.is_some() {
             return Vec::new();
         }

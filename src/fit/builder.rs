@@ -15,6 +15,24 @@ impl<'c> Fit<'c> {
         self
     }
 
+    /// The contexts that [`Estimate::contexts`](super::Estimate::contexts) has rows of, for a curve: the model is read once for all
+    /// of them. Default: a few, where no context was set.
+    ///
+    /// ```
+    /// use anamnesis::{Checkpoint, fit};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/model/scribe-Q8_0.gguf")?;
+    /// let estimate = fit(&checkpoint).contexts([256, 512, 1024]).estimate()?;
+    /// let caches: Vec<_> = estimate.contexts.iter().map(|row| row.cache_nbytes).collect();
+    /// assert!(caches.len() == 3 && caches.is_sorted());
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    #[must_use]
+    pub fn contexts(mut self, contexts: impl IntoIterator<Item = u64>) -> Self {
+        self.listed = Some(contexts.into_iter().collect());
+        self
+    }
+
     /// Sequences that are computed at once. Default 1.
     #[must_use]
     pub fn batch(mut self, sequences: u64) -> Self {

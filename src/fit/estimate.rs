@@ -70,7 +70,7 @@ pub struct Estimate {
     pub total_nbytes: Option<u64>,
     /// What the total is: the weakest basis of its terms.
     pub basis: Basis,
-    /// The same for several contexts, where none was set.
+    /// The same for the contexts that were listed; for several where none was set.
     pub contexts: Vec<ContextEstimate>,
     /// Whether it fits, where a memory was set.
     pub memory: Option<MemoryFit>,

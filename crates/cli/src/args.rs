@@ -7,6 +7,7 @@ mod load;
 #[cfg(target_os = "linux")]
 mod ppc;
 mod remember;
+mod report;
 mod template;
 mod values;
 #[cfg(target_os = "linux")]
@@ -29,6 +30,7 @@ pub(crate) use load::{LoadArgs, LoaderName};
 #[cfg(target_os = "linux")]
 pub(crate) use ppc::{PpcRunArgs, PpcStatusArgs, PpcVerb, RecordArgs};
 pub(crate) use remember::{PlanArgs, RememberArgs, WeightArgs};
+pub(crate) use report::ReportArgs;
 pub(crate) use template::{
     CompareArgs, MergeArgs, PredictArgs, PredictionArgs, ShowArgs, TemplateArgs, TemplateReadArgs,
     TemplateVerb,
@@ -50,6 +52,7 @@ Examples:
   anamnesis diff llama/ llama-Q8_0.gguf
   anamnesis warm llama/ -- python serve.py llama/
   anamnesis check llama/
+  anamnesis report model.gguf -o model.html
   anamnesis template predict llama/ -o llama.iot --tp 4
   anamnesis ppc run --dir llama/ --policy maio:llama.iot -- python serve.py llama/
 
@@ -106,6 +109,8 @@ pub(crate) enum Verb {
     /// Check whether files are whole and values sane.
     #[command(visible_alias = "c")]
     Check(Box<CheckArgs>),
+    /// Write a page that shows a model: sizes, layers, memory, metadata.
+    Report(Box<ReportArgs>),
     /// Record which bytes of a model a program reads, as an I/O template (Linux).
     #[cfg(target_os = "linux")]
     Record(Box<RecordArgs>),
@@ -315,6 +320,7 @@ impl Verb {
             Self::Diff(args) => Some(&args.opening),
             #[cfg(target_os = "linux")]
             Self::Warm(args) => Some(&args.opening),
+            Self::Report(args) => Some(&args.opening),
             Self::Template(TemplateArgs {
                 verb: TemplateVerb::Predict(args),
             }) => Some(&args.opening),

@@ -38,6 +38,7 @@ mod ppc;
 #[cfg(target_os = "linux")]
 mod record;
 mod remember;
+mod report;
 mod request_stats;
 mod resource_usage;
 #[cfg(target_os = "linux")]
@@ -100,6 +101,7 @@ pub fn run_with(args: impl IntoIterator<Item = impl Into<OsString>>, interrupt: 
         Verb::Check(args) => check::run(args, cli.color, interrupt, &mut out),
         #[cfg(target_os = "linux")]
         Verb::Warm(args) => warm::run(args, interrupt, &mut out),
+        Verb::Report(args) => report::run(args, interrupt, &mut out),
         #[cfg(target_os = "linux")]
         Verb::Record(args) => record::run(args, interrupt, &mut out),
         #[cfg(target_os = "linux")]

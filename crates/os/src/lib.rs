@@ -17,6 +17,7 @@
 //! | [`pressure`] | memory pressure (PSI) |
 //! | [`writeback`] | begin to write a file's dirty pages (Linux only) |
 //! | [`files`] | opening without waiting; files under construction and their names |
+//! | [`whole_file`] | write a file as a whole, under a temporary name first |
 //! | [`directories`] | exchange two directories (Linux only) |
 
 pub mod cgroup;
@@ -33,6 +34,7 @@ pub mod pressure;
 pub mod process;
 pub mod residency;
 pub mod topology;
+pub mod whole_file;
 #[cfg(target_os = "linux")]
 pub mod writeback;
 

@@ -89,7 +89,8 @@ pub(crate) fn write_failure(failure: &Failure, out: &mut impl Write) -> io::Resu
     out.flush()
 }
 
-fn write_value(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
+/// Writes a value.
+pub(crate) fn write_value(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
     let mut serializer = Serializer::with_formatter(out, EscapeHidden);
     value.serialize(&mut serializer).map_err(io::Error::from)
 }

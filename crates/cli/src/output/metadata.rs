@@ -32,7 +32,7 @@ pub(crate) fn list(summary: &Summary, screen: &Screen, out: &mut impl Write) -> 
 }
 
 /// A value on one line, shortened.
-fn short(value: &Json) -> String {
+pub(crate) fn short(value: &Json) -> String {
     let mut out = String::new();
     match value {
         Json::String(text) => {

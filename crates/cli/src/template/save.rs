@@ -42,7 +42,9 @@ pub(crate) fn check_output(path: &Path, overwrite: bool) -> Result<(), Failure> 
         }
     });
     match metadata {
-        Ok(metadata) if metadata.is_dir() => refuse(io::ErrorKind::IsADirectory),
+        Ok(metadata) if metadata.is_dir() => {
+            Err(Failure::new("io", "is a directory", "name a file in it").in_file(path))
+        }
         Ok(metadata) if !metadata.is_file() && !metadata.is_symlink() => {
             let failure = Failure::new(
                 "io",

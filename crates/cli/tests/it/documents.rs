@@ -82,6 +82,7 @@ fn every_flag_of_the_help_is_in_the_command_page() {
         "fit",
         "diff",
         "check",
+        "report",
         "template predict",
         "template show",
         "template diff",

@@ -244,6 +244,7 @@ fn completions_and_manual_pages_cover_every_subcommand() {
         "man",
         "plan",
         "remember",
+        "report",
         "template",
     ];
     let of_template =

@@ -23,6 +23,7 @@ mod process;
 mod remember;
 #[cfg(feature = "remote")]
 mod remote;
+mod report;
 mod schema;
 mod template;
 #[cfg(target_os = "linux")]

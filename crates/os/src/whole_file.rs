@@ -1,0 +1,150 @@
+//! Writing a file as a whole: readers of its name see the old or the new contents, never a part.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::files;
+
+/// How [`write()`] writes a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Whether a file of this name is replaced; without, it is an error.
+    pub overwrite: bool,
+    /// Whether the contents and the name outlive a loss of power.
+    pub sync: bool,
+}
+
+/// Writes a file: to a temporary file in the same directory, `.<label>-….part`, which is then renamed. Temporary files of this
+/// name that processes left when they were killed are removed.
+///
+/// # Errors
+///
+/// Those of `open`, `write` and `rename`; [`io::ErrorKind::AlreadyExists`] if the name exists and is not to be replaced. No file
+/// is left behind.
+pub fn write(path: &Path, bytes: &[u8], label: &str, options: WriteOptions) -> io::Result<()> {
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
+    // before the temporary file is written: its name is short, so that it would not fail
+    if let Err(e) = fs::symlink_metadata(path)
+        && e.kind() == io::ErrorKind::InvalidFilename
+    {
+        return Err(e);
+    }
+    let prefix = part_prefix(name, label);
+    remove_abandoned(path, &prefix);
+    let (file, temporary) = create_part(path, &prefix)?;
+    // before the rename: otherwise the new name may outlive a loss of power without its bytes
+    let written = (&file).write_all(bytes).and_then(|()| {
+        if options.sync {
+            file.sync_all()
+        } else {
+            Ok(())
+        }
+    });
+    // the lock is kept until the file has its name
+    let renamed = written.and_then(|()| {
+        if options.overwrite {
+            fs::rename(&temporary, path)
+        } else {
+            files::rename_new(&temporary, path)
+        }
+    });
+    drop(file);
+    if renamed.is_err() {
+        let _ = fs::remove_file(&temporary); // the first error is the one to report
+    } else if options.sync {
+        files::sync_directory(directory_of(path))?;
+    }
+    renamed
+}
+
+/// Of the temporary names for a target: a hash, so that they are short whatever the target's length.
+fn part_prefix(name: &OsStr, label: &str) -> String {
+    // FNV-1a: the same in every version of this library
+    let hash = name
+        .as_encoded_bytes()
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    format!(".{label}-{hash:016x}-")
+}
+
+/// Creates a temporary file, locked while it is open.
+fn create_part(path: &Path, prefix: &str) -> io::Result<(fs::File, PathBuf)> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
+    for _ in 0..100 {
+        // process and number make the name unique among writers of the same path; `create_new` refuses a file that is
+        // there nevertheless
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let part = format!("{prefix}{}-{number}.part", std::process::id());
+        let part = path.with_file_name(part);
+        match files::create_locked(&part) {
+            Ok(Some(file)) => return Ok((file, part)),
+            Ok(None) => {}
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => last = e,
+            Err(e) => return Err(e),
+        }
+    }
+    Err(last)
+}
+
+/// Removes the temporary files that processes left when they were killed. A failure does not keep the file from being
+/// written.
+fn remove_abandoned(path: &Path, prefix: &str) {
+    for entry in fs::read_dir(directory_of(path))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let name = entry.file_name();
+        let is_part = name
+            .to_str()
+            .is_some_and(|name| name.starts_with(prefix) && name.ends_with(".part"));
+        if is_part && files::is_abandoned(&entry.path()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_only_where_it_may_be_and_leaves_nothing() {
+        let directory = std::env::temp_dir().join(format!("whole-file-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("page");
+        // what a killed process left
+        let abandoned = directory.join(format!("{}1-0.part", part_prefix(OsStr::new("page"), "t")));
+        fs::write(&abandoned, b"half").unwrap();
+        let replace = WriteOptions {
+            overwrite: true,
+            sync: false,
+        };
+        write(&path, b"one", "t", WriteOptions::default()).unwrap();
+        let refused = write(&path, b"two", "t", WriteOptions::default()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), b"one");
+        write(&path, b"three", "t", replace).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"three");
+        let names: Vec<_> = fs::read_dir(&directory)
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        assert_eq!(names, ["page"]);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}
