@@ -68,6 +68,13 @@ pub(crate) fn cut_middle(out: &mut String, text: &str, max: usize, keep: usize) 
     out.push_str(tail);
 }
 
+/// Escaped text without its middle, if it has more than `most` columns.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    let mut out = String::new();
+    cut_middle(&mut out, text, most, most / 2);
+    out
+}
+
 /// Minimum number of columns of a fragment next to an ellipsis.
 const MIN_FRAGMENT: usize = 4;
 

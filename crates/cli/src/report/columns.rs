@@ -9,9 +9,9 @@ use anamnesis::inspect::{TensorSummary, WeightSummary};
 use anamnesis::quote::escape;
 use serde::Serialize;
 
-use super::document::shortened;
 use super::names::{NameTree, tree};
 use crate::output::tensors::{TensorNotes, name};
+use crate::text::shortened;
 
 /// Tensors that a page shows at most.
 const MAX_TENSORS: usize = 120_000;

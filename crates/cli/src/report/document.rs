@@ -10,7 +10,7 @@ use super::columns::TensorColumns;
 use super::memory::MemoryCurves;
 use crate::output::json;
 use crate::output::{metadata, overview};
-use crate::text::{cut_end, cut_middle, escape_lines};
+use crate::text::{cut_end, escape_lines, shortened};
 use crate::version::version;
 
 /// Rows of files, findings and metadata.
@@ -168,11 +168,4 @@ fn text(value: &Json, most: usize) -> String {
         }
         other => shortened(&metadata::short(other), MAX_MESSAGE),
     }
-}
-
-/// Escaped text without its middle, if it has more than `most` columns.
-pub(super) fn shortened(text: &str, most: usize) -> String {
-    let mut out = String::new();
-    cut_middle(&mut out, text, most, most / 2);
-    out
 }

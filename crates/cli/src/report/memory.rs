@@ -5,10 +5,10 @@ use anamnesis::fit::{Basis, Estimate, InferenceEngine, MemoryFit};
 use anamnesis::quote::escape;
 use serde::Serialize;
 
-use super::document::shortened;
 use crate::args::ReportArgs;
 use crate::exit::with_flags;
 use crate::interrupt::Interrupt;
+use crate::text::shortened;
 
 /// The shortest context of a curve, and the longest where the model does not say what it was made for.
 const MIN_CONTEXT: u64 = 256;
