@@ -56,7 +56,7 @@ pub(super) struct CheckedModel<'m> {
     pub(super) root: &'m Path,
     /// Paths of the files that belong to it.
     pub(super) paths: &'m [PathBuf],
-    /// Whether it is a directory: all files of a list are meant.
+    /// Whether the model is a directory, of which all files of a list of digests must be there.
     pub(super) whole: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value as Json;
@@ -71,22 +71,22 @@ impl<'de> Visitor<'de> for IndexSeed<'_, '_> {
 pub(super) fn compare(
     index: &Index,
     directory: &Path,
-    read: &[PathBuf],
+    read: &[&Path],
     checkpoint: &mut Checkpoint,
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<()> {
     let catalog = &mut checkpoint.catalog;
     let mut listed = 0;
-    let readable: HashSet<&Path> = read.iter().map(PathBuf::as_path).collect();
+    let readable: HashSet<&Path> = read.iter().copied().collect();
     for (tensor, file) in &index.weight_map {
         let named = directory.join(&**file);
-        let found = catalog.get(tensor).map(|t| &read[t.bytes.file as usize]);
+        let found = catalog.get(tensor).map(|t| read[t.bytes.file as usize]);
         listed += usize::from(found.is_some());
         // a tensor in another file than in the index: readers that follow the index and readers that search all files
         // would differ
         let kind = match found {
-            Some(found) if *found == named => continue,
+            Some(found) if found == named => continue,
             Some(_) => OpenFaultKind::WrongShard,
             // of a file that could not be read nothing is known
             None if !readable.contains(named.as_path()) => continue,
@@ -117,7 +117,7 @@ pub(super) fn compare(
         for tensor in catalog.tensors.iter().filter(|t| !names.contains(&*t.name)) {
             let fault = OpenFault {
                 kind: OpenFaultKind::UnlistedTensor,
-                file: Some(read[tensor.bytes.file as usize].clone()),
+                file: Some(read[tensor.bytes.file as usize].to_owned()),
                 tensor: Some(tensor.name.clone()),
                 error: Error::malformed(text.clone()),
             };

@@ -1,7 +1,7 @@
 //! The files of a checkpoint: those that an `….index.json` lists, those of a split GGUF, and those that are selected of a
 //! directory.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
@@ -90,12 +90,13 @@ fn merge_single_or_split(
     open_split(files, path, file, count, options, budget)
 }
 
-fn parse_all(
+/// Parses the files; returns those that could be read, with their paths.
+fn parse_all<'p>(
     files: &Files,
-    paths: &[PathBuf],
+    paths: &'p [PathBuf],
     options: &OpenOptions,
     budget: &Budget,
-) -> Result<(Vec<PathBuf>, Vec<ParsedFile>)> {
+) -> Result<(Vec<&'p Path>, Vec<ParsedFile>)> {
     // where each file is a round trip, all are requested before the first is parsed
     files.begin(&mut paths.iter().cloned());
     let (mut read, mut parsed) = (
@@ -106,7 +107,7 @@ fn parse_all(
     for path in paths {
         match parse_path(files, path, options, budget) {
             Ok(file) => {
-                read.push(path.clone());
+                read.push(path.as_path());
                 parsed.push(file);
             }
             Err(error) => {
@@ -230,14 +231,15 @@ fn open_split(
         .map(|n| directory.join(format!("{prefix}-{n:05}-of-{count:05}.gguf")))
         .collect();
     let all = paths.len();
-    let numbered: HashMap<PathBuf, u64> = paths.iter().cloned().zip(0..).collect();
     let present = options.present(files, paths, budget)?;
     files.begin(&mut present.iter().filter(|other| *other != path).cloned());
     let mut parsed = Vec::with_capacity(present.len());
     // the file that was opened first is not parsed again
     let mut first = Some(first);
     for file in &present {
-        let n = numbered[file];
+        // the names were made above, and some of the files may be absent
+        let (_, number, _) = split_name(&file_name(file)).expect("a name with a number");
+        let n = number - 1;
         let part = match first.take_if(|_| n == no) {
             Some(first) => first,
             None => match parse_path(files, file, options, budget) {

@@ -387,7 +387,7 @@ fn ppc_run_starts_the_command_without_events_and_warms() {
     }
 }
 
-/// As a user without privileges, who reads a model of another user.
+/// The command runs as a user without privileges, and the model belongs to another user.
 #[test]
 fn an_unprivileged_user_warms_files_that_it_may_read() {
     let dir = tempfile::Builder::new()
