@@ -74,7 +74,6 @@ pub struct CheckpointDiff<'c> {
     not_excluded: Selection<'c>,
     threads: usize,
     control: RunControl<'c>,
-    cancel: Option<CancelToken>,
 }
 
 /// Compares two checkpoints.
@@ -126,7 +125,6 @@ pub fn diff<'c>(
         not_excluded: Selection::default(),
         threads: 0,
         control: RunControl::default(),
-        cancel: None,
     }
 }
 
@@ -225,7 +223,6 @@ impl<'c> CheckpointDiff<'c> {
     #[must_use]
     pub fn cancel(mut self, token: &CancelToken) -> Self {
         self.control.set_cancel(token);
-        self.cancel = Some(token.clone());
         self
     }
 

@@ -131,6 +131,11 @@ impl<'c> RunControl<'c> {
         self.token = Some(token.clone());
     }
 
+    /// The caller's token, for runs that are part of this one.
+    pub(crate) fn token(&self) -> Option<&CancelToken> {
+        self.token.as_ref()
+    }
+
     /// A new monitor of the next run.
     pub(crate) fn monitor(&mut self) -> Arc<RunMonitor> {
         Arc::clone(self.monitor.insert(Arc::default()))

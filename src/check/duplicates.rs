@@ -15,6 +15,7 @@ use super::level::FindingLevel;
 use super::report::Finding;
 use super::rules;
 use super::scan::ScanForm;
+use super::token_matrices::TOKEN_MATRICES;
 
 /// What equal weights have in common: shape, dtype, the sum of their bits, zeros, the first value.
 type Likeness<'p> = (&'p [u64], Dtype, u64, u64, u64);
@@ -22,19 +23,8 @@ type Likeness<'p> = (&'p [u64], Dtype, u64, u64, u64);
 /// Smaller tensors are constants of a model, such as frequencies, which its layers have in common.
 const LEAST: u64 = 256;
 
-/// Names of embeddings and output layers, which models tie.
-static TIED: &[&str] = &[
-    "embed_tokens.weight",
-    "lm_head.weight",
-    "token_embd.weight",
-    "output.weight",
-    "wte.weight",
-    "embed_in.weight",
-    "embed_out.weight",
-    "shared.weight",
-    "word_embeddings.weight",
-    "decoder.weight",
-];
+/// The output layer of models with a head of several layers, which is tied as [`TOKEN_MATRICES`] are.
+const DECODER: &str = "decoder.weight";
 
 /// Finds the weights that have the values of another one and bytes of their own.
 pub(super) fn compare(
@@ -103,7 +93,7 @@ fn duplicate(checkpoint: &Checkpoint, weights: &[&LookedAtWeight]) -> Option<Fin
         .collect();
     names.sort_by(|a, b| natural_order(a, b));
     let is_tied = |name: &String| {
-        TIED.iter().any(|end| {
+        TOKEN_MATRICES.iter().chain([&DECODER]).any(|end| {
             let rest = name.strip_suffix(end);
             rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         })

@@ -11,22 +11,10 @@ use super::places::position;
 use super::report::Finding;
 use super::rules;
 use super::scan::{ScanForm, TileScan};
+use super::token_matrices::TOKEN_MATRICES;
 
 /// Bytes of zeros in one run that a hole in a download leaves: pages of the file system and blocks of a transfer have as many.
 const HOLE: u64 = 4 << 10;
-
-/// Names of matrices with a row per token, of which the last are padding.
-static VOCABULARY: &[&str] = &[
-    "embed_tokens.weight",
-    "lm_head.weight",
-    "token_embd.weight",
-    "output.weight",
-    "wte.weight",
-    "embed_in.weight",
-    "embed_out.weight",
-    "word_embeddings.weight",
-    "shared.weight",
-];
 
 /// Parts of names of routers, whose rows for experts that were never chosen are untouched.
 static ROUTERS: &[&str] = &[
@@ -152,7 +140,7 @@ impl LookedAt<'_> {
             return Ok(());
         }
         let name = &*self.job.output.name;
-        let padding = behind == rows && VOCABULARY.iter().any(|end| name.ends_with(end));
+        let padding = behind == rows && TOKEN_MATRICES.iter().any(|end| name.ends_with(end));
         let router = ROUTERS.iter().any(|part| name.contains(part));
         let level = if padding || router {
             FindingLevel::Note

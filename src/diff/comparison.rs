@@ -27,7 +27,7 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
     let (a, b) = (&*diff.a, &*diff.b);
     let budget = a.budget();
     budget.memory(b.budget().in_use(), WHAT)?;
-    let (mut notes, cancel) = (Vec::new(), diff.cancel.as_ref());
+    let (mut notes, cancel) = (Vec::new(), diff.control.token());
     let mut side_of = |checkpoint, rename, name: &str| {
         let mut own = Vec::new();
         let side = Side::new(checkpoint, rename, cancel, &budget, &mut own)?;

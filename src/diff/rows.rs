@@ -99,15 +99,12 @@ impl Listing<'_, '_> {
             a: Some(tensor.name.to_string()),
             a_dtype: Some(self.a.dtype(tensor).to_owned()),
             a_shape: Some(self.a.shape(tensor).to_vec()),
-            note: self
-                .heads
-                .a
-                .get(&i)
-                .cloned()
-                .or_else(|| dropped(self.a, tensor)),
-            decides: !(self.diff.values && self.a.is_dropped(tensor)),
-            nbytes: self.a.nbytes(tensor),
-            ..row(DifferenceKind::Removed)
+            ..self.alone(
+                DifferenceKind::Removed,
+                self.a,
+                tensor,
+                self.heads.a.get(&i),
+            )
         }
     }
 
@@ -117,15 +114,23 @@ impl Listing<'_, '_> {
             b: Some(tensor.name.to_string()),
             b_dtype: Some(self.b.dtype(tensor).to_owned()),
             b_shape: Some(self.b.shape(tensor).to_vec()),
-            note: self
-                .heads
-                .b
-                .get(&j)
-                .cloned()
-                .or_else(|| dropped(self.b, tensor)),
-            decides: !(self.diff.values && self.b.is_dropped(tensor)),
-            nbytes: self.b.nbytes(tensor),
-            ..row(DifferenceKind::Added)
+            ..self.alone(DifferenceKind::Added, self.b, tensor, self.heads.b.get(&j))
+        }
+    }
+
+    /// What holds for a tensor that one side alone has, on either side.
+    fn alone(
+        &self,
+        kind: DifferenceKind,
+        side: &Side<'_>,
+        tensor: &ComparedTensor,
+        of_head: Option<&String>,
+    ) -> TensorDifference {
+        TensorDifference {
+            note: of_head.cloned().or_else(|| dropped(side, tensor)),
+            decides: !(self.diff.values && side.is_dropped(tensor)),
+            nbytes: side.nbytes(tensor),
+            ..row(kind)
         }
     }
 
