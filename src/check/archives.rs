@@ -1,5 +1,6 @@
 //! The checksums of archives: every member of NPZ and PyTorch files, also those that no tensor is in.
 
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -29,16 +30,80 @@ pub(super) struct DamagedMember {
     pub(super) error: Option<Error>,
 }
 
-impl DamagedMember {
-    /// Whether this is a member of the catalog.
-    pub(super) fn is(&self, member: &Member) -> bool {
-        matches!(&member.check, IntegrityCheck::ZipLocal { at, .. } if *at == self.offset)
-            && member.bytes.file as usize == self.file
+/// Where a member is: the number of the file, and the offset of its local header.
+type MemberPlace = (usize, u64);
+
+fn place_of(member: &Member) -> Option<MemberPlace> {
+    match member.check {
+        IntegrityCheck::ZipLocal { at, .. } => Some((member.bytes.file as usize, at)),
+        IntegrityCheck::Count { .. } => None,
+    }
+}
+
+/// What damaged members concern. Looked up by place and by name: an archive may have as many members as its bytes allow.
+pub(super) struct DamageIndex<'m> {
+    /// By member of the catalog, whether it is damaged.
+    rows: Vec<bool>,
+    /// The first tensor in a member.
+    tensors: HashMap<MemberPlace, usize>,
+    /// Names of the arrays of an NPZ that are in damaged members.
+    arrays: HashSet<&'m str>,
+}
+
+impl<'m> DamageIndex<'m> {
+    pub(super) fn new(
+        checkpoint: &Checkpoint,
+        damaged: &'m [DamagedMember],
+        budget: &Budget,
+    ) -> Result<Self> {
+        let catalog = checkpoint.catalog();
+        let entries = 3 * damaged.len() as u64 * ENTRY + catalog.members().len() as u64;
+        budget.memory(entries, "the damaged members")?;
+        let places: HashSet<MemberPlace> = damaged.iter().map(DamagedMember::place).collect();
+        let is_damaged = |place| places.contains(&place);
+        let known = catalog.members().iter();
+        let rows = known.map(|member| place_of(member).is_some_and(is_damaged));
+        let rows: Vec<bool> = rows.collect();
+        let mut tensors = HashMap::new();
+        for (number, info) in catalog.tensors().iter().enumerate() {
+            let row = info.member.map(|row| row as usize);
+            if let Some(row) = row.filter(|row| rows[*row])
+                && let Some(place) = place_of(&catalog.members()[row])
+            {
+                tensors.entry(place).or_insert(number);
+            }
+        }
+        let arrays = damaged.iter();
+        let arrays = arrays.filter_map(|member| member.name.strip_suffix(".npy"));
+        Ok(Self {
+            rows,
+            tensors,
+            arrays: arrays.collect(),
+        })
     }
 
-    /// Whether this is the member with an array of an NPZ.
-    pub(super) fn is_array(&self, name: &str) -> bool {
-        self.name.strip_suffix(".npy") == Some(name)
+    /// Whether a member of the catalog is damaged.
+    pub(super) fn contains(&self, row: u32) -> bool {
+        self.rows[row as usize]
+    }
+
+    /// The first tensor in a member.
+    pub(super) fn tensor_in(&self, member: &DamagedMember) -> Option<usize> {
+        self.tensors.get(&member.place()).copied()
+    }
+
+    /// Whether an array of an NPZ is in a damaged member.
+    pub(super) fn has_array(&self, name: &str) -> bool {
+        self.arrays.contains(name)
+    }
+}
+
+/// Bytes of an entry of a table: a place or a name, a number, and the room that tables leave.
+const ENTRY: u64 = 64;
+
+impl DamagedMember {
+    fn place(&self) -> MemberPlace {
+        (self.file, self.offset)
     }
 
     pub(super) fn finding(&self, file: Option<String>) -> Finding {

@@ -12,6 +12,7 @@ use crate::plan::Plan;
 use crate::remember::remember;
 use crate::source::files::Files;
 
+use super::archives::DamageIndex;
 use super::checked_weight::LookedAtWeight;
 use super::files::{self, FileCheck};
 use super::level::FindingLevel;
@@ -154,36 +155,28 @@ impl CheckRun<'_> {
             .untie(true)
             .filter(wanted)
             .plan_within(budget)?;
-        let mut damaged = vec![false; checkpoint.catalog().members().len()];
-        let mut members = Vec::new();
-        if !check.headers {
-            members = archives::damaged_members(checkpoint, budget, check.threads, &check.control)?;
-            for member in &members {
-                let all = checkpoint.catalog().members().iter();
-                for (row, known) in all.enumerate() {
-                    damaged[row] |= member.is(known);
-                }
-                let file = files::shown(checkpoint, member.file, self.path, self.files);
-                let mut found = member.finding(file);
-                let tensors = checkpoint.catalog().tensors();
-                let inside = tensors.iter().find(|info| {
-                    info.member
-                        .is_some_and(|row| member.is(&checkpoint.catalog().members()[row as usize]))
-                });
-                found.tensor = inside.map(|info| info.name.to_string());
-                add(found)?;
-            }
+        let members = match check.headers {
+            true => Vec::new(),
+            false => archives::damaged_members(checkpoint, budget, check.threads, &check.control)?,
+        };
+        let damaged = DamageIndex::new(checkpoint, &members, budget)?;
+        let tensors = checkpoint.catalog().tensors();
+        for member in &members {
+            let file = files::shown(checkpoint, member.file, self.path, self.files);
+            let mut found = member.finding(file);
+            let inside = damaged.tensor_in(member);
+            found.tensor = inside.map(|tensor| tensors[tensor].name.to_string());
+            add(found)?;
         }
         let is_damaged = |tensor: usize| {
-            let member = checkpoint.catalog().tensors()[tensor].member;
-            member.is_some_and(|member| damaged[member as usize])
+            let member = tensors[tensor].member;
+            member.is_some_and(|member| damaged.contains(member))
         };
         let refused = std::mem::take(&mut plan.refused);
         for weight in refused {
             let found = checkpoint.catalog().position(&weight.name);
             // its member has a finding
-            let is_array = members.iter().any(|member| member.is_array(&weight.name));
-            if found.is_some_and(is_damaged) || is_array {
+            if found.is_some_and(is_damaged) || damaged.has_array(&weight.name) {
                 continue;
             }
             add(values::refused(&weight.name, &weight.error))?;
