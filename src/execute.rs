@@ -18,7 +18,7 @@ use std::sync::{Arc, PoisonError};
 use crate::Dtype;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::load::{LoadContext, Loader, MAX_GAP};
+use crate::load::{LoadContext, Loader, MAX_GAP, RemoteLoader};
 use crate::plan::{DecodeInput, JobWork, Plan, TensorSpec, aligned_scratch};
 use crate::progress::{CancelToken, Progress, RunControl, RunProgress};
 use crate::quant::decode::cast;
@@ -70,7 +70,8 @@ impl<'c> Executor<'c> {
     }
 
     /// Reads stored bytes with this loader, ahead of the workers. Without a loader, workers borrow them from the mapped
-    /// file, or read them tile by tile; that is faster for files in the page cache. The outputs are the same.
+    /// file, or read them tile by tile; that is faster for files in the page cache. Files at URLs are read by a
+    /// [`RemoteLoader`] then. The outputs are the same.
     #[must_use]
     pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
         self.loader = Some(Arc::new(loader));
@@ -176,7 +177,12 @@ impl<'c> Executor<'c> {
             sink,
             progress,
         };
-        let loader = self.loader.as_deref();
+        // a round trip for each tile would take longer than its bytes
+        let requests = RemoteLoader::new().request_size(REQUEST_SIZE);
+        let loader = match &self.loader {
+            None if is_remote(checkpoint) => Some(&requests as &dyn Loader),
+            loader => loader.as_deref(),
+        };
         // the outputs' memory borrows the sink until the queue is dropped, so that `put` cannot be called with it
         if sink.output_memory().is_some() {
             return workers(WorkQueue::new(plan, sink.output_memory()), None).run(loader, threads);
@@ -196,6 +202,17 @@ impl std::fmt::Debug for Executor<'_> {
 
 /// Bytes that a loader may read before they are decoded.
 const READ_AHEAD: u64 = 64 << 20;
+/// The same for files at URLs: with what uploads buffer, a run from a bucket to a bucket then takes less than 128 MiB.
+const REMOTE_READ_AHEAD: u64 = 24 << 20;
+/// Bytes of a request, unless a loader is set: 12 of them fit into what may be read ahead. They take as long as a round trip of
+/// 40 ms, at 50 MB/s.
+const REQUEST_SIZE: usize = 2 << 20;
+
+/// Whether bytes of some file need a request.
+fn is_remote(checkpoint: &Checkpoint) -> bool {
+    let mut sources = checkpoint.sources().iter();
+    sources.any(|source| source.concurrent().is_some())
+}
 
 /// What the workers of a run share.
 struct Workers<'r, 'c> {
@@ -217,7 +234,11 @@ impl<'r> Workers<'r, '_> {
         let context = LoadContext {
             checkpoint: self.checkpoint,
             pool: BufferPool::new(),
-            read_ahead: READ_AHEAD,
+            read_ahead: if is_remote(self.checkpoint) {
+                REMOTE_READ_AHEAD
+            } else {
+                READ_AHEAD
+            },
             max_gap: MAX_GAP,
             into_memory: false,
         };

@@ -124,6 +124,32 @@ fn a_load_is_one_queue_over_all_shards() {
 }
 
 #[test]
+fn weights_are_dequantised_from_requests_of_many_tiles() {
+    const ROWS: usize = 4096;
+    let (rows, scales) = (ROWS as u64, ROWS / 128 * 16);
+    let codes = random_bytes(7, ROWS * 2048).into_iter();
+    // without the codes of NaN
+    let codes = codes.map(|code| code & 0xbf).collect();
+    let ones: Vec<u8> = (0..scales).flat_map(|_| 1f32.to_le_bytes()).collect();
+    let tensors = [
+        StoredTensor::new("a.weight", "F8_E4M3", &[rows, 2048], codes),
+        StoredTensor::new("a.weight_scale_inv", "F32", &[rows / 128, 16], ones),
+    ];
+    let server = TestServer::start();
+    server.latency(Duration::from_millis(1));
+    let bytes = safetensors(&tensors, &[]);
+    let local = OpenOptions::new().from_bytes(bytes.clone()).unwrap();
+    server.put("/a.safetensors", bytes);
+    let (checkpoint, counters) = open(&server.url("/a.safetensors"));
+    let opened = counters.stats().requests;
+    let found = remember(&checkpoint).all().unwrap();
+    // 8 MiB in requests of 2 MiB, where a tile has 256 KiB
+    let requests = counters.stats().requests - opened;
+    assert!((4..=6).contains(&requests), "{requests}");
+    assert!(found[0].bytes == remember(&local).all().unwrap()[0].bytes);
+}
+
+#[test]
 fn answers_that_break_off_go_on() {
     let server = TestServer::start();
     server.latency(Duration::from_millis(1));

@@ -150,8 +150,19 @@ impl Bucket {
         what: &str,
         operation: impl Future<Output = object_store::Result<T>>,
     ) -> Result<object_store::Result<T>> {
+        self.attempts(self.connector.time_for(sent), what, operation)
+            .await
+    }
+
+    /// Waits for an operation each attempt of which takes no longer than `attempt`.
+    async fn attempts<T>(
+        &self,
+        attempt: Duration,
+        what: &str,
+        operation: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<object_store::Result<T>> {
         // pauses between the attempts are shorter than they are, and a body of an answer may stop in its middle
-        let most = self.connector.time_for(sent).saturating_mul(2);
+        let most = attempt.saturating_mul(2);
         let most = most.saturating_mul(self.retries.saturating_add(1));
         tokio::time::timeout(most, operation).await.map_err(|_| {
             let what = format!("{what}: the bucket does not answer");
@@ -236,14 +247,12 @@ impl Bucket {
         id: &MultipartId,
         parts: Vec<PartId>,
     ) -> Result<()> {
-        // the service joins the parts before it answers
-        const PER_PART: u64 = 64 << 10;
+        const WHAT: &str = "the upload cannot be completed";
         let path = parse(key)?;
-        let work = PER_PART * parts.len() as u64;
         let complete = self.store.complete_multipart(&path, id, parts);
-        let complete = async { complete.await.map(|_| ()) };
-        self.within(work, "the upload cannot be completed", complete)
-            .await
+        let attempt = self.connector.time_for_joining();
+        let outcome = self.attempts(attempt, WHAT, complete).await?;
+        outcome.map(|_| ()).map_err(|e| failure(WHAT, &e))
     }
 
     /// Ends an upload without an object. One that is unknown has ended.

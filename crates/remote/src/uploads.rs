@@ -91,6 +91,8 @@ struct UploadState {
     next: usize,
     /// Parts that are being filled.
     open: BTreeMap<usize, OpenPart>,
+    /// Memory of parts that have been sent. With what is buffered it is no more than was buffered at most.
+    free: Vec<Vec<u8>>,
     /// Parts under way.
     sending: usize,
     buffered: u64,

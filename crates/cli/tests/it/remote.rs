@@ -269,3 +269,144 @@ fn a_run_to_a_bucket_that_is_interrupted_or_killed_leaves_no_object() {
         assert!(server.object("/bucket/out/model.safetensors").is_some());
     }
 }
+
+/// Writes a checkpoint of 16 shards with a FP8 weight of 64 MiB each.
+fn write_large_checkpoint(directory: &std::path::Path) {
+    const SIDE: usize = 8192;
+    let blocks = SIDE / 128;
+    let config = r#"{"model_type": "deepseek_v3", "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}"#;
+    std::fs::write(directory.join("config.json"), config).unwrap();
+    let mut places = serde_json::Map::new();
+    for shard in 1..=16_u64 {
+        let (weight, scale) = (
+            format!("w{shard}.weight"),
+            format!("w{shard}.weight_scale_inv"),
+        );
+        let scales = 4 * blocks * blocks;
+        let header = serde_json::json!({
+            &scale: {"dtype": "F32", "shape": [blocks, blocks], "data_offsets": [0, scales]},
+            &weight: {"dtype": "F8_E4M3", "shape": [SIDE, SIDE], "data_offsets": [scales, scales + SIDE * SIDE]},
+        });
+        let header = header.to_string();
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(header.as_bytes());
+        let scale_of = |block: usize| 1.0 + block as f32 / 8192.0;
+        (0..blocks * blocks).for_each(|block| bytes.extend(scale_of(block).to_le_bytes()));
+        let mut state = shard;
+        for _ in 0..SIDE * SIDE / 8 {
+            // a linear congruential generator, as Knuth has it; without the codes of NaN
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            bytes.extend_from_slice(&(state & 0xbfbf_bfbf_bfbf_bfbf).to_le_bytes());
+        }
+        let name = format!("model-{shard:05}-of-00016.safetensors");
+        places.insert(weight, name.clone().into());
+        places.insert(scale, name.clone().into());
+        std::fs::write(directory.join(name), bytes).unwrap();
+    }
+    let index = serde_json::json!({"metadata": {}, "weight_map": places});
+    std::fs::write(
+        directory.join("model.safetensors.index.json"),
+        index.to_string(),
+    )
+    .unwrap();
+}
+
+/// The most memory that a process had, in KiB, and what it ended with.
+#[cfg(target_os = "linux")]
+fn peak_of(mut command: std::process::Command) -> (u64, std::process::Output) {
+    command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let mut running = command.spawn().unwrap();
+    let status = format!("/proc/{}/status", running.id());
+    let mut peak = 0;
+    while running.try_wait().unwrap().is_none() {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let number = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
+        peak = peak.max(number.unwrap_or(0));
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    (peak, running.wait_with_output().unwrap())
+}
+
+/// 1 GB becomes 2 GB, through a bucket of this process. Takes half a minute and 6 GB, and is for a release build:
+/// `cargo test --release -p anamnesis-cli --test it -- --ignored --nocapture gigabyte`.
+#[test]
+#[ignore = "takes 6 GB of memory"]
+#[cfg(target_os = "linux")]
+fn a_gigabyte_is_remembered_from_bucket_to_bucket_in_bounded_memory() {
+    let server = TestServer::start();
+    server.latency(std::time::Duration::from_millis(20));
+    let scratch = tempfile::tempdir().unwrap();
+    let (source, local) = (scratch.path().join("source"), scratch.path().join("local"));
+    std::fs::create_dir(&source).unwrap();
+    write_large_checkpoint(&source);
+    let args = [
+        "remember",
+        source.to_str().unwrap(),
+        "-o",
+        local.to_str().unwrap(),
+    ];
+    stdout_of(&[&args[..], &["--shard-size", "400000000"]].concat());
+    for entry in std::fs::read_dir(&source).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        server.put(
+            &format!("/a/model/{name}"),
+            std::fs::read(entry.path()).unwrap(),
+        );
+    }
+    let args = [
+        "remember",
+        "s3://a/model/",
+        "-o",
+        "s3://b/model/",
+        "--shard-size",
+        "400000000",
+    ];
+    let listing = bucket_command(&server, &["inspect", "s3://a/model/"]);
+    let (empty, _) = peak_of(listing);
+    let begun = std::time::Instant::now();
+    let (peak, ended) = peak_of(bucket_command(&server, &[&args[..], &["--stats"]].concat()));
+    println!(
+        "{:?}, peak {peak} KiB, {empty} KiB of a listing",
+        begun.elapsed()
+    );
+    println!("{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success());
+    for entry in std::fs::read_dir(&local).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let object = server.object(&format!("/b/model/{name}"));
+        assert!(
+            object.unwrap() == std::fs::read(entry.path()).unwrap(),
+            "{name}"
+        );
+    }
+    assert!(peak - empty <= 128 << 10, "{} KiB", peak - empty);
+    // killed in the middle
+    for signal in ["-INT", "-KILL"] {
+        let args = ["remember", "s3://a/model/", "-o", "s3://b/killed/"];
+        let mut running = bucket_command(&server, &args);
+        let mut running = running.stderr(std::process::Stdio::null()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(800));
+        let open = server.open_uploads();
+        let sent = std::process::Command::new("kill")
+            .args([signal, &running.id().to_string()])
+            .status();
+        assert!(sent.unwrap().success() && !open.is_empty());
+        let status = running.wait().unwrap();
+        let is_there = server
+            .paths()
+            .iter()
+            .any(|path| path.starts_with("/b/killed/"));
+        println!(
+            "{signal}: {status}, still open: {:?}",
+            server.open_uploads()
+        );
+        assert!(!is_there && (signal == "-KILL" || server.open_uploads().is_empty()));
+    }
+}

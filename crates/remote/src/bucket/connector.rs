@@ -38,6 +38,20 @@ impl SharedConnector {
         };
         self.first_byte.saturating_add(sending)
     }
+
+    /// The longest that joining the parts of an upload takes: minutes, as the services say, before any byte of an answer.
+    pub(super) fn time_for_joining(&self) -> Duration {
+        self.first_byte.saturating_mul(20)
+    }
+}
+
+/// Whether a request completes an upload: of S3 and Google by its id, of Azure by a list of blocks.
+fn joins_parts(request: &HttpRequest) -> bool {
+    let query = request.uri().query().unwrap_or_default();
+    let mut fields = query.split('&');
+    fields.any(|field| {
+        (request.method() == "POST" && field.starts_with("uploadId=")) || field == "comp=blocklist"
+    })
 }
 
 impl fmt::Debug for SharedConnector {
@@ -63,7 +77,11 @@ impl HttpService for SharedConnector {
         Self: 'f,
     {
         Box::pin(async move {
-            let most = self.time_for(request.body().content_length() as u64);
+            let most = if joins_parts(&request) {
+                self.time_for_joining()
+            } else {
+                self.time_for(request.body().content_length() as u64)
+            };
             match tokio::time::timeout(most, self.client.call(request)).await {
                 Ok(answer) => answer,
                 Err(_) => Err(HttpError::new(

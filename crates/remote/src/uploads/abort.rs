@@ -82,6 +82,7 @@ impl Uploads {
                 return UploadLeftovers::default();
             }
             state.open.clear();
+            state.free.clear();
             (
                 std::mem::take(&mut state.tasks),
                 std::mem::take(&mut state.starts),

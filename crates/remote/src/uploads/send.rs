@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use object_store::MultipartId;
 use object_store::multipart::PartId;
 
@@ -24,7 +25,7 @@ impl SharedUploads {
             if state.buffered > 0 && state.buffered.saturating_add(part.len) > self.memory {
                 return Ok(());
             }
-            let open = self.buffer(part)?;
+            let open = self.buffer(part, state.free.pop())?;
             state.buffered += part.len;
             state.most_buffered = state.most_buffered.max(state.buffered);
             let is_full = open.filled >= part.len;
@@ -37,10 +38,12 @@ impl SharedUploads {
         Ok(())
     }
 
-    /// The buffer of a part, with what the head of the object has of it.
-    fn buffer(&self, part: UploadPart) -> Result<OpenPart> {
-        let mut bytes = Vec::new();
+    /// The buffer of a part, with what the head of the object has of it. `free`: memory of a part that has been sent.
+    fn buffer(&self, part: UploadPart, free: Option<Vec<u8>>) -> Result<OpenPart> {
         let len = usize::try_from(part.len).ok();
+        let free = free.filter(|free| len.is_some_and(|len| free.capacity() >= len));
+        let mut bytes = free.unwrap_or_default();
+        bytes.clear();
         let len = len.filter(|len| bytes.try_reserve_exact(*len).is_ok());
         let len = len.ok_or_else(|| {
             let what = format!("there is no memory for a part of {} bytes", part.len);
@@ -75,10 +78,15 @@ impl SharedUploads {
         }
         let shared = Arc::clone(self);
         state.tasks.push(runtime().spawn(async move {
-            let outcome = shared.send_part(part, open.bytes).await;
+            let bytes = Bytes::from(open.bytes);
+            let outcome = shared.send_part(part, bytes.clone()).await;
             let mut state = shared.lock();
             state.sending -= 1;
             state.buffered -= part.len;
+            // the next part gets the same memory: the allocator would keep what threads free, and take more for others
+            if let (false, Ok(bytes)) = (state.ended, bytes.try_into_mut()) {
+                state.free.push(bytes.into());
+            }
             match outcome {
                 Ok(id) => state.sent[part.file][part.number] = Some(id),
                 Err(e) => {
@@ -106,11 +114,11 @@ impl SharedUploads {
         }
     }
 
-    async fn send_part(&self, part: UploadPart, bytes: Vec<u8>) -> Result<PartId> {
+    async fn send_part(&self, part: UploadPart, bytes: Bytes) -> Result<PartId> {
         let id = self.id(part.file).await?;
         let key = &self.objects[part.file].key;
         self.counters.sent();
-        let sent = self.bucket.put_part(key, &id, part.number, bytes.into());
+        let sent = self.bucket.put_part(key, &id, part.number, bytes);
         let sent = sent.await?;
         self.counters.uploaded(part.len);
         Ok(sent)
