@@ -13,7 +13,10 @@ pub(crate) fn document(opening: &OpenArgs) -> Option<Value> {
         "requests": stats.requests,
         "retries": stats.retries,
         "hedges": stats.hedges,
+        "requested_nbytes": stats.requested,
         "received_nbytes": stats.received,
+        "used_nbytes": stats.used,
+        "uploaded_nbytes": stats.uploaded,
         "depth": stats.depth,
         "connections": stats.connections,
         "first_byte_seconds_median": seconds(stats.first_byte_median),
@@ -38,12 +41,17 @@ pub(crate) fn report(opening: &OpenArgs) {
         return;
     };
     let mut lines = vec![format!(
-        "{}, {} of them in sequence, over {}; {} received",
+        "{}, {} of them in sequence, over {}; {} requested, {} received, {} used",
         plural(stats.requests, "request"),
         stats.depth,
         plural(stats.connections, "connection"),
-        ByteSize(stats.received)
+        ByteSize(stats.requested),
+        ByteSize(stats.received),
+        ByteSize(stats.used)
     )];
+    if stats.uploaded > 0 {
+        lines.push(format!("{} uploaded", ByteSize(stats.uploaded)));
+    }
     if let (Some(median), Some(p95)) = (stats.first_byte_median, stats.first_byte_p95) {
         let millis = |time: std::time::Duration| time.as_secs_f64() * 1e3;
         lines.push(format!(

@@ -1,6 +1,7 @@
 //! The blocks of a file that have arrived or are requested.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -50,6 +51,8 @@ impl Drop for Blocks {
 struct RequestedBlock {
     len: u64,
     arrived: Vec<u8>,
+    /// From the first to the last byte that was read, as offsets in the block.
+    used: Range<u64>,
 }
 
 /// What a place in the file holds.
@@ -125,8 +128,28 @@ impl Blocks {
 
     fn insert(&mut self, start: u64, len: u64) {
         self.add(len);
-        let arrived = Vec::new();
-        self.map.insert(start, RequestedBlock { len, arrived });
+        let block = RequestedBlock {
+            len,
+            arrived: Vec::new(),
+            used: 0..0,
+        };
+        self.map.insert(start, block);
+    }
+
+    /// Notes that `len` bytes from a place on were read, which lie in one block. Returns by how much the block's range of bytes
+    /// that were read has grown.
+    pub(crate) fn note_used(&mut self, at: u64, len: u64) -> u64 {
+        let Some((&start, block)) = self.map.range_mut(..=at).next_back() else {
+            return 0;
+        };
+        let read = at - start..(at - start).saturating_add(len);
+        let used = match block.used.is_empty() {
+            true => read,
+            false => block.used.start.min(read.start)..block.used.end.max(read.end),
+        };
+        let before = block.used.end - block.used.start;
+        block.used = used.start..used.end.min(block.len);
+        (block.used.end - block.used.start).saturating_sub(before)
     }
 
     /// Stores bytes that arrived. What no block waits for at its end is dropped.
@@ -250,6 +273,21 @@ mod tests {
         assert_eq!(blocks.at(13), BlockAt::Arrived(b"defgh"));
         assert_eq!(blocks.at(26), BlockAt::Arrived(b"qrst"));
         assert_eq!(blocks.nbytes(), 20);
+    }
+
+    #[test]
+    fn bytes_that_were_read_count_once() {
+        let mut blocks = Blocks::new(Arc::new(BlockMemory::new(u64::MAX)));
+        blocks.request(100, 130, 20);
+        blocks.put(100, &[1; 30]);
+        assert_eq!(blocks.note_used(104, 4), 4);
+        assert_eq!(blocks.note_used(104, 8), 4);
+        assert_eq!(blocks.note_used(102, 2), 2);
+        // with the gap
+        assert_eq!(blocks.note_used(118, 2), 8);
+        // another block
+        assert_eq!(blocks.note_used(120, 10), 10);
+        assert_eq!(blocks.note_used(99, 1), 0);
     }
 
     #[test]

@@ -94,6 +94,7 @@ impl Client {
         }
         let response = self.get(resource, &headers, on_delay).await?;
         let answer = Answer::new(response, range, &self.options)?;
+        self.counters.requested(answer.end - answer.start);
         if let Some(version) = version {
             version.check(&answer.version)?;
         }
@@ -121,16 +122,19 @@ impl Client {
         loop {
             match body.next().await {
                 Ok(Some(part)) => text.extend_from_slice(&part),
-                Ok(None) if announced.is_some() => return Ok(text),
+                Ok(None) if announced.is_some() => break,
                 Ok(None) => {
                     return Err(Error::refused(format!(
                         "the listing is longer than {most} bytes"
                     )));
                 }
-                Err(e) if announced.is_none() && e.kind() == ErrorKind::Network => return Ok(text),
+                Err(e) if announced.is_none() && e.kind() == ErrorKind::Network => break,
                 Err(e) => return Err(e),
             }
         }
+        self.counters.requested(text.len() as u64);
+        self.counters.used(text.len() as u64);
+        Ok(text)
     }
 
     /// The answer of status 200, 206 or 416, after redirects and retries.

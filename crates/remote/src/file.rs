@@ -122,6 +122,8 @@ impl RemoteFile {
                 BlockAt::Arrived(bytes) => {
                     let m = bytes.len().min(n - done);
                     buf[done..done + m].copy_from_slice(&bytes[..m]);
+                    let used = state.blocks.note_used(at, m as u64);
+                    shared.client.counters.used(used);
                     done += m;
                     state.next = at + m as u64;
                 }
@@ -361,6 +363,7 @@ impl SharedFile {
             };
             let offset = usize::try_from(at - start).expect("inside of the buffer");
             buf[offset..offset + part.len()].copy_from_slice(&part);
+            self.client.counters.used(part.len() as u64);
             left -= part.len();
         }
         Ok(())

@@ -18,8 +18,14 @@ pub struct RequestStats {
     pub retries: u64,
     /// Of them: second requests for ranges whose first request was late.
     pub hedges: u64,
+    /// Bytes of the ranges that were answered, as far as files have them. Of a request that is given up or breaks off, not all
+    /// of them arrive.
+    pub requested: u64,
     /// Bytes of answers that arrived, without their headers.
     pub received: u64,
+    /// Of them: bytes that were read. Of a block that was read ahead, those from the first to the last one that was read; of a
+    /// range that was requested twice because it was late, those of both requests.
+    pub used: u64,
     /// Bytes of objects that were uploaded.
     pub uploaded: u64,
     /// Round trips that followed one another: the longest chain of requests none of which was sent before the one in front was
@@ -54,6 +60,8 @@ pub struct RequestCounters(Arc<SharedCounters>);
 struct SharedCounters {
     /// Apart from the others: counted for each part of an answer.
     received: AtomicU64,
+    used: AtomicU64,
+    requested: AtomicU64,
     uploaded: AtomicU64,
     others: Mutex<Counts>,
 }
@@ -80,8 +88,10 @@ impl RequestCounters {
             requests: counts.requests,
             retries: counts.retries,
             hedges: counts.hedges,
-            // relaxed: the number publishes no other data
+            // relaxed: the numbers publish no other data
+            requested: self.0.requested.load(Ordering::Relaxed),
             received: self.0.received.load(Ordering::Relaxed),
+            used: self.0.used.load(Ordering::Relaxed),
             uploaded: self.0.uploaded.load(Ordering::Relaxed),
             depth: counts.depth,
             connections: counts.connections.len() as u64,
@@ -110,6 +120,14 @@ impl RequestCounters {
 
     pub(crate) fn found_in_cache(&self) {
         self.lock().from_cache += 1;
+    }
+
+    pub(crate) fn requested(&self, bytes: u64) {
+        self.0.requested.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn used(&self, bytes: u64) {
+        self.0.used.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn received(&self, bytes: usize) {

@@ -74,6 +74,8 @@ fn stats_say_what_was_requested() {
         lines[0].starts_with("stats: 1 request, 1 of them in sequence, over 1 connection; "),
         "{lines:?}"
     );
+    assert!(lines[0].contains("B requested, "), "{lines:?}");
+    assert!(lines[0].ends_with("B used"), "{lines:?}");
     assert!(
         lines[1].contains("0 repeated after failures, 0 because late"),
         "{lines:?}"
@@ -96,6 +98,16 @@ fn stats_say_what_was_requested() {
             requests["first_byte_seconds_median"].as_f64().unwrap() > 0.05,
             "{requests}"
         );
+        let bytes = |name: &str| requests[name].as_u64().unwrap();
+        assert!(
+            bytes("requested_nbytes") >= bytes("received_nbytes"),
+            "{requests}"
+        );
+        assert!(
+            bytes("received_nbytes") >= bytes("used_nbytes") && bytes("used_nbytes") > 1000,
+            "{requests}"
+        );
+        assert_eq!(bytes("uploaded_nbytes"), 0);
         assert_eq!(json_of(&[verb, &[&*url]].concat()).get("requests"), None);
     }
     let local = run(&[
@@ -180,8 +192,10 @@ fn a_checkpoint_is_remembered_to_a_bucket() {
         "{document}"
     );
     let mut count = 0;
+    let mut uploaded = 0;
     for entry in std::fs::read_dir(&local).unwrap() {
         let entry = entry.unwrap();
+        uploaded += entry.metadata().unwrap().len();
         let name = entry.file_name().into_string().unwrap();
         let object = server.object(&format!("/bucket/models/scribe/{name}"));
         assert!(
@@ -191,6 +205,15 @@ fn a_checkpoint_is_remembered_to_a_bucket() {
         count += 1;
     }
     assert_eq!(server.paths().len(), count);
+    assert_eq!(document["requests"]["uploaded_nbytes"], uploaded);
+    assert!(
+        written
+            .stderr
+            .lines()
+            .any(|line| line.starts_with("stats: ") && line.ends_with(" uploaded")),
+        "{}",
+        written.stderr
+    );
     assert!(
         server
             .events()

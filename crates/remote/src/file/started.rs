@@ -39,7 +39,8 @@ impl RemoteFile {
         mut receiver: Box<dyn RangeReceiver>,
     ) -> StartedRange {
         let shared = Arc::clone(&self.shared);
-        let present = match shared.lock().blocks.at(start) {
+        let mut state = shared.lock();
+        let present = match state.blocks.at(start) {
             _ if len == 0 => Some(Vec::new()),
             BlockAt::Arrived(bytes) => {
                 let bytes = usize::try_from(len).ok().and_then(|len| bytes.get(..len));
@@ -47,8 +48,13 @@ impl RemoteFile {
             }
             _ => None,
         };
+        let used = present
+            .as_ref()
+            .map_or(0, |bytes| state.blocks.note_used(start, bytes.len() as u64));
+        drop(state);
         // a small file is in memory since it was opened
         if let Some(bytes) = present {
+            shared.client.counters.used(used);
             if !bytes.is_empty() {
                 receiver.arrived(start, &bytes);
             }
@@ -60,8 +66,12 @@ impl RemoteFile {
         }
         let task = runtime().spawn(async move {
             let range = RequestedRange::Between(start, start.saturating_add(len));
+            let counters = &shared.client.counters;
             let deliver = |event| match event {
-                RangeEvent::Bytes(at, part) => receiver.arrived(at, &part),
+                RangeEvent::Bytes(at, part) => {
+                    counters.used(part.len() as u64);
+                    receiver.arrived(at, &part)
+                }
                 RangeEvent::Delayed => {
                     receiver.delayed();
                     true

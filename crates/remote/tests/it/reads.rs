@@ -3,8 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anamnesis_remote::{RemoteOptions, RequestCounters, Store};
+
 use super::server::{TestServer, depth, sent};
-use super::{content, file, read, store};
+use super::{content, file, open, read, store};
 
 #[test]
 fn a_read_of_the_first_bytes_is_one_request() {
@@ -249,4 +251,43 @@ fn announced_files_are_requested_side_by_side() {
     assert_eq!(requests.len(), 40);
     // 32 at a time; a thread of the server may be late
     assert!(depth(&requests) <= 5, "{}", depth(&requests));
+}
+
+#[test]
+fn bytes_are_counted_from_the_request_to_the_reader() {
+    let server = TestServer::start();
+    server.put("/a.safetensors", content(5_000_000));
+    let counters = RequestCounters::default();
+    let store = store_of(&server.url("/a.safetensors"), &counters);
+    let file = store.file(store.path()).unwrap();
+    let head = 128 << 10;
+    // a header of 1000 bytes behind its length, which is read again
+    for (start, len) in [(0, 8), (8, 1000), (0, 500)] {
+        read(&file, start, len).unwrap();
+    }
+    let stats = counters.stats();
+    assert_eq!((stats.requested, stats.used), (head, 1008));
+    // a long read goes into the caller's buffer: all of it is used
+    read(&file, 1_000_000, 3_000_000).unwrap();
+    let stats = counters.stats();
+    assert_eq!(stats.requested, head + 3_000_000);
+    assert_eq!(stats.used, 1008 + 3_000_000);
+    assert!(stats.received > 3_000_000 && stats.received <= stats.requested);
+    assert_eq!(stats.uploaded, 0);
+    // of a file that is shorter than the first request, as much as it has
+    server.put("/b.safetensors", content(5000));
+    let short = store_of(&server.url("/b.safetensors"), &counters);
+    read(&short.file(short.path()).unwrap(), 0, 5000).unwrap();
+    let now = counters.stats();
+    assert_eq!(
+        (now.requested - stats.requested, now.used - stats.used),
+        (5000, 5000)
+    );
+}
+
+/// The files of a URL, of which requests are counted.
+fn store_of(url: &str, counters: &RequestCounters) -> Store {
+    let mut options = RemoteOptions::default();
+    options.counters = Some(counters.clone());
+    open(url, options, &[])
 }
