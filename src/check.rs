@@ -161,7 +161,7 @@ impl Check<'_> {
             checkpoint,
             mut faults,
         } = options.survey(path);
-        let (files, shown) = Files::of(path)?;
+        let (files, shown) = options.files(path)?;
         let (mut opened, mut failure) = (Vec::new(), None);
         match checkpoint {
             Ok(checkpoint) => opened.push(checkpoint),

@@ -14,6 +14,7 @@ mod open;
 mod search;
 mod shards;
 
+use std::borrow::Cow;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -238,8 +239,7 @@ impl OpenOptions {
     /// # Errors
     /// As [`Checkpoint::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Checkpoint> {
-        let urls = self.urls.cancelled_by(self.cancel.as_ref());
-        let (files, mut path) = Files::with(path.as_ref(), &urls, self.limits.memory)?;
+        let (files, mut path) = self.files(path.as_ref())?;
         if files.is_local()
             && let Some(snapshot) = snapshot_of(&path)?
         {
@@ -257,6 +257,12 @@ impl OpenOptions {
         checkpoint.path = Some(path.into_owned());
         checkpoint.files = files;
         Ok(checkpoint)
+    }
+
+    /// The place of a path, and the path as it is shown, with these options for URLs.
+    pub(crate) fn files<'p>(&self, path: &'p Path) -> Result<(Files, Cow<'p, Path>)> {
+        let urls = self.urls.cancelled_by(self.cancel.as_ref());
+        Files::with(path, &urls, self.limits.memory)
     }
 
     /// Opens a [`Source`] as one file.

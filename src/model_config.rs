@@ -11,10 +11,9 @@ use serde_json::{Map, Value as Json};
 
 use crate::Dtype;
 use crate::catalog::{Item, Value};
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, OpenOptions};
 use crate::error::{Error, Result};
 use crate::limits::{Budget, Limits, text_cost};
-use crate::source::files::Files;
 
 /// Layers of a model, and entries of a list with one per layer. Published models have at most a few hundred.
 pub(crate) const MAX_LAYERS: u64 = 1 << 16;
@@ -70,8 +69,16 @@ impl ModelConfig {
     /// # Errors
     /// I/O, and as [`from_json`](Self::from_json) within these limits.
     pub fn read(path: impl AsRef<Path>, limits: Limits) -> Result<Self> {
-        let (files, path) = Files::of(path.as_ref())?;
-        let map = document::read(&files, &path, &Budget::new(limits));
+        Self::read_with(path, &OpenOptions::new().limits(limits))
+    }
+
+    /// As [`read`](Self::read), with the limits of these options, and what they say about URLs.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
+        let (files, path) = options.files(path.as_ref())?;
+        let map = document::read(&files, &path, &Budget::new(options.limits_of()));
         map.map(Self::from_document).map_err(|e| e.in_file(&path))
     }
 

@@ -49,6 +49,9 @@ pub struct Predict<'c> {
 /// strided, in an archive, quantised by PyTorch) are read whole by every worker of their stage, and so are tensors that
 /// no rule splits and vectors of up to a page.
 ///
+/// A checkpoint at a URL has the template of its downloaded copy, without times of modification. Of each file, the first 64 KiB are
+/// read for it, side by side.
+///
 /// ```
 /// use anamnesis::{Checkpoint, predict};
 ///

@@ -1,6 +1,8 @@
 //! The files of a checkpoint as an I/O template lists them: paths below the model's root, and the byte ranges of the
 //! headers, which every reader reads first.
 
+mod heads;
+
 use std::path::{Component, Path, PathBuf};
 
 use anamnesis_template::{File, TemplateBuilder};
@@ -8,7 +10,7 @@ use anamnesis_template::{File, TemplateBuilder};
 use crate::catalog::{ByteRange, FileInfo, quote};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::source::files::require_local;
+use heads::FileHeads;
 
 /// Files below a root, and the bytes of them that belong to no tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,22 +18,23 @@ pub(crate) struct TemplateFiles {
     root: PathBuf,
     /// Relative paths and lengths, as the catalog numbers them.
     files: Vec<(String, u64)>,
+    heads: FileHeads,
     headers: Vec<ByteRange>,
 }
 
 impl TemplateFiles {
     /// The files of an open checkpoint. Reads nothing.
     ///
-    /// The root is the directory that was opened, or the one that the file or index is in.
+    /// The root is the directory that was opened, or the one that the file or index is in; of a checkpoint at a URL, the URL
+    /// of it.
     pub(crate) fn of(checkpoint: &Checkpoint) -> Result<Self> {
         let Some(opened) = checkpoint.path() else {
             return Err(Error::invalid_argument(
                 "an I/O template names files, and this checkpoint was opened from a reader or from bytes: open a path",
             ));
         };
-        require_local(checkpoint.files(), opened, "an I/O template names")?;
         // templates name files relative to the model, so that they apply to a copy of it elsewhere
-        let root = if opened.is_dir() {
+        let root = if checkpoint.files().is_directory(opened) {
             opened
         } else {
             opened.parent().unwrap_or(Path::new(""))
@@ -45,6 +48,7 @@ impl TemplateFiles {
         Ok(Self {
             root: root.to_owned(),
             files,
+            heads: FileHeads::of(checkpoint),
             headers: headers(checkpoint),
         })
     }
@@ -62,12 +66,12 @@ impl TemplateFiles {
         &self.headers
     }
 
-    /// Adds the files to a template under their numbers in the catalog, with their lengths, times and a hash of their
-    /// first bytes, which are read.
+    /// Adds the files to a template under their numbers in the catalog, with their lengths and a hash of their first bytes,
+    /// which are read; local ones with their times.
     pub(crate) fn add_to(&self, builder: &mut TemplateBuilder) -> Result<Vec<File>> {
         let mut known = Vec::with_capacity(self.files.len());
         for (number, (path, nbytes)) in (0u32..).zip(&self.files) {
-            let file = File::probe(&self.root, path)?;
+            let file = self.heads.file(number, &self.root, path, *nbytes)?;
             // a file that was replaced since it was opened would get a template with the ranges of its predecessor
             if file.nbytes != *nbytes {
                 let what = format!(

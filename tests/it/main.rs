@@ -49,6 +49,8 @@ mod remote;
 #[cfg(feature = "remote")]
 mod remote_load;
 #[cfg(feature = "remote")]
+mod remote_template;
+#[cfg(feature = "remote")]
 mod remote_upload;
 mod running_loads;
 mod shards;

@@ -8,7 +8,7 @@ use crate::support::random::random_bytes;
 use crate::support::tensor_files::single_tensor;
 use crate::support::web_server::{TestServer, depth, sent};
 use crate::support::writers::{StoredTensor, npy_header, safetensors};
-use anamnesis::{CancelToken, Checkpoint, ErrorKind, OpenOptions, load, predict, remember};
+use anamnesis::{CancelToken, Checkpoint, ErrorKind, OpenOptions, load, remember};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
@@ -276,9 +276,10 @@ fn what_is_read_ahead_is_charged_to_the_limit_on_memory() {
 fn what_needs_local_files_refuses_a_url() {
     let server = TestServer::start();
     server.put("/m/model.safetensors", single_tensor(100));
-    let checkpoint = Checkpoint::open(server.url("/m/model.safetensors")).unwrap();
-    let error = predict(&checkpoint).template().unwrap_err();
+    let url = server.url("/m/model.safetensors");
+    let error = anamnesis::source::local_path(&url).unwrap_err();
     assert!(error.to_string().contains("download it first"), "{error}");
+    let checkpoint = Checkpoint::open(url).unwrap();
     // a file beside the URL is no output of it
     let scratch = crate::support::scratch_dir::ScratchDir::new("remote-output");
     remember(&checkpoint)

@@ -14,7 +14,7 @@ use crate::args::{Color, FitArgs};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::output::{Screen, Stdout, json};
-use crate::paths::{self, InputPath, is_url};
+use crate::paths::{self, InputPath, is_url, shown};
 use crate::request_stats;
 
 /// What is loaded with each model.
@@ -112,7 +112,7 @@ fn estimate(
     if let InputPath::Path(path) = input
         && is_configuration(path)
     {
-        return of_configuration(path, path, args, extras).map_err(located);
+        return of_configuration(path, path, args, extras, options).map_err(located);
     }
     match input.open(options, !args.opening.no_map) {
         Ok(checkpoint) => {
@@ -123,8 +123,15 @@ fn estimate(
             if let (InputPath::Path(path), ErrorKind::UnknownFormat { .. }) = (input, error.kind())
             {
                 let config = path.join("config.json");
+                let read = || of_configuration(&config, path, args, extras, options);
                 if !is_url(path) && config.is_file() {
-                    return of_configuration(&config, path, args, extras).map_err(located);
+                    return read().map_err(located);
+                }
+                // at a URL, the request that reads it answers whether it is there
+                if is_prefix(path)
+                    && let Ok(estimate) = read()
+                {
+                    return Ok(estimate);
                 }
             }
             Err(located(error))
@@ -132,9 +139,15 @@ fn estimate(
     }
 }
 
+/// Whether a path is a URL behind which there may be several files: of a bucket or of the hub.
+fn is_prefix(path: &Path) -> bool {
+    let text = path.to_str().filter(|_| is_url(path));
+    text.is_some_and(|url| !url.to_ascii_lowercase().starts_with("http"))
+}
+
 /// Whether a path is a configuration and not an index of shards.
 fn is_configuration(path: &Path) -> bool {
-    let name = path
+    let name = shown(path)
         .file_name()
         .and_then(|name| name.to_str())
         .unwrap_or_default();
@@ -143,15 +156,16 @@ fn is_configuration(path: &Path) -> bool {
 
 fn of_configuration(
     config: &Path,
-    shown: &Path,
+    model: &Path,
     args: &FitArgs,
     extras: &Extras,
+    options: &OpenOptions,
 ) -> anamnesis::Result<Estimate> {
-    let config = ModelConfig::read(config, args.opening.limits())?;
+    let config = ModelConfig::read_with(config, options)?;
     let mut estimate = extras
         .add_to(configured(fit_config(config), args))
         .estimate()?;
-    estimate.path = Some(shown.display().to_string());
+    estimate.path = Some(shown(model).display().to_string());
     Ok(estimate)
 }
 

@@ -39,13 +39,14 @@ Examples:
   anamnesis template predict deepseek-v3/ -o r1.iot --tp 16 --ep 16 --order layer
   anamnesis template predict model.gguf -o m.iot --tp 2 --rule '*.attn_qkv.*=column'
   anamnesis template predict llama/ -o l.json --tp 2 --whole --parameter loader=vllm
+  anamnesis template predict hf://Qwen/Qwen3-8B -o qwen.iot --tp 2    for a copy that is downloaded later
 
 Exit status: 0 success, 1 a file could not be read or written, 2 invalid arguments.";
 
 #[derive(Debug, Args)]
 #[command(after_help = PREDICT_EXAMPLES)]
 pub(crate) struct PredictArgs {
-    /// File, directory, shard index, or any file of a split GGUF.
+    /// File, directory, shard index, URL, or any file of a split GGUF.
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub(crate) source: PathBuf,
     /// Template to write; as JSON if its name ends in .json.

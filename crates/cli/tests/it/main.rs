@@ -23,6 +23,8 @@ mod process;
 mod remember;
 #[cfg(feature = "remote")]
 mod remote;
+#[cfg(feature = "remote")]
+mod remote_models;
 mod report;
 mod schema;
 mod template;

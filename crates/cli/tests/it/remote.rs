@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::process::{command, finish, json_of, run, stdout_of, workspace};
 use crate::web_server::TestServer;
 
-fn serve(server: &TestServer, path: &str, fixture: &str) {
+pub(crate) fn serve(server: &TestServer, path: &str, fixture: &str) {
     let bytes = std::fs::read(workspace().join("fixtures").join(fixture)).unwrap();
     server.put(path, bytes);
 }
@@ -157,7 +157,7 @@ fn the_loader_of_urls_refuses_local_files() {
 }
 
 /// A command that reaches the buckets of a server.
-fn bucket_command(server: &TestServer, args: &[&str]) -> std::process::Command {
+pub(crate) fn bucket_command(server: &TestServer, args: &[&str]) -> std::process::Command {
     let mut command = command(args);
     command
         .env("AWS_ENDPOINT_URL", server.url(""))
