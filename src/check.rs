@@ -41,7 +41,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::Budget;
 use crate::progress::RunControl;
 use crate::selection::Selection;
-use crate::source::files::Files;
 
 pub use digest_list::{DigestList, json_list, sha256_lines};
 pub use level::FindingLevel;

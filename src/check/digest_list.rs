@@ -5,11 +5,11 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::catalog::quote;
+use crate::checkpoint::OpenOptions;
 use crate::digest::Sha256Digest;
 use crate::error::{Error, Result};
 use crate::json::{JsonReader, Tree};
 use crate::limits::{Budget, Limits, text_cost};
-use crate::source::files::Files;
 
 use super::report::CheckReport;
 
@@ -48,8 +48,16 @@ impl DigestList {
     /// # Errors
     /// I/O; a line in none of these forms; a list over [`Limits::memory`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
-        let (files, path) = Files::of(path.as_ref())?;
-        let budget = Budget::new(Limits::default());
+        Self::read_with(path, &OpenOptions::new())
+    }
+
+    /// As [`read`](Self::read), with the limits of these options, and what they say about URLs.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
+        let (files, path) = options.files(path.as_ref())?;
+        let budget = Budget::new(options.limits_of());
         let read = || {
             let (bytes, _charge) = files.read_whole(&path, &budget, WHAT)?;
             Self::parse(&bytes, &budget)

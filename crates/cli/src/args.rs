@@ -219,6 +219,10 @@ pub(crate) struct FileArgs {
     /// Read files as this format instead of detecting it.
     #[arg(long, value_name = "NAME", value_parser = format())]
     pub(crate) format: Option<&'static Format>,
+    /// Send no request: read URLs from the caches on this machine, or fail.
+    #[cfg(feature = "remote")]
+    #[arg(long)]
+    pub(crate) offline: bool,
 }
 
 /// How files are opened, and what is reported about URLs.
@@ -252,20 +256,24 @@ impl OpenArgs {
         self.stats.then(|| self.counters.stats())
     }
 
+    /// What is done at URLs, with the counters of `--stats`.
+    #[cfg(feature = "remote")]
+    fn counted_remote(&self) -> anamnesis::remote::RemoteOptions {
+        let mut remote = self.files.remote();
+        remote.counters = Some(self.counters.clone());
+        remote
+    }
+
     /// Options with the counters of `--stats`.
     #[cfg(feature = "remote")]
     fn counted(&self, options: OpenOptions) -> OpenOptions {
-        let mut remote = anamnesis::remote::RemoteOptions::default();
-        remote.counters = Some(self.counters.clone());
-        options.remote(remote)
+        options.remote(self.counted_remote())
     }
 
     /// The sink, which counts what is requested of a bucket.
     #[cfg(feature = "remote")]
     pub(crate) fn counted_sink(&self, sink: SafetensorsSink) -> SafetensorsSink {
-        let mut remote = anamnesis::remote::RemoteOptions::default();
-        remote.counters = Some(self.counters.clone());
-        sink.remote(remote)
+        sink.remote(self.counted_remote())
     }
 
     #[cfg(not(feature = "remote"))]
@@ -284,6 +292,14 @@ impl OpenArgs {
 }
 
 impl FileArgs {
+    /// What is done at URLs.
+    #[cfg(feature = "remote")]
+    fn remote(&self) -> anamnesis::remote::RemoteOptions {
+        let mut remote = anamnesis::remote::RemoteOptions::default();
+        remote.offline = self.offline;
+        remote
+    }
+
     pub(crate) fn limits(&self) -> Limits {
         if self.no_limits {
             Limits::none()
@@ -293,7 +309,10 @@ impl FileArgs {
     }
 
     pub(crate) fn options(&self) -> OpenOptions {
-        let options = OpenOptions::new()
+        let options = OpenOptions::new();
+        #[cfg(feature = "remote")]
+        let options = options.remote(self.remote());
+        let options = options
             .limits(self.limits())
             .mmap(!self.no_map)
             .single(self.single)

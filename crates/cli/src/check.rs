@@ -25,7 +25,9 @@ pub(crate) fn run(
     let options = args.opening.options().cancel(interrupt.token());
     interrupt.handle();
     let (mut reports, mut failures) = (Vec::new(), Vec::new());
-    let list = args.manifest.as_deref().map(DigestList::read).transpose();
+    let manifest = args.manifest.as_deref();
+    let list = manifest.map(|path| DigestList::read_with(path, &options));
+    let list = list.transpose();
     match list {
         Err(error) => failures.push(Failure::from(error)),
         Ok(list) => {

@@ -130,6 +130,7 @@ static FLAGS: &[(&str, &str)] = &[
     ("`Remember::filter`", "--exclude or --filter"),
     ("`Remember::rename`", "--rename"),
     ("`Names::HuggingFace`", "--names hf"),
+    ("`RemoteOptions::offline`", "--offline"),
 ];
 
 /// A message of the library, with this command's flags in place of the options that it names.

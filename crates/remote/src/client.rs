@@ -70,6 +70,14 @@ impl Client {
         Ok(())
     }
 
+    /// Refuses to send a request, if none is to be sent.
+    pub(crate) fn check_online(&self) -> Result<()> {
+        if self.options.offline {
+            return Err(Error::offline());
+        }
+        Ok(())
+    }
+
     /// The client that connects to these addresses.
     pub(crate) fn to(&self, allowed: Allowed) -> Result<&reqwest::Client> {
         self.connections.to(allowed)
@@ -144,6 +152,7 @@ impl Client {
         headers: &HeaderMap,
         on_delay: &mut (dyn FnMut() + Send),
     ) -> Result<Response> {
+        self.check_online()?;
         let (mut tried, mut renewed) = (0, false);
         loop {
             let failure = match self.follow(resource, headers).await {

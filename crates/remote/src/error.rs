@@ -34,6 +34,8 @@ pub enum ErrorKind {
     Refused,
     /// No connection, or the answer broke off, more often than is retried.
     Network,
+    /// [`RemoteOptions::offline`](crate::RemoteOptions::offline) is set, and no cache on this machine has what is read.
+    Offline,
     /// The server is too slow.
     TimedOut,
     /// An object exists that is not to be replaced.
@@ -55,6 +57,14 @@ impl Error {
     pub(crate) fn changed(what: &str) -> Self {
         let message = format!("the file changed since it was opened ({what}); open it again");
         Self::new(ErrorKind::Changed, message)
+    }
+
+    /// Of a request that is not sent.
+    pub(crate) fn offline() -> Self {
+        Self::new(
+            ErrorKind::Offline,
+            "no request is sent (`RemoteOptions::offline`), and no cache on this machine has this: allow requests, or download it",
+        )
     }
 
     pub(crate) fn cancelled() -> Self {
@@ -86,6 +96,7 @@ impl From<Error> for io::Error {
             ErrorKind::Unsupported => io::ErrorKind::Unsupported,
             ErrorKind::Refused => io::ErrorKind::InvalidData,
             ErrorKind::Network => io::ErrorKind::ConnectionAborted,
+            ErrorKind::Offline => io::ErrorKind::NetworkDown,
             ErrorKind::TimedOut => io::ErrorKind::TimedOut,
             ErrorKind::Exists => io::ErrorKind::AlreadyExists,
             ErrorKind::Cancelled => io::ErrorKind::ConnectionAborted,

@@ -16,7 +16,6 @@ use crate::names::{has_ending, is_plain};
 pub(crate) struct HubSettings {
     pub(crate) endpoint: Url,
     pub(crate) token: Option<HeaderValue>,
-    pub(crate) offline: bool,
     /// Where huggingface_hub keeps what it downloads.
     cache: Option<PathBuf>,
 }
@@ -43,11 +42,6 @@ impl HubSettings {
                     .join("huggingface"),
             )
         });
-        let flag = |name: &str| {
-            set(name).is_some_and(|value| {
-                matches!(&*value.to_ascii_uppercase(), "1" | "ON" | "YES" | "TRUE")
-            })
-        };
         let stored = || {
             let path = set("HF_TOKEN_PATH")
                 .map(PathBuf::from)
@@ -59,7 +53,7 @@ impl HubSettings {
                 .flatten()
         };
         let token = set("HF_TOKEN")
-            .or_else(|| stored().filter(|_| !flag("HF_HUB_DISABLE_IMPLICIT_TOKEN")))
+            .or_else(|| stored().filter(|_| !is_set(get, "HF_HUB_DISABLE_IMPLICIT_TOKEN")))
             .filter(|token| !token.trim().is_empty())
             .map(|token| {
                 let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
@@ -79,10 +73,20 @@ impl HubSettings {
         Ok(Self {
             endpoint,
             token,
-            offline: flag("HF_HUB_OFFLINE"),
             cache,
         })
     }
+}
+
+/// Whether a variable is set to what huggingface_hub reads as true.
+fn is_set(get: &dyn Fn(&str) -> Option<String>, name: &str) -> bool {
+    let value = get(name).map(|value| value.trim().to_ascii_uppercase());
+    matches!(value.as_deref(), Some("1" | "ON" | "YES" | "TRUE"))
+}
+
+/// Whether no request may be sent to the hub.
+pub(crate) fn is_offline(get: &dyn Fn(&str) -> Option<String>) -> bool {
+    is_set(get, "HF_HUB_OFFLINE")
 }
 
 /// A place on the hub.

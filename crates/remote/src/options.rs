@@ -46,6 +46,9 @@ pub struct RemoteOptions {
     pub memory: u64,
     /// The longest that a listing of a bucket takes, over all its pages. Default 60 s.
     pub listing: Duration,
+    /// Whether no request is sent: what a cache on this machine has is read, and everything else is an error of kind
+    /// [`Offline`](crate::ErrorKind::Offline). Default off; `HF_HUB_OFFLINE` sets it for the hub.
+    pub offline: bool,
     /// Ends waits for answers while a checkpoint is opened. Default none.
     pub cancel: Option<CancelCheck>,
     /// Bytes of a part of an upload, except the last of an object. An object of more than 10 000 of them has longer ones. Most
@@ -145,6 +148,7 @@ impl Default for RemoteOptions {
             requests: 32,
             memory: 160 << 20,
             listing: Duration::from_secs(60),
+            offline: false,
             cancel: None,
             part: 8 << 20,
             upload_memory: 48 << 20,

@@ -67,8 +67,8 @@ impl Store {
     /// Finds what a URL leads to. Sends nothing.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a URL that names nothing; [`NotFound`](ErrorKind::NotFound) for a repository that
-    /// is not in the hub's cache, if the hub must not be asked.
+    /// [`Invalid`](ErrorKind::Invalid) for a URL that names nothing; [`Offline`](ErrorKind::Offline) if no request is to be sent and
+    /// no cache has it.
     pub fn open(url: &str) -> Result<OpenedUrl> {
         Self::open_with(url, RemoteOptions::default(), &|name| {
             std::env::var(name).ok()
@@ -89,19 +89,24 @@ impl Store {
             own.get(name)
                 .map_or_else(|| variables(name), |own| Some(own.to_owned()))
         };
-        Self::with_client(url, Arc::new(Client::new(options)), &variables)
+        Self::with_variables(url, options, &variables)
     }
 
-    fn with_client(
+    fn with_variables(
         url: &str,
-        client: Arc<Client>,
+        mut options: RemoteOptions,
         variables: &dyn Fn(&str) -> Option<String>,
     ) -> Result<OpenedUrl> {
         let invalid = |what: &str| Error::new(ErrorKind::Invalid, what);
         let (scheme, rest) = url
             .split_once("://")
             .ok_or_else(|| invalid("this is no URL"))?;
-        let (place, path) = match &*scheme.to_ascii_lowercase() {
+        let scheme = scheme.to_ascii_lowercase();
+        if scheme == "hf" {
+            options.offline |= hub::is_offline(variables);
+        }
+        let client = Arc::new(Client::new(options));
+        let (place, path) = match &*scheme {
             "http" | "https" => {
                 let mut parsed =
                     Url::parse(url).map_err(|e| invalid(&format!("this is no URL: {e}")))?;
@@ -121,10 +126,11 @@ impl Store {
                     client.counters.found_in_cache();
                     return Ok(OpenedUrl::Local(local));
                 }
-                if settings.offline {
+                if client.options.offline {
                     return Err(Error::new(
-                        ErrorKind::NotFound,
-                        "HF_HUB_OFFLINE is set, and the hub's cache does not hold this; download it with `hf download`",
+                        ErrorKind::Offline,
+                        "no request is sent (`RemoteOptions::offline` or HF_HUB_OFFLINE), and the hub's cache on this machine does \
+                         not hold this as a whole: download it with `hf download`",
                     ));
                 }
                 let commit = Arc::default();
@@ -144,11 +150,12 @@ impl Store {
                     ErrorKind::Unsupported,
                     format!(
                         "{}:// URLs are not opened; use a signed https:// URL",
-                        crate::error::shown(scheme)
+                        crate::error::shown(&scheme)
                     ),
                 ));
             }
         };
+        client.check_online()?;
         Ok(OpenedUrl::Store(Box::new(Self {
             place,
             path,

@@ -25,6 +25,8 @@ mod remember;
 mod remote;
 #[cfg(feature = "remote")]
 mod remote_models;
+#[cfg(feature = "remote")]
+mod remote_offline;
 mod report;
 mod schema;
 mod template;

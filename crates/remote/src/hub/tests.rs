@@ -60,20 +60,19 @@ fn the_environment_decides() {
     let own = settings(&[
         ("HF_ENDPOINT", "http://127.0.0.1:9/hub/"),
         ("HF_TOKEN", " t \n"),
-        ("HF_HUB_OFFLINE", "1"),
         ("HF_HOME", "/nowhere"),
     ]);
     assert_eq!(own.endpoint.as_str(), "http://127.0.0.1:9/hub/");
     assert_eq!(own.token.unwrap(), "Bearer t");
-    assert!(own.offline);
     assert_eq!(own.cache.unwrap(), Path::new("/nowhere/hub"));
-    let none = settings(&[
-        ("HF_TOKEN", ""),
-        ("HF_HOME", "/nowhere"),
-        ("HF_HUB_OFFLINE", "0"),
-    ]);
-    assert!(none.token.is_none() && !none.offline);
+    let none = settings(&[("HF_TOKEN", ""), ("HF_HOME", "/nowhere")]);
+    assert!(none.token.is_none());
     assert!(HubSettings::from_variables(&|_| Some("ftp://h".to_owned())).is_err());
+    for (value, expected) in [("1", true), ("yes", true), ("0", false), ("", false)] {
+        let get = |name: &str| (name == "HF_HUB_OFFLINE").then(|| value.to_owned());
+        assert_eq!(is_offline(&get), expected, "{value}");
+    }
+    assert!(!is_offline(&|_| None));
 }
 
 #[test]

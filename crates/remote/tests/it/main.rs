@@ -3,6 +3,7 @@
 mod bucket;
 mod faults;
 mod hub;
+mod offline;
 mod reads;
 mod server;
 mod uploads;
