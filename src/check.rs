@@ -116,6 +116,38 @@ pub fn check_path<'c>(path: impl AsRef<Path>, options: &OpenOptions) -> Check<'c
     ))
 }
 
+/// Opens what [`check_path`] checks of a path: the files that can be read, without the tensors that a fault concerns. This is for
+/// showing a model next to what was found about it. The checkpoint may lack tensors of the model and says nothing of
+/// them, so it is not for loading.
+///
+/// ```
+/// use anamnesis::check::open_readable;
+/// use anamnesis::{Checkpoint, OpenOptions};
+///
+/// let path = "fixtures/ask/check/shard-missing";
+/// assert!(Checkpoint::open(path).is_err());
+/// let rest = open_readable(path, &OpenOptions::new())?;
+/// assert!(!rest.catalog().tensors().is_empty());
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Checkpoint::open`], where nothing can be read, or the directory has several checkpoints.
+pub fn open_readable(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Checkpoint> {
+    let path = path.as_ref();
+    match options.survey(path).checkpoint {
+        Err(error) if matches!(error.kind(), ErrorKind::RefusedGlobal { .. }) => {
+            around_globals(path, options).ok_or(error)
+        }
+        opened => opened,
+    }
+}
+
+/// The tensors around a refused global, which can be read; nothing is called.
+fn around_globals(path: &Path, options: &OpenOptions) -> Option<Checkpoint> {
+    options.clone().opaque(true).open(path).ok()
+}
+
 impl Check<'_> {
     /// Checks the model.
     ///
@@ -165,9 +197,8 @@ impl Check<'_> {
         match checkpoint {
             Ok(checkpoint) => opened.push(checkpoint),
             Err(error) => match error.kind() {
-                // tensors around a refused global can be read; nothing is called
                 ErrorKind::RefusedGlobal { .. } => {
-                    opened.extend(options.clone().opaque(true).open(path));
+                    opened.extend(around_globals(path, options));
                     failure = Some(error);
                 }
                 ErrorKind::Cancelled | ErrorKind::Limit { .. } | ErrorKind::InvalidArgument(_) => {

@@ -109,7 +109,7 @@ pub(crate) enum Verb {
     /// Check whether files are whole and values sane.
     #[command(visible_alias = "c")]
     Check(Box<CheckArgs>),
-    /// Write a page that shows a model: sizes, layers, memory, metadata.
+    /// Write a page that shows a model: sizes, layers, memory, findings, statistics, metadata.
     Report(Box<ReportArgs>),
     /// Record which bytes of a model a program reads, as an I/O template (Linux).
     #[cfg(target_os = "linux")]
@@ -339,7 +339,6 @@ impl Verb {
             Self::Diff(args) => Some(&args.opening),
             #[cfg(target_os = "linux")]
             Self::Warm(args) => Some(&args.opening),
-            Self::Report(args) => Some(&args.opening),
             Self::Template(TemplateArgs {
                 verb: TemplateVerb::Predict(args),
             }) => Some(&args.opening),

@@ -15,6 +15,8 @@ use crate::output::{Screen, Stdout, json, progress};
 use crate::paths::{self, InputPath};
 use crate::select;
 
+pub(crate) use show::finding_text;
+
 pub(crate) fn run(
     args: &CheckArgs,
     color: Color,
@@ -94,20 +96,28 @@ fn one(
             check(&opened)
         }
     };
-    let bar = progress::bar("checking", u64::MAX);
-    let check = configured(check, args, list)
-        .cancel(interrupt.token())
-        .progress(|progress| {
-            bar.set_length(progress.total);
-            bar.set_position(progress.done);
-        });
-    let report = check.run();
-    bar.finish_and_clear();
+    let report = with_progress(configured(check, args, list), interrupt);
     report.map_err(|error| match error.kind() {
         // the path is in the message
         ErrorKind::Cancelled => Failure::from(error),
         _ => located(error),
     })
+}
+
+/// Runs a check with a progress bar, until an interrupt.
+pub(crate) fn with_progress(
+    check: Check<'_>,
+    interrupt: &Interrupt,
+) -> anamnesis::Result<CheckReport> {
+    let bar = progress::bar("checking", u64::MAX);
+    let shown = bar.clone();
+    let check = check.cancel(interrupt.token()).progress(move |progress| {
+        shown.set_length(progress.total);
+        shown.set_position(progress.done);
+    });
+    let report = check.run();
+    bar.finish_and_clear();
+    report
 }
 
 /// The check with the options of the arguments.

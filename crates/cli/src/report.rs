@@ -2,15 +2,21 @@
 
 mod columns;
 mod document;
+mod findings;
 mod memory;
 mod names;
 mod page;
+mod shown_names;
+mod statistics;
 
 use std::io::Write;
 
+use anamnesis::check::{CheckReport, check_path, open_readable};
+use anamnesis::{Checkpoint, OpenOptions};
 use anamnesis_os::whole_file::{self, WriteOptions};
 
 use crate::args::ReportArgs;
+use crate::check::with_progress;
 use crate::exit::{Completion, Failure, RunError, with_flags};
 use crate::interrupt::Interrupt;
 use crate::output::Stdout;
@@ -71,12 +77,59 @@ fn describe(
     interrupt: &Interrupt,
 ) -> anamnesis::Result<document::ReportDocument> {
     let options = args.opening.options().cancel(interrupt.token());
-    let checkpoint = input.open(&options, !args.opening.no_map)?;
+    let (checkpoint, partial) = open(input, args, &options)?;
     let mut summary = checkpoint.inspect()?;
     for warning in &mut summary.warnings {
         *warning = with_flags(warning);
     }
     interrupt.check()?;
     let memory = memory::curves(&checkpoint, args, interrupt)?;
-    Ok(document::ReportDocument::new(&summary, memory))
+    let report = match args.checks() {
+        true => Some(check(input, checkpoint, args, &options, interrupt)?),
+        false => None,
+    };
+    Ok(document::ReportDocument::new(
+        &summary,
+        memory,
+        report.as_ref(),
+        partial,
+    ))
+}
+
+/// Opens a model or, if its bytes are checked too, what can be opened of it; and whether that is not all of it.
+fn open(
+    input: &InputPath,
+    args: &ReportArgs,
+    options: &OpenOptions,
+) -> anamnesis::Result<(Checkpoint, bool)> {
+    match (input.open(options, !args.opening.no_map), input) {
+        (Err(error), InputPath::Path(path)) if args.checks() => open_readable(path, options)
+            .map(|rest| (rest, true))
+            .map_err(|_| error),
+        (opened, _) => opened.map(|checkpoint| (checkpoint, false)),
+    }
+}
+
+/// Checks the bytes, as `check` does.
+fn check(
+    input: &InputPath,
+    opened: Checkpoint,
+    args: &ReportArgs,
+    options: &OpenOptions,
+    interrupt: &Interrupt,
+) -> anamnesis::Result<CheckReport> {
+    let check = match input {
+        // opens it anew, to find all faults of its files and of their index
+        InputPath::Path(path) => {
+            drop(opened);
+            check_path(path, options)
+        }
+        InputPath::Stdin => anamnesis::check(&opened),
+    };
+    let check = if args.stats {
+        check.statistics()
+    } else {
+        check
+    };
+    with_progress(check, interrupt)
 }

@@ -5,18 +5,19 @@ use std::path::PathBuf;
 use anamnesis::fit::CacheType;
 use clap::{Args, ValueHint};
 
-use super::OpenArgs;
+use super::FileArgs;
 use super::values::{bytes, cache_types, count};
 
 const EXAMPLES: &str = "\
 Examples:
   anamnesis report model.gguf -o model.html
   anamnesis report qwen3-30b-fp8/ -o qwen3.html --memory 48GiB
+  anamnesis report --stats llama/ -o llama.html   read the values too
   anamnesis report hf://owner/name -o name.html
   anamnesis report model.safetensors -o - | gzip > model.html.gz
 
-Exit status: 0 the page was written; 1 the model could not be read, or the page
-not be written; 2 invalid arguments.";
+Exit status: 0 the page was written, whatever was found; 1 nothing of the model
+could be read, or the page not be written; 2 invalid arguments.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -31,6 +32,13 @@ pub(crate) struct ReportArgs {
     #[arg(long)]
     pub(crate) overwrite: bool,
 
+    /// Read all bytes, and show the findings of `check`; of a model that cannot be opened whole, show the rest.
+    #[arg(long, help_heading = "Values")]
+    pub(crate) check: bool,
+    /// As --check, with statistics of each weight's values: minimum, maximum, mean, deviation, zeros, percentiles.
+    #[arg(long, help_heading = "Values")]
+    pub(crate) stats: bool,
+
     /// Memory of a device, drawn as a line: the curves say which context fits.
     #[arg(long, short, value_name = "SIZE", value_parser = bytes, help_heading = "Memory")]
     pub(crate) memory: Option<u64>,
@@ -42,5 +50,12 @@ pub(crate) struct ReportArgs {
     pub(crate) kv: Option<(CacheType, CacheType)>,
 
     #[command(flatten)]
-    pub(crate) opening: OpenArgs,
+    pub(crate) opening: FileArgs,
+}
+
+impl ReportArgs {
+    /// Whether values are read.
+    pub(crate) fn checks(&self) -> bool {
+        self.check || self.stats
+    }
 }

@@ -107,17 +107,16 @@ fn line(
         FindingLevel::Note => Style::new(),
     };
     let level = screen.paint(style, format!("{:LEVEL_WIDTH$}", finding.level.name()));
-    let text = wrap(&text(finding), screen.width, LEVEL_WIDTH + rule_width);
+    let subject = finding.tensor.as_deref().or(finding.file.as_deref());
+    let subject = subject.map_or(String::new(), |subject| format!("{}: ", escape(subject)));
+    let text = format!("{subject}{}", finding_text(finding));
+    let text = wrap(&text, screen.width, LEVEL_WIDTH + rule_width);
     writeln!(out, "{level}{:rule_width$}{text}", finding.rule)
 }
 
-fn text(finding: &Finding) -> String {
-    let subject = finding.tensor.as_deref().or(finding.file.as_deref());
-    let message = with_flags(&escape(&finding.message));
-    let mut text = match subject {
-        Some(subject) => format!("{}: {message}", escape(subject)),
-        None => message,
-    };
+/// What was found, escaped, without the name of the tensor or file.
+pub(crate) fn finding_text(finding: &Finding) -> String {
+    let mut text = with_flags(&escape(&finding.message));
     if let Some(first) = &finding.first {
         let index: Vec<String> = first.iter().map(u64::to_string).collect();
         text.push_str(&format!(", first at [{}]", index.join(",")));

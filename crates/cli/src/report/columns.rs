@@ -36,6 +36,9 @@ pub(super) struct TensorColumns {
     gap: Vec<Option<i128>>,
     /// Tensors, elements and bytes that are not shown.
     omitted: [u64; 3],
+    /// By tensor, its index in the summary.
+    #[serde(skip)]
+    rows: Vec<usize>,
 }
 
 /// What tensors have in common, by kind.
@@ -81,7 +84,7 @@ impl TensorColumns {
         let (shown, omitted) = shown(&summary.tensors);
         let names: Vec<String> = shown
             .iter()
-            .map(|tensor| shortened(&name(&tensor.name), MAX_NAME))
+            .map(|row| shortened(&name(&summary.tensors[*row].name), MAX_NAME))
             .collect();
         let ordered = tree(names.iter().map(String::as_str));
         let mut columns = Self {
@@ -92,11 +95,14 @@ impl TensorColumns {
             file: Vec::with_capacity(shown.len()),
             gap: Vec::with_capacity(shown.len()),
             omitted,
+            rows: Vec::with_capacity(shown.len()),
         };
         let mut kinds = HashMap::new();
         let (mut last, mut ends) = (0, HashMap::new());
         for (node, index) in ordered.order {
-            let tensor = shown[index];
+            let row = shown[index];
+            columns.rows.push(row);
+            let tensor = &summary.tensors[row];
             columns.node.push(node - last);
             last = node;
             let kind = TensorKind::new(tensor, roles.get(tensor.name.as_str()), &notes);
@@ -122,6 +128,11 @@ impl TensorColumns {
             .iter()
             .map(|kind| self.kinds.weights[*kind as usize]);
         kinds.fold(0, u64::saturating_add)
+    }
+
+    /// By tensor, its index in the summary.
+    pub(super) fn rows(&self) -> &[usize] {
+        &self.rows
     }
 
     /// Whether all tensors are shown.
@@ -188,8 +199,8 @@ fn roles(weights: &[WeightSummary]) -> HashMap<&str, TensorRole> {
     roles
 }
 
-/// The tensors to show: all of them, or the largest if there are too many for a page; and what is left out.
-fn shown(tensors: &[TensorSummary]) -> (Vec<&TensorSummary>, [u64; 3]) {
+/// The indices of the tensors to show: all of them, or the largest if there are too many for a page; and what is left out.
+fn shown(tensors: &[TensorSummary]) -> (Vec<usize>, [u64; 3]) {
     let text = |tensor: &TensorSummary| {
         tensor.name.len().min(4 * MAX_NAME) + (8 * tensor.shape.len()).min(4 * MAX_WORD)
     };
@@ -209,5 +220,5 @@ fn shown(tensors: &[TensorSummary]) -> (Vec<&TensorSummary>, [u64; 3]) {
         }
     }
     by_size.sort_unstable();
-    (by_size.into_iter().map(|i| &tensors[i]).collect(), omitted)
+    (by_size, omitted)
 }

@@ -2,12 +2,16 @@
 //! is counted, and the page says so.
 
 use anamnesis::Summary;
+use anamnesis::check::CheckReport;
 use anamnesis::quote::escape;
 use serde::Serialize;
 use serde_json::Value as Json;
 
 use super::columns::TensorColumns;
+use super::findings::{self, ReportFinding};
 use super::memory::MemoryCurves;
+use super::shown_names::ShownNames;
+use super::statistics::StatisticsColumns;
 use crate::output::json;
 use crate::output::{metadata, overview};
 use crate::text::{cut_end, escape_lines, shortened};
@@ -15,9 +19,9 @@ use crate::version::version;
 
 /// Rows of files, findings and metadata.
 const MAX_ROWS: usize = 2000;
-/// Characters of a path, of a message and of a value; bytes of all values.
+/// Characters of a path, of a value that is no text, and of a text; bytes of all values.
 const MAX_PATH: usize = 240;
-const MAX_MESSAGE: usize = 600;
+const MAX_SHORT: usize = 600;
 const MAX_VALUE: usize = 20_000;
 const MAX_VALUES: usize = 400_000;
 /// Rows of dtypes.
@@ -38,6 +42,11 @@ pub(super) struct ReportDocument {
     tensors: TensorColumns,
     memory: MemoryCurves,
     findings: Vec<ReportFinding>,
+    /// Whether all bytes were checked.
+    checked: bool,
+    /// Whether some files or tensors could not be opened, so that sums are over the rest.
+    partial: bool,
+    statistics: Option<StatisticsColumns>,
     /// Key and value, of the container and of the file.
     metadata: Vec<(String, String)>,
     /// Rows that are not shown: of dtypes, files, findings and metadata.
@@ -60,21 +69,17 @@ struct ReportTotals {
     bf16_nbytes: Option<u64>,
 }
 
-/// Something that was found about a model.
-#[derive(Debug, Serialize)]
-struct ReportFinding {
-    level: &'static str,
-    rule: Option<String>,
-    message: String,
-    tensor: Option<String>,
-    file: Option<String>,
-    remedy: Option<String>,
-}
-
 impl ReportDocument {
-    pub(super) fn new(summary: &Summary, memory: MemoryCurves) -> Self {
+    /// The document of a model and, if there was one, of the check of its bytes. `partial`: see the field.
+    pub(super) fn new(
+        summary: &Summary,
+        memory: MemoryCurves,
+        check: Option<&CheckReport>,
+        partial: bool,
+    ) -> Self {
         let totals = &summary.totals;
         let tensors = TensorColumns::new(summary);
+        let names = ShownNames::new(summary, &tensors);
         let mut omitted = [0; 4];
         let dtypes = totals.by_dtype.iter().map(|row| {
             let dtype = shortened(&escape(&row.dtype), MAX_PATH);
@@ -84,7 +89,10 @@ impl ReportDocument {
             let name = overview::file_name(file.path.as_deref());
             (shortened(&escape(name), MAX_PATH), file.nbytes)
         });
-        let findings = findings(summary);
+        let findings: Box<dyn Iterator<Item = ReportFinding>> = match check {
+            Some(report) => Box::new(findings::of_check(report, summary, &names)),
+            None => Box::new(findings::of_opening(summary, &names)),
+        };
         let mut values = MAX_VALUES;
         let metadata = [&summary.details, &summary.metadata].map(overview::json_object);
         let metadata = metadata.into_iter().flatten().map(|(key, value)| {
@@ -113,6 +121,11 @@ impl ReportDocument {
             dtypes: bounded(dtypes, MAX_DTYPES, &mut omitted[0]),
             files: bounded(files, MAX_ROWS, &mut omitted[1]),
             findings: bounded(findings, MAX_ROWS, &mut omitted[2]),
+            checked: check.is_some(),
+            partial,
+            statistics: check
+                .filter(|report| report.tensors.iter().any(|tensor| tensor.values.is_some()))
+                .map(|report| StatisticsColumns::new(report, &names)),
             metadata: bounded(metadata, MAX_ROWS, &mut omitted[3]),
             tensors,
             memory,
@@ -124,27 +137,6 @@ impl ReportDocument {
     pub(super) fn tensors(&self) -> u64 {
         self.totals.tensors
     }
-}
-
-/// What the summary says: warnings, entries that cannot be read, weights that cannot be dequantised.
-fn findings(summary: &Summary) -> impl Iterator<Item = ReportFinding> {
-    let finding = |level, message: &str, tensor: Option<&str>| ReportFinding {
-        level,
-        rule: None,
-        message: shortened(&escape(message), MAX_MESSAGE),
-        tensor: tensor.map(|name| shortened(&escape(name), MAX_PATH)),
-        file: None,
-        remedy: None,
-    };
-    let warnings = summary.warnings.iter();
-    let warnings = warnings.map(move |text| finding("warning", text, None));
-    let refused = summary.refused.iter();
-    let refused = refused.map(move |row| finding("error", &row.reason, Some(&row.name)));
-    let weights = summary.weights.iter().filter_map(move |weight| {
-        let reason = weight.refused.as_deref()?;
-        Some(finding("warning", reason, Some(&weight.name)))
-    });
-    refused.chain(warnings).chain(weights)
 }
 
 /// At most `most` rows; the rest is counted.
@@ -166,6 +158,6 @@ fn text(value: &Json, most: usize) -> String {
             cut_end(&mut out, &escape_lines(&front), most);
             out
         }
-        other => shortened(&metadata::short(other), MAX_MESSAGE),
+        other => shortened(&metadata::short(other), MAX_SHORT),
     }
 }

@@ -1,5 +1,7 @@
 //! `report`: its page, without a browser. `.ci/report` opens pages in one.
 
+mod values;
+
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::Path;

@@ -42,7 +42,7 @@ const QUANTITIES = {
   absmax: { label: "largest magnitude", log: true, statistic: true },
   mean: { label: "mean", statistic: true },
   zeros: { label: "zeros", statistic: true, text: percentText, tick: percentText },
-  nonfinite: { label: "NaN and infinities", statistic: true, text: exactText, tick: exactText },
+  nonfinite: { label: "NaN and infinities", statistic: true, text: (x) => `${floatCountText(x)} NaN and infinities`, tick: floatCountText },
 };
 
 /** The quantities that this page has values of. */
@@ -58,7 +58,10 @@ function quantityOf(name, tensors) {
       any = true;
       continue;
     }
-    const n = statisticOf("elements", t);
+    const all = statisticOf("elements", t);
+    if (!(all > 0)) continue;
+    // all but two quantities are of the finite values
+    const n = name === "zeros" || name === "nonfinite" ? all : all - statisticOf("nonfinite", t);
     if (!(n > 0)) continue;
     any = true;
     weight += n;
@@ -80,12 +83,14 @@ const quantityText = (name, x) =>
 
 /** A scale over the values that occur: share of a value, and ticks of the legend. */
 function scaleOver(name, values) {
-  const finite = values.filter(Number.isFinite);
-  let low = Math.min(...finite);
-  let high = Math.max(...finite);
+  const positive = values.filter((x) => Number.isFinite(x) && x > 0);
+  const log = QUANTITIES[name].log && positive.length > 0;
+  // zero has no logarithm: it has the colour of the smallest other value
+  const finite = log ? positive : values.filter(Number.isFinite);
+  let low = finite.reduce((a, b) => Math.min(a, b), Infinity);
+  let high = finite.reduce((a, b) => Math.max(a, b), -Infinity);
   if (!finite.length) [low, high] = [0, 1];
-  const log = QUANTITIES[name].log && low > 0;
-  const to = (x) => (log ? Math.log(x) : x);
+  const to = (x) => (log ? Math.log(Math.max(x, low)) : x);
   const from = (x) => (log ? Math.exp(x) : x);
   if (name === "bits" && log && high / low < 4) {
     // two octaves at least: one bit more is no contrast of the whole scale

@@ -49,14 +49,14 @@ function weightParts(t) {
 
 /** Statistics and percentiles, where there are any. */
 function distribution(t) {
-  if (!statistics) return [make("p", { class: "note" }, "No statistics of values: the page was made from headers.")];
+  if (!statistics) return [make("p", { class: "note" }, "No statistics of values: the page was made without --stats.")];
   if (tensorRow[t] < 0) return [make("p", { class: "note" }, "No statistics of this tensor's values.")];
   const of = (name) => statisticOf(name, t);
   const elements = of("elements");
   const rows = [
     ["smallest", numberText(of("min"))], ["largest", numberText(of("max"))], ["mean", numberText(of("mean"))],
-    ["std", numberText(of("std"))], ["zeros", `${exactText(of("zeros"))} (${percentText(of("zeros") / elements)})`],
-    ["NaN, infinities", exactText(of("nonfinite"))],
+    ["std", numberText(of("std"))], ["zeros", `${floatCountText(of("zeros"))} (${percentText(of("zeros") / elements)})`],
+    ["NaN, infinities", floatCountText(of("nonfinite"))],
   ];
   const list = make("dl", null, rows.map(([term, value]) => [make("dt", null, term), make("dd", null, value)]).flat());
   return [make("h4", null, "Values"), ...percentilePlot(of), list];

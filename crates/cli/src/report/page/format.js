@@ -11,6 +11,8 @@ function scaled(n, base, units) {
 const sizeText = (n) => scaled(n, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]);
 const countText = (n) => scaled(n, 1000, ["", "K", "M", "B", "T", "Qa", "Qi"]);
 const exactText = (n) => grouped.format(n);
+/** A count that is a float of 24 bits: exact up to 65 536. */
+const floatCountText = (n) => (n > 65536 ? `≈ ${countText(n)}` : exactText(n));
 const percentText = (share) => {
   const percent = 100 * share;
   if (percent === 0) return "0 %";

@@ -10,7 +10,10 @@ function drawFindings() {
     return;
   }
   const items = rows.map((row) => {
-    const places = [row.tensor, row.file].filter((x) => x !== null).map((x) => nameElement(x, "code"));
+    const places = [];
+    if (row.row !== null) places.push(tensorButton(row.tensor, row.row));
+    else if (row.tensor !== null) places.push(nameElement(row.tensor, "code"));
+    if (row.file !== null) places.push(nameElement(row.file, "code"));
     return make("li", null,
       make("span", { class: `level ${LEVELS[row.level] || "note"}` }, row.level),
       make("div", null, make("p", null, row.message), places.length ? make("p", { class: "places" }, places) : null,
@@ -18,6 +21,18 @@ function drawFindings() {
       row.rule ? make("code", { class: "rule" }, row.rule) : null);
   });
   box.replaceChildren(make("ul", { class: "findings" }, items), ...(more ? [make("p", { class: "note" }, `${exactText(more)} more not shown.`)] : []));
+}
+
+/** A name that lists its tensor and shows its details. */
+function tensorButton(name, t) {
+  const button = make("button", { type: "button", class: "name", title: name }, name);
+  button.addEventListener("click", () => {
+    byId("search").value = "";
+    searched();
+    listTensors([t], name);
+    selectTensor(t, false);
+  });
+  return button;
 }
 
 function drawMetadata() {
@@ -44,5 +59,5 @@ function drawFiles() {
   const rows = data.files.map(([name, nbytes], i) => [nameElement(name), exactText(counts.get(i) || 0), sizeText(nbytes)]);
   const more = data.omitted[1] ? [make("p", { class: "note" }, `${exactText(data.omitted[1])} more not shown.`)] : [];
   byId("files-list").replaceChildren(plainTable([["file", "left"], ["tensors", "right"], ["bytes", "right"]], rows, "files"), ...more);
-  byId("footer").textContent = `${data.generator}. ${statistics ? "From headers and all values." : "From headers; no byte of the values was read."}`;
+  byId("footer").textContent = `${data.generator}. ${data.checked ? "From headers and all values." : "From headers; no byte of the values was read."}`;
 }

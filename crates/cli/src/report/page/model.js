@@ -99,11 +99,16 @@ function dtypesIn(from, to) {
   return [...sums].sort((a, b) => b[1] - a[1]);
 }
 
-// Statistics, where there are any: columns of floats of 24 bits (those of 32 without the last eight), in base64.
+// Statistics, where there are any: columns of floats of 24 bits (those of 32 without the last eight), in base64, and the
+// tensor of each row, as the number of tensors from the row before.
 const statistics = data.statistics ? decodeStatistics(data.statistics) : null;
 
 function decodeStatistics(packed) {
-  packed.tensors.forEach((t, row) => (tensorRow[t] = row));
+  let t = 0;
+  packed.tensors.forEach((step, row) => {
+    t += step;
+    tensorRow[t] = row;
+  });
   const columns = {};
   const word = new DataView(new ArrayBuffer(4));
   for (const [name, text] of Object.entries(packed.columns)) {

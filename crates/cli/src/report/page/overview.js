@@ -39,6 +39,7 @@ function drawOverview() {
     "dtypes",
   );
   const notes = [];
+  if (data.partial) notes.push("Not all of this model could be opened: see the findings. Everything else here is of the rest.");
   const [tensors, , nbytes] = data.tensors.omitted;
   if (tensors) {
     notes.push(`This page shows the ${exactText(tensorCount)} largest tensors; ${exactText(tensors)} others, of ${sizeText(nbytes)}, are counted in the sums only.`);
