@@ -11,13 +11,13 @@ use std::time::Duration;
 /// | item | meaning | default |
 /// |---|---|---|
 /// | `T.iot`, `template=T.iot` | follow this template | |
-/// | `DIR`, `templates=DIR` | follow the template of the service in this directory, `<id>.iot` | |
-/// | `service=ID` | the service's id | computed from the model and `param.*` |
+/// | `DIR`, `templates=DIR` | follow the template of each service in this directory, `<id>.iot` | |
+/// | `service=ID` | the service's id; all models below the directory are then one service | computed from each model and `param.*` |
 /// | `param.KEY=VALUE` | a run-time parameter of the service, part of its id | |
-/// | `model=DIR` | the directory of the model within the namespace | its root |
+/// | `model=DIR` | the directory of the model or models within the namespace | its root |
 /// | `generate=yes\|no` | record the template if there is none | `yes` with `templates` |
 /// | `gap=SIZE` | in a recording, fill gaps up to this size | `2M` |
-/// | `idle=TIME` | end a recording when nothing was read for this long after a load | `60s` |
+/// | `idle=TIME` | end a recording when nothing was read for this long after a load; it also ends with the processes that have read most of the model | `60s` |
 /// | `workers=auto\|bytes\|order\|env\|env:NAME\|accelerator` | which process is which worker | `auto` |
 /// | `ranks=0-3` | the workers that run on this machine | all |
 /// | `devices=0-3` | the accelerators of the service, of worker 0, 1, … | all of the machine |
@@ -58,7 +58,8 @@ pub struct MaioConfig {
     pub generate: Option<bool>,
     /// Gaps up to this many bytes are filled in a recording.
     pub gap: u64,
-    /// A recording ends when nothing was read for this long after a load.
+    /// A recording ends when nothing was read for this long after a load, or when the processes that have read most of the model
+    /// have ended.
     pub idle: Duration,
     /// Which process is which worker.
     pub workers: WorkerRule,

@@ -53,6 +53,11 @@
 //! - **Affinity.** Prefetched bytes are placed on the NUMA node of the accelerator that the worker uses.
 //! - **Eviction behind the reader** (the paper's *burn after reading*). Under memory pressure, bytes
 //!   that every worker on this machine has passed by more than a distance are evicted.
+//! - **Several models.** With a directory of templates, each model below the directory of the policy is a service of its own, whose
+//!   template has the id of that model: a directory with weights and a `config.json` or an index, the directory of a pipeline
+//!   (`model_index.json`), or a file of weights among others. A model that is added changes no other's template.
+//! - **Recording.** A recording ends when nothing was read for a minute, or when the processes that have read the model have ended. From
+//!   then on it is followed, without a new registration.
 //! - **Stale templates.** A template that is named must describe the existing files, or the registration
 //!   fails. One found by the service's id ([`model_service_id`]) that does not is recorded again. If the
 //!   service reads much that its template lacks, the log and [`MaioPhase::OffTemplate`] report it; the
@@ -61,8 +66,8 @@
 //! # Data flow
 //!
 //! ```text
-//! registration ─▶ maio ── template exists ──▶ follower          ── missing ──▶ recorder ─▶ T.iot
-//!                                                │
+//! registration ─▶ maio ─▶ models ─▶ service ── template exists ──▶ follower ◀── load ended ── recorder ─▶ T.iot
+//!                                      │ └────── missing ──────────────────────────────────────▲
 //! miss, access ─▶ worker_identity ─▶ schedule ─▶ followed_group ─▶ merged_schedule ─▶ PrefetchRequest
 //!                 which worker       position    read_position     one list, if all
 //!                                                prefetch_state    fits into memory
@@ -71,7 +76,9 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `maio.rs` | the policy: searches the template, then follows, records or stays idle |
+//! | `maio.rs` | the policy: passes calls to the service that a file belongs to |
+//! | `models.rs` | which files are a model: one service each |
+//! | `service.rs` | one model: searches the template, then follows, records or stays idle |
 //! | `config.rs`, `state.rs` | options of a registration; the state as data |
 //! | `model_files.rs` | the files of a model, comparison with a template, service id |
 //! | `follower.rs` | events to requests: the steps of the picture above |
@@ -94,11 +101,13 @@ mod follower;
 mod maio;
 mod merged_schedule;
 mod model_files;
+mod models;
 mod off_template;
 mod prefetch_state;
 mod read_position;
 mod recorder;
 mod schedule;
+mod service;
 mod state;
 mod window_sizes;
 mod worker_identity;

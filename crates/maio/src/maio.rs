@@ -1,54 +1,41 @@
 //! The policy [`Maio`]: what a runtime registers and calls.
 //!
-//! A registration finds a template and then either follows it (`follower.rs`), records it
-//! (`recorder.rs`) or stays idle. The calls of a runtime are passed to that activity.
+//! Each model below the directory of the policy (`models.rs`) is a service of its own (`service.rs`), with its own template. The
+//! calls of a runtime are passed to the service that a file belongs to. A named template or service id makes the directory one
+//! service.
 
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anamnesis_ppc::{
-    FileAccess, Interests, Namespace, Policy, PolicyContext, PrefetchRequest, RangeList,
+    FileAccess, FileRange, Interests, Namespace, Policy, PolicyContext, PrefetchRequest, RangeList,
 };
-use anamnesis_template::{Template, TemplateLimits};
 
 use crate::config::MaioConfig;
-use crate::follower::TemplateFollower;
 use crate::model_files::ModelFiles;
-use crate::recorder::TemplateRecorder;
-use crate::state::{MaioPhase, MaioState, StateWatch};
-use crate::worker_identity::{Accelerators, WorkerIdentifier};
+use crate::models::models_below;
+use crate::service::{MaioService, ServiceContext};
+use crate::state::{MaioState, StateWatch};
 
-/// A page-cache policy that follows the template of an inference service, or records it. A
-/// [`MaioConfig`] in the registration configures it.
+/// A page-cache policy that follows the templates of inference services, or records them. A [`MaioConfig`] in the registration
+/// configures it.
 #[derive(Debug)]
 pub struct Maio {
-    root: PathBuf,
-    config: MaioConfig,
+    context: ServiceContext,
     namespace: Option<Arc<Namespace>>,
-    activity: Activity,
-    state: MaioState,
+    services: Vec<MaioService>,
+    /// The service of each file, as an index into `services`, if there are several.
+    owners: HashMap<Arc<Path>, usize>,
+    /// The service whose files were accessed last.
+    last: usize,
     watch: StateWatch,
     accesses: u64,
 }
 
-/// Number of events between two updates of what a [`StateWatch`] returns. Copying the state for
+/// Number of events between two updates of what a [`StateWatch`] returns. Copying the states for
 /// each event would cost more than handling the event.
 const STATE_UPDATE_INTERVAL: u64 = 256;
-
-#[derive(Debug)]
-enum Activity {
-    Idle,
-    Follow(Box<TemplateFollower>),
-    Record(Box<TemplateRecorder>),
-}
-
-/// The result of searching for the configured template.
-enum TemplateLookup {
-    Found(Template),
-    /// The template is missing or stale: record it to this path.
-    ToRecord(PathBuf),
-    Unusable(MaioPhase, String),
-}
 
 impl Default for Maio {
     fn default() -> Self {
@@ -59,13 +46,17 @@ impl Default for Maio {
 impl Maio {
     /// Creates a policy that is configured by its registration.
     pub fn new() -> Self {
-        let (config, state) = (MaioConfig::default(), MaioState::default());
-        Self {
+        let context = ServiceContext {
+            config: MaioConfig::default(),
+            memory: 0,
             root: "/".into(),
-            config,
+        };
+        Self {
+            context,
             namespace: None,
-            activity: Activity::Idle,
-            state,
+            services: Vec::new(),
+            owners: HashMap::new(),
+            last: 0,
             watch: StateWatch::default(),
             accesses: 0,
         }
@@ -74,256 +65,239 @@ impl Maio {
     /// Searches processes and accelerators below another root: `root/proc`, `root/dev`, `root/sys`.
     #[must_use]
     pub fn root(mut self, root: impl Into<PathBuf>) -> Self {
-        self.root = root.into();
+        self.context.root = root.into();
         self
     }
 
-    /// Returns the current activity and its counters.
+    /// Returns the current activity and its counters for the model that was read last, or for the first.
     pub fn state(&self) -> MaioState {
-        let mut state = self.state.clone();
-        match &self.activity {
-            Activity::Idle => {}
-            Activity::Follow(follower) => follower.report(&mut state),
-            Activity::Record(recorder) => state.recorded = recorder.nbytes(),
-        }
-        state
+        let service = self.services.get(self.last);
+        service.map(MaioService::state).unwrap_or_default()
     }
 
-    /// Returns a handle that observes the state after the policy was moved into a runtime.
+    /// Returns the current activities and their counters for all models, in the order of their paths.
+    pub fn services(&self) -> Vec<MaioState> {
+        self.services.iter().map(MaioService::state).collect()
+    }
+
+    /// Returns a handle that observes the states after the policy was moved into a runtime.
     pub fn watch(&self) -> StateWatch {
         self.watch.clone()
     }
 
-    /// Counts an event and updates the watched state at intervals.
-    fn count(&mut self) {
+    fn update_watch(&self) {
+        self.watch.update(self.last, self.services());
+    }
+
+    /// The service of a file. Counts the event and updates the watched states at intervals.
+    fn owner(&mut self, access: &FileAccess) -> Option<&mut MaioService> {
         self.accesses += 1;
         if self.accesses.is_multiple_of(STATE_UPDATE_INTERVAL) {
-            self.watch.update(self.state());
+            self.update_watch();
+        }
+        self.last = self.owner_index(&access.path)?;
+        self.services.get_mut(self.last)
+    }
+
+    fn owner_index(&self, path: &Path) -> Option<usize> {
+        match self.services.len() {
+            // also of files that it does not know: it counts them
+            1 => Some(0),
+            _ => self.owners.get(path).copied(),
         }
     }
 
-    /// Searches for the template that the configuration names.
-    fn find_template(&mut self, model: &ModelFiles) -> Result<TemplateLookup, String> {
-        if let Some(path) = &self.config.template {
-            if !path.exists() && self.config.generate == Some(true) {
-                return Ok(TemplateLookup::ToRecord(path.clone()));
+    /// The models of the directory.
+    fn models(&self, namespace: &Arc<Namespace>) -> Vec<ModelFiles> {
+        let config = &self.context.config;
+        if self.context.is_one_service() {
+            vec![ModelFiles::new(namespace, &config.model)]
+        } else {
+            models_below(namespace, &config.model)
+        }
+    }
+
+    /// Sets the services of the models of a directory. A service continues if the files that it follows or records are
+    /// `unchanged`.
+    ///
+    /// # Errors
+    ///
+    /// As [`MaioService::open`], if there is only this service. Otherwise it is stale.
+    fn set_services(
+        &mut self,
+        namespace: &Arc<Namespace>,
+        unchanged: impl Fn(&Path) -> bool,
+    ) -> Result<(), String> {
+        let before = std::mem::take(&mut self.services);
+        let last = before
+            .get(self.last)
+            .map(|service| service.path().to_owned());
+        let mut numbers: BTreeSet<u32> = before.iter().map(MaioService::number).collect();
+        let mut before: HashMap<PathBuf, MaioService> = before
+            .into_iter()
+            .map(|service| (service.path().to_owned(), service))
+            .collect();
+        self.owners.clear();
+        for mut model in self.models(namespace) {
+            let path = model.path();
+            for file in model.paths() {
+                // a file of several models belongs to the first
+                self.owners
+                    .entry(Arc::clone(file))
+                    .or_insert(self.services.len());
             }
-            let template = load(path)?;
-            return match model.difference(&template) {
-                None => Ok(TemplateLookup::Found(template)),
-                // only on request: a path that was given by name may be a template that
-                // is to be kept
-                Some(_) if self.config.generate == Some(true) => {
-                    Ok(TemplateLookup::ToRecord(path.clone()))
+            let mut known = before.remove(&path);
+            if let Some(service) = &mut known {
+                match service.update_files(model, &unchanged) {
+                    None => {
+                        self.services.extend(known);
+                        continue;
+                    }
+                    Some(changed) => model = changed,
                 }
-                Some(reason) => Err(format!(
-                    "{}: the template describes another model or is stale: {reason}",
-                    path.display()
-                )),
-            };
-        }
-        let Some(templates) = &self.config.templates else {
-            return Err("no template configured: set template=FILE or templates=DIR".into());
-        };
-        let parameters = self
-            .config
-            .parameters
-            .iter()
-            .map(|(key, value)| (&**key, &**value));
-        let id = self
-            .config
-            .service
-            .clone()
-            .unwrap_or_else(|| model.service_id(parameters).to_string());
-        let path = templates.join(format!("{id}.iot"));
-        self.state.service = Some(id);
-        let generate = self.config.generate.unwrap_or(true);
-        if !path.exists() {
-            let reason = || {
-                format!(
-                    "{} does not exist, and generate=no forbids recording it",
-                    path.display()
-                )
-            };
-            return Ok(if generate {
-                TemplateLookup::ToRecord(path)
-            } else {
-                TemplateLookup::Unusable(MaioPhase::Idle, reason())
-            });
-        }
-        let template = load(&path)?;
-        Ok(match model.difference(&template) {
-            None => TemplateLookup::Found(template),
-            Some(reason) if generate => {
-                tracing::warn!(
-                    "{} is stale and will be recorded again: {reason}",
-                    path.display()
-                );
-                TemplateLookup::ToRecord(path)
             }
-            Some(reason) => {
-                TemplateLookup::Unusable(MaioPhase::Stale, format!("{}: {reason}", path.display()))
-            }
-        })
+            let number = known.map_or_else(
+                || (0..).find(|number| !numbers.contains(number)).unwrap_or(0),
+                |service| service.number(),
+            );
+            numbers.insert(number);
+            let service = match MaioService::open(model, number, &self.context) {
+                Ok(service) => service,
+                Err(reason) if self.context.is_one_service() => return Err(reason),
+                Err(reason) => MaioService::stale(path, number, reason),
+            };
+            self.services.push(service);
+        }
+        let is_last = |service: &MaioService| last.as_deref() == Some(service.path());
+        self.last = self.services.iter().position(is_last).unwrap_or(0);
+        self.update_watch();
+        Ok(())
+    }
+
+    fn configure(&mut self, context: &PolicyContext) -> Result<(), String> {
+        let config = context.config.parse();
+        self.context.config = config.map_err(|error: crate::MaioConfigError| error.to_string())?;
+        self.context.memory = context.memory;
+        self.namespace = Some(Arc::clone(&context.namespace));
+        Ok(())
+    }
+}
+
+/// The queue of a service's request. Ranks count from 0 and the list of all workers has the highest number, so the lowest bits
+/// of a service's number are put into the highest bits, and no two are equal.
+fn of_service(number: u32, request: PrefetchRequest) -> PrefetchRequest {
+    PrefetchRequest {
+        queue: request.queue ^ number.reverse_bits(),
+        ..request
     }
 }
 
 impl Policy for Maio {
     fn init(&mut self, context: &PolicyContext) -> Result<(), String> {
-        self.config = context
-            .config
-            .parse()
-            .map_err(|error: crate::MaioConfigError| error.to_string())?;
-        (self.activity, self.state) = (Activity::Idle, MaioState::default());
-        self.namespace = Some(Arc::clone(&context.namespace));
-        let model = ModelFiles::new(&context.namespace, &self.config.model);
-        match self.find_template(&model)? {
-            TemplateLookup::Found(template) => {
-                tracing::info!("following {template}");
-                self.state.template = Some(template.to_string());
-                let memory = self.config.memory.unwrap_or(context.memory);
-                let follower =
-                    TemplateFollower::new(&template, &model, &self.config, memory, &self.root);
-                self.activity = Activity::Follow(Box::new(follower));
-            }
-            TemplateLookup::ToRecord(path) => {
-                tracing::info!("recording {}", path.display());
-                let accelerators = Accelerators::new(&self.root, self.config.devices.as_deref());
-                let workers = WorkerIdentifier::new(
-                    &self.config.workers,
-                    false,
-                    &self.root.join("proc"),
-                    &accelerators,
-                );
-                let id = self.state.service.as_ref().and_then(|id| id.parse().ok());
-                let recorder = TemplateRecorder::new(model, workers, path, id, &self.config);
-                (self.activity, self.state.phase) =
-                    (Activity::Record(Box::new(recorder)), MaioPhase::Recording);
-            }
-            TemplateLookup::Unusable(phase, reason) => {
-                tracing::warn!("{reason}; the kernel alone manages the page cache");
-                (self.state.phase, self.state.reason) = (phase, Some(reason));
-            }
-        }
-        self.watch.update(self.state());
-        Ok(())
+        self.configure(context)?;
+        self.services.clear();
+        self.set_services(&context.namespace, |_| false)
     }
 
     fn files_changed(&mut self, context: &PolicyContext) -> Result<(), String> {
+        let before = self.namespace.take();
+        self.configure(context)?;
         let now = &context.namespace;
-        let before = self.namespace.replace(Arc::clone(now));
         let unchanged = |path: &Path| {
             let before = before.as_ref().and_then(|before| before.get(path));
             before.is_some() && before == now.get(path)
         };
-        let continues = match &mut self.activity {
-            Activity::Idle => false,
-            Activity::Follow(follower) => follower.paths().all(unchanged),
-            Activity::Record(recorder) => {
-                recorder.update_files(ModelFiles::new(now, &self.config.model), unchanged)
-            }
-        };
-        if !continues && let Err(reason) = self.init(context) {
+        if let Err(reason) = self.set_services(now, unchanged) {
             // Deregistering would be final, while the files may change again.
-            tracing::warn!("{reason}; the kernel alone manages the page cache");
-            (self.state.phase, self.state.reason) = (MaioPhase::Stale, Some(reason));
-            self.watch.update(self.state());
+            let path = self.context.config.model.clone();
+            self.services = vec![MaioService::stale(path, 0, reason)];
+            self.update_watch();
         }
         Ok(())
     }
 
     fn interests(&self) -> Interests {
-        match &self.activity {
-            Activity::Idle => Interests::default(),
-            Activity::Follow(follower) => {
-                let MaioConfig {
-                    prefetch, evict, ..
-                } = self.config;
-                Interests {
-                    prefetch,
-                    evict,
-                    touch: follower.needs_accesses(),
-                    recording: false,
-                }
-            }
-            Activity::Record(_) => {
-                let touch = self.config.touch != Some(false);
-                Interests {
-                    prefetch: !touch,
-                    evict: false,
-                    touch,
-                    recording: touch,
-                }
-            }
-        }
+        let config = &self.context.config;
+        let all = self
+            .services
+            .iter()
+            .map(|service| service.interests(config));
+        all.fold(Interests::default(), |a, b| Interests {
+            prefetch: a.prefetch || b.prefetch,
+            evict: a.evict || b.evict,
+            touch: a.touch || b.touch,
+            recording: a.recording || b.recording,
+            idle: a.idle || b.idle,
+        })
     }
 
     fn exit(&mut self) {
-        self.watch.update(self.state());
-        match &mut self.activity {
-            Activity::Idle => {}
-            Activity::Record(recorder) => recorder.save(),
-            Activity::Follow(_) => {
-                for group in self.state().groups {
-                    tracing::info!(
-                        rank = group.rank,
-                        position = group.position,
-                        nbytes = group.nbytes,
-                        restarts = group.restarts,
-                        jumps = group.jumps,
-                        evicted = group.evicted,
-                        "followed"
-                    );
-                }
-            }
-        }
+        self.update_watch();
+        self.services.iter_mut().for_each(MaioService::exit);
     }
 
     fn start(&mut self) -> Vec<PrefetchRequest> {
-        match &mut self.activity {
-            Activity::Follow(follower) if self.config.start && self.config.prefetch => {
-                follower.start()
+        let MaioConfig {
+            start, prefetch, ..
+        } = self.context.config;
+        match &mut self.services[..] {
+            // which of several models the service will read shows at its first access
+            [only] if start && prefetch => {
+                let number = only.number();
+                let requests = only.start().into_iter();
+                requests
+                    .map(|request| of_service(number, request))
+                    .collect()
             }
             _ => Vec::new(),
         }
     }
 
     fn prefetch(&mut self, miss: &FileAccess) -> Option<PrefetchRequest> {
-        self.count();
-        match &mut self.activity {
-            Activity::Idle => None,
-            Activity::Follow(follower) => follower.miss(miss),
-            Activity::Record(recorder) => {
-                recorder.access(miss);
-                None
-            }
-        }
+        let touch = self.context.config.touch;
+        let service = self.owner(miss)?;
+        let number = service.number();
+        Some(of_service(number, service.miss(miss, touch)?))
     }
 
     fn evict(&mut self, miss: Option<&FileAccess>) -> Option<RangeList> {
-        self.count();
-        match &mut self.activity {
-            Activity::Follow(follower) if self.config.evict => follower.evict(miss),
-            _ => None,
+        let owner = miss.and_then(|miss| {
+            self.owner(miss);
+            self.owner_index(&miss.path)
+        });
+        if !self.context.config.evict {
+            return None;
         }
+        // of all services: memory is short for all of them
+        let services = self.services.iter_mut().enumerate();
+        let mut lists: Vec<RangeList> = services
+            .filter_map(|(index, service)| service.evict(miss.filter(|_| owner == Some(index))))
+            .collect();
+        if lists.len() < 2 {
+            return lists.pop();
+        }
+        let ranges: Vec<FileRange> = lists.iter().flat_map(|list| list.iter().cloned()).collect();
+        Some(ranges.into())
     }
 
     fn touch(&mut self, access: &FileAccess) -> Option<PrefetchRequest> {
-        self.count();
-        match &mut self.activity {
-            Activity::Idle => None,
-            Activity::Follow(follower) => follower.access(access),
-            Activity::Record(recorder) => {
-                recorder.access(access);
-                None
-            }
-        }
+        let service = self.owner(access)?;
+        let number = service.number();
+        Some(of_service(number, service.access(access)?))
     }
-}
 
-fn load(path: &Path) -> Result<Template, String> {
-    Template::load(path, &TemplateLimits::default()).map_err(|error| match error.remedy() {
-        Some(remedy) => format!("{error}; {remedy}"),
-        None => error.to_string(),
-    })
+    fn idle(&mut self, now: u64) -> Vec<PrefetchRequest> {
+        let mut requests = Vec::new();
+        let mut any_ended = false;
+        for service in &mut self.services {
+            let was_recording = service.is_recording();
+            let request = service.end_recording(now, &self.context);
+            any_ended |= was_recording && !service.is_recording();
+            requests.extend(request.map(|request| of_service(service.number(), request)));
+        }
+        if any_ended {
+            self.update_watch();
+        }
+        requests
+    }
 }

@@ -1,5 +1,4 @@
-//! The files of the model that a policy manages: their names, whether a template describes them,
-//! and the service id.
+//! The files of a model that a policy manages: their names, whether a template describes them, and the service id.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -21,16 +20,19 @@ const WEIGHT_EXTENSIONS: [&str; 9] = [
     "npy",
     "onnx",
 ];
-/// Deepest nesting of directories that is searched for files of a model.
-const MAX_DEPTH: usize = 16;
 
-/// A directory of a namespace that holds a model.
+/// The files of one model in a namespace.
 #[derive(Debug)]
 pub(crate) struct ModelFiles {
     namespace: Arc<Namespace>,
+    /// The directory that names are relative to.
     under: PathBuf,
+    /// What distinguishes the model from others in the same directory; empty if it is the whole directory.
+    family: Box<str>,
     /// For each path in the namespace, the name relative to the model.
     names: HashMap<Arc<Path>, Box<str>>,
+    /// Files that were read for the service id.
+    probed: HashMap<Box<str>, File>,
 }
 
 /// Returns the id under which the template of a model with these run-time parameters is stored.
@@ -46,27 +48,67 @@ pub fn model_service_id<'p>(
     ModelFiles::new(namespace, model).service_id(parameters)
 }
 
+/// Whether a file has the extension of weights.
+pub(crate) fn is_weight(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|extension| {
+        WEIGHT_EXTENSIONS.contains(&extension.to_ascii_lowercase().as_str())
+    })
+}
+
 impl ModelFiles {
+    /// All files below `under`.
     pub(crate) fn new(namespace: &Arc<Namespace>, under: &Path) -> Self {
+        // Files of a model may be links to another directory of the namespace, as in a cache of a model hub.
+        let below = namespace
+            .names()
+            .filter(|(name, _)| name.starts_with(under));
+        let below = below.map(|(name, entry)| (&**name, entry)).collect();
+        Self::of(namespace, under, "", below)
+    }
+
+    /// These files, by their names in the namespace.
+    pub(crate) fn of(
+        namespace: &Arc<Namespace>,
+        under: &Path,
+        family: &str,
+        files: BTreeMap<&Path, &FileEntry>,
+    ) -> Self {
         let mut names = HashMap::new();
-        if under.as_os_str().is_empty() {
-            let name =
-                |entry: &FileEntry| Some((Arc::clone(&entry.path), entry.path.to_str()?.into()));
-            names.extend(namespace.entries().iter().filter_map(name));
-        } else {
-            // Files of a model may be links to another directory of the namespace, as in a cache of
-            // a model hub.
-            let mut found = BTreeMap::new();
-            walk(namespace, under, Path::new(""), 0, &mut found);
-            for (name, path) in found {
-                names.entry(path).or_insert(name);
+        for (name, entry) in files {
+            if let Some(name) = name.strip_prefix(under).ok().and_then(Path::to_str) {
+                // the first of several names of one file
+                names
+                    .entry(Arc::clone(&entry.path))
+                    .or_insert_with(|| name.into());
             }
         }
         Self {
             namespace: Arc::clone(namespace),
             under: under.into(),
+            family: family.into(),
             names,
+            probed: HashMap::new(),
         }
+    }
+
+    /// Returns the path of the model relative to the namespace's root, by which it is known between scans.
+    pub(crate) fn path(&self) -> PathBuf {
+        match &*self.family {
+            "" => self.under.clone(),
+            family => self.under.join(family),
+        }
+    }
+
+    /// Returns the paths of its weights in the namespace.
+    pub(crate) fn weights(&self) -> impl Iterator<Item = &Arc<Path>> {
+        let all = self.names.iter();
+        all.filter_map(|(path, name)| is_weight(Path::new(&**name)).then_some(path))
+    }
+
+    /// Returns the paths of all files in the namespace.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Arc<Path>> {
+        self.names.keys()
     }
 
     /// Returns the file with this name relative to the model.
@@ -93,6 +135,9 @@ impl ModelFiles {
     /// and leaves the page cache unchanged: with read-ahead, this read once hid the service's first
     /// miss (docs/page-cache.md, "What was found").
     pub(crate) fn probe(&self, name: &str) -> Option<File> {
+        if let Some(known) = self.probed.get(name) {
+            return Some(known.clone());
+        }
         let opened = self.namespace.open(self.entry(name)?).ok()?;
         let metadata = opened.metadata().ok()?;
         File::of(
@@ -142,46 +187,25 @@ impl ModelFiles {
     }
 
     pub(crate) fn service_id<'p>(
-        &self,
+        &mut self,
         parameters: impl IntoIterator<Item = (&'p str, &'p str)>,
     ) -> ServiceId {
-        let weights = |name: &&str| {
-            let ending = Path::new(name)
-                .extension()
-                .and_then(|ending| ending.to_str());
-            ending.is_some_and(|ending| {
-                WEIGHT_EXTENSIONS.contains(&ending.to_ascii_lowercase().as_str())
-            })
-        };
-        let all: Vec<&str> = self.names.values().map(|name| &**name).collect();
-        let some: Vec<&str> = all.iter().copied().filter(weights).collect();
-        let files: Vec<File> = if some.is_empty() { all } else { some }
-            .iter()
+        let any_weights = self
+            .names
+            .values()
+            .any(|name| is_weight(Path::new(&**name)));
+        let files: Vec<File> = self
+            .names
+            .values()
+            .filter(|name| !any_weights || is_weight(Path::new(&***name)))
             .filter_map(|name| self.probe(name))
             .collect();
-        anamnesis_template::service_id(&files, parameters)
-    }
-}
-
-fn walk(
-    namespace: &Namespace,
-    under: &Path,
-    at: &Path,
-    depth: usize,
-    found: &mut BTreeMap<Box<str>, Arc<Path>>,
-) {
-    let Ok(entries) = std::fs::read_dir(namespace.root().join(under).join(at)) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let name = at.join(entry.file_name());
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            if depth < MAX_DEPTH {
-                walk(namespace, under, &name, depth + 1, found);
-            }
-        } else if let (Some(file), Some(text)) = (namespace.get(&under.join(&name)), name.to_str())
-        {
-            found.insert(text.into(), Arc::clone(&file.path));
-        }
+        let id = anamnesis_template::service_id(&files, parameters);
+        // a recording needs them at the first access of each file, while a reader waits
+        self.probed = files
+            .into_iter()
+            .map(|file| (file.path.clone(), file))
+            .collect();
+        id
     }
 }

@@ -1,11 +1,11 @@
 //! Records the template of a service that has none, from the accesses that the runtime reports.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anamnesis_ppc::FileAccess;
-use anamnesis_template::{ByteRange, ServiceId, TemplateBuilder};
+use anamnesis_template::{ByteRange, ServiceId, Template, TemplateBuilder};
 
 use crate::config::MaioConfig;
 use crate::model_files::ModelFiles;
@@ -20,19 +20,43 @@ const LOOKBACK: usize = 64;
 /// recording.
 const LOAD_FRACTION: u64 = 16;
 
+/// As much must be read for a load to be complete when the processes that read have ended. Otherwise one that compares the
+/// headers of a model would end its recording.
+const ENDED_FRACTION: u64 = 2;
+/// How long nothing is read before the end of the processes that have read ends a recording. A load may consist of processes that
+/// read a file each, in turn.
+const QUIET_NS: u64 = 2_000_000_000;
+/// Number of processes that are remembered. With more, only time ends the recording.
+const MAX_PROCESSES: usize = 1 << 10;
+
+/// A file that was read.
+#[derive(Clone, Copy, Debug)]
+struct RecordedFile {
+    number: u32,
+    nbytes: u64,
+    /// Where the furthest access ended.
+    read_to: u64,
+}
+
 /// Accesses by worker, in the order of their arrival, until the load is complete.
 #[derive(Debug)]
 pub(crate) struct TemplateRecorder {
     model: ModelFiles,
     workers: WorkerIdentifier,
     builder: Option<TemplateBuilder>,
-    files: HashMap<Arc<Path>, Option<(u32, u64)>>,
+    files: HashMap<Arc<Path>, Option<RecordedFile>>,
     path: PathBuf,
+    /// Directory of processes, as `/proc`.
+    proc: PathBuf,
+    /// The processes that have read.
+    processes: BTreeSet<u32>,
+    /// The first access after the load.
+    next: Option<FileAccess>,
     first: Option<u64>,
     last: u64,
     idle: u64,
     nbytes: u64,
-    min_load: u64,
+    model_nbytes: u64,
 }
 
 impl TemplateRecorder {
@@ -43,6 +67,7 @@ impl TemplateRecorder {
         path: PathBuf,
         id: Option<ServiceId>,
         config: &MaioConfig,
+        proc: PathBuf,
     ) -> Self {
         // Reads of mappings are reported in part: one event for up to a folio of 2 MiB. Filling the
         // gaps restores them.
@@ -57,18 +82,21 @@ impl TemplateRecorder {
             builder.service(id);
         }
         let idle = u64::try_from(config.idle.as_nanos()).unwrap_or(u64::MAX);
-        let (files, min_load) = (HashMap::new(), model.nbytes() / LOAD_FRACTION);
+        let (files, model_nbytes) = (HashMap::new(), model.nbytes());
         Self {
             model,
             workers,
             builder: Some(builder),
             files,
             path,
+            proc,
+            processes: BTreeSet::new(),
+            next: None,
             first: None,
             last: 0,
             idle,
             nbytes: 0,
-            min_load,
+            model_nbytes,
         }
     }
 
@@ -77,11 +105,19 @@ impl TemplateRecorder {
         self.nbytes
     }
 
-    /// Adds an access.
+    /// Returns the model's files.
+    pub(crate) fn model(&self) -> &ModelFiles {
+        &self.model
+    }
+
+    /// Adds an access, unless it begins another load: this one is then [complete](Self::is_complete).
     pub(crate) fn access(&mut self, access: &FileAccess) {
-        let load = self.nbytes > self.min_load;
-        if load && access.time.saturating_sub(self.last) > self.idle {
-            self.save(); // the load is complete; later accesses are not part of it
+        if self.next.is_some() {
+            return;
+        }
+        if self.is_load() && (self.is_idle(access.time) || self.begins_again(access)) {
+            self.next = Some(access.clone());
+            return;
         }
         let Some(builder) = &mut self.builder else {
             return;
@@ -90,26 +126,36 @@ impl TemplateRecorder {
         let add = |builder: &mut TemplateBuilder| {
             let file = model.probe(model.name(&access.path)?)?;
             let nbytes = file.nbytes;
-            Some((builder.file(file).ok()?, nbytes))
+            let number = builder.file(file).ok()?;
+            Some(RecordedFile {
+                number,
+                nbytes,
+                read_to: 0,
+            })
         };
-        let file = match self.files.get(&access.path) {
-            Some(file) => *file,
-            None => *self
+        let file = match self.files.get_mut(&access.path) {
+            Some(file) => file,
+            None => self
                 .files
                 .entry(Arc::clone(&access.path))
                 .or_insert(add(builder)),
         };
-        let Some((file, nbytes)) = file else { return };
+        let Some(file) = file else { return };
         // an event of unknown length has at least the byte that it names; gap filling adds the rest
-        let end = access.start.saturating_add(access.len.max(1)).min(nbytes);
+        let end = access.start.saturating_add(access.len.max(1));
+        let end = end.min(file.nbytes);
         if access.start >= end {
             return;
+        }
+        file.read_to = file.read_to.max(end);
+        if self.processes.len() < MAX_PROCESSES {
+            self.processes.insert(access.pid);
         }
         let first = *self.first.get_or_insert(access.time);
         self.last = self.last.max(access.time);
         let rank = self.workers.rank(access.pid);
         let range = ByteRange {
-            file,
+            file: file.number,
             start: access.start,
             len: end - access.start,
         };
@@ -122,41 +168,84 @@ impl TemplateRecorder {
         }
     }
 
-    /// Replaces the model's files. Returns `false` if a recorded file has changed, which makes the
-    /// recording useless.
+    /// Replaces the model's files. Returns them if a recorded file has changed, which makes the recording useless.
     pub(crate) fn update_files(
         &mut self,
         model: ModelFiles,
         stayed: impl Fn(&Path) -> bool,
-    ) -> bool {
+    ) -> Option<ModelFiles> {
         let mut recorded = self
             .files
             .iter()
             .filter(|(_, file)| file.is_some())
             .peekable();
         if recorded.peek().is_none() || !recorded.all(|(path, _)| stayed(path)) {
-            return false;
+            return Some(model);
         }
         // Files that were ignored so far may be part of the model now.
         self.files.retain(|_, file| file.is_some());
         self.model = model;
-        true
+        None
     }
 
-    /// Saves the template once, if anything was read. The next registration follows it.
-    pub(crate) fn save(&mut self) {
-        let Some(builder) = self.builder.take() else {
-            return;
-        };
-        let template = builder.finish();
+    /// Whether the model was loaded, as of `now` in nanoseconds of `CLOCK_MONOTONIC`: nothing was read for the configured time,
+    /// the processes that have read it have ended, or another load has begun.
+    pub(crate) fn is_complete(&self, now: u64) -> bool {
+        let quiet = now.saturating_sub(self.last) > QUIET_NS;
+        self.next.is_some()
+            || (self.is_load() && (self.is_idle(now) || (quiet && self.readers_ended())))
+    }
+
+    /// Whether a process has read nothing that was recorded.
+    pub(crate) fn is_new_process(&self, pid: u32) -> bool {
+        !self.processes.contains(&pid)
+    }
+
+    /// Takes the access with which another load began.
+    pub(crate) fn take_next(&mut self) -> Option<FileAccess> {
+        self.next.take()
+    }
+
+    fn is_load(&self) -> bool {
+        self.builder.is_some() && self.nbytes > self.model_nbytes / LOAD_FRACTION
+    }
+
+    fn is_idle(&self, now: u64) -> bool {
+        now.saturating_sub(self.last) > self.idle
+    }
+
+    /// Whether another process reads again what processes that have ended have read.
+    fn begins_again(&self, access: &FileAccess) -> bool {
+        let file = self.files.get(&access.path);
+        let read_before = matches!(file, Some(Some(file)) if access.start < file.read_to);
+        read_before && self.is_new_process(access.pid) && self.readers_ended()
+    }
+
+    /// Whether most of the model was read, and all processes that have read have ended. `false` where processes are not visible,
+    /// which is not so for the first.
+    fn readers_ended(&self) -> bool {
+        self.nbytes > self.model_nbytes / ENDED_FRACTION
+            && self.processes.len() < MAX_PROCESSES
+            && self.proc.join("1").exists()
+            && !self
+                .processes
+                .iter()
+                // 0: a process of another namespace, of which nothing is known
+                .any(|&pid| pid == 0 || self.proc.join(pid.to_string()).exists())
+    }
+
+    /// Saves the template and returns it, once, if anything was read.
+    pub(crate) fn save(&mut self) -> Option<Template> {
+        let template = self.builder.take()?.finish();
         let path = self.path.display();
         if template.groups().is_empty() {
             tracing::warn!("no template recorded for {path}: no byte of the model was read");
-            return;
+            return None;
         }
         match template.save(&self.path, true) {
             Ok(()) => tracing::info!("recorded {path}: {template}"),
             Err(error) => tracing::warn!("the recorded template could not be saved: {error}"),
         }
+        Some(template)
     }
 }

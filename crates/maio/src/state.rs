@@ -4,11 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
-/// What a [`Maio`](crate::Maio) is doing, and its counters.
+/// What a [`Maio`](crate::Maio) is doing for one model, and its counters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MaioState {
     /// The current activity.
     pub phase: MaioPhase,
+    /// The model: its path relative to the directory of the policy, which is empty if it is that directory. Where files with
+    /// numbered names are one model, `#` stands for the numbers.
+    pub model: String,
     /// The reason if it is idle or the template is stale.
     pub reason: Option<String>,
     /// The id of the service.
@@ -70,21 +73,24 @@ pub struct GroupState {
     pub evicted: u64,
 }
 
-/// Observes the state of a [`Maio`](crate::Maio) that was moved into a runtime. It is updated every
-/// 256 events.
+/// Observes the states of a [`Maio`](crate::Maio) that was moved into a runtime. They are updated every 256 events.
 #[derive(Clone, Debug, Default)]
-pub struct StateWatch(Arc<Mutex<MaioState>>);
+pub struct StateWatch(Arc<Mutex<(usize, Vec<MaioState>)>>);
 
 impl StateWatch {
-    /// Returns the activity and its counters, as of the last update.
+    /// Returns the activity and its counters for the model that was read last, as of the last update.
     pub fn state(&self) -> MaioState {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        let watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.1.get(watched.0).cloned().unwrap_or_default()
     }
 
-    pub(crate) fn update(&self, state: MaioState) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    /// Returns those of all models, as of the last update.
+    pub fn services(&self) -> Vec<MaioState> {
+        let watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.1.clone()
+    }
+
+    pub(crate) fn update(&self, last: usize, services: Vec<MaioState>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (last, services);
     }
 }

@@ -90,6 +90,17 @@ pub struct Capabilities {
     pub limitations: &'static str,
 }
 
+/// Which accesses a source is to report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CaptureMode {
+    /// Accesses that miss the page cache, with low latency.
+    Misses,
+    /// All accesses, cached or not.
+    Accesses,
+    /// All accesses and all insertions into the page cache, so that a recording of cold files is complete.
+    Recording,
+}
+
 /// Reports accesses to files. The implementations are in [`source`](crate::source).
 pub trait EventSource: Debug + Send {
     /// The name by which the command line selects this source.
@@ -104,6 +115,16 @@ pub trait EventSource: Debug + Send {
     ///
     /// The system does not allow the files to be watched.
     fn watch(&mut self, files: &[Inode]) -> Result<()>;
+
+    /// The accesses that are needed have changed. A source that reports only some modes, or always all, ignores this.
+    ///
+    /// # Errors
+    ///
+    /// The mode is not available; the source then continues with the mode that it had.
+    fn set_mode(&mut self, mode: CaptureMode) -> Result<()> {
+        let _ = mode;
+        Ok(())
+    }
 
     /// Waits until there are events, the [`Waker`] is used, or `timeout` has passed, and appends the events to `into`,
     /// oldest first. Returns `Ok(false)` if there will be no more events, as at the end of a replayed log.

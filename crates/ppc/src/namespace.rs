@@ -189,8 +189,8 @@ impl Namespace {
         self.by_path.get(path).map(|&entry| &self.entries[entry])
     }
 
-    /// All names, with the file that each leads to.
-    pub(crate) fn names(&self) -> impl Iterator<Item = (&Arc<Path>, &FileEntry)> {
+    /// All names relative to the root, in no particular order, with the file that each leads to.
+    pub fn names(&self) -> impl Iterator<Item = (&Arc<Path>, &FileEntry)> {
         self.by_path
             .iter()
             .map(|(name, &entry)| (name, &self.entries[entry]))

@@ -62,6 +62,8 @@ pub struct Interests {
     pub touch: bool,
     /// As `touch`, and also for pages that the kernel read ahead, so that a recording of cold files is complete.
     pub recording: bool,
+    /// [`Policy::idle`] when no call is queued.
+    pub idle: bool,
 }
 
 /// A list of ranges to prefetch.
@@ -79,7 +81,7 @@ pub struct PrefetchRequest {
 /// ([`PolicyLimits`](crate::PolicyLimits)). A policy that panics, exceeds a deadline, or returns a range outside of the
 /// files of its namespace is deregistered.
 pub trait Policy: Send {
-    /// Which functions to call. Read after [`init`](Self::init) and after [`files_changed`](Self::files_changed).
+    /// Which functions to call. Read after each call.
     fn interests(&self) -> Interests;
 
     /// Called once, at registration.
@@ -130,6 +132,14 @@ pub trait Policy: Send {
     fn touch(&mut self, access: &FileAccess) -> Option<PrefetchRequest> {
         let _ = access;
         None
+    }
+
+    /// Called when no call is queued, and at least once a second, if the policy's [interests](Self::interests) say so. The
+    /// place for work that takes longer than the deadline of an access. `now` is the time in nanoseconds of
+    /// `CLOCK_MONOTONIC`, as in [`FileAccess::time`]. Returns what to prefetch next, one list per queue.
+    fn idle(&mut self, now: u64) -> Vec<PrefetchRequest> {
+        let _ = now;
+        Vec::new()
     }
 
     /// Called after each of the functions above. A returned error deregisters the policy, and the result of that

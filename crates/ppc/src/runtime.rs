@@ -95,8 +95,8 @@ pub struct Runtime {
     names: Mutex<Vec<(PathBuf, String)>>,
     /// Wakes the event source of the event loop.
     waker: Mutex<Option<Waker>>,
-    /// The [generation](PolicyRegistry::generation) of the registry whose files the event source watches.
-    watched_generation: Mutex<Option<u64>>,
+    /// The [generation](PolicyRegistry::generation) of the registry whose files the event source watches, and its mode.
+    watched: Mutex<Option<(u64, CaptureMode)>>,
     began: Instant,
 }
 
@@ -152,7 +152,7 @@ impl Runtime {
             counters: EventLoopCounters::default(),
             names: Mutex::default(),
             waker: Mutex::default(),
-            watched_generation: Mutex::default(),
+            watched: Mutex::default(),
             began: Instant::now(),
         })
     }

@@ -43,19 +43,9 @@ pub use replay::{ReplaySource, ReplaySpeed};
 pub use shim::ShimSource;
 
 use crate::error::{Error, ErrorKind, Result};
+pub use crate::event::CaptureMode;
 use crate::event::EventSource;
 use crate::namespace::Namespace;
-
-/// Which accesses a source is to report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CaptureMode {
-    /// Accesses that miss the page cache, with low latency.
-    Misses,
-    /// All accesses, cached or not.
-    Accesses,
-    /// All accesses and all insertions into the page cache, so that a recording of cold files is complete.
-    Recording,
-}
 
 /// A row of the table of sources.
 struct SourceRow {
@@ -88,11 +78,18 @@ const SOURCES: &[SourceRow] = &[
         open: |namespace, _| perf(CaptureMode::Recording, namespace),
     },
     SourceRow {
-        // no mode, since `for_policies` combines sources by itself; the row is for `--source`
+        // no mode, since `for_policies` combines sources by itself; the row is for `--source`, and keeps both open
         name: "combined",
         about: "misses with low latency, and accesses: for policies that follow their readers",
         modes: &[],
-        open: |namespace, _| Ok(for_policies(CaptureMode::Accesses, namespace)?.source),
+        open: |namespace, _| {
+            let misses = best(CaptureMode::Misses, namespace)?.source;
+            let accesses = accesses(CaptureMode::Accesses, namespace, &*misses)?;
+            Ok(match accesses {
+                Some(accesses) => Box::new(CombinedSource::new(misses, accesses.source)),
+                None => misses,
+            })
+        },
     },
     SourceRow {
         name: "shim",
@@ -191,29 +188,38 @@ pub fn best(mode: CaptureMode, namespace: &Namespace) -> Result<SelectedSource> 
 }
 
 /// Opens the best available source for policies: one of misses, combined with one for `mode` if the first does not cover
-/// it.
+/// it. The second is opened and closed as policies need it ([`EventSource::set_mode`]).
 ///
 /// # Errors
 ///
 /// As [`best`].
 pub fn for_policies(mode: CaptureMode, namespace: &Namespace) -> Result<SelectedSource> {
-    let misses = best(CaptureMode::Misses, namespace)?;
-    if mode == CaptureMode::Misses {
-        return Ok(misses);
+    let mut misses = best(CaptureMode::Misses, namespace)?;
+    let mut batched = None;
+    if let Some(SelectedSource { source, rejected }) = accesses(mode, namespace, &*misses.source)? {
+        misses.rejected.extend(rejected);
+        batched = Some((mode, source));
     }
-    let accesses = best(mode, namespace)?;
-    if accesses.source.name() == misses.source.name() {
-        return Ok(misses); // one source reports both, such as the shim
-    }
-    let rejected = misses.rejected.into_iter().chain(accesses.rejected);
+    let root = namespace.root().to_owned();
+    let combined = CombinedSource::adaptive(root, misses.source, batched);
     Ok(SelectedSource {
-        rejected: rejected.collect(),
-        source: Box::new(CombinedSource::new(
-            "misses and accesses",
-            misses.source,
-            accesses.source,
-        )),
+        source: Box::new(combined),
+        rejected: misses.rejected,
     })
+}
+
+/// A source for `mode` besides one of misses; `None` if that one covers it.
+fn accesses(
+    mode: CaptureMode,
+    namespace: &Namespace,
+    misses: &dyn EventSource,
+) -> Result<Option<SelectedSource>> {
+    if mode == CaptureMode::Misses {
+        return Ok(None);
+    }
+    let selected = best(mode, namespace)?;
+    // one source reports both, such as the shim
+    Ok((selected.source.name() != misses.name()).then_some(selected))
 }
 
 /// An open source, and why better ones were rejected.

@@ -71,7 +71,7 @@ struct SupervisorState {
     active: Option<ActiveCall>,
     /// When the watchdog wakes up by itself; `None` while it sleeps until it is notified.
     watchdog_wakes: Option<Instant>,
-    /// The result of `init`: the policy's interests, refreshed after each `files_changed`.
+    /// The result of `init`: the policy's interests, refreshed after each call.
     ready: Option<Result<Interests, String>>,
     /// A new state of the directory that the policy has not received yet.
     new_files: Option<Arc<Namespace>>,

@@ -25,7 +25,7 @@ Policies:
   none                     receive events, prefetch and evict nothing
   eager                    prefetch every file of the directory at the first miss
   maio:T.iot[,OPTION]      follow template T.iot: prefetch the next accesses, evict after use
-  maio:DIR[,OPTION]        follow the service's template in DIR; record it if there is none
+  maio:DIR[,OPTION]        follow each model's template in DIR; record it if there is none
   ./libpolicy.so[:CONFIG]  load a policy from a shared library (include/ppc.h)
 
 Examples:

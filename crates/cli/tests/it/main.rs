@@ -28,7 +28,11 @@ mod remote_models;
 #[cfg(feature = "remote")]
 mod remote_offline;
 mod report;
+#[cfg(target_os = "linux")]
+mod runtime_process;
 mod schema;
+#[cfg(target_os = "linux")]
+mod services;
 mod template;
 #[cfg(target_os = "linux")]
 mod warm;

@@ -67,6 +67,7 @@ fn a_missing_template_is_recorded_and_the_next_registration_follows_it() {
         Interests {
             touch: true,
             recording: true,
+            idle: true,
             ..Interests::default()
         }
     );
@@ -127,7 +128,10 @@ fn a_recording_ends_when_the_model_is_idle_after_a_load() {
     simulation.run(vec![reader(1, &[(0, 0, MIB)])]);
     simulation.idle(3000);
     simulation.run(vec![reader(1, &[(0, MIB, 3 * MIB)])]);
+    assert_eq!(simulation.state().phase, MaioPhase::Recording);
     simulation.idle(3000);
+    assert_eq!(simulation.state().phase, MaioPhase::Following);
+    assert!(!simulation.interests.recording && simulation.interests.prefetch);
     simulation.run(vec![reader(2, &[(1, 0, MIB)])]);
     let recorded = Template::load(
         &templates.path().join("mine.iot"),

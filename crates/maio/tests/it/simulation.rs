@@ -318,6 +318,12 @@ impl Simulation {
     fn step(&mut self) {
         self.now += 1;
         self.device_budget = self.device_rate;
+        if self.interests.idle {
+            for prefetch in self.policy.idle(self.now * 1_000_000) {
+                self.submit(prefetch);
+            }
+            self.interests = self.policy.interests();
+        }
         if self.interests.evict && self.is_full() && self.now.is_multiple_of(10) {
             self.evict(None);
         }

@@ -111,7 +111,7 @@ impl HostSession {
                     prefetch: has(WANTS_PREFETCH),
                     evict: has(WANTS_EVICT),
                     touch: has(WANTS_TOUCH),
-                    recording: false,
+                    ..Interests::default()
                 };
                 Ok(HostedCallbacks { interests, start })
             }

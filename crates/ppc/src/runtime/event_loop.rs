@@ -34,6 +34,13 @@ pub(super) struct EventLoopCounters {
     pub(super) source: Mutex<(&'static str, &'static str)>,
 }
 
+impl EventLoopCounters {
+    fn set_source(&self, source: &dyn EventSource) {
+        *self.source.lock().unwrap_or_else(PoisonError::into_inner) =
+            (source.name(), source.capabilities().limitations);
+    }
+}
+
 fn add(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Relaxed);
 }
@@ -46,21 +53,27 @@ impl Runtime {
     ///
     /// The source cannot watch the files.
     pub fn watch(&self, source: &mut dyn EventSource) -> Result<()> {
-        let generation = Some(self.policies.generation());
-        let mut watched = self
-            .watched_generation
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if generation != *watched {
-            source.watch(&self.inodes())?;
-            *watched = generation;
-            if self.capture_mode() != CaptureMode::Misses && !source.capabilities().reads {
-                tracing::warn!(
-                    "a policy needs every access, but the event source {} reports only misses; restart with another source",
-                    source.name()
-                );
-            }
+        let generation = self.policies.generation();
+        let mode = self.capture_mode();
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = watched.replace((generation, mode));
+        // the mode first: a source that it opens watches the files like the others
+        let new_mode = before.is_none_or(|(_, before)| before != mode);
+        if new_mode && let Err(error) = source.set_mode(mode) {
+            tracing::warn!("{error}");
         }
+        if before.is_none_or(|(before, _)| before != generation) {
+            source.watch(&self.inodes())?;
+        } else if !new_mode {
+            return Ok(());
+        }
+        if mode != CaptureMode::Misses && !source.capabilities().reads {
+            tracing::warn!(
+                "a policy needs every access, but the event source {} reports only misses; restart with another source",
+                source.name()
+            );
+        }
+        self.counters.set_source(source);
         Ok(())
     }
 
@@ -69,12 +82,7 @@ impl Runtime {
         mut source: Box<dyn EventSource>,
         stop: &AtomicBool,
     ) -> Result<()> {
-        *self
-            .counters
-            .source
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) =
-            (source.name(), source.capabilities().limitations);
+        self.counters.set_source(&*source);
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(source.waker());
         let mut events = Vec::new();
         let mut last_pressure_poll = Instant::now();
@@ -114,10 +122,7 @@ impl Runtime {
             }
         }
         // the next source watches nothing yet
-        *self
-            .watched_generation
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = None;
+        *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(())
     }
 

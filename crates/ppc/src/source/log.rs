@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::event::{Capabilities, Event, EventKind, EventSource, Inode, Waker};
+use crate::event::{Capabilities, CaptureMode, Event, EventKind, EventSource, Inode, Waker};
 use crate::namespace::Namespace;
 
 /// The first line.
@@ -261,6 +261,10 @@ impl<W: Write + Send + std::fmt::Debug> EventSource for LoggedSource<W> {
 
     fn watch(&mut self, files: &[Inode]) -> Result<()> {
         self.source.watch(files)
+    }
+
+    fn set_mode(&mut self, mode: CaptureMode) -> Result<()> {
+        self.source.set_mode(mode)
     }
 
     fn wait(&mut self, timeout: Duration, into: &mut Vec<Event>) -> io::Result<bool> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The limits of a policy. A policy that exceeds one of them is deregistered, except for `queued_calls`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyLimits {
-    /// Deadline of [`init`](crate::Policy::init), [`files_changed`](crate::Policy::files_changed) and
-    /// [`start`](crate::Policy::start).
+    /// Deadline of [`init`](crate::Policy::init), [`files_changed`](crate::Policy::files_changed),
+    /// [`start`](crate::Policy::start) and [`idle`](crate::Policy::idle).
     pub init: Duration,
     /// Deadline of [`prefetch`](crate::Policy::prefetch), [`evict`](crate::Policy::evict) and
     /// [`touch`](crate::Policy::touch).
@@ -43,6 +43,7 @@ pub(crate) enum PolicyCall {
     Prefetch,
     Evict,
     Touch,
+    Idle,
     Exit,
 }
 
@@ -56,6 +57,7 @@ impl PolicyCall {
             Self::Prefetch => "prefetch",
             Self::Evict => "evict",
             Self::Touch => "touch",
+            Self::Idle => "idle",
             Self::Exit => "exit",
         }
     }
@@ -63,7 +65,7 @@ impl PolicyCall {
     /// How long the function may take.
     pub(crate) fn timeout(self, limits: &PolicyLimits) -> Duration {
         match self {
-            Self::Init | Self::FilesChanged | Self::Start => limits.init,
+            Self::Init | Self::FilesChanged | Self::Start | Self::Idle => limits.init,
             Self::Exit => limits.exit,
             Self::Prefetch | Self::Evict | Self::Touch => limits.call,
         }

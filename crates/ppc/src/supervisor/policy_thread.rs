@@ -2,13 +2,17 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::call_queue::QueuedCall;
 use super::validate::RangeValidator;
 use super::{ActiveCall, PolicyCall, PolicyOutput, SupervisorShared};
 use crate::export::panic_message;
+use crate::source::poll::monotonic_ns;
 use crate::{Namespace, Policy, PolicyContext};
+
+/// At least how often [`Policy::idle`] is called.
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Owns the policy and makes one call at a time.
 pub(super) struct PolicyThread {
@@ -16,6 +20,10 @@ pub(super) struct PolicyThread {
     context: PolicyContext,
     validator: RangeValidator,
     shared: Arc<SupervisorShared>,
+    /// Whether the last call was [`Policy::idle`].
+    idled: bool,
+    /// When [`Policy::idle`] has to be called even if other calls are queued.
+    idle_due: Instant,
 }
 
 /// Sets `done` when the thread ends, even by a panic.
@@ -41,6 +49,8 @@ impl PolicyThread {
             context,
             validator,
             shared,
+            idled: false,
+            idle_due: Instant::now() + IDLE_INTERVAL,
         }
     }
 
@@ -96,14 +106,28 @@ impl PolicyThread {
                 state = self.shared.lock();
                 continue;
             }
-            if let Some(call) = state.queue.pop() {
+            let idles = state.interests().idle;
+            let due = idles && self.idle_due <= Instant::now();
+            if !due && let Some(call) = state.queue.pop() {
+                self.idled = false;
                 return Some(call);
             }
-            state = self
-                .shared
-                .work
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            if due || (idles && !self.idled) {
+                drop(state);
+                if !self.idle() {
+                    return None;
+                }
+                state = self.shared.lock();
+                continue;
+            }
+            state = if idles {
+                let timeout = self.idle_due.saturating_duration_since(Instant::now());
+                let waited = self.shared.work.wait_timeout(state, timeout);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            } else {
+                let waited = self.shared.work.wait(state);
+                waited.unwrap_or_else(PoisonError::into_inner)
+            };
         }
     }
 
@@ -111,19 +135,19 @@ impl PolicyThread {
     fn update_files(&mut self, files: Arc<Namespace>) -> bool {
         self.validator.update(Arc::clone(&files));
         self.context.namespace = files;
+        self.idled = false;
         let context = self.context.clone();
-        let interests = match self.call(PolicyCall::FilesChanged, |policy| {
-            policy.files_changed(&context).map(|()| policy.interests())
+        match self.call(PolicyCall::FilesChanged, |policy| {
+            policy.files_changed(&context)
         }) {
             None => return false,
-            Some(Ok(interests)) => interests,
+            Some(Ok(())) => {}
             Some(Err(what)) => {
                 self.shared.fail(what);
                 return false;
             }
-        };
+        }
         let mut state = self.shared.lock();
-        state.ready = Some(Ok(interests));
         // unless a still newer state arrived during the call
         if state
             .new_files
@@ -157,7 +181,20 @@ impl PolicyThread {
                 .call(PolicyCall::Touch, |policy| policy.touch(&access))
                 .map(|one| one.map(PolicyOutput::Prefetch).into_iter().collect()),
         };
-        let Some(outputs) = outputs else { return false };
+        outputs.is_some_and(|outputs| self.pass_on(outputs))
+    }
+
+    /// Calls [`Policy::idle`]. Returns whether the policy is still registered.
+    fn idle(&mut self) -> bool {
+        let now = monotonic_ns();
+        let outputs = self.call(PolicyCall::Idle, |policy| policy.idle(now));
+        (self.idled, self.idle_due) = (true, Instant::now() + IDLE_INTERVAL);
+        outputs
+            .is_some_and(|all| self.pass_on(all.into_iter().map(PolicyOutput::Prefetch).collect()))
+    }
+
+    /// Validates the output of a call and passes it on. Returns whether the policy is still registered.
+    fn pass_on(&mut self, outputs: Vec<PolicyOutput>) -> bool {
         // all of them first: a policy with one invalid list has none carried out
         for output in &outputs {
             let (name, ranges) = match output {
@@ -197,20 +234,24 @@ impl PolicyThread {
         let policy = &mut *self.policy;
         let returned = catch_unwind(AssertUnwindSafe(|| {
             let value = function(policy);
-            (value, policy.failed())
+            (value, policy.failed(), policy.interests())
         }));
         let mut state = self.shared.lock();
         state.active = None;
         state.calls += 1;
         state.longest = state.longest.max(began.elapsed());
         let failed = state.failure.is_some();
+        // not before `init` has succeeded, which the registration waits for
+        if let (Ok((_, None, interests)), Some(Ok(known))) = (&returned, &mut state.ready) {
+            *known = *interests;
+        }
         drop(state);
         // the order matters: a failure that the watchdog reported stands, and a result after the deadline is none
         let what = match returned {
             _ if failed => return None,
-            Ok((_, Some(what))) => what,
+            Ok((_, Some(what), _)) => what,
             _ if Instant::now() > deadline => call.timeout_message(&self.shared.limits),
-            Ok((value, None)) => return Some(value),
+            Ok((value, None, _)) => return Some(value),
             Err(panic) => format!("{} panicked: {}", call.name(), panic_message(&*panic)),
         };
         self.shared.fail(what);

@@ -190,7 +190,7 @@ impl Policy for EvictingPolicy {
             prefetch: true,
             evict: true,
             touch: true,
-            recording: false,
+            ..Interests::default()
         }
     }
 

@@ -105,7 +105,7 @@ impl Directory {
     }
     fn register_with(
         &self,
-        policy: ClosurePolicy,
+        policy: impl Policy + 'static,
         limits: PolicyLimits,
     ) -> (Result<Supervisor>, Receiver<PolicyOutput>) {
         let namespace = Arc::new(Namespace::scan(self.0.path()).unwrap());
@@ -303,4 +303,50 @@ fn calls_are_queued_without_waiting_for_a_slow_policy() {
         }
         output => panic!("{output:?}"),
     }
+}
+
+/// Requests a byte when it is idle, three times. From then on it needs misses instead.
+struct IdlePolicy {
+    calls: u64,
+}
+
+impl Policy for IdlePolicy {
+    fn interests(&self) -> Interests {
+        Interests {
+            idle: self.calls < 3,
+            prefetch: self.calls == 3,
+            ..Interests::default()
+        }
+    }
+    fn idle(&mut self, now: u64) -> Vec<PrefetchRequest> {
+        assert!(now > 0);
+        self.calls += 1;
+        vec![request("a", self.calls, 1)]
+    }
+    fn prefetch(&mut self, miss: &FileAccess) -> Option<PrefetchRequest> {
+        Some(request("a", miss.start, 1))
+    }
+}
+
+#[test]
+fn an_idle_policy_is_called_each_second_and_its_interests_change_with_a_call() {
+    let directory = Directory::new();
+    let policy = IdlePolicy { calls: 0 };
+    let (supervisor, outputs) = directory.register_with(policy, long_deadlines());
+    let supervisor = supervisor.unwrap();
+    let begun = Instant::now();
+    supervisor.queue_prefetch(miss(100)); // not needed yet
+    let next_start = || match outputs.recv_timeout(HANG_TIMEOUT).unwrap() {
+        PolicyOutput::Prefetch(request) => request.ranges[0].start,
+        output => panic!("{output:?}"),
+    };
+    assert_eq!([(); 3].map(|()| next_start()), [1, 2, 3]);
+    assert!(begun.elapsed() >= Duration::from_millis(1900));
+    supervisor.queue_prefetch(miss(7));
+    assert_eq!(next_start(), 7);
+    assert_eq!(
+        supervisor.status().calls,
+        5,
+        "init, three of idle, one miss"
+    );
 }

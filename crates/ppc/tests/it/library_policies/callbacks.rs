@@ -178,7 +178,7 @@ fn callbacks_are_called_if_defined_and_wanted() {
             prefetch: is_defined(2),
             evict: is_defined(3),
             touch: is_defined(5) && !is_defined(7),
-            recording: false,
+            ..Interests::default()
         };
         assert_eq!(policy.supervisor.interests(), interests, "{mask}");
         policy.supervisor.queue_start();

@@ -1,0 +1,110 @@
+//! Processes of `ppc run`, and models on a device for them.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::process::{command, run, safetensors, workspace};
+
+/// Longer than any step takes, also on a busy machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A model whose files are not in the page cache; `None`, with a message, without the required privileges.
+pub(crate) fn uncached_model() -> Option<tempfile::TempDir> {
+    let dir = on_device()?;
+    safetensors(
+        &dir.path().join("model.safetensors"),
+        "",
+        &[("a", &[1 << 20]), ("b", &[1 << 20]), ("c", &[100])],
+    );
+    evict(dir.path());
+    Some(dir)
+}
+
+/// An empty directory on the disk of the workspace; `None`, with a message, without the required privileges.
+pub(crate) fn on_device() -> Option<tempfile::TempDir> {
+    let probe = tempfile::tempdir_in(workspace().join("target")).unwrap();
+    let path = probe.path().to_str().unwrap();
+    let allowed = run(&[
+        "ppc",
+        "run",
+        "--quiet",
+        "--require",
+        "--dir",
+        path,
+        "--",
+        "true",
+    ]);
+    if allowed.code != 0 {
+        eprintln!("SKIPPED: {}", allowed.stderr);
+        return None;
+    }
+    Some(tempfile::tempdir_in(workspace().join("target")).unwrap())
+}
+
+/// Evicts the files of a directory from the page cache.
+pub(crate) fn evict(dir: &Path) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let file = fs::File::open(entry.unwrap().path()).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+}
+
+/// A `ppc run` process, killed when dropped.
+pub(crate) struct RuntimeProcess(pub(crate) Child);
+
+impl RuntimeProcess {
+    pub(crate) fn start(args: &[&str]) -> Self {
+        Self::start_command(command(&[&["ppc", "run"], args].concat()))
+    }
+
+    /// Starts this command, and waits until it serves its status.
+    pub(crate) fn start_command(mut command: Command) -> Self {
+        let runtime = Self(command.stderr(Stdio::piped()).spawn().unwrap());
+        let begun = Instant::now();
+        while runtime.status().is_none() {
+            assert!(begun.elapsed() < TIMEOUT);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        runtime
+    }
+
+    pub(crate) fn status(&self) -> Option<Value> {
+        let shown = run(&["ppc", "status", "--json", &self.0.id().to_string()]);
+        let document: Value = serde_json::from_str(&shown.stdout)
+            .ok()
+            .filter(|_| shown.code == 0)?;
+        Some(document["runtimes"][0].clone())
+    }
+
+    /// Waits for a status for which `holds` returns true.
+    pub(crate) fn wait_for(&self, condition: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let status = self.status().unwrap();
+            if holds(&status) {
+                return status;
+            }
+            assert!(
+                begun.elapsed() < TIMEOUT,
+                "no status with {condition} within the timeout: {status}"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.0), signal).unwrap();
+    }
+}
+
+impl Drop for RuntimeProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,174 @@
+//! A directory of several models: each is recorded and followed by itself, by one runtime that is never restarted. Needs
+//! CAP_PERFMON and a file system on a device, and is skipped with a message elsewhere.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anamnesis_os::residency::resident_bytes;
+use serde_json::Value;
+
+use crate::process::{json_of, path_str, safetensors};
+use crate::runtime_process::{RuntimeProcess, TIMEOUT, evict, on_device};
+
+/// A directory of models, and a directory of templates.
+pub(crate) struct ModelDirectory {
+    pub(crate) models: PathBuf,
+    pub(crate) templates: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl ModelDirectory {
+    /// Two models; `None`, with a message, where events are not available.
+    pub(crate) fn new() -> Option<Self> {
+        let dir = on_device()?;
+        let (models, templates) = (dir.path().join("models"), dir.path().join("templates"));
+        fs::create_dir_all(&models).unwrap();
+        fs::create_dir_all(&templates).unwrap();
+        let directory = Self {
+            models,
+            templates,
+            _dir: dir,
+        };
+        directory.add("a", 1 << 20);
+        directory.add("org/b", 3 << 19);
+        Some(directory)
+    }
+
+    /// Adds a model of 8 × `elements` bytes, which is not in the page cache.
+    pub(crate) fn add(&self, name: &str, elements: usize) {
+        let path = self.models.join(name);
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("config.json"), "{}").unwrap();
+        let tensors: [(&str, &[usize]); 2] = [("a", &[elements]), ("b", &[elements])];
+        safetensors(&path.join("model.safetensors"), "", &tensors);
+        evict(&path);
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.models.join(name).join("model.safetensors")
+    }
+
+    /// Reads the beginning of a model, or the whole, in a process that ends.
+    pub(crate) fn read(&self, name: &str, whole: bool) {
+        let mut read = Command::new("dd");
+        read.arg(format!("if={}", self.file(name).display()));
+        read.args(["of=/dev/null", "status=none"]);
+        read.args(if whole {
+            &["bs=1M"][..]
+        } else {
+            &["bs=4k", "count=1"]
+        });
+        assert!(read.status().unwrap().success());
+    }
+
+    pub(crate) fn saved(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let files = fs::read_dir(&self.templates).unwrap();
+        let paths = files.map(|entry| entry.unwrap().path());
+        let saved = paths.filter(|path| path.extension().is_some_and(|end| end == "iot"));
+        saved
+            .map(|path| (path.clone(), fs::read(path).unwrap()))
+            .collect()
+    }
+
+    /// Loads a model for the first time, and waits until its template is saved.
+    pub(crate) fn record(&self, name: &str) {
+        let before = self.saved().len();
+        self.read(name, true);
+        wait_until(&format!("a template of {name}"), || {
+            self.saved().len() > before
+        });
+    }
+
+    /// Reads the first page of a model that is not cached: the runtime prefetches the rest.
+    pub(crate) fn follow(&self, name: &str) {
+        let path = self.file(name);
+        evict(path.parent().unwrap());
+        assert_eq!(resident(&path), 0, "{name}");
+        self.read(name, false);
+        let len = fs::metadata(&path).unwrap().len();
+        wait_until(&format!("all of {name} in the page cache"), || {
+            resident(&path) >= len / 100 * 99
+        });
+    }
+}
+
+fn resident(path: &Path) -> u64 {
+    let file = File::open(path).unwrap();
+    resident_bytes(&file, file.metadata().unwrap().len()).unwrap()
+}
+
+fn wait_until(condition: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(
+            begun.elapsed() < TIMEOUT,
+            "no {condition} within the timeout"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+fn prefetched(status: &Value) -> u64 {
+    status["prefetch"]["bytes_read"].as_u64().unwrap()
+}
+
+#[test]
+fn each_model_of_a_directory_is_recorded_and_then_followed() {
+    let Some(directory) = ModelDirectory::new() else {
+        return;
+    };
+    let policy = format!("maio:{},param.tp=1", directory.templates.display());
+    let args = ["--dir", path_str(&directory.models), "--policy", &policy];
+    let runtime = RuntimeProcess::start(&args);
+    assert_eq!(runtime.status().unwrap()["source"], "misses and accesses");
+    directory.record("a");
+    assert_eq!(prefetched(&runtime.status().unwrap()), 0);
+    // under the id that a prediction has
+    let predicted = directory.templates.with_extension("predicted.iot");
+    let model = directory.models.join("a");
+    let predict = [
+        "template",
+        "predict",
+        path_str(&model),
+        "-o",
+        path_str(&predicted),
+    ];
+    let document = json_of(&[&predict[..], &["--json"]].concat());
+    let id = document["template"]["service"].as_str().unwrap();
+    let expected = directory.templates.join(format!("{id}.iot"));
+    assert!(directory.saved().contains_key(&expected), "{document}");
+    // the other one is still recorded, while this one is followed
+    directory.follow("a");
+    directory.record("org/b");
+    let followed = runtime.wait_for("only misses", |status| status["source"] == "misses");
+    assert!(prefetched(&followed) > 7 << 20, "{followed}");
+    directory.follow("org/b");
+    directory.follow("a");
+    let before = directory.saved();
+
+    // a model that is added has a template of its own, and changes no other
+    directory.add("c", 5 << 18);
+    let files = |status: &Value| status["policies"][0]["files"] == 6;
+    runtime.wait_for("the files of three models", files);
+    runtime.wait_for("accesses", |status| {
+        status["source"] == "misses and accesses"
+    });
+    directory.record("c");
+    let mut after = directory.saved();
+    after.retain(|path, _| before.contains_key(path));
+    assert_eq!(after, before);
+    assert_eq!(directory.saved().len(), 3);
+    for name in ["c", "a", "org/b"] {
+        directory.follow(name);
+    }
+    // another runtime follows the same templates from its start
+    drop(runtime);
+    let again = RuntimeProcess::start(&args);
+    assert_eq!(again.status().unwrap()["source"], "misses");
+    directory.follow("org/b");
+    directory.follow("c");
+    assert_eq!(directory.saved().len(), 3);
+}
