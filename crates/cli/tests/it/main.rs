@@ -32,6 +32,8 @@ mod report;
 mod runtime_process;
 mod schema;
 #[cfg(target_os = "linux")]
+mod service_unit;
+#[cfg(target_os = "linux")]
 mod services;
 mod template;
 #[cfg(target_os = "linux")]
