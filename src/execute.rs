@@ -24,6 +24,7 @@ use crate::progress::{CancelToken, Progress, RunControl, RunProgress};
 use crate::quant::decode::cast;
 use crate::sink::{ReorderedSink, Sink};
 use crate::slice::{SelectedBytes, TensorSlice};
+use crate::source::any_concurrent;
 use crate::sync::PoisonMutex;
 use crate::threads::thread_count_for;
 
@@ -179,15 +180,22 @@ impl<'c> Executor<'c> {
         };
         // a round trip for each tile would take longer than its bytes
         let requests = RemoteLoader::new().request_size(REQUEST_SIZE);
-        let loader = match &self.loader {
-            None if is_remote(checkpoint) => Some(&requests as &dyn Loader),
-            loader => loader.as_deref(),
+        let reading = match &self.loader {
+            Some(loader) => Some(ReadingAhead {
+                loader: &**loader,
+                nbytes: READ_AHEAD,
+            }),
+            None if any_concurrent(checkpoint.sources()) => Some(ReadingAhead {
+                loader: &requests,
+                nbytes: REMOTE_READ_AHEAD,
+            }),
+            None => None,
         };
         // the outputs' memory borrows the sink until the queue is dropped, so that `put` cannot be called with it
         if sink.output_memory().is_some() {
-            return workers(WorkQueue::new(plan, sink.output_memory()), None).run(loader, threads);
+            return workers(WorkQueue::new(plan, sink.output_memory()), None).run(reading, threads);
         }
-        workers(WorkQueue::new(plan, None), Some(&*sink)).run(loader, threads)
+        workers(WorkQueue::new(plan, None), Some(&*sink)).run(reading, threads)
     }
 }
 
@@ -202,16 +210,17 @@ impl std::fmt::Debug for Executor<'_> {
 
 /// Bytes that a loader may read before they are decoded.
 const READ_AHEAD: u64 = 64 << 20;
-/// The same for files at URLs: with what uploads buffer, a run from a bucket to a bucket then takes less than 128 MiB.
+/// The same for files at URLs, unless a loader is set: with what uploads buffer, a run from a bucket to a bucket then takes less than 128 MiB.
 const REMOTE_READ_AHEAD: u64 = 24 << 20;
 /// Bytes of a request, unless a loader is set: 12 of them fit into what may be read ahead. They take as long as a round trip of
 /// 40 ms, at 50 MB/s.
 const REQUEST_SIZE: usize = 2 << 20;
 
-/// Whether bytes of some file need a request.
-fn is_remote(checkpoint: &Checkpoint) -> bool {
-    let mut sources = checkpoint.sources().iter();
-    sources.any(|source| source.concurrent().is_some())
+/// A loader, and the bytes that it may read before they are decoded.
+#[derive(Clone, Copy)]
+struct ReadingAhead<'l> {
+    loader: &'l dyn Loader,
+    nbytes: u64,
 }
 
 /// What the workers of a run share.
@@ -227,18 +236,14 @@ struct Workers<'r, 'c> {
 
 impl<'r> Workers<'r, '_> {
     /// Makes all jobs; with a loader, as many at a time as fit into a list of reads.
-    fn run(&self, loader: Option<&dyn Loader>, threads: usize) -> Result<()> {
-        let Some(loader) = loader else {
+    fn run(&self, reading: Option<ReadingAhead<'_>>, threads: usize) -> Result<()> {
+        let Some(ReadingAhead { loader, nbytes }) = reading else {
             return self.run_threads(threads, None);
         };
         let context = LoadContext {
             checkpoint: self.checkpoint,
             pool: BufferPool::new(),
-            read_ahead: if is_remote(self.checkpoint) {
-                REMOTE_READ_AHEAD
-            } else {
-                READ_AHEAD
-            },
+            read_ahead: nbytes,
             max_gap: MAX_GAP,
             into_memory: false,
         };

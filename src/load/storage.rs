@@ -1,6 +1,7 @@
 //! Properties of a checkpoint's files that decide how to load them: size, residency and file system.
 
 use crate::checkpoint::Checkpoint;
+use crate::source::any_concurrent;
 
 /// The kind of storage that a file lies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +132,7 @@ impl StorageInfo {
             info.resident = total_resident.filter(|_| files > 0).map(share);
         }
         // slower than any file
-        if sources.iter().any(|source| source.concurrent().is_some()) {
+        if any_concurrent(sources) {
             info.kind = StorageKind::Remote;
         }
         info

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::Source;
 
 /// Starts reads that end later, so that one thread has many of them under way. A [`Source`](super::Source) that returns it from
 /// [`concurrent`](super::Source::concurrent) is loaded by [`RemoteLoader`](crate::load::RemoteLoader), unless it is small.
@@ -74,6 +77,11 @@ pub trait ReadReceiver: Send {
 
     /// The last call, with the error if the read failed. A receiver that is dropped without it counts as failed.
     fn ended(self: Box<Self>, outcome: io::Result<()>);
+}
+
+/// Whether bytes of some source need a request: it has concurrent reads.
+pub(crate) fn any_concurrent(sources: &[Arc<dyn Source>]) -> bool {
+    sources.iter().any(|source| source.concurrent().is_some())
 }
 
 /// A read that was started. Dropping it ends the read, if it can be ended: its receiver gets no bytes soon after.

@@ -53,6 +53,7 @@ use std::io;
 use zeropool::DividedBuffer;
 
 pub(crate) use checked::CheckedSource;
+pub(crate) use concurrent::any_concurrent;
 pub use concurrent::{ConcurrentReads, ReadReceiver, StartedRead};
 pub use file::FileSource;
 pub(crate) use file::SMALL;
