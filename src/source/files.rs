@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -109,15 +109,36 @@ pub(crate) fn url(path: &Path) -> Option<&str> {
     is_url.then(|| path.to_str()).flatten()
 }
 
-/// A URL as errors show it: without query, fragment and credentials, which may be secrets.
+/// A path as it is shown: a URL without query, fragment and credentials, which may be secrets.
+///
+/// ```
+/// use std::path::Path;
+/// use anamnesis::source::shown_path;
+///
+/// let signed = Path::new("https://name:word@host/model.gguf?Signature=secret");
+/// assert_eq!(shown_path(signed), Path::new("https://host/model.gguf"));
+/// assert_eq!(shown_path(Path::new("a?b")), Path::new("a?b"));
+/// ```
+pub fn shown_path(path: &Path) -> Cow<'_, Path> {
+    match url(path).map(shown) {
+        None => Cow::Borrowed(path),
+        Some(Cow::Borrowed(url)) => Cow::Borrowed(Path::new(url)),
+        Some(Cow::Owned(url)) => Cow::Owned(PathBuf::from(url)),
+    }
+}
+
+/// A URL without what may be a secret.
 fn shown(url: &str) -> Cow<'_, str> {
     let url = url.split(['?', '#']).next().unwrap_or_default();
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     match host.rsplit_once('@') {
         // the revision of a repository of the hub stands behind its name, and so behind a slash
-        Some((_, host)) => Cow::Owned(format!("{scheme}://{host}{path}")),
-        None => Cow::Borrowed(url),
+        // of Azure, the container stands in front of the account's host
+        Some((_, host)) if !scheme.to_ascii_lowercase().starts_with("abfs") => {
+            Cow::Owned(format!("{scheme}://{host}{path}"))
+        }
+        _ => Cow::Borrowed(url),
     }
 }
 
@@ -166,6 +187,7 @@ mod tests {
             ("https://h/a?sig=x#y", "https://h/a"),
             ("https://user:secret@h/a", "https://h/a"),
             ("hf://org/model@v1/a.gguf", "hf://org/model@v1/a.gguf"),
+            ("abfss://container@account/a", "abfss://container@account/a"),
             ("s3://bucket", "s3://bucket"),
         ] {
             assert_eq!(shown(url), expected);

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anamnesis::fit::{Estimate, fit_config};
+use anamnesis::source::shown_path;
 use anamnesis::{Checkpoint, ErrorKind, Fit, ModelConfig, OpenOptions};
 use serde_json::json;
 
@@ -14,7 +15,7 @@ use crate::args::{Color, FitArgs};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::output::{Screen, Stdout, json};
-use crate::paths::{self, InputPath, is_url, shown};
+use crate::paths::{self, InputPath, is_url};
 use crate::request_stats;
 
 /// What is loaded with each model.
@@ -147,7 +148,8 @@ fn is_prefix(path: &Path) -> bool {
 
 /// Whether a path is a configuration and not an index of shards.
 fn is_configuration(path: &Path) -> bool {
-    let name = shown(path)
+    let shown = shown_path(path);
+    let name = shown
         .file_name()
         .and_then(|name| name.to_str())
         .unwrap_or_default();
@@ -165,7 +167,7 @@ fn of_configuration(
     let mut estimate = extras
         .add_to(configured(fit_config(config), args))
         .estimate()?;
-    estimate.path = Some(shown(model).display().to_string());
+    estimate.path = Some(shown_path(model).display().to_string());
     Ok(estimate)
 }
 

@@ -53,14 +53,6 @@ pub(crate) fn expand(arguments: &[PathBuf]) -> impl Iterator<Item = Result<Input
     })
 }
 
-/// A path as it is shown: a URL without its query, which may be a signature.
-pub(crate) fn shown(path: &Path) -> &Path {
-    match path.to_str().filter(|_| is_url(path)) {
-        Some(url) => Path::new(url.split(['?', '#']).next().unwrap_or(url)),
-        None => path,
-    }
-}
-
 /// Whether an argument is a URL, which need not exist as a path, and whose `?` is no pattern.
 pub(crate) fn is_url(argument: &Path) -> bool {
     let text = argument.to_str().and_then(|text| text.split_once("://"));
