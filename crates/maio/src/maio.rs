@@ -261,10 +261,8 @@ impl Policy for Maio {
     }
 
     fn evict(&mut self, miss: Option<&FileAccess>) -> Option<RangeList> {
-        let owner = miss.and_then(|miss| {
-            self.owner(miss);
-            self.owner_index(&miss.path)
-        });
+        let has_owner = miss.is_some_and(|miss| self.owner(miss).is_some());
+        let owner = has_owner.then_some(self.last);
         if !self.context.config.evict {
             return None;
         }

@@ -143,19 +143,8 @@ impl Bucket {
 
 /// Writing. Each function is one operation, with its repetitions.
 impl Bucket {
-    /// Waits for an operation that sends this many bytes.
-    async fn timed<T>(
-        &self,
-        sent: u64,
-        what: &str,
-        operation: impl Future<Output = object_store::Result<T>>,
-    ) -> Result<object_store::Result<T>> {
-        self.attempts(self.connector.time_for(sent), what, operation)
-            .await
-    }
-
     /// Waits for an operation each attempt of which takes no longer than `attempt`.
-    async fn attempts<T>(
+    async fn timed<T>(
         &self,
         attempt: Duration,
         what: &str,
@@ -170,13 +159,15 @@ impl Bucket {
         })
     }
 
+    /// Waits for an operation that sends this many bytes, and names what failed.
     async fn within<T>(
         &self,
         sent: u64,
         what: &str,
         operation: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T> {
-        let outcome = self.timed(sent, what, operation).await?;
+        let attempt = self.connector.time_for(sent);
+        let outcome = self.timed(attempt, what, operation).await?;
         outcome.map_err(|e| failure(what, &e))
     }
 
@@ -198,7 +189,7 @@ impl Bucket {
         let payload = PutPayload::from(bytes);
         let put = |mode: PutMode| {
             let put = self.store.put_opts(&path, payload.clone(), mode.into());
-            self.timed(len, WHAT, put)
+            self.timed(self.connector.time_for(len), WHAT, put)
         };
         let mode = if replace {
             PutMode::Overwrite
@@ -251,7 +242,7 @@ impl Bucket {
         let path = parse(key)?;
         let complete = self.store.complete_multipart(&path, id, parts);
         let attempt = self.connector.time_for_joining();
-        let outcome = self.attempts(attempt, WHAT, complete).await?;
+        let outcome = self.timed(attempt, WHAT, complete).await?;
         outcome.map(|_| ()).map_err(|e| failure(WHAT, &e))
     }
 
