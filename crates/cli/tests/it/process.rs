@@ -39,6 +39,13 @@ pub(crate) fn finish(mut command: Command) -> Run {
     }
 }
 
+/// Sends a running process a signal, by its option of kill(1).
+pub(crate) fn send_signal(running: &std::process::Child, signal: &str) {
+    let mut kill = Command::new("kill");
+    kill.args([signal, &running.id().to_string()]);
+    assert_eq!(finish(kill).code, 0);
+}
+
 pub(crate) fn run(args: &[&str]) -> Run {
     finish(command(args))
 }

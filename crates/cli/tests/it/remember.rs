@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::process::{finish, path_str, run, safetensors, stdout_of};
+use crate::process::{finish, path_str, run, safetensors, send_signal, stdout_of};
 
 pub(crate) fn sorted_names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory)
@@ -360,15 +360,7 @@ fn an_interrupt_leaves_no_output_file() {
         .stderr(std::process::Stdio::piped());
     let child = child.spawn().unwrap();
     wait_for_output(child.id(), dir.path());
-    let mut kill = std::process::Command::new("kill");
-    assert_eq!(
-        finish({
-            kill.args(["-INT", &child.id().to_string()]);
-            kill
-        })
-        .code,
-        0
-    );
+    send_signal(&child, "-INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(
         output.status.code(),

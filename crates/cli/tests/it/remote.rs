@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::process::{command, finish, json_of, run, stdout_of, workspace};
+use crate::process::{command, finish, json_of, run, send_signal, stdout_of, workspace};
 use crate::web_server::TestServer;
 
 pub(crate) fn serve(server: &TestServer, path: &str, fixture: &str) {
@@ -40,11 +40,7 @@ fn a_repository_of_the_hub_is_inspected() {
             &format!("{shards}/{name}"),
         );
     }
-    let mut command = command(&["inspect", "hf://org/model"]);
-    command
-        .env("HF_ENDPOINT", server.url(""))
-        .env("HF_HOME", "/nowhere");
-    let run = finish(command);
+    let run = finish(server_command(&server, &["inspect", "hf://org/model"]));
     assert_eq!((run.code, &*run.stderr), (0, ""));
     assert!(run.stdout.starts_with("hf://org/model\n"), "{}", run.stdout);
     assert!(run.stdout.contains("lm_head.weight"), "{}", run.stdout);
@@ -156,13 +152,15 @@ fn the_loader_of_urls_refuses_local_files() {
     );
 }
 
-/// A command that reaches the buckets of a server.
-pub(crate) fn bucket_command(server: &TestServer, args: &[&str]) -> std::process::Command {
+/// A command that reaches the buckets of a server, and the hub there.
+pub(crate) fn server_command(server: &TestServer, args: &[&str]) -> std::process::Command {
     let mut command = command(args);
     command
         .env("AWS_ENDPOINT_URL", server.url(""))
         .env("AWS_ACCESS_KEY_ID", "id")
-        .env("AWS_SECRET_ACCESS_KEY", "secret");
+        .env("AWS_SECRET_ACCESS_KEY", "secret")
+        .env("HF_ENDPOINT", server.url(""))
+        .env("HF_HOME", "/nowhere");
     command
 }
 
@@ -176,7 +174,7 @@ fn a_checkpoint_is_remembered_to_a_bucket() {
     let args = ["remember", source, "--shard-size", "200000", "-o"];
     stdout_of(&[&args[..], &[local.to_str().unwrap()]].concat());
     let url = "s3://bucket/models/scribe";
-    let written = finish(bucket_command(
+    let written = finish(server_command(
         &server,
         &[&args[..], &[url, "--json", "--stats"]].concat(),
     ));
@@ -191,19 +189,7 @@ fn a_checkpoint_is_remembered_to_a_bucket() {
         document["requests"]["requests"].as_u64().unwrap() > 4,
         "{document}"
     );
-    let mut count = 0;
-    let mut uploaded = 0;
-    for entry in std::fs::read_dir(&local).unwrap() {
-        let entry = entry.unwrap();
-        uploaded += entry.metadata().unwrap().len();
-        let name = entry.file_name().into_string().unwrap();
-        let object = server.object(&format!("/bucket/models/scribe/{name}"));
-        assert!(
-            object.unwrap() == std::fs::read(entry.path()).unwrap(),
-            "{name}"
-        );
-        count += 1;
-    }
+    let (count, uploaded) = assert_objects(&server, "/bucket/models/scribe", &local);
     assert_eq!(server.paths().len(), count);
     assert_eq!(document["requests"]["uploaded_nbytes"], uploaded);
     assert!(
@@ -221,7 +207,7 @@ fn a_checkpoint_is_remembered_to_a_bucket() {
             .unwrap()
             .ends_with("/model.safetensors.index.json")
     );
-    let again = finish(bucket_command(&server, &[&args[..], &[url]].concat()));
+    let again = finish(server_command(&server, &[&args[..], &[url]].concat()));
     assert_eq!(again.code, 1);
     assert!(again.stderr.contains("--overwrite"), "{}", again.stderr);
     // from the bucket to the bucket
@@ -230,7 +216,7 @@ fn a_checkpoint_is_remembered_to_a_bucket() {
         &["--shard-size", "200000"],
     ]
     .concat();
-    let copied = finish(bucket_command(&server, &copied));
+    let copied = finish(server_command(&server, &copied));
     assert_eq!(copied.code, 0, "{}", copied.stderr);
     let again = scratch.path().join("again");
     let args = [
@@ -241,15 +227,23 @@ fn a_checkpoint_is_remembered_to_a_bucket() {
         "-o",
     ];
     stdout_of(&[&args[..], &[again.to_str().unwrap()]].concat());
-    for entry in std::fs::read_dir(&again).unwrap() {
+    assert_objects(&server, "/bucket/copy", &again);
+}
+
+/// Asserts that a bucket has the files of a directory below a path. Returns how many, and their bytes.
+fn assert_objects(server: &TestServer, below: &str, directory: &std::path::Path) -> (usize, u64) {
+    let (mut count, mut nbytes) = (0, 0);
+    for entry in std::fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
-        let object = server.object(&format!("/bucket/copy/{name}"));
+        let file = std::fs::read(entry.path()).unwrap();
         assert!(
-            object.unwrap() == std::fs::read(entry.path()).unwrap(),
+            server.object(&format!("{below}/{name}")).unwrap() == file,
             "{name}"
         );
+        (count, nbytes) = (count + 1, nbytes + file.len() as u64);
     }
+    (count, nbytes)
 }
 
 /// A killed process cannot abort anything: what it leaves is not visible, and the next run replaces it.
@@ -265,7 +259,7 @@ fn a_run_to_a_bucket_that_is_interrupted_or_killed_leaves_no_object() {
             "-o",
             "s3://bucket/out/",
         ];
-        let mut running = bucket_command(&server, &args);
+        let mut running = server_command(&server, &args);
         running
             .stderr(std::process::Stdio::piped())
             .stdout(std::process::Stdio::null());
@@ -273,12 +267,7 @@ fn a_run_to_a_bucket_that_is_interrupted_or_killed_leaves_no_object() {
         while server.open_uploads().is_empty() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        let id = running.id().to_string();
-        let sent = std::process::Command::new("kill")
-            .args([signal, &id])
-            .status()
-            .unwrap();
-        assert!(sent.success());
+        send_signal(&running, signal);
         let ended = running.wait_with_output().unwrap();
         if signal == "-INT" {
             let text = String::from_utf8_lossy(&ended.stderr);
@@ -287,7 +276,7 @@ fn a_run_to_a_bucket_that_is_interrupted_or_killed_leaves_no_object() {
         }
         assert_eq!(server.paths(), Vec::<String>::new());
         server.no_upload_fault();
-        let next = finish(bucket_command(&server, &args));
+        let next = finish(server_command(&server, &args));
         assert_eq!(next.code, 0, "{}", next.stderr);
         assert!(server.object("/bucket/out/model.safetensors").is_some());
     }
@@ -390,37 +379,27 @@ fn a_gigabyte_is_remembered_from_bucket_to_bucket_in_bounded_memory() {
         "--shard-size",
         "400000000",
     ];
-    let listing = bucket_command(&server, &["inspect", "s3://a/model/"]);
+    let listing = server_command(&server, &["inspect", "s3://a/model/"]);
     let (empty, _) = peak_of(listing);
     let begun = std::time::Instant::now();
-    let (peak, ended) = peak_of(bucket_command(&server, &[&args[..], &["--stats"]].concat()));
+    let (peak, ended) = peak_of(server_command(&server, &[&args[..], &["--stats"]].concat()));
     println!(
         "{:?}, peak {peak} KiB, {empty} KiB of a listing",
         begun.elapsed()
     );
     println!("{}", String::from_utf8_lossy(&ended.stderr));
     assert!(ended.status.success());
-    for entry in std::fs::read_dir(&local).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        let object = server.object(&format!("/b/model/{name}"));
-        assert!(
-            object.unwrap() == std::fs::read(entry.path()).unwrap(),
-            "{name}"
-        );
-    }
+    assert_objects(&server, "/b/model", &local);
     assert!(peak - empty <= 128 << 10, "{} KiB", peak - empty);
     // killed in the middle
     for signal in ["-INT", "-KILL"] {
         let args = ["remember", "s3://a/model/", "-o", "s3://b/killed/"];
-        let mut running = bucket_command(&server, &args);
+        let mut running = server_command(&server, &args);
         let mut running = running.stderr(std::process::Stdio::null()).spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(800));
         let open = server.open_uploads();
-        let sent = std::process::Command::new("kill")
-            .args([signal, &running.id().to_string()])
-            .status();
-        assert!(sent.unwrap().success() && !open.is_empty());
+        send_signal(&running, signal);
+        assert!(!open.is_empty());
         let status = running.wait().unwrap();
         let is_there = server
             .paths()

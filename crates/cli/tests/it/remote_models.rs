@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::process::{command, finish, json_of, path_str, run, stdout_of, workspace};
-use crate::remote::{bucket_command, serve};
+use crate::process::{finish, json_of, path_str, run, stdout_of, workspace};
+use crate::remote::{serve, server_command};
 use crate::schema;
 use crate::web_server::{TestServer, depth, sent};
 
@@ -60,10 +60,7 @@ fn a_model_at_a_url_fits_as_its_copy_does() {
         let args = ["fit", "--json", "--context", "1000"];
         let expected = model(&stdout_of(&[&args[..], &[local]].concat()), local);
         server.answered();
-        let mut command = bucket_command(&server, &[&args[..], &[url]].concat());
-        command
-            .env("HF_ENDPOINT", server.url(""))
-            .env("HF_HOME", "/nowhere");
+        let command = server_command(&server, &[&args[..], &[url]].concat());
         let found = finish(command);
         assert_eq!((found.code, &*found.stderr), (0, ""), "{url}");
         assert_eq!(model(&found.stdout, url), expected, "{url}");
@@ -95,17 +92,14 @@ fn a_configuration_at_a_url_fits_alone() {
     assert_eq!(requests["requests"]["requests"], 1, "{}", found.stdout);
     // a directory without weights
     for url in ["hf://org/model", "s3://bucket/models"] {
-        let mut command = bucket_command(&server, &["fit", "--json", url]);
-        command
-            .env("HF_ENDPOINT", server.url(""))
-            .env("HF_HOME", "/nowhere");
+        let command = server_command(&server, &["fit", "--json", url]);
         let found = finish(command);
         assert_eq!((found.code, &*found.stderr), (0, ""), "{url}");
         assert_eq!(model(&found.stdout, url), expected, "{url}");
     }
     // and without a configuration
     serve(&server, "/bucket/none/a.txt", "fit/gpt-oss.json");
-    let none = finish(bucket_command(&server, &["fit", "s3://bucket/none"]));
+    let none = finish(server_command(&server, &["fit", "s3://bucket/none"]));
     assert_eq!(none.code, 2);
     assert!(
         none.stderr.contains("a directory without tensor files"),
@@ -124,16 +118,14 @@ fn a_template_is_predicted_from_a_url_and_used_with_the_copy() {
     let copy = workspace().join("fixtures").join(SHARDED);
     stdout_of(&[&args[..], &[path_str(&local), path_str(&copy)]].concat());
     server.answered();
-    let mut predict = command(
+    let predict = server_command(
+        &server,
         &[
             &args[..],
             &[path_str(&remote), "hf://org/model", "--json", "--stats"],
         ]
         .concat(),
     );
-    predict
-        .env("HF_ENDPOINT", server.url(""))
-        .env("HF_HOME", "/nowhere");
     let predicted = finish(predict);
     assert_eq!(predicted.code, 0, "{}", predicted.stderr);
     let document: Value = serde_json::from_str(&predicted.stdout).unwrap();

@@ -1,7 +1,7 @@
 //! `--offline`: no verb sends a request, and what no cache has is a failure that says so.
 
 use crate::process::{command, finish, run, stdout_of};
-use crate::remote::{bucket_command, serve};
+use crate::remote::{serve, server_command};
 use crate::web_server::TestServer;
 
 const MODEL: &str = "fixtures/model/scribe-Q8_0.gguf";
@@ -32,10 +32,7 @@ fn no_verb_sends_a_request() {
         (vec!["inspect", "s3://bucket/m/"], 1),
         (vec!["inspect", "hf://org/model"], 1),
     ] {
-        let mut command = bucket_command(&server, &[&args[..], &["--offline"]].concat());
-        command
-            .env("HF_ENDPOINT", server.url(""))
-            .env("HF_HOME", "/nowhere");
+        let command = server_command(&server, &[&args[..], &["--offline"]].concat());
         let refused = finish(command);
         assert_eq!(refused.code, status, "{args:?}: {}", refused.stderr);
         assert!(
