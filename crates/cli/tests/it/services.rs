@@ -59,7 +59,8 @@ impl ModelDirectory {
         read.args(if whole {
             &["bs=1M"][..]
         } else {
-            &["bs=4k", "count=1"]
+            // the second page misses where the runtime has just cached the first
+            &["bs=4k", "count=2"]
         });
         assert!(read.status().unwrap().success());
     }
@@ -82,11 +83,14 @@ impl ModelDirectory {
         });
     }
 
-    /// Reads the first page of a model that is not cached: the runtime prefetches the rest.
+    /// Reads the first pages of a model that is not cached: the runtime prefetches the rest.
     pub(crate) fn follow(&self, name: &str) {
         let path = self.file(name);
-        evict(path.parent().unwrap());
-        assert_eq!(resident(&path), 0, "{name}");
+        // the runtime looks for changed files, and caches the first page of each for a moment
+        wait_until(&format!("{name} out of the page cache"), || {
+            evict(path.parent().unwrap());
+            resident(&path) == 0
+        });
         self.read(name, false);
         let len = fs::metadata(&path).unwrap().len();
         wait_until(&format!("all of {name} in the page cache"), || {
