@@ -4,37 +4,34 @@ use half::{bf16, f16};
 
 use crate::Dtype;
 
-/// Bytes that are converted at a time: they stay in the first-level cache.
-const BATCH: usize = 1024;
+/// Numbers of a batch: they stay in the first-level cache while they are converted, counted and summed.
+const BATCH: usize = 2048;
 
-/// Numbers as F32, batch by batch.
+/// Numbers as F32.
 pub(super) struct Numbers;
 
 impl Numbers {
-    /// Calls `each` with the numbers of these bytes. Nothing where they are no numbers.
-    pub(super) fn each((dtype, bytes): (Dtype, &[u8]), each: &mut dyn FnMut(&[f32])) {
+    /// Calls `each` with the numbers of these bytes as little-endian F32, batch by batch. Nothing where they are no numbers.
+    pub(super) fn each((dtype, bytes): (Dtype, &[u8]), each: &mut dyn FnMut(&[u8])) {
         let width = dtype.width();
+        if dtype == Dtype::F32 {
+            return bytes.chunks(BATCH * width).for_each(each);
+        }
         if width == 0 {
             return;
         }
-        let mut values = [0.0f32; BATCH];
+        let mut values = [0.0f64; BATCH];
+        let mut made = [[0; 4]; BATCH];
         for batch in bytes.chunks(BATCH * width) {
-            let made = &mut values[..batch.len() / width];
-            if dtype == Dtype::F32 {
-                for (value, word) in made.iter_mut().zip(batch.as_chunks::<4>().0) {
-                    *value = f32::from_le_bytes(*word);
-                }
-            } else {
-                let mut exact = [0.0f64; BATCH];
-                number_values(dtype, batch, &mut exact[..made.len()]);
-                for (value, exact) in made.iter_mut().zip(exact) {
-                    #[allow(clippy::cast_possible_truncation)] // to the nearest: bins are wider
-                    {
-                        *value = exact as f32;
-                    }
+            let count = batch.len() / width;
+            number_values(dtype, batch, &mut values[..count]);
+            for (made, value) in made.iter_mut().zip(&values[..count]) {
+                #[allow(clippy::cast_possible_truncation)] // to the nearest: bins are wider
+                {
+                    *made = (*value as f32).to_le_bytes();
                 }
             }
-            each(made);
+            each(made[..count].as_flattened());
         }
     }
 

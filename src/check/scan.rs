@@ -2,24 +2,15 @@
 //! them. Tiles are folded in order.
 
 use crate::Dtype;
+use crate::kernel::{FloatBits, NumberCounts, count_floats, count_integers};
 
 use super::zero_runs::{RowZeros, TileZeros};
-
-/// Magnitudes of a floating-point dtype as bits, without the sign.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FloatBits {
-    infinity: u64,
-    /// The smallest normal number.
-    normal: u64,
-    /// A quarter of the range.
-    huge: u64,
-}
 
 /// How the elements of a dtype are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScanForm {
-    /// Floats of this many bytes.
-    Float(usize, FloatBits),
+    /// Floats.
+    Float(FloatBits),
     /// Items of this many bytes, of which only zeros and equal ones are counted.
     Items(usize),
 }
@@ -27,41 +18,23 @@ pub(super) enum ScanForm {
 impl ScanForm {
     /// The form of a dtype, and how many numbers an element has (two, if complex). `None` if elements share bytes.
     pub(super) fn of(dtype: Dtype) -> Option<(Self, u64)> {
-        const F16: FloatBits = FloatBits {
-            infinity: 0x7c00,
-            normal: 0x0400,
-            huge: 0x7400,
+        let (part, numbers) = match dtype {
+            Dtype::C32 => (Dtype::F16, 2),
+            Dtype::C64 => (Dtype::F32, 2),
+            Dtype::C128 => (Dtype::F64, 2),
+            other => (other, 1),
         };
-        const BF16: FloatBits = FloatBits {
-            infinity: 0x7f80,
-            normal: 0x0080,
-            huge: 0x7e80,
+        let form = match FloatBits::of(part) {
+            Some(bits) => Self::Float(bits),
+            None => Self::Items(usize::try_from(part.item_bytes()?).ok()?),
         };
-        const F32: FloatBits = FloatBits {
-            infinity: 0x7f80_0000,
-            normal: 0x0080_0000,
-            huge: 0x7e80_0000,
-        };
-        const F64: FloatBits = FloatBits {
-            infinity: 0x7ff0 << 48,
-            normal: 0x0010 << 48,
-            huge: 0x7fd0 << 48,
-        };
-        Some(match dtype {
-            Dtype::F16 => (Self::Float(2, F16), 1),
-            Dtype::BF16 => (Self::Float(2, BF16), 1),
-            Dtype::F32 => (Self::Float(4, F32), 1),
-            Dtype::F64 => (Self::Float(8, F64), 1),
-            Dtype::C32 => (Self::Float(2, F16), 2),
-            Dtype::C64 => (Self::Float(4, F32), 2),
-            Dtype::C128 => (Self::Float(8, F64), 2),
-            other => (Self::Items(usize::try_from(other.item_bytes()?).ok()?), 1),
-        })
+        Some((form, numbers))
     }
 
     fn width(self) -> usize {
         match self {
-            Self::Float(width, _) | Self::Items(width) => width,
+            Self::Float(bits) => bits.width,
+            Self::Items(width) => width,
         }
     }
 }
@@ -91,88 +64,34 @@ pub(super) struct TileScan {
     pub(super) rows: RowZeros,
 }
 
-/// Numbers whose counts fit 16 bits.
-const BATCH: usize = 4096;
-
-macro_rules! scan_words {
-    ($function:ident, $word:ty, $bytes:literal) => {
-        /// Counts in the words of a tile; `bits` is `None` if they are not floats.
-        fn $function(bytes: &[u8], bits: Option<FloatBits>, scan: &mut TileScan) {
-            let (words, _) = bytes.as_chunks::<$bytes>();
-            let Some(first) = words.first() else { return };
-            let first = <$word>::from_le_bytes(*first);
-            let sign = if bits.is_some() {
-                1 << (<$word>::BITS - 1)
-            } else {
-                0
-            };
-            let limit = |bits: u64| <$word>::try_from(bits).unwrap_or(<$word>::MAX);
-            // without float bits no magnitude is above these
-            let float = bits.unwrap_or(FloatBits {
-                infinity: u64::MAX,
-                normal: 0,
-                huge: u64::MAX,
-            });
-            let (infinity, normal, huge) = (
-                limit(float.infinity),
-                limit(float.normal),
-                limit(float.huge),
-            );
-            let is_float = u64::from(bits.is_some());
-            let mut differences: $word = 0;
-            for batch in words.chunks(BATCH) {
-                let [mut nan, mut inf, mut zeros, mut small, mut large] = [0 as $word; 5];
-                let mut sum = 0u64;
-                for word in batch {
-                    let word = <$word>::from_le_bytes(*word);
-                    let magnitude = word & !sign;
-                    nan += <$word>::from(magnitude > infinity);
-                    inf += <$word>::from(magnitude == infinity);
-                    zeros += <$word>::from(magnitude == 0);
-                    small += <$word>::from(magnitude < normal);
-                    large += <$word>::from(magnitude >= huge);
-                    differences |= word ^ first;
-                    sum = sum.wrapping_add(u64::from(word));
-                }
-                let [nan, inf, zeros, small, large] =
-                    [nan, inf, zeros, small, large].map(u64::from);
-                scan.nan += nan * is_float;
-                scan.inf += inf * is_float;
-                scan.zeros += zeros;
-                scan.denormal += small.saturating_sub(zeros) * is_float;
-                scan.huge += (large - (nan + inf).min(large)) * is_float;
-                scan.sum = scan.sum.wrapping_add(sum);
-            }
-            scan.first_bits = first.into();
-            scan.varies = differences != 0;
-        }
-    };
-}
-
-scan_words!(scan_u16, u16, 2);
-scan_words!(scan_u32, u32, 4);
-scan_words!(scan_u64, u64, 8);
-
 impl TileScan {
     /// Counts in a tile that begins at number `start` of an output with rows of `row` numbers.
     pub(super) fn of(form: ScanForm, bytes: &[u8], start: u64, row: u64) -> Self {
-        let mut scan = Self {
-            numbers: (bytes.len() / form.width().max(1)) as u64,
-            ..Self::default()
-        };
         let bits = match form {
-            ScanForm::Float(_, bits) => Some(bits),
+            ScanForm::Float(bits) => Some(bits),
             ScanForm::Items(_) => None,
         };
-        match form.width() {
-            2 => scan_u16(bytes, bits, &mut scan),
-            4 => scan_u32(bytes, bits, &mut scan),
-            8 => scan_u64(bytes, bits, &mut scan),
-            width => scan_items(bytes, width, &mut scan),
-        }
+        let width = form.width();
+        let counts = match (bits, width) {
+            (Some(bits), _) => count_floats(bits, bytes),
+            (None, 2 | 4 | 8) => count_integers(width, bytes),
+            (None, width) => count_items(bytes, width),
+        };
+        let mut scan = Self {
+            numbers: (bytes.len() / width.max(1)) as u64,
+            nan: counts.nan,
+            inf: counts.inf,
+            zeros: counts.zeros,
+            denormal: counts.subnormal,
+            huge: counts.huge,
+            first_bits: first_bits(bytes.get(..width).unwrap_or_default()),
+            varies: counts.varies,
+            sum: counts.sum,
+            ..Self::default()
+        };
         if let Some(bits) = bits {
             let find = |count: u64, is: &dyn Fn(u64) -> bool| {
-                (count > 0).then(|| position(bytes, form.width(), is))?
+                (count > 0).then(|| position(bytes, width, is))?
             };
             scan.first_nan = find(scan.nan, &|m| m > bits.infinity);
             scan.first_inf = find(scan.inf, &|m| m == bits.infinity);
@@ -187,7 +106,7 @@ impl TileScan {
         }
         if scan.zeros > 0 {
             let sign = bits.is_some();
-            scan.zeros_at = TileZeros::of(bytes, form.width(), sign, start, row, scan.zeros);
+            scan.zeros_at = TileZeros::of(bytes, width, sign, start, row, scan.zeros);
         }
         scan
     }
@@ -223,19 +142,27 @@ impl TileScan {
     }
 }
 
-fn scan_items(bytes: &[u8], width: usize, scan: &mut TileScan) {
-    let mut items = bytes.chunks_exact(width.max(1));
+/// As [`count_integers`], of items of any width. Of their bits only a sum is known that depends on their order.
+fn count_items(bytes: &[u8], width: usize) -> NumberCounts {
+    let mut counts = NumberCounts::default();
     let first = bytes.get(..width).unwrap_or_default();
-    for item in items.by_ref() {
-        scan.zeros += u64::from(item.iter().all(|&byte| byte == 0));
-        scan.varies |= item != first;
+    for item in bytes.chunks_exact(width.max(1)) {
+        counts.zeros += u64::from(item.iter().all(|&byte| byte == 0));
+        counts.varies |= item != first;
         let words = item.iter().map(|&byte| u64::from(byte));
-        scan.sum = words.fold(scan.sum, |sum, byte| sum.rotate_left(1).wrapping_add(byte));
+        counts.sum = words.fold(counts.sum, |sum, byte| {
+            sum.rotate_left(1).wrapping_add(byte)
+        });
     }
+    counts
+}
+
+/// The first bits of an item.
+fn first_bits(item: &[u8]) -> u64 {
     let mut bits = [0; 8];
-    let n = first.len().min(8);
-    bits[..n].copy_from_slice(&first[..n]);
-    scan.first_bits = u64::from_le_bytes(bits);
+    let n = item.len().min(8);
+    bits[..n].copy_from_slice(&item[..n]);
+    u64::from_le_bytes(bits)
 }
 
 /// The number of the first word whose magnitude fulfils a condition.
@@ -248,9 +175,7 @@ fn position(bytes: &[u8], width: usize, is: &dyn Fn(u64) -> bool) -> Option<u64>
 
 /// A float's bits without its sign.
 fn magnitude(word: &[u8]) -> u64 {
-    let mut bits = [0; 8];
-    bits[..word.len()].copy_from_slice(word);
-    u64::from_le_bytes(bits) & !(1 << (8 * word.len() - 1))
+    first_bits(word) & !(1 << (8 * word.len() - 1))
 }
 
 #[cfg(test)]

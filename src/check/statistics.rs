@@ -3,6 +3,8 @@
 
 use serde::Serialize;
 
+use crate::kernel::NumberSums;
+
 use super::histogram::{BinForm, Distribution};
 
 /// Statistics of the values of a weight. Minimum, maximum, mean, standard deviation and percentiles are those of the finite
@@ -82,54 +84,23 @@ impl Default for ValueMoments {
     }
 }
 
-/// Sums that are computed side by side.
-const LANES: usize = 8;
-
-impl ValueMoments {
-    /// Of the values whose magnitude is below `limit`, which are `n` of them. Deviations are from the first one, so that no
-    /// digits are lost where the mean is large.
-    pub(super) fn of(values: &[f32], limit: f32, n: u64) -> Self {
-        let Some(&shift) = values.iter().find(|value| value.abs() < limit) else {
+impl From<NumberSums> for ValueMoments {
+    fn from(sums: NumberSums) -> Self {
+        if sums.n == 0 {
             return Self::default();
-        };
-        let mut sums = [0.0f64; LANES];
-        let mut squares = [0.0f64; LANES];
-        let (mut least, mut most) = ([shift; LANES], [shift; LANES]);
-        let mut add = |lane: usize, value: f32| {
-            // a value that does not count is replaced by one that adds nothing
-            let value = if value.abs() < limit { value } else { shift };
-            let deviation = f64::from(value) - f64::from(shift);
-            sums[lane] += deviation;
-            squares[lane] += deviation * deviation;
-            least[lane] = if value < least[lane] {
-                value
-            } else {
-                least[lane]
-            };
-            most[lane] = if value > most[lane] {
-                value
-            } else {
-                most[lane]
-            };
-        };
-        let (whole, rest) = values.as_chunks::<LANES>();
-        for chunk in whole {
-            for (lane, value) in chunk.iter().enumerate() {
-                add(lane, *value);
-            }
         }
-        rest.iter().for_each(|value| add(0, *value));
-        let (sum, square) = (sums.iter().sum::<f64>(), squares.iter().sum::<f64>());
-        let count = n as f64;
+        let count = sums.n as f64;
         Self {
-            n,
-            mean: f64::from(shift) + sum / count,
-            squares: (square - sum * (sum / count)).max(0.0),
-            min: f64::from(least.into_iter().fold(shift, f32::min)),
-            max: f64::from(most.into_iter().fold(shift, f32::max)),
+            n: sums.n,
+            mean: f64::from(sums.shift) + sums.sum / count,
+            squares: (sums.squares - sums.sum * (sums.sum / count)).max(0.0),
+            min: sums.min.into(),
+            max: sums.max.into(),
         }
     }
+}
 
+impl ValueMoments {
     /// Of values with counts; `values` is read twice.
     pub(super) fn of_counts(values: impl Iterator<Item = (f64, u64)> + Clone) -> Self {
         let mut all = Self::default();

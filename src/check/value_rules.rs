@@ -48,7 +48,7 @@ impl LookedAt<'_> {
         let Some((form, numbers)) = ScanForm::of(self.job.output.dtype) else {
             return Ok(());
         };
-        let ScanForm::Float(..) = form else {
+        let ScanForm::Float(_) = form else {
             return Ok(());
         };
         let scan = self.scan;

@@ -8,6 +8,7 @@ use std::sync::PoisonError;
 
 use crate::Dtype;
 use crate::error::{Error, Result};
+use crate::kernel::sum_f32;
 use crate::plan::TensorSpec;
 use crate::sink::Sink;
 use crate::sync::PoisonMutex;
@@ -211,8 +212,9 @@ impl ValueSink {
                     histogram.count_16(bytes);
                 } else {
                     Numbers::each(numbers, &mut |values| {
-                        histogram.count_32(values.iter().map(|value| value.to_bits()));
-                        tile.moments.append(&finite(values, f32::INFINITY));
+                        histogram.count_32(values);
+                        let sums = sum_f32(values, f32::INFINITY);
+                        tile.moments.append(&sums.into());
                     });
                 }
                 if histogram.room() < u64::from(u32::MAX) / 2 {
@@ -233,7 +235,7 @@ impl ValueSink {
             ValuePass::Rest => {
                 let limit = Numbers::huge(form.dtype);
                 Numbers::each(numbers, &mut |values| {
-                    tile.moments.append(&finite(values, limit));
+                    tile.moments.append(&sum_f32(values, limit).into());
                 });
             }
         }
@@ -290,12 +292,6 @@ impl ValueSink {
 #[cold]
 fn out_of_memory() -> Error {
     Error::from(std::io::Error::from(std::io::ErrorKind::OutOfMemory))
-}
-
-/// ValueMoments of finite values below a limit.
-fn finite(values: &[f32], limit: f32) -> ValueMoments {
-    let counted = values.iter().filter(|value| value.abs() < limit).count();
-    ValueMoments::of(values, limit, counted as u64)
 }
 
 /// Adds one idle histogram to another of the same output, and returns it empty.

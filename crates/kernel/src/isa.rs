@@ -138,6 +138,69 @@ impl<G> Kernel<G> {
     }
 }
 
+/// A computation in plain Rust that is compiled for every instruction set: the compiler vectorises its loops for each.
+///
+/// `run` and all that it calls is `#[inline(always)]`, for the reason that [`kernel!`] states.
+pub(crate) trait Computation: Copy {
+    type Output;
+
+    fn run(self) -> Self::Output;
+}
+
+/// The instruction sets that computations are compiled for, fastest first.
+const COMPUTATION_ISAS: &[Isa] = &[
+    #[cfg(target_arch = "x86_64")]
+    Isa::Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Isa::Avx2,
+    Isa::Baseline,
+];
+
+/// Runs the fastest build of a computation that this machine supports.
+pub(crate) fn compute<C: Computation>(computation: C) -> C::Output {
+    let mut supported = COMPUTATION_ISAS.iter().filter(|isa| isa.is_supported());
+    compute_with(
+        *supported.next().expect("the baseline is always supported"),
+        computation,
+    )
+}
+
+/// The results of all builds of a computation that this machine supports.
+#[cfg(test)]
+pub(crate) fn compute_each<C: Computation>(computation: C) -> Vec<(&'static str, C::Output)> {
+    let supported = COMPUTATION_ISAS.iter().filter(|isa| isa.is_supported());
+    supported
+        .map(|isa| (isa.name(), compute_with(*isa, computation)))
+        .collect()
+}
+
+fn compute_with<C: Computation>(isa: Isa, computation: C) -> C::Output {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2,bmi2,f16c")]
+        fn avx2<C: Computation>(computation: C) -> C::Output {
+            computation.run()
+        }
+
+        #[target_feature(enable = "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+        fn avx512<C: Computation>(computation: C) -> C::Output {
+            computation.run()
+        }
+
+        if isa == Isa::Avx512 && isa.is_supported() {
+            // SAFETY: the function is safe but for its target features, which were detected in the condition
+            return unsafe { avx512(computation) };
+        }
+        if isa == Isa::Avx2 && isa.is_supported() {
+            // SAFETY: as above
+            return unsafe { avx2(computation) };
+        }
+    }
+    // the target's own features; on AArch64 they include NEON
+    let _ = isa;
+    computation.run()
+}
+
 /// Compiles a body for every instruction set and output type, as `static KERNEL`.
 ///
 /// `kernel!(body)` takes an `#[inline(always)] fn body<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8])`.
