@@ -27,6 +27,7 @@ mod scales;
 mod scan;
 mod statistics;
 mod tensor_digests;
+mod token_ids;
 mod token_matrices;
 mod value_rules;
 mod value_sink;

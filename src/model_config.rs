@@ -29,6 +29,9 @@ const LANGUAGE_MODELS: [&str; 4] = [
     "thinker_config",
 ];
 
+/// The end of the keys of special tokens.
+const TOKEN_ID: &str = "_token_id";
+
 /// How deep the configuration of the language model may be nested: `thinker_config.text_config`.
 const MAX_NESTED: usize = 3;
 
@@ -161,6 +164,9 @@ impl ModelConfig {
             if let ("tokenizer.ggml.tokens", Value::Array(tokens)) = (key, value) {
                 add("vocabulary", tokens.len.into())?;
             }
+            if key.starts_with("tokenizer.ggml.") && key.ends_with(TOKEN_ID) {
+                add(key, json(value))?;
+            }
             let own = key
                 .strip_prefix(model)
                 .and_then(|key| key.strip_prefix('.'));
@@ -209,6 +215,22 @@ impl ModelConfig {
     /// The value of a key; of the language model's entries first, where `null` is a value too.
     pub(crate) fn get(&self, key: &str) -> Option<&Json> {
         self.language.get(key).or_else(|| self.outer.get(key))
+    }
+
+    /// The ids of special tokens with their keys, which end in `_token_id`; a key may have several.
+    pub(crate) fn token_ids(&self) -> impl Iterator<Item = (&str, u64)> {
+        let keys = self.language.iter();
+        let around = self.outer.iter();
+        let around = around.filter(|(key, _)| !self.language.contains_key(*key));
+        let ids = keys
+            .chain(around)
+            .filter(|(key, _)| key.ends_with(TOKEN_ID));
+        ids.flat_map(|(key, value)| {
+            let several = value.as_array().map_or(&[][..], Vec::as_slice);
+            let all = value.as_u64().into_iter();
+            let all = all.chain(several.iter().filter_map(Json::as_u64));
+            all.map(move |id| (key.as_str(), id))
+        })
     }
 
     /// The first of these keys that is a number without sign.

@@ -20,7 +20,7 @@ use super::opening::{self, root_of};
 use super::report::{CheckReport, CheckedTensor, Finding, FindingCounts, StoredTensor};
 use super::rules::rules;
 use super::values::{self, ValueCheck};
-use super::{Check, archives, layers};
+use super::{Check, archives, layers, token_ids};
 
 /// The findings of a run, as they are made.
 struct Findings<'r> {
@@ -181,6 +181,8 @@ impl CheckRun<'_> {
             }
             add(values::refused(&weight.name, &weight.error))?;
         }
+        let outputs = plan.jobs.iter().map(|job| &job.output);
+        token_ids::compare(checkpoint, outputs, budget, add)?;
         if check.headers {
             return Ok(Vec::new());
         }

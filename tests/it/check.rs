@@ -10,6 +10,7 @@ use anamnesis::check::{Check, CheckReport, DigestList, FindingLevel, check_path}
 use anamnesis::{Checkpoint, Limits, OpenOptions, check};
 use serde_json::Value;
 
+use crate::support::writers::{StoredTensor, gguf, safetensors};
 use crate::support::{fixture, is_memory_limit};
 
 /// The status that the command returns for a report.
@@ -205,6 +206,70 @@ fn memory_is_bounded() {
     }
     let enough = OpenOptions::new().limits(limits(8 << 20));
     assert!(check_path(&path, &enough).statistics().run().is_ok());
+}
+
+#[test]
+fn ids_of_special_tokens_have_rows() {
+    let scratch = crate::support::scratch_dir::ScratchDir::new("check-token-ids");
+    let matrix = |name: &str, rows: u8| {
+        let values: Vec<u8> = (0..rows * 4).flat_map(|n| [n, 0x3f]).collect();
+        StoredTensor::new(name, "BF16", &[rows.into(), 4], values)
+    };
+    let found = |file: &str| -> Vec<(Option<f64>, FindingLevel)> {
+        let report = check_path(&scratch.path(file), &OpenOptions::new());
+        let report = report.only("out-of-range").headers().run().unwrap();
+        let of = |finding: &anamnesis::check::Finding| (finding.value, finding.level);
+        report.findings.iter().map(of).collect()
+    };
+    let tensors = [
+        matrix("model.embed_tokens.weight", 10),
+        matrix("lm_head.weight", 12),
+    ];
+    let bytes = safetensors(&tensors, &[]);
+    std::fs::write(scratch.path("model.safetensors"), bytes).unwrap();
+    for (config, expected) in [
+        (
+            r#"{"eos_token_id": 11, "pad_token_id": -1, "bos_token_id": null}"#,
+            &[][..],
+        ),
+        (
+            r#"{"eos_token_id": [3, 12], "image_token_id": 90}"#,
+            &[12.0, 90.0],
+        ),
+        (
+            r#"{"text_config": {"eos_token_id": 1}, "eos_token_id": 99}"#,
+            &[],
+        ),
+    ] {
+        std::fs::write(scratch.path("config.json"), config).unwrap();
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|id| (Some(*id), FindingLevel::Warning))
+            .collect();
+        assert_eq!(found("model.safetensors"), expected, "{config}");
+    }
+    let mut bytes = safetensors(&[matrix("norm.weight", 1)], &[]);
+    std::fs::write(scratch.path("model.safetensors"), &bytes).unwrap();
+    assert_eq!(found("model.safetensors"), []);
+    // an empty text becomes a number of 64 bits, which takes as many bytes
+    let key = "tokenizer.ggml.eos_token_id";
+    let mut matrix = matrix("token_embd.weight", 2);
+    matrix.dtype = "30".into();
+    let metadata = [("general.architecture", "llama"), (key, "")];
+    bytes = gguf(false, &metadata, &[matrix]);
+    let at = bytes
+        .windows(key.len())
+        .position(|part| part == key.as_bytes());
+    let at = at.unwrap() + key.len();
+    for (id, expected) in [(1, None), (2, Some(2.0)), (u8::MAX, Some(255.0))] {
+        bytes[at..][..5].copy_from_slice(&[10, 0, 0, 0, id]);
+        std::fs::write(scratch.path("model.gguf"), &bytes).unwrap();
+        let ids: Vec<_> = found("model.gguf")
+            .into_iter()
+            .filter_map(|(id, _)| id)
+            .collect();
+        assert_eq!(ids, Vec::from_iter(expected), "{id}");
+    }
 }
 
 #[test]
