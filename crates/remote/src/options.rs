@@ -54,7 +54,7 @@ pub struct RemoteOptions {
     /// Bytes of a part of an upload, except the last of an object. An object of more than 10 000 of them has longer ones. Most
     /// services refuse parts of less than 5 MiB. Default 8 MiB.
     pub part: u64,
-    /// Bytes of memory for the parts of uploads that are filled or under way: at least one part. Default 48 MiB.
+    /// Bytes of memory for the parts of uploads that are filled or under way: at least one part. Default 40 MiB.
     pub upload_memory: u64,
     /// Variables in place of those of the environment, such as the credentials of a bucket. Default none.
     pub variables: Variables,
@@ -151,7 +151,7 @@ impl Default for RemoteOptions {
             offline: false,
             cancel: None,
             part: 8 << 20,
-            upload_memory: 48 << 20,
+            upload_memory: 40 << 20,
             variables: Variables::default(),
             counters: None,
         }
