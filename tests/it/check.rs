@@ -216,7 +216,7 @@ fn ids_of_special_tokens_have_rows() {
         StoredTensor::new(name, "BF16", &[rows.into(), 4], values)
     };
     let found = |file: &str| -> Vec<(Option<f64>, FindingLevel)> {
-        let report = check_path(&scratch.path(file), &OpenOptions::new());
+        let report = check_path(scratch.path(file), &OpenOptions::new());
         let report = report.only("out-of-range").headers().run().unwrap();
         let of = |finding: &anamnesis::check::Finding| (finding.value, finding.level);
         report.findings.iter().map(of).collect()
