@@ -9,7 +9,7 @@ pub(crate) fn failure(error: anamnesis_ppc::Error) -> Failure {
         Io(_) => ("io", "check the path and its permissions"),
         Unavailable(_) => (
             "unavailable",
-            "run as root or with CAP_PERFMON, or choose another source with --source",
+            "run as root, or with CAP_PERFMON and CAP_DAC_READ_SEARCH, or choose another source with --source",
         ),
         Invalid(_) => ("invalid", "see `anamnesis ppc run --help` for valid values"),
         Stale(_) => ("stale", "the files have changed: run the command again"),

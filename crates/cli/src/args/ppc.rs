@@ -33,7 +33,7 @@ Examples:
   anamnesis ppc run --dir models/llama --policy maio:llama.iot -- python serve.py models/llama
   anamnesis ppc run --dir models --policy maio:/var/lib/templates
 
-Requires root or CAP_PERFMON for the kernel's events. Kernels before Linux 6.18 report every insertion into the page cache instead of misses.";
+Requires root, or CAP_PERFMON and CAP_DAC_READ_SEARCH, for the kernel's events. Kernels before Linux 6.18 report every insertion into the page cache instead of misses.";
 
 #[derive(Debug, Args)]
 #[command(after_help = RUN_HELP)]
@@ -118,7 +118,7 @@ Examples:
   anamnesis record -o llama.iot --dir models/llama --workers env:LOCAL_RANK -- torchrun --nproc-per-node 4 serve.py
   anamnesis record -o llama.iot --dir models/llama --pid 4242
 
-Requires root or CAP_PERFMON for the kernel's events. Without them, use `--source shim:PIPE`, `load --record` or `remember --record`.";
+Requires root, or CAP_PERFMON and CAP_DAC_READ_SEARCH, for the kernel's events. Without them, use `--source shim:PIPE`, `load --record` or `remember --record`.";
 
 #[derive(Debug, Args)]
 #[command(after_help = RECORD_HELP)]

@@ -1,5 +1,7 @@
 //! The tests of the command: one binary that runs `anamnesis` as a process and compares status, output and files.
 
+#[cfg(target_os = "linux")]
+mod capabilities;
 mod check;
 mod diff;
 mod documents;

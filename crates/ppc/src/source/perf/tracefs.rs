@@ -70,15 +70,21 @@ fn unavailable(directories: &[PathBuf]) -> Error {
         .iter()
         .find_map(|path| fs::read_dir(path).err())
         .is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
-    Error::new(ErrorKind::Unavailable(if denied {
-        format!(
-            "reading the trace points at {first} needs root; the sources of fanotify need root, too, and shim does not"
-        )
-    } else {
-        format!(
-            "there are no trace points at {first}; as root: mount -t tracefs tracefs {first} (the kernel needs CONFIG_FTRACE)"
-        )
-    }))
+    if denied {
+        return access_denied(Path::new(&first));
+    }
+    Error::new(ErrorKind::Unavailable(format!(
+        "there are no trace points at {first}; as root: mount -t tracefs tracefs {first} (the kernel needs CONFIG_FTRACE)"
+    )))
+}
+
+/// The error for a tracefs that this process may not read.
+pub(crate) fn access_denied(tracefs: &Path) -> Error {
+    let path = tracefs.display();
+    Error::new(ErrorKind::Unavailable(format!(
+        "reading the trace points at {path} needs root, CAP_DAC_READ_SEARCH, or a mount with gid= of a group of this process; \
+         the sources of fanotify need CAP_SYS_ADMIN, and shim needs nothing"
+    )))
 }
 
 /// An integer field of a trace point's record.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::tracefs::{RecordField, RecordFormat};
+use super::tracefs::{RecordField, RecordFormat, access_denied};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Capabilities, Inode};
 use crate::source::CaptureMode;
@@ -242,6 +242,15 @@ pub(crate) fn plan(
             major_faults: false,
             capabilities: fallback_capabilities,
         });
+    }
+    // directories may be open to all, and the files in them are not
+    let is_denied = |name: &&str| {
+        let format = tracefs.join("events").join(name).join("format");
+        let opened = std::fs::File::open(format);
+        opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+    };
+    if missing.iter().any(is_denied) {
+        return Err(access_denied(tracefs));
     }
     let what = format!(
         "this kernel lacks the trace points {}, or their records have unknown fields",
