@@ -3,6 +3,8 @@
 #[cfg(target_os = "linux")]
 mod capabilities;
 mod check;
+#[cfg(target_os = "linux")]
+mod containers;
 mod diff;
 mod documents;
 mod exit_status;

@@ -85,17 +85,34 @@ impl ModelDirectory {
 
     /// Reads the first pages of a model that is not cached: the runtime prefetches the rest.
     pub(crate) fn follow(&self, name: &str) {
+        self.evict(name);
+        self.read(name, false);
+        self.wait_cached(name);
+    }
+
+    pub(crate) fn evict(&self, name: &str) {
         let path = self.file(name);
         // the runtime looks for changed files, and caches the first page of each for a moment
         wait_until(&format!("{name} out of the page cache"), || {
             evict(path.parent().unwrap());
             resident(&path) == 0
         });
-        self.read(name, false);
+    }
+
+    /// Waits until a model is in the page cache.
+    pub(crate) fn wait_cached(&self, name: &str) {
+        let path = self.file(name);
         let len = fs::metadata(&path).unwrap().len();
         wait_until(&format!("all of {name} in the page cache"), || {
             resident(&path) >= len / 100 * 99
         });
+    }
+
+    /// Removes all templates.
+    pub(crate) fn forget(&self) {
+        for path in self.saved().into_keys() {
+            fs::remove_file(path).unwrap();
+        }
     }
 }
 
