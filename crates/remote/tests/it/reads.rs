@@ -238,6 +238,8 @@ fn announced_files_are_requested_side_by_side() {
     for i in 0..40 {
         server.put(&format!("/m/{i}.safetensors"), content(1000 + i));
     }
+    // longer than a busy machine takes to send the requests
+    server.latency(Duration::from_millis(150));
     let store = store(&server.url("/m/0.safetensors"));
     let path = |i: usize| server.url(&format!("/m/{i}.safetensors"));
     store.begin(&mut (0..40).map(path));
