@@ -120,6 +120,8 @@ impl FileSystem for RemoteFiles {
         let _held = budget.temporary(file.held(), "what is read ahead of remote files")?;
         let (mut content, charge) = charged_buffer(len, budget, what)?;
         super::read_exact_at(&file, 0, &mut content)?;
+        // all of it belongs to what opening reads
+        file.settled();
         Ok((content, charge))
     }
 

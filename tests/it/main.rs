@@ -47,6 +47,8 @@ mod remember_slices;
 #[cfg(feature = "remote")]
 mod remote;
 #[cfg(feature = "remote")]
+mod remote_header_cache;
+#[cfg(feature = "remote")]
 mod remote_load;
 #[cfg(feature = "remote")]
 mod remote_template;

@@ -223,6 +223,15 @@ pub(crate) struct FileArgs {
     #[cfg(feature = "remote")]
     #[arg(long)]
     pub(crate) offline: bool,
+    /// Keep what opening reads of URLs in DIR, and compare it with the server by one request a file from then on [default: the
+    /// variable ANAMNESIS_HEADER_CACHE].
+    #[cfg(feature = "remote")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) header_cache: Option<PathBuf>,
+    /// Counts of requests, over all checkpoints that a run opens.
+    #[cfg(feature = "remote")]
+    #[arg(skip)]
+    counters: anamnesis::remote::RequestCounters,
 }
 
 /// How files are opened, and what is reported about URLs.
@@ -235,10 +244,6 @@ pub(crate) struct OpenArgs {
     #[cfg(feature = "remote")]
     #[arg(long)]
     pub(crate) stats: bool,
-    /// Counts for `--stats`, over all checkpoints that a run opens.
-    #[cfg(feature = "remote")]
-    #[arg(skip)]
-    counters: anamnesis::remote::RequestCounters,
 }
 
 impl Deref for OpenArgs {
@@ -256,38 +261,15 @@ impl OpenArgs {
         self.stats.then(|| self.counters.stats())
     }
 
-    /// What is done at URLs, with the counters of `--stats`.
+    /// The sink, which writes to buckets under the options of the arguments.
     #[cfg(feature = "remote")]
-    fn counted_remote(&self) -> anamnesis::remote::RemoteOptions {
-        let mut remote = self.files.remote();
-        remote.counters = Some(self.counters.clone());
-        remote
-    }
-
-    /// Options with the counters of `--stats`.
-    #[cfg(feature = "remote")]
-    fn counted(&self, options: OpenOptions) -> OpenOptions {
-        options.remote(self.counted_remote())
-    }
-
-    /// The sink, which counts what is requested of a bucket.
-    #[cfg(feature = "remote")]
-    pub(crate) fn counted_sink(&self, sink: SafetensorsSink) -> SafetensorsSink {
-        sink.remote(self.counted_remote())
+    pub(crate) fn remote_sink(&self, sink: SafetensorsSink) -> SafetensorsSink {
+        sink.remote(self.remote())
     }
 
     #[cfg(not(feature = "remote"))]
-    pub(crate) fn counted_sink(&self, sink: SafetensorsSink) -> SafetensorsSink {
+    pub(crate) fn remote_sink(&self, sink: SafetensorsSink) -> SafetensorsSink {
         sink
-    }
-
-    #[cfg(not(feature = "remote"))]
-    fn counted(&self, options: OpenOptions) -> OpenOptions {
-        options
-    }
-
-    pub(crate) fn options(&self) -> OpenOptions {
-        self.counted(self.files.options())
     }
 }
 
@@ -297,7 +279,22 @@ impl FileArgs {
     fn remote(&self) -> anamnesis::remote::RemoteOptions {
         let mut remote = anamnesis::remote::RemoteOptions::default();
         remote.offline = self.offline;
+        remote.header_cache = self.header_cache.clone().or_else(|| {
+            let variable = std::env::var_os("ANAMNESIS_HEADER_CACHE");
+            variable.filter(|dir| !dir.is_empty()).map(PathBuf::from)
+        });
+        remote.counters = Some(self.counters.clone());
         remote
+    }
+
+    /// Files whose header was read from the cache of headers and not compared with a server's.
+    #[cfg(feature = "remote")]
+    pub(crate) fn uncompared_headers(&self) -> u64 {
+        if self.offline {
+            self.counters.stats().cached_headers
+        } else {
+            0
+        }
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -328,7 +325,16 @@ impl FileArgs {
 }
 
 impl Verb {
-    /// How the verb opens checkpoints, if it does.
+    /// How the verb opens files, if it does.
+    pub(crate) fn files(&self) -> Option<&FileArgs> {
+        match self {
+            Self::Check(args) => Some(&args.opening),
+            Self::Report(args) => Some(&args.opening),
+            _ => self.opening().map(|opening| &opening.files),
+        }
+    }
+
+    /// How the verb opens checkpoints and reports about URLs, if it does.
     pub(crate) fn opening(&self) -> Option<&OpenArgs> {
         match self {
             Self::Inspect(args) => Some(&args.opening),

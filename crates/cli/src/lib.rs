@@ -111,6 +111,10 @@ pub fn run_with(args: impl IntoIterator<Item = impl Into<OsString>>, interrupt: 
         Verb::Man(args) => man::run(args, &mut out),
     };
     let status = exit::status(result.and_then(|completion| Ok(out.finish().map(|()| completion)?)));
+    cli.verb
+        .files()
+        .into_iter()
+        .for_each(request_stats::report_uncompared);
     // also of a run that failed: its requests may say why
     cli.verb
         .opening()

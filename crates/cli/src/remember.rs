@@ -214,7 +214,7 @@ fn write(
     let mut notes: Vec<String> = plan.notes.iter().map(|note| with_flags(note)).collect();
     notes.extend(wrapper_prefix(&checkpoint, &plan, args));
     let sink = remember.safetensors(output, sharding)?;
-    let mut sink = args.opening.counted_sink(sink);
+    let mut sink = args.opening.remote_sink(sink);
     notes.extend(left_out(sink.companion_files()));
     let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
     let (weights, nbytes) = (plan.jobs.len() - plain, plan.nbytes());

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::args::OpenArgs;
+use crate::args::{FileArgs, OpenArgs};
 
 /// What was requested, as a field of `--json`; `None` without `--stats`.
 #[cfg(feature = "remote")]
@@ -22,6 +22,7 @@ pub(crate) fn document(opening: &OpenArgs) -> Option<Value> {
         "first_byte_seconds_median": seconds(stats.first_byte_median),
         "first_byte_seconds_p95": seconds(stats.first_byte_p95),
         "from_cache": stats.from_cache,
+        "cached_headers": stats.cached_headers,
     }))
 }
 
@@ -68,10 +69,33 @@ pub(crate) fn report(opening: &OpenArgs) {
             plural(stats.from_cache, "URL")
         ));
     }
+    if stats.cached_headers > 0 {
+        lines.push(format!(
+            "{} from the cache of headers",
+            plural(stats.cached_headers, "header")
+        ));
+    }
     for line in lines {
         eprintln!("stats: {line}");
     }
 }
+
+/// Says on standard error that headers are those of an earlier opening.
+#[cfg(feature = "remote")]
+pub(crate) fn report_uncompared(files: &FileArgs) {
+    use crate::text::plural;
+
+    let count = files.uncompared_headers();
+    if count > 0 {
+        eprintln!(
+            "anamnesis: offline: {} from the cache, not compared with the server",
+            plural(count, "header")
+        );
+    }
+}
+
+#[cfg(not(feature = "remote"))]
+pub(crate) fn report_uncompared(_: &FileArgs) {}
 
 #[cfg(not(feature = "remote"))]
 pub(crate) fn document(_: &OpenArgs) -> Option<Value> {

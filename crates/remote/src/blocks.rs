@@ -26,6 +26,14 @@ impl BlockMemory {
         self.held.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn hold(&self, bytes: u64) {
+        self.held.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn release(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     /// Bytes that may be added.
     pub(crate) fn room(&self) -> u64 {
         self.most.saturating_sub(self.held())
@@ -73,18 +81,18 @@ impl Blocks {
         }
     }
 
-    pub(crate) fn memory(&self) -> &BlockMemory {
+    pub(crate) fn memory(&self) -> &Arc<BlockMemory> {
         &self.memory
     }
 
     fn add(&mut self, bytes: u64) {
         self.nbytes += bytes;
-        self.memory.held.fetch_add(bytes, Ordering::Relaxed);
+        self.memory.hold(bytes);
     }
 
     fn release(&mut self, bytes: u64) {
         self.nbytes -= bytes;
-        self.memory.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.memory.release(bytes);
     }
 
     /// The block that contains a place, and its first byte.
@@ -132,6 +140,18 @@ impl Blocks {
             len,
             arrived: Vec::new(),
             used: 0..0,
+        };
+        self.map.insert(start, block);
+    }
+
+    /// Adds a block that was kept on this machine, where there is none. Its bytes do not count as used: none were received.
+    pub(crate) fn insert_kept(&mut self, start: u64, bytes: Vec<u8>) {
+        let len = bytes.len() as u64;
+        self.add(len);
+        let block = RequestedBlock {
+            len,
+            arrived: bytes,
+            used: 0..len,
         };
         self.map.insert(start, block);
     }

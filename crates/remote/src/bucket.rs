@@ -14,6 +14,7 @@ use object_store::path::Path;
 use object_store::{
     BackoffConfig, MultipartId, ObjectStoreExt as _, PutMode, PutPayload, RetryConfig,
 };
+use url::Url;
 
 use crate::error::{Error, ErrorKind, Result, with_causes};
 use crate::names::is_plain;
@@ -80,6 +81,11 @@ impl Bucket {
             Ok(Err(e)) => Err(no_credentials(&with_causes(&e))),
             Err(_) => Err(no_credentials("no answer")),
         }
+    }
+
+    /// The URL of a key, without what permits access to it.
+    pub(crate) fn location(&self, key: &str) -> Result<Url> {
+        Ok(self.service.location(&parse(key)?))
     }
 
     /// The names of the objects directly behind a prefix.

@@ -92,20 +92,56 @@ impl Client {
         version: Option<&FileVersion>,
         on_delay: &mut (dyn FnMut() + Send),
     ) -> Result<Answer> {
-        let mut headers = HeaderMap::new();
-        let value = HeaderValue::from_str(&range.header()).expect("digits");
-        headers.insert(header::RANGE, value);
+        if version.is_some() && self.options.offline {
+            return Err(Error::new(
+                ErrorKind::Offline,
+                "no request is sent (`RemoteOptions::offline`), and the cache of headers holds what opening has read and no tensors: \
+                 allow requests, or download the file",
+            ));
+        }
+        let mut headers = of_range(range);
         if let Some(etag) = version.and_then(FileVersion::condition)
             && let Ok(etag) = HeaderValue::from_str(etag)
         {
             headers.insert(header::IF_MATCH, etag);
         }
         let response = self.get(resource, &headers, on_delay).await?;
-        let answer = Answer::new(response, range, &self.options)?;
-        self.counters.requested(answer.end - answer.start);
+        let answer = self.answer(response, range)?;
         if let Some(version) = version {
             version.check(&answer.version)?;
         }
+        Ok(answer)
+    }
+
+    /// Requests a range of a file unless its ETag is this one; `None` if it is.
+    pub(crate) async fn changed_range(
+        &self,
+        resource: &Resource,
+        range: RequestedRange,
+        etag: &str,
+    ) -> Result<Option<Answer>> {
+        let mut headers = of_range(range);
+        if let Ok(etag) = HeaderValue::from_str(etag) {
+            headers.insert(header::IF_NONE_MATCH, etag);
+        }
+        let response = self.get(resource, &headers, &mut || {}).await?;
+        if response.status() != StatusCode::NOT_MODIFIED {
+            return self.answer(response, range).map(Some);
+        }
+        let found = response.headers().get(header::ETAG);
+        if found.is_some_and(|found| found != etag) {
+            // it contradicts itself: without a condition, it has nothing to compare
+            return self
+                .range(resource, range, None, &mut || {})
+                .await
+                .map(Some);
+        }
+        Ok(None)
+    }
+
+    fn answer(&self, response: Response, range: RequestedRange) -> Result<Answer> {
+        let answer = Answer::new(response, range, &self.options)?;
+        self.counters.requested(answer.end - answer.start);
         Ok(answer)
     }
 
@@ -145,7 +181,7 @@ impl Client {
         Ok(text)
     }
 
-    /// The answer of status 200, 206 or 416, after redirects and retries.
+    /// The answer of status 200, 206 or 416 (and 304, to a request under a condition), after redirects and retries.
     async fn get(
         &self,
         resource: &Resource,
@@ -208,7 +244,11 @@ impl Client {
             resource
                 .check_commit(response.headers())
                 .map_err(RequestFailure::Final)?;
-            if response.status().is_redirection()
+            // an answer, and no redirect, to a request under this condition
+            let is_unchanged = response.status() == StatusCode::NOT_MODIFIED
+                && headers.contains_key(header::IF_NONE_MATCH);
+            if !is_unchanged
+                && response.status().is_redirection()
                 && response.headers().contains_key(header::LOCATION)
             {
                 let to = location(&url, response.headers()).map_err(RequestFailure::Final)?;
@@ -224,7 +264,11 @@ impl Client {
                 url = to;
                 continue;
             }
-            return match status::failure(resource.is_on_hub(), &response) {
+            let failure = match is_unchanged {
+                true => None,
+                false => status::failure(resource.is_on_hub(), &response),
+            };
+            return match failure {
                 None => {
                     if resource.url() != Some(&url) {
                         resource.resolve_to(Some(ResolvedUrl {
@@ -333,6 +377,11 @@ async fn origin_is_public(url: &Url) -> bool {
         None => return true,
     };
     addresses.into_iter().all(is_public)
+}
+
+fn of_range(range: RequestedRange) -> HeaderMap {
+    let value = HeaderValue::from_str(&range.header()).expect("digits");
+    HeaderMap::from_iter([(header::RANGE, value)])
 }
 
 /// The URL that a redirect names.

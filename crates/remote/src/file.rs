@@ -1,15 +1,18 @@
 //! A remote file: blocks that arrive, and readers that wait for them.
 
+mod cached;
+mod fetch;
+mod kept_header;
+mod read_ranges;
 mod started;
 mod state;
+mod straight;
 mod stream;
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::answer::RequestedRange;
@@ -18,11 +21,12 @@ use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guess::FirstRequests;
 use crate::resource::Resource;
-use crate::runtime::{LOOK, runtime};
+use crate::runtime::LOOK;
 
+use cached::Beginning;
+pub(crate) use kept_header::HeaderPlace;
 pub use started::{RangeReceiver, StartedRange};
 use state::FileState;
-use stream::RangeEvent;
 
 /// The most that one request reads.
 const PIECE: u64 = 8 << 20;
@@ -48,18 +52,21 @@ struct SharedFile {
     resource: Resource,
     /// Requests of the store that may run at a time.
     slots: Arc<Semaphore>,
+    /// Whether there is a cache of headers.
+    keeps_header: bool,
     state: Mutex<FileState>,
     changed: Condvar,
 }
 
 impl RemoteFile {
-    /// Requests the first and last bytes and returns at once.
+    /// Requests the first and last bytes, as far as the cache of headers has no use for them, and returns at once.
     pub(crate) fn begin(
         client: Arc<Client>,
         slots: Arc<Semaphore>,
         memory: Arc<BlockMemory>,
         resource: Resource,
         first: FirstRequests,
+        place: Option<HeaderPlace>,
     ) -> Self {
         /// Enough for the names and lengths with which files begin.
         const LEAST: u64 = 4 << 10;
@@ -69,16 +76,31 @@ impl RemoteFile {
             client,
             resource,
             slots,
+            keeps_header: place.is_some(),
             state: Mutex::new(FileState::new(Blocks::new(memory))),
             changed: Condvar::new(),
         });
         {
             let mut state = shared.lock();
-            state.blocks.request(0, head, head);
-            shared.spawn(&mut state, RequestedRange::Between(0, head));
-            if tail > 0 {
-                state.tail = tail;
-                shared.spawn(&mut state, RequestedRange::Last(tail));
+            let beginning = match place {
+                Some(place) => shared.look_up(&mut state, place),
+                None => Beginning::Requests,
+            };
+            let first = RequestedRange::Between(0, head);
+            match beginning {
+                Beginning::Kept => {}
+                Beginning::Comparison => {
+                    state.blocks.request(0, head, head);
+                    shared.spawn_comparison(&mut state, first, tail);
+                }
+                Beginning::Requests => {
+                    state.blocks.request(0, head, head);
+                    shared.spawn(&mut state, first);
+                    if tail > 0 {
+                        state.tail = tail;
+                        shared.spawn(&mut state, RequestedRange::Last(tail));
+                    }
+                }
             }
         }
         Self { shared }
@@ -105,6 +127,16 @@ impl RemoteFile {
     /// # Errors
     /// Those of the requests; an error of kind [`Changed`](ErrorKind::Changed) if an answer is about another content.
     pub fn read_at(&self, start: u64, buf: &mut [u8]) -> Result<usize> {
+        let n = self.read(start, buf)?;
+        if self.shared.keeps_header
+            && let Some(kept) = &mut self.shared.lock().kept
+        {
+            kept.read.add(start, &buf[..n]);
+        }
+        Ok(n)
+    }
+
+    fn read(&self, start: u64, buf: &mut [u8]) -> Result<usize> {
         let shared = &self.shared;
         let (len, mut state) = shared.known(shared.lock())?;
         let rest = len.saturating_sub(start);
@@ -173,6 +205,10 @@ impl RemoteFile {
         let Ok((len, mut state)) = shared.known(shared.lock()) else {
             return;
         };
+        // an announcement is often longer than what is read, which the cache of headers has
+        if state.kept.as_ref().is_some_and(|kept| kept.is_filled) {
+            return;
+        }
         let mut sorted: Vec<Range<u64>> = ranges
             .map(|(start, n)| start.min(len)..start.saturating_add(n).min(len))
             .filter(|range| !range.is_empty())
@@ -191,10 +227,12 @@ impl RemoteFile {
         shared.request_announced(&mut state);
     }
 
-    /// Gives up what is requested and frees what has arrived, except of a file that is there as a whole.
+    /// The header is parsed: gives up what is requested and frees what has arrived, except of a file that is there as a whole.
+    /// What was read until now is kept in the [cache of headers](crate::RemoteOptions::header_cache), if there is one.
     pub fn settled(&self) {
         let mut state = self.shared.lock();
         state.stop();
+        let kept = state.kept.take().map(|kept| (kept, state.version.clone()));
         let whole = state
             .version
             .as_ref()
@@ -206,12 +244,23 @@ impl RemoteFile {
         drop(state);
         // a reader on another thread requests again what it waited for
         self.shared.changed.notify_all();
+        if let Some((kept, version)) = kept {
+            self.shared.keep(kept, version);
+        }
     }
 }
 
 impl Drop for RemoteFile {
     fn drop(&mut self) {
-        self.shared.lock().stop();
+        let mut state = self.shared.lock();
+        state.stop();
+        let is_absent = |error: &Error| error.kind() == ErrorKind::NotFound;
+        let is_absent = state.failed.as_ref().is_some_and(is_absent);
+        let kept = state.kept.take().filter(|_| is_absent);
+        drop(state);
+        if let Some(kept) = kept {
+            self.shared.keep_absence(&kept);
+        }
     }
 }
 
@@ -274,128 +323,5 @@ impl SharedFile {
                 state.announced.push_front(range);
             }
         }
-    }
-
-    fn spawn(self: &Arc<Self>, state: &mut FileState, range: RequestedRange) {
-        let (shared, epoch) = (Arc::clone(self), state.epoch);
-        let task = runtime().spawn(async move { shared.fetch(range, epoch).await });
-        state.tasks.push(task.abort_handle());
-    }
-
-    /// Requests a range into its blocks.
-    async fn fetch(self: Arc<Self>, range: RequestedRange, epoch: u64) {
-        // ends the blocks of the range in any case, also if the task panics
-        let _pending = PendingRange {
-            shared: &self,
-            range,
-            epoch,
-        };
-        let _slot = self.slot().await;
-        let result = self
-            .stream(range, |event| {
-                let RangeEvent::Bytes(at, part) = event else {
-                    return true;
-                };
-                let mut state = self.lock();
-                if state.epoch != epoch {
-                    return false;
-                }
-                state.blocks.put(at, &part);
-                drop(state);
-                self.changed.notify_all();
-                true
-            })
-            .await;
-        let Err(error) = result else {
-            return;
-        };
-        let mut state = self.lock();
-        if state.epoch != epoch {
-            return;
-        }
-        match range {
-            _ if error.kind() == ErrorKind::Changed && state.version.is_some() => {
-                state.failed = Some(error)
-            }
-            // the first request decides whether the file can be read; servers need not know ranges from the end
-            RequestedRange::Between(0, _) if state.version.is_none() => state.failed = Some(error),
-            RequestedRange::Between(start, end) => {
-                state.failures.insert(start, (end, error));
-            }
-            RequestedRange::Last(_) => {}
-        }
-    }
-
-    /// A large read: pieces side by side, copied into the buffer as they arrive, kept nowhere.
-    fn read_straight(self: &Arc<Self>, start: u64, buf: &mut [u8]) -> Result<()> {
-        let (send, receive) = std::sync::mpsc::channel();
-        let end = start + buf.len() as u64;
-        let mut at = start;
-        while at < end {
-            let stop = end.min(at + PIECE);
-            let (shared, send) = (Arc::clone(self), send.clone());
-            let range = RequestedRange::Between(at, stop);
-            runtime().spawn(async move {
-                let _slot = shared.slot().await;
-                let deliver = |event| match event {
-                    RangeEvent::Bytes(at, part) => send.send(Ok((at, part))).is_ok(),
-                    RangeEvent::Delayed => true,
-                };
-                if let Err(error) = shared.stream(range, deliver).await {
-                    let _ = send.send(Err(error)); // the reader has failed already
-                }
-            });
-            at = stop;
-        }
-        drop(send);
-        let mut left = buf.len();
-        while left > 0 {
-            let (at, part): (u64, Bytes) = match receive.recv_timeout(LOOK) {
-                Ok(part) => part?,
-                Err(RecvTimeoutError::Timeout) => {
-                    self.client.check_wanted()?;
-                    continue;
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    let what = "a request ended without an answer";
-                    return Err(Error::new(ErrorKind::Network, what));
-                }
-            };
-            let offset = usize::try_from(at - start).expect("inside of the buffer");
-            buf[offset..offset + part.len()].copy_from_slice(&part);
-            self.client.counters.used(part.len() as u64);
-            left -= part.len();
-        }
-        Ok(())
-    }
-}
-
-/// A range that a task requests. What has not arrived when the task ends is given up.
-struct PendingRange<'s> {
-    shared: &'s SharedFile,
-    range: RequestedRange,
-    epoch: u64,
-}
-
-impl Drop for PendingRange<'_> {
-    fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        // blocks of this range may be those of a later request
-        if state.epoch != self.epoch {
-            return;
-        }
-        if matches!(self.range, RequestedRange::Last(_)) {
-            state.tail = 0;
-        }
-        let (start, end) = match (self.range, &state.version) {
-            (RequestedRange::Between(start, end), _) => (start, end),
-            (RequestedRange::Last(n), Some(version)) => {
-                (version.len.saturating_sub(n), version.len)
-            }
-            (RequestedRange::Last(_), None) => return,
-        };
-        state.blocks.give_up(start, end);
-        drop(state);
-        self.shared.changed.notify_all();
     }
 }

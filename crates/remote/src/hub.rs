@@ -78,6 +78,11 @@ impl HubSettings {
     }
 }
 
+/// Whether a revision names one commit for ever.
+pub(crate) fn is_commit(revision: &str) -> bool {
+    revision.len() == 40 && revision.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
 /// Whether a variable is set to what huggingface_hub reads as true.
 fn is_set(get: &dyn Fn(&str) -> Option<String>, name: &str) -> bool {
     let value = get(name).map(|value| value.trim().to_ascii_uppercase());

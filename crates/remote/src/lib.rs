@@ -9,6 +9,7 @@ mod connections;
 mod error;
 mod file;
 mod guess;
+mod header_cache;
 mod hub;
 mod names;
 mod options;

@@ -1,6 +1,7 @@
 //! How long is waited and how often is tried.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +50,12 @@ pub struct RemoteOptions {
     /// Whether no request is sent: what a cache on this machine has is read, and everything else is an error of kind
     /// [`Offline`](crate::ErrorKind::Offline). Default off; `HF_HUB_OFFLINE` sets it for the hub.
     pub offline: bool,
+    /// A directory that keeps what opening reads of files, by URL and ETag (or commit, on the hub), and no tensors: opening such a file
+    /// again costs one request without a body, and with [`offline`](Self::offline) none. It is made for this user alone if it
+    /// does not exist. Of URLs it has digests, and no credentials. Default none.
+    pub header_cache: Option<PathBuf>,
+    /// Bytes of [`header_cache`](Self::header_cache): entries that were used longest ago are evicted. Default 256 MiB.
+    pub header_cache_size: u64,
     /// Ends waits for answers while a checkpoint is opened. Default none.
     pub cancel: Option<CancelCheck>,
     /// Bytes of a part of an upload, except the last of an object. An object of more than 10 000 of them has longer ones. Most
@@ -149,6 +156,8 @@ impl Default for RemoteOptions {
             memory: 160 << 20,
             listing: Duration::from_secs(60),
             offline: false,
+            header_cache: None,
+            header_cache_size: 256 << 20,
             cancel: None,
             part: 8 << 20,
             upload_memory: 40 << 20,

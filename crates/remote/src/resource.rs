@@ -111,6 +111,22 @@ impl Resource {
         Ok(())
     }
 
+    /// The commit of the repository of a file of the hub, once it is known.
+    pub(crate) fn commit(&self) -> Option<&str> {
+        match &self.place {
+            ResourcePlace::Hub { commit, .. } => commit.get().map(String::as_str),
+            ResourcePlace::Web(_) | ResourcePlace::Bucket(_) => None,
+        }
+    }
+
+    /// Whether a file that was kept under this commit belongs to those of the repository, whose commit it is if none is known.
+    pub(crate) fn is_of(&self, kept: &str) -> bool {
+        match &self.place {
+            ResourcePlace::Hub { commit, .. } => commit.get_or_init(|| kept.to_owned()) == kept,
+            ResourcePlace::Web(_) | ResourcePlace::Bucket(_) => true,
+        }
+    }
+
     pub(crate) fn resolved(&self) -> Option<ResolvedUrl> {
         self.resolved
             .lock()

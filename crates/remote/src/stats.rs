@@ -40,6 +40,8 @@ pub struct RequestStats {
     pub first_byte_p95: Option<Duration>,
     /// URLs that the hub's cache on this machine had, so that nothing was requested for them.
     pub from_cache: u64,
+    /// Files whose header was read from the [cache of headers](crate::RemoteOptions::header_cache).
+    pub cached_headers: u64,
 }
 
 /// Counts what is requested, of all stores whose [options](crate::RemoteOptions::counters) have it. Clones share one count.
@@ -72,6 +74,7 @@ struct Counts {
     retries: u64,
     hedges: u64,
     from_cache: u64,
+    cached_headers: u64,
     depth: u64,
     /// When the last request of the longest chain was answered.
     chain_end: Option<Instant>,
@@ -98,6 +101,7 @@ impl RequestCounters {
             first_byte_median: counts.first_bytes.quantile(50),
             first_byte_p95: counts.first_bytes.quantile(95),
             from_cache: counts.from_cache,
+            cached_headers: counts.cached_headers,
         }
     }
 
@@ -120,6 +124,10 @@ impl RequestCounters {
 
     pub(crate) fn found_in_cache(&self) {
         self.lock().from_cache += 1;
+    }
+
+    pub(crate) fn header_found(&self) {
+        self.lock().cached_headers += 1;
     }
 
     pub(crate) fn requested(&self, bytes: u64) {

@@ -1,5 +1,7 @@
 //! Where the files of one checkpoint are: the place that a URL names, and the files next to it.
 
+mod listing;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,8 +14,9 @@ use crate::blocks::BlockMemory;
 use crate::bucket::{Bucket, BucketKey};
 use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::RemoteFile;
+use crate::file::{HeaderPlace, RemoteFile};
 use crate::guess::FirstRequests;
+use crate::header_cache::{self, HeaderCache};
 use crate::hub::{self, HubPath, HubSettings};
 use crate::names::has_ending;
 use crate::options::RemoteOptions;
@@ -21,8 +24,6 @@ use crate::resource::Resource;
 use crate::runtime::wait_while;
 use crate::stats::RequestCounters;
 
-/// The longest list of files that is read.
-const LISTING: u64 = 64 << 20;
 /// Announced files that are requested and not opened yet.
 const BEGUN: usize = 256;
 
@@ -42,6 +43,7 @@ pub struct Store {
     client: Arc<Client>,
     slots: Arc<Semaphore>,
     memory: Arc<BlockMemory>,
+    headers: Option<Arc<HeaderCache>>,
     begun: Mutex<BegunFiles>,
 }
 
@@ -126,7 +128,7 @@ impl Store {
                     client.counters.found_in_cache();
                     return Ok(OpenedUrl::Local(local));
                 }
-                if client.options.offline {
+                if client.options.offline && client.options.header_cache.is_none() {
                     return Err(Error::new(
                         ErrorKind::Offline,
                         "no request is sent (`RemoteOptions::offline` or HF_HUB_OFFLINE), and the hub's cache on this machine does \
@@ -155,9 +157,19 @@ impl Store {
                 ));
             }
         };
-        client.check_online()?;
+        let headers = match &client.options.header_cache {
+            Some(path) => {
+                let cache = HeaderCache::open(path, client.options.header_cache_size)?;
+                Some(Arc::new(cache))
+            }
+            None => {
+                client.check_online()?;
+                None
+            }
+        };
         Ok(OpenedUrl::Store(Box::new(Self {
             place,
+            headers,
             path,
             slots: Arc::new(Semaphore::new(client.options.requests)),
             memory: Arc::new(BlockMemory::new(client.options.memory)),
@@ -186,6 +198,10 @@ impl Store {
         &self.client.counters
     }
 
+    pub(crate) fn check_online(&self) -> Result<()> {
+        self.client.check_online()
+    }
+
     /// The files of the checkpoint are open: [`RemoteOptions::cancel`] has no effect from here on.
     pub fn opened(&self) {
         self.client.set_opened();
@@ -207,39 +223,6 @@ impl Store {
             // a name without an ending is a prefix
             StorePlace::Bucket(_) => !has_ending(key(path)),
         }
-    }
-
-    /// The names of the files in a directory.
-    ///
-    /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) for web servers, which do not list their files; those of the request.
-    pub fn list(&self, directory: &str) -> Result<Vec<String>> {
-        let (settings, commit) = match &self.place {
-            StorePlace::Web(_) => {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    "a web server does not list its files: open a file or an index by its URL",
-                ));
-            }
-            StorePlace::Bucket(bucket) => {
-                let (bucket, prefix) = (Arc::clone(bucket), key(directory).to_owned());
-                return self.wait(async move { bucket.list(&prefix).await });
-            }
-            StorePlace::Hub { settings, commit } => (settings, commit),
-        };
-        // most repositories of several files have this index: it is read while the list is
-        self.begin(&mut std::iter::once(format!(
-            "{directory}/model.safetensors.index.json"
-        )));
-        let path = hub_path(directory)?;
-        let resource = self.hub_resource(settings, commit, path.listing_url(&settings.endpoint)?);
-        let client = Arc::clone(&self.client);
-        let text = self.wait(async move { client.document(&resource, LISTING).await })?;
-        let (found, names) = hub::parse_listing(&text, &path.file)?;
-        if *commit.get_or_init(|| found.clone()) != found {
-            return Err(Error::changed("the repository has another commit"));
-        }
-        Ok(names)
     }
 
     /// Announces the files that will be opened, in this order: the first ones are requested now, the others as files are
@@ -282,22 +265,29 @@ impl Store {
     }
 
     fn request(&self, path: &str) -> Result<RemoteFile> {
-        let resource = match &self.place {
-            StorePlace::Bucket(bucket) => Resource::in_bucket(BucketKey {
-                bucket: Arc::clone(bucket),
-                key: key(path).to_owned(),
-            }),
-            StorePlace::Web(url) => Resource::on_web(self.web_url(url, path)?),
+        let (resource, url, is_pinned) = match &self.place {
+            StorePlace::Bucket(bucket) => {
+                let (bucket, key) = (Arc::clone(bucket), key(path).to_owned());
+                let url = bucket.location(&key)?;
+                (Resource::in_bucket(BucketKey { bucket, key }), url, false)
+            }
+            StorePlace::Web(url) => {
+                let url = self.web_url(url, path)?;
+                (Resource::on_web(url.clone()), url, false)
+            }
             StorePlace::Hub { settings, commit } => {
                 let path = hub_path(path)?;
                 let revision = commit.get().unwrap_or(&path.revision);
-                self.hub_resource(
-                    settings,
-                    commit,
-                    path.resolve_url(&settings.endpoint, revision)?,
-                )
+                let url = path.resolve_url(&settings.endpoint, revision)?;
+                let resource = self.hub_resource(settings, commit, url.clone());
+                (resource, url, hub::is_commit(revision))
             }
         };
+        let place = self.headers.as_ref().map(|cache| HeaderPlace {
+            cache: Arc::clone(cache),
+            key: header_cache::key_of(url),
+            is_pinned,
+        });
         let first = FirstRequests::of(path);
         Ok(RemoteFile::begin(
             Arc::clone(&self.client),
@@ -305,6 +295,7 @@ impl Store {
             Arc::clone(&self.memory),
             resource,
             first,
+            place,
         ))
     }
 
@@ -360,83 +351,4 @@ fn hub_path(path: &str) -> Result<HubPath> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn store(url: &str) -> Store {
-        match Store::open_with(url, RemoteOptions::default(), &|name| {
-            (name == "HF_HOME").then(|| "/nowhere".into())
-        }) {
-            Ok(OpenedUrl::Store(store)) => *store,
-            Ok(OpenedUrl::Local(path)) => panic!("{}", path.display()),
-            Err(e) => panic!("{e}"),
-        }
-    }
-
-    #[test]
-    fn the_query_is_sent_and_not_shown() {
-        let store = store("https://h/m%20x/a.safetensors?sig=1#part");
-        assert_eq!(store.path(), "https://h/m%20x/a.safetensors");
-        let StorePlace::Web(url) = &store.place else {
-            panic!("a web server")
-        };
-        let of = |path: &str| store.web_url(url, path).map(|url| url.to_string());
-        assert_eq!(
-            of(store.path()).unwrap(),
-            "https://h/m%20x/a.safetensors?sig=1"
-        );
-        assert_eq!(
-            of("https://h/m%20x/b c#%.json").unwrap(),
-            "https://h/m%20x/b%20c%23%25.json?sig=1"
-        );
-        for wrong in [
-            "https://h/other/a",
-            "https://g/m%20x/a",
-            "a",
-            "https://h/m%20x/",
-        ] {
-            assert!(of(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn urls_that_name_nothing_are_refused() {
-        for wrong in [
-            "https://user:secret@h/a",
-            "http://",
-            "https://h:x/a",
-            "hf://org",
-            "ftp://h/a",
-            "s3:///key",
-            "a",
-        ] {
-            let error = Store::open(wrong)
-                .err()
-                .unwrap_or_else(|| panic!("{wrong}"));
-            assert!(!error.to_string().contains("secret"), "{error}");
-        }
-        let offline = |name: &str| match name {
-            "HF_HUB_OFFLINE" => Some("1".to_owned()),
-            "HF_HOME" => Some("/nowhere".to_owned()),
-            _ => None,
-        };
-        let error = Store::open_with("hf://org/model", RemoteOptions::default(), &offline)
-            .err()
-            .unwrap();
-        assert!(error.to_string().contains("hf download"), "{error}");
-    }
-
-    #[test]
-    fn directories_are_known_by_their_form() {
-        let hub = store("hf://org/model@main/");
-        assert_eq!(hub.path(), "hf://org/model@main");
-        assert!(hub.is_directory("hf://org/model") && hub.is_directory("hf://org/model/sub"));
-        assert!(!hub.is_directory("hf://org/model/a.gguf"));
-        let web = store("https://h/a/");
-        assert!(web.is_directory("https://h/a/") && !web.is_directory("https://h/a"));
-        assert_eq!(
-            web.list("https://h/a/").unwrap_err().kind(),
-            ErrorKind::Unsupported
-        );
-    }
-}
+mod tests;

@@ -11,10 +11,12 @@ use crate::uploads::{NewObject, Uploads};
 impl Store {
     /// The bucket that is written to.
     fn written_bucket(&self) -> Result<Arc<Bucket>> {
-        self.bucket().map(Arc::clone).ok_or_else(|| {
+        let bucket = self.bucket().map(Arc::clone).ok_or_else(|| {
             let what = "only buckets are written to: s3://, gs://, az:// and abfss://";
             Error::new(ErrorKind::Unsupported, what)
-        })
+        })?;
+        self.check_online()?;
+        Ok(bucket)
     }
 
     /// Whether it is a bucket, which is also written to.

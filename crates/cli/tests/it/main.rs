@@ -28,6 +28,8 @@ mod remember;
 #[cfg(feature = "remote")]
 mod remote;
 #[cfg(feature = "remote")]
+mod remote_header_cache;
+#[cfg(feature = "remote")]
 mod remote_models;
 #[cfg(feature = "remote")]
 mod remote_offline;

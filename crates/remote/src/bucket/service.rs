@@ -132,13 +132,19 @@ impl BucketService {
         }
     }
 
-    /// The URL of a key, signed or with a token beside it unless the bucket is public.
-    pub(super) async fn access(&self, path: &Path) -> object_store::Result<ObjectAccess> {
-        let mut headers = HeaderMap::new();
+    /// The URL of a key, without a signature.
+    pub(super) fn location(&self, path: &Path) -> Url {
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(path.as_ref().split('/'));
         }
+        url
+    }
+
+    /// The URL of a key, signed or with a token beside it unless the bucket is public.
+    pub(super) async fn access(&self, path: &Path) -> object_store::Result<ObjectAccess> {
+        let mut headers = HeaderMap::new();
+        let mut url = self.location(path);
         if let Provider::Azure(_) = &self.provider {
             headers.insert(HeaderName::from_static("x-ms-version"), AZURE_VERSION);
         }

@@ -9,6 +9,8 @@ use crate::answer::FileVersion;
 use crate::blocks::Blocks;
 use crate::error::{Error, Result};
 
+use super::kept_header::KeptHeader;
+
 pub(super) struct FileState {
     pub(super) version: Option<FileVersion>,
     /// The file cannot be read at all.
@@ -24,6 +26,8 @@ pub(super) struct FileState {
     pub(super) next: u64,
     pub(super) step: u64,
     pub(super) tasks: Vec<AbortHandle>,
+    /// What is read for the cache of headers, until the header is parsed.
+    pub(super) kept: Option<KeptHeader>,
     /// Counts how often everything was given up.
     pub(super) epoch: u64,
 }
@@ -40,6 +44,7 @@ impl FileState {
             next: 0,
             step: 0,
             tasks: Vec::new(),
+            kept: None,
             epoch: 0,
         }
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::SharedFile;
-use crate::answer::{FileVersion, RequestedRange};
+use crate::answer::{Answer, FileVersion, RequestedRange};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What a stream reports.
@@ -20,19 +20,33 @@ impl SharedFile {
     pub(super) async fn stream(
         &self,
         range: RequestedRange,
+        deliver: impl FnMut(RangeEvent) -> bool + Send,
+    ) -> Result<()> {
+        self.stream_from(None, range, deliver).await
+    }
+
+    /// As [`stream`](Self::stream), of which the first answer may have been received.
+    pub(super) async fn stream_from(
+        &self,
+        mut first: Option<Answer>,
+        range: RequestedRange,
         mut deliver: impl FnMut(RangeEvent) -> bool + Send,
     ) -> Result<()> {
         let mut rest = range;
         let mut broken = 0;
         loop {
-            let version = self.lock().version.clone();
-            let mut on_delay = || {
-                deliver(RangeEvent::Delayed);
+            let mut answer = match first.take() {
+                Some(answer) => answer,
+                None => {
+                    let version = self.lock().version.clone();
+                    let mut on_delay = || {
+                        deliver(RangeEvent::Delayed);
+                    };
+                    self.client
+                        .range(&self.resource, rest, version.as_ref(), &mut on_delay)
+                        .await?
+                }
             };
-            let mut answer = self
-                .client
-                .range(&self.resource, rest, version.as_ref(), &mut on_delay)
-                .await?;
             self.learn(&answer.version)?;
             let mut at = answer.start;
             let error = loop {

@@ -4,15 +4,13 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{HubPath, HubSettings};
+use super::{HubPath, HubSettings, is_commit};
 
 impl HubPath {
     /// Where huggingface_hub has put this file, or this repository if it is there as a whole.
     pub(crate) fn cached(&self, settings: &HubSettings) -> Option<PathBuf> {
         let folder = format!("models--{}--{}", self.owner, self.name);
         let repository = settings.cache.as_ref()?.join(folder);
-        let is_commit =
-            |text: &str| text.len() == 40 && text.bytes().all(|b| b.is_ascii_hexdigit());
         let commit = if is_commit(&self.revision) {
             self.revision.clone()
         } else {

@@ -2,6 +2,7 @@
 
 mod bucket;
 mod faults;
+mod header_cache;
 mod hub;
 mod offline;
 mod reads;

@@ -236,6 +236,9 @@ impl ServerState {
         {
             return Reply::new("412 Precondition Failed", &[], "");
         }
+        if request.headers.get("if-none-match") == Some(&tag) {
+            return Reply::new("304 Not Modified", &[&format!("ETag: {tag}")], "");
+        }
         let len = bytes.len();
         let Some(range) = request.headers.get("range") else {
             // Google requires the time

@@ -110,6 +110,15 @@ impl ServerState {
                 reply
             }
             "no-etag" => without("ETag"),
+            // an answer under a condition that was not made, or that names another version
+            "304" => status("304 Not Modified", &[&format!("ETag: {tag}")]),
+            "304-other" if request.headers.contains_key("if-none-match") => {
+                status("304 Not Modified", &["ETag: \"other\""])
+            }
+            "304-moved" if request.headers.contains_key("if-none-match") => status(
+                "304 Not Modified",
+                &["Location: http://localhost:1/elsewhere"],
+            ),
             "weak-etag" => partial(
                 &bytes,
                 from,

@@ -1,0 +1,100 @@
+//! The names of the files in a directory. Those of a repository are kept in the cache of headers, by which it is opened without a
+//! network, and a commit of it without a request.
+
+use std::sync::Arc;
+
+use url::Url;
+
+use super::{Store, StorePlace, hub_path, key};
+use crate::answer::FileVersion;
+use crate::error::{Error, ErrorKind, Result};
+use crate::header_cache::{CacheEntry, CachedFile, key_of};
+use crate::hub;
+
+/// The longest list of files that is read.
+const LONGEST: u64 = 64 << 20;
+
+impl Store {
+    /// The names of the files in a directory.
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) for web servers, which do not list their files; those of the request.
+    pub fn list(&self, directory: &str) -> Result<Vec<String>> {
+        let (settings, commit) = match &self.place {
+            StorePlace::Web(_) => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "a web server does not list its files: open a file or an index by its URL",
+                ));
+            }
+            StorePlace::Bucket(bucket) => {
+                if self.client.options.offline {
+                    return Err(Error::new(
+                        ErrorKind::Offline,
+                        "no request is sent (`RemoteOptions::offline`), and lists of a bucket's objects are not kept: open a file or an \
+                         index by its URL, or allow requests",
+                    ));
+                }
+                let (bucket, prefix) = (Arc::clone(bucket), key(directory).to_owned());
+                return self.wait(async move { bucket.list(&prefix).await });
+            }
+            StorePlace::Hub { settings, commit } => (settings, commit),
+        };
+        // most repositories of several files have this index: it is read while the list is
+        self.begin(&mut std::iter::once(format!(
+            "{directory}/model.safetensors.index.json"
+        )));
+        let path = hub_path(directory)?;
+        let url = path.listing_url(&settings.endpoint)?;
+        let kept = self.kept_listing(&url, hub::is_commit(&path.revision));
+        let is_kept = kept.is_some();
+        let text = match kept {
+            Some(text) => text,
+            None => {
+                let resource = self.hub_resource(settings, commit, url.clone());
+                let client = Arc::clone(&self.client);
+                self.wait(async move { client.document(&resource, LONGEST).await })?
+            }
+        };
+        let (found, names) = hub::parse_listing(&text, &path.file)?;
+        if *commit.get_or_init(|| found.clone()) != found {
+            return Err(Error::changed("the repository has another commit"));
+        }
+        if !is_kept {
+            self.keep_listing(&url, text, found);
+        }
+        Ok(names)
+    }
+
+    /// The text of a list that was kept. With a network, the list of a branch is that of the server, which may be of a newer commit.
+    fn kept_listing(&self, url: &Url, is_pinned: bool) -> Option<Vec<u8>> {
+        let cache = self.headers.as_ref()?;
+        if !is_pinned && !self.options().offline {
+            return None;
+        }
+        let key = key_of(url.clone());
+        match cache.load(&key, self.memory.room())? {
+            CacheEntry::File(CachedFile { mut ranges, .. }) => {
+                cache.touch(&key);
+                Some(ranges.pop()?.1)
+            }
+            CacheEntry::Absent => None,
+        }
+    }
+
+    /// Keeps the text of a list, which names its commit.
+    fn keep_listing(&self, url: &Url, text: Vec<u8>, commit: String) {
+        let Some(cache) = &self.headers else { return };
+        let version = FileVersion {
+            len: text.len() as u64,
+            etag: None,
+            modified: None,
+        };
+        let listing = CachedFile {
+            version,
+            commit: Some(commit),
+            ranges: vec![(0, text)],
+        };
+        cache.store(&key_of(url.clone()), &CacheEntry::File(listing));
+    }
+}
