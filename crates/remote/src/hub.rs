@@ -102,6 +102,8 @@ pub(crate) struct HubPath {
     pub(crate) revision: String,
     /// Empty for the repository.
     pub(crate) file: String,
+    /// Whether a slash at the end says that it is a folder.
+    pub(crate) is_folder: bool,
 }
 
 impl HubPath {
@@ -142,12 +144,13 @@ impl HubPath {
             name: name.to_owned(),
             revision: revision.to_owned(),
             file: file.to_owned(),
+            is_folder: rest.ends_with('/'),
         })
     }
 
     /// Whether the last part names a file and no folder.
     pub(crate) fn is_file(&self) -> bool {
-        has_ending(&self.file)
+        !self.is_folder && has_ending(&self.file)
     }
 
     /// Where the file is at this revision.

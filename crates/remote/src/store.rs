@@ -136,10 +136,12 @@ impl Store {
                     ));
                 }
                 let commit = Arc::default();
-                (
-                    StorePlace::Hub { settings, commit },
-                    url.trim_end_matches('/').to_owned(),
-                )
+                let mut shown = url.trim_end_matches('/').to_owned();
+                // a folder whose name has an ending stays one
+                if path.is_folder && has_ending(&path.file) {
+                    shown.push('/');
+                }
+                (StorePlace::Hub { settings, commit }, shown)
             }
             scheme @ ("s3" | "gs" | "az" | "abfs" | "abfss") => {
                 let connections = client.to(Allowed::Any)?.clone();
@@ -215,14 +217,14 @@ impl Store {
         wait_while(request, &mut || self.client.check_wanted().is_ok())
     }
 
-    /// Whether a path is a directory, by its form.
+    /// Whether a path is a directory, by its form: it ends in a slash, or (but on a web server) its name has no ending.
     pub fn is_directory(&self, path: &str) -> bool {
-        match &self.place {
-            StorePlace::Web(_) => path.ends_with('/'),
+        let is_unending = || match &self.place {
+            StorePlace::Web(_) => false,
             StorePlace::Hub { .. } => hub_path(path).is_ok_and(|path| !path.is_file()),
-            // a name without an ending is a prefix
             StorePlace::Bucket(_) => !has_ending(key(path)),
-        }
+        };
+        path.ends_with('/') || is_unending()
     }
 
     /// Announces the files that will be opened, in this order: the first ones are requested now, the others as files are

@@ -40,6 +40,7 @@ impl Store {
             }
             StorePlace::Hub { settings, commit } => (settings, commit),
         };
+        let directory = directory.trim_end_matches('/');
         // most repositories of several files have this index: it is read while the list is
         self.begin(&mut std::iter::once(format!(
             "{directory}/model.safetensors.index.json"

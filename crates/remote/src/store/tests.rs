@@ -69,6 +69,18 @@ fn directories_are_known_by_their_form() {
     assert_eq!(hub.path(), "hf://org/model@main");
     assert!(hub.is_directory("hf://org/model") && hub.is_directory("hf://org/model/sub"));
     assert!(!hub.is_directory("hf://org/model/a.gguf"));
+    let folder = store("hf://org/model/v2.5//");
+    assert!(folder.path() == "hf://org/model/v2.5/" && folder.is_directory(folder.path()));
+    for url in [
+        "s3://bucket/qwen2.5/",
+        "s3://bucket/qwen",
+        "s3://bucket",
+        "s3://bucket/",
+    ] {
+        let bucket = store(url);
+        assert!(bucket.path() == url && bucket.is_directory(url), "{url}");
+    }
+    assert!(!store("s3://bucket/qwen2.5").is_directory("s3://bucket/qwen2.5"));
     let web = store("https://h/a/");
     assert!(web.is_directory("https://h/a/") && !web.is_directory("https://h/a"));
     assert_eq!(

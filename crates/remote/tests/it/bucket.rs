@@ -64,8 +64,14 @@ fn a_prefix_is_listed() {
     let server = TestServer::start();
     for name in ["a.safetensors", "config.json", "sub/b.safetensors"] {
         server.put(&format!("/models/llama/{name}"), "{}");
+        server.put(&format!("/models/qwen2.5/{name}"), "{}");
     }
-    for url in ["s3://models/llama", "s3://models/llama/"] {
+    // a slash at the end says what a dot does not
+    for url in [
+        "s3://models/llama",
+        "s3://models/llama/",
+        "s3://models/qwen2.5/",
+    ] {
         let store = bucket(&server, url, &[]);
         assert!(store.is_directory(store.path()));
         let mut names = store.list(store.path()).unwrap();

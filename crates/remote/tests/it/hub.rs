@@ -34,6 +34,17 @@ fn a_file_is_a_redirect_and_its_ranges_go_to_the_signed_url() {
 }
 
 #[test]
+fn a_folder_whose_name_has_a_dot_is_listed() {
+    let server = TestServer::start();
+    server.put("/org/model/v2.5/config.json", "{}");
+    let store = hub(&server, "hf://org/model/v2.5/");
+    assert!(store.is_directory(store.path()));
+    assert_eq!(store.list(store.path()).unwrap(), ["config.json"]);
+    let file = store.file("hf://org/model/v2.5/config.json").unwrap();
+    assert_eq!(file.len().unwrap(), 2);
+}
+
+#[test]
 fn a_repository_is_listed_and_read_at_one_commit() {
     let server = TestServer::start();
     for name in [
