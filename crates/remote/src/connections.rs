@@ -1,20 +1,24 @@
 //! HTTP clients, which keep connections open: what they send with each request, and which addresses they connect to.
 
+mod roots;
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use reqwest::header::{self, HeaderMap, HeaderValue};
 use reqwest::redirect;
-use rustls_platform_verifier::BuilderVerifierExt as _;
 
 use crate::address::{Allowed, GuardedResolver};
 use crate::error::{Error, ErrorKind, Result, with_causes};
 use crate::options::RemoteOptions;
 use crate::runtime::PerProcess;
+use roots::SystemRoots;
 
 /// HTTP clients: one per rule for addresses, each made when it is needed. They keep connections open.
 pub(crate) struct Connections {
     clients: [OnceLock<reqwest::Client>; 3],
+    /// Those of all clients.
+    roots: Arc<SystemRoots>,
     /// See [`RemoteOptions::connect`].
     timeout: Duration,
 }
@@ -23,6 +27,7 @@ impl Connections {
     fn new(timeout: Duration) -> Self {
         Self {
             clients: Default::default(),
+            roots: Arc::default(),
             timeout,
         }
     }
@@ -50,11 +55,12 @@ impl Connections {
 
     fn build(&self, allowed: Allowed) -> Result<reqwest::Client> {
         let failed = |e: &dyn std::error::Error| Error::new(ErrorKind::Network, with_causes(e));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+        let mut tls = rustls::ClientConfig::builder_with_provider(self.roots.provider())
             .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_platform_verifier())
             .map_err(|e| failed(&e))?
+            // named so because of other verifiers than this one
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::clone(&self.roots) as _)
             .with_no_client_auth();
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let headers = HeaderMap::from_iter([(
@@ -74,5 +80,55 @@ impl Connections {
             guarded => builder.dns_resolver(Arc::new(GuardedResolver(guarded))),
         };
         builder.build().map_err(|e| failed(&e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::runtime::wait;
+
+    /// Answers one request of each of two connections, in plain HTTP, and returns the port.
+    fn plain_server() -> u16 {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for connection in listener.incoming().take(2) {
+                let mut connection = connection.unwrap();
+                assert!(connection.read(&mut [0; 4096]).unwrap() > 0);
+                let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                connection.write_all(answer).unwrap();
+            }
+        });
+        port
+    }
+
+    #[test]
+    fn roots_are_read_by_handshakes_alone() {
+        let connections = Connections::new(Duration::from_secs(10));
+        let client = connections.to(Allowed::Any).unwrap().clone();
+        let port = plain_server();
+        let get = |scheme: &str| {
+            let request = client.get(format!("{scheme}://127.0.0.1:{port}/"));
+            wait(async move {
+                let sent = request.send().await;
+                Ok(sent.map(|response| response.status()))
+            })
+            .unwrap()
+        };
+        assert_eq!(get("http").unwrap(), 200);
+        assert!(!connections.roots.is_read());
+        // no certificate arrives
+        assert!(get("https").is_err());
+        assert!(!connections.roots.is_read());
+        let certificate = vec![0].into();
+        let name = "localhost".try_into().unwrap();
+        let now = rustls::pki_types::UnixTime::now();
+        let roots: &dyn rustls::client::danger::ServerCertVerifier = &*connections.roots;
+        let verified = roots.verify_server_cert(&certificate, &[], &name, &[], now);
+        assert!(verified.is_err() && connections.roots.is_read());
     }
 }

@@ -33,6 +33,8 @@ mod remote_header_cache;
 mod remote_models;
 #[cfg(feature = "remote")]
 mod remote_offline;
+#[cfg(all(feature = "remote", target_os = "linux"))]
+mod remote_tls;
 mod report;
 #[cfg(target_os = "linux")]
 mod runtime_process;
