@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use crate::support::fixture;
 use crate::support::random::random_bytes;
 use crate::support::tensor_files::single_tensor;
-use crate::support::web_server::{TestServer, depth, sent};
+use crate::support::web_server::{AnsweredRequest, TestServer, depth, sent};
 use crate::support::writers::{StoredTensor, npy_header, safetensors};
-use anamnesis::{CancelToken, Checkpoint, ErrorKind, OpenOptions, load, remember};
+use anamnesis::{CancelToken, Checkpoint, ErrorKind, OpenOptions, fit, load, remember};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
@@ -168,12 +168,12 @@ fn the_configuration_next_to_a_url_is_read() {
     let summary = checkpoint.inspect().unwrap();
     assert_eq!(summary.tensors.len(), 1);
     let requests = server.answered();
-    assert!(
-        requests
-            .iter()
-            .any(|request| request.path == "/m/config.json")
-    );
+    let is_config = |request: &AnsweredRequest| request.path == "/m/config.json";
+    assert_eq!(requests.iter().filter(|r| is_config(r)).count(), 1);
     assert!(depth(&requests) <= 1, "{requests:#?}");
+    // what else needs it has it
+    fit(&checkpoint).estimate().unwrap();
+    assert!(!server.answered().iter().any(is_config));
 }
 
 #[test]

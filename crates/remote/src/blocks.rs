@@ -34,6 +34,11 @@ impl BlockMemory {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// Bytes that may be held.
+    pub(crate) fn most(&self) -> u64 {
+        self.most
+    }
+
     /// Bytes that may be added.
     pub(crate) fn room(&self) -> u64 {
         self.most.saturating_sub(self.held())

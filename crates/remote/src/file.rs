@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::answer::RequestedRange;
 use crate::blocks::{BlockAt, BlockMemory, Blocks};
 use crate::client::Client;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::guess::FirstRequests;
 use crate::resource::Resource;
 use crate::runtime::LOOK;
@@ -38,6 +38,8 @@ const STEP: u64 = 64 << 10;
 const GAP: u64 = 64 << 10;
 /// Blocks that one file keeps.
 const KEPT: u64 = 64 << 20;
+/// The share of a store's memory that a file may keep when it is dropped: one of this many.
+const SHORT: u64 = 16;
 /// Announced bytes that are requested ahead of their reader.
 const AHEAD: u64 = 32 << 20;
 
@@ -46,6 +48,9 @@ const AHEAD: u64 = 32 << 20;
 pub struct RemoteFile {
     shared: Arc<SharedFile>,
 }
+
+/// A file that may need no further request.
+pub(crate) struct KnownFile(Arc<SharedFile>);
 
 struct SharedFile {
     client: Arc<Client>,
@@ -106,6 +111,11 @@ impl RemoteFile {
         Self { shared }
     }
 
+    /// What is known of the file after this one is dropped.
+    pub(crate) fn known(&self) -> KnownFile {
+        KnownFile(Arc::clone(&self.shared))
+    }
+
     /// The length in bytes. Waits for the first answer.
     ///
     /// # Errors
@@ -125,7 +135,7 @@ impl RemoteFile {
     /// Reads into `buf` from `start` on and returns the number of bytes: less only at the end of the file.
     ///
     /// # Errors
-    /// Those of the requests; an error of kind [`Changed`](ErrorKind::Changed) if an answer is about another content.
+    /// Those of the requests; an error of kind [`Changed`](crate::ErrorKind::Changed) if an answer is about another content.
     pub fn read_at(&self, start: u64, buf: &mut [u8]) -> Result<usize> {
         let n = self.read(start, buf)?;
         if self.shared.keeps_header
@@ -233,11 +243,7 @@ impl RemoteFile {
         let mut state = self.shared.lock();
         state.stop();
         let kept = state.kept.take().map(|kept| (kept, state.version.clone()));
-        let whole = state
-            .version
-            .as_ref()
-            .is_some_and(|version| state.blocks.holds(version.len));
-        if !whole {
+        if !state.is_whole() {
             state.blocks.clear();
         }
         state.step = 0;
@@ -254,13 +260,27 @@ impl Drop for RemoteFile {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.stop();
-        let is_absent = |error: &Error| error.kind() == ErrorKind::NotFound;
-        let is_absent = state.failed.as_ref().is_some_and(is_absent);
+        // for a `KnownFile`, if it is short
+        if !state.is_whole() || state.blocks.nbytes() > state.blocks.memory().most() / SHORT {
+            state.blocks.clear();
+        }
+        let is_absent = state.is_absent();
         let kept = state.kept.take().filter(|_| is_absent);
         drop(state);
         if let Some(kept) = kept {
             self.shared.keep_absence(&kept);
         }
+    }
+}
+
+impl KnownFile {
+    /// The file, if reading it sends no request: it is in memory as a whole, or there is no such file.
+    pub(crate) fn open(&self) -> Option<RemoteFile> {
+        let state = self.0.lock();
+        let is_known = state.is_whole() || state.is_absent();
+        is_known.then(|| RemoteFile {
+            shared: Arc::clone(&self.0),
+        })
     }
 }
 

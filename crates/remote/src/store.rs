@@ -1,5 +1,6 @@
 //! Where the files of one checkpoint are: the place that a URL names, and the files next to it.
 
+mod known_files;
 mod listing;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -23,6 +24,7 @@ use crate::options::RemoteOptions;
 use crate::resource::Resource;
 use crate::runtime::wait_while;
 use crate::stats::RequestCounters;
+use known_files::KnownFiles;
 
 /// Announced files that are requested and not opened yet.
 const BEGUN: usize = 256;
@@ -45,6 +47,7 @@ pub struct Store {
     memory: Arc<BlockMemory>,
     headers: Option<Arc<HeaderCache>>,
     begun: Mutex<BegunFiles>,
+    known: Mutex<KnownFiles>,
 }
 
 enum StorePlace {
@@ -177,6 +180,7 @@ impl Store {
             memory: Arc::new(BlockMemory::new(client.options.memory)),
             client,
             begun: Mutex::default(),
+            known: Mutex::default(),
         })))
     }
 
@@ -267,6 +271,9 @@ impl Store {
     }
 
     fn request(&self, path: &str) -> Result<RemoteFile> {
+        if let Some(known) = self.known().find(path)? {
+            return Ok(known);
+        }
         let (resource, url, is_pinned) = match &self.place {
             StorePlace::Bucket(bucket) => {
                 let (bucket, key) = (Arc::clone(bucket), key(path).to_owned());
@@ -291,14 +298,16 @@ impl Store {
             is_pinned,
         });
         let first = FirstRequests::of(path);
-        Ok(RemoteFile::begin(
+        let file = RemoteFile::begin(
             Arc::clone(&self.client),
             Arc::clone(&self.slots),
             Arc::clone(&self.memory),
             resource,
             first,
             place,
-        ))
+        );
+        self.known().requested(path, &file);
+        Ok(file)
     }
 
     fn hub_resource(
@@ -337,6 +346,16 @@ impl Store {
 
     fn begun(&self) -> MutexGuard<'_, BegunFiles> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// May be locked while [`begun`](Self::begun) is.
+    fn known(&self) -> MutexGuard<'_, KnownFiles> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives up what is known of files: they are written.
+    pub(crate) fn forget(&self) {
+        *self.known() = KnownFiles::default();
     }
 }
 

@@ -16,6 +16,7 @@ impl Store {
             Error::new(ErrorKind::Unsupported, what)
         })?;
         self.check_online()?;
+        self.forget();
         Ok(bucket)
     }
 

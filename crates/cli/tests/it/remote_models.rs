@@ -45,17 +45,17 @@ fn a_model_at_a_url_fits_as_its_copy_does() {
             1,
             1,
         ),
-        // index, two shards, and seven requests for configurations that are not there
+        // index, two shards, and six configurations that are not there, which nothing else tells
         (
             &*server.url("/web/model.safetensors.index.json"),
             index,
-            10,
+            9,
             4,
         ),
-        // the list, and as above
-        ("s3://bucket/models/sharded", index, 11, 5),
+        // list, index, and two shards
+        ("s3://bucket/models/sharded", index, 4, 3),
         // the list while the index is read, two shards by redirects
-        ("hf://org/model", index, 13, 5),
+        ("hf://org/model", index, 6, 3),
     ] {
         let args = ["fit", "--json", "--context", "1000"];
         let expected = model(&stdout_of(&[&args[..], &[local]].concat()), local);

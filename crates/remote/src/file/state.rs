@@ -7,7 +7,7 @@ use tokio::task::AbortHandle;
 
 use crate::answer::FileVersion;
 use crate::blocks::Blocks;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 use super::kept_header::KeptHeader;
 
@@ -47,6 +47,18 @@ impl FileState {
             kept: None,
             epoch: 0,
         }
+    }
+
+    /// Whether the file is in memory as a whole.
+    pub(super) fn is_whole(&self) -> bool {
+        let version = self.version.as_ref();
+        version.is_some_and(|version| self.blocks.holds(version.len))
+    }
+
+    /// Whether there is no such file.
+    pub(super) fn is_absent(&self) -> bool {
+        let failed = self.failed.as_ref();
+        failed.is_some_and(|error| error.kind() == ErrorKind::NotFound)
     }
 
     pub(super) fn stop(&mut self) {

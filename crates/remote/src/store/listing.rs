@@ -20,6 +20,7 @@ impl Store {
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) for web servers, which do not list their files; those of the request.
     pub fn list(&self, directory: &str) -> Result<Vec<String>> {
+        let directory = directory.trim_end_matches('/');
         let (settings, commit) = match &self.place {
             StorePlace::Web(_) => {
                 return Err(Error::new(
@@ -36,11 +37,12 @@ impl Store {
                     ));
                 }
                 let (bucket, prefix) = (Arc::clone(bucket), key(directory).to_owned());
-                return self.wait(async move { bucket.list(&prefix).await });
+                let names = self.wait(async move { bucket.list(&prefix).await })?;
+                self.known().listed(directory, &names);
+                return Ok(names);
             }
             StorePlace::Hub { settings, commit } => (settings, commit),
         };
-        let directory = directory.trim_end_matches('/');
         // most repositories of several files have this index: it is read while the list is
         self.begin(&mut std::iter::once(format!(
             "{directory}/model.safetensors.index.json"
@@ -64,6 +66,7 @@ impl Store {
         if !is_kept {
             self.keep_listing(&url, text, found);
         }
+        self.known().listed(directory, &names);
         Ok(names)
     }
 

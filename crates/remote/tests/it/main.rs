@@ -4,6 +4,7 @@ mod bucket;
 mod faults;
 mod header_cache;
 mod hub;
+mod known;
 mod offline;
 mod reads;
 mod server;
