@@ -4,12 +4,14 @@
 //! policies run on threads of their own ([`Supervisor`](crate::Supervisor)). Their output goes to the prefetcher and to
 //! the eviction thread. Two more threads rescan directories that changed and serve the status socket.
 
+mod abstract_socket;
 mod directory_watch;
 mod event_loop;
 mod eviction_thread;
 mod memory_pressure;
 mod peer;
 mod status;
+mod status_query;
 mod status_socket;
 
 use std::path::{Path, PathBuf};
@@ -18,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use status::{EventCounts, EvictionTotals, MemoryStatus, PolicyStatus, RuntimeStatus};
-pub use status_socket::{RunningRuntimes, query_all, query_status};
+pub use status_query::{RunningRuntimes, query_all, query_status};
 
 use crate::cache::{self, MEMORY_THRESHOLD, MemoryMeter, MemoryScope, Prefetcher};
 use crate::error::Result;

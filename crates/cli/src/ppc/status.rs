@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anamnesis::quote::escape;
-use anamnesis_ppc::runtime::{query_all, query_status};
+use anamnesis_ppc::runtime::{RunningRuntimes, query_all, query_status};
 use serde_json::{Value, json};
 
 use crate::args::{Color, PpcStatusArgs};
@@ -17,12 +17,18 @@ pub(super) fn run(
     color: Color,
     out: &mut Stdout,
 ) -> Result<Completion, RunError> {
-    let documents = match args.pid {
-        Some(pid) => vec![query_status(pid).map_err(|error| unavailable(pid, &error))?],
+    let found = match args.pid {
+        Some(pid) => {
+            let document = query_status(pid).map_err(|error| unavailable(pid, &error))?;
+            RunningRuntimes {
+                documents: vec![(pid, document)],
+                ..RunningRuntimes::default()
+            }
+        }
         None => running()?,
     };
     let mut all = Vec::new();
-    for document in documents {
+    for (_, document) in found.documents {
         match serde_json::from_str::<Value>(&document) {
             Ok(status) => all.push(status),
             // without PID, a runtime that ends meanwhile is omitted
@@ -34,7 +40,10 @@ pub(super) fn run(
         }
     }
     if args.json {
-        json::write_line(&json!({"version": json::VERSION, "runtimes": all}), out)?;
+        let unresponsive = found.unresponsive;
+        let document =
+            json!({"version": json::VERSION, "runtimes": all, "unresponsive": unresponsive});
+        json::write_line(&document, out)?;
     } else if args.prometheus {
         let [one] = &*all else {
             let message = format!(
@@ -47,7 +56,7 @@ pub(super) fn run(
         for line in one["prometheus"].as_str().unwrap_or_default().lines() {
             writeln!(out, "{}", escape(line))?;
         }
-    } else if all.is_empty() {
+    } else if all.is_empty() && found.unresponsive.is_empty() {
         writeln!(
             out,
             "no runtime is running; start one with `anamnesis ppc run`"
@@ -60,29 +69,40 @@ pub(super) fn run(
             }
             show(status, &screen, out)?;
         }
+        for (number, pid) in found.unresponsive.iter().enumerate() {
+            if number == 0 && !all.is_empty() {
+                writeln!(out)?;
+            }
+            let line = format!("process {pid} does not respond; it may be stopped");
+            writeln!(out, "{}", screen.paint(REFUSED, line))?;
+        }
     }
     Ok(Completion::Done)
 }
 
-/// The documents of all runtimes that this user may trust.
-fn running() -> Result<Vec<String>, Failure> {
+/// All runtimes that this user may trust.
+fn running() -> Result<RunningRuntimes, Failure> {
     let found = query_all()
         .map_err(|e| Failure::new("io", e.to_string(), "check that /proc is mounted"))?;
     if found.untrusted > 0 {
         let sockets = plural(found.untrusted as u64, "status socket");
         eprintln!("anamnesis: {sockets} of other users not read");
     }
-    Ok(found
-        .documents
-        .into_iter()
-        .map(|(_, document)| document)
-        .collect())
+    Ok(found)
 }
 
 fn unavailable(pid: u32, error: &std::io::Error) -> Failure {
     if error.kind() == std::io::ErrorKind::PermissionDenied {
         let message = format!("the status socket of process {pid} belongs to another user");
         return Failure::new("unavailable", message, "run the command as that user");
+    }
+    if error.kind() == std::io::ErrorKind::TimedOut {
+        let message = format!("the runtime in process {pid} does not respond");
+        return Failure::new(
+            "unavailable",
+            message,
+            "check that the process is not stopped",
+        );
     }
     let message = format!("no runtime responds in process {pid}");
     let remedy = "list the runtimes with `anamnesis ppc status`";

@@ -227,6 +227,33 @@ fn sigterm_ends_a_runtime_and_sigkill_leaves_no_socket() {
 }
 
 #[test]
+fn a_stopped_runtime_is_listed() {
+    let Some(dir) = uncached_model() else { return };
+    let args = ["--dir", path_str(dir.path()), "--policy", "eager"];
+    let (stopped, running) = (RuntimeProcess::start(&args), RuntimeProcess::start(&args));
+    stopped.signal(rustix::process::Signal::STOP);
+    let pid = stopped.0.id().to_string();
+    let listed = stdout_of(&["ppc", "status"]);
+    let own = format!("process {}, running", running.0.id());
+    let silent = format!("process {pid} does not respond");
+    assert!(
+        listed.contains(&own) && listed.contains(&silent),
+        "{listed}"
+    );
+    let document: Value = serde_json::from_str(&stdout_of(&["ppc", "status", "--json"])).unwrap();
+    let unresponsive = document["unresponsive"].as_array().unwrap();
+    assert!(unresponsive.contains(&stopped.0.id().into()), "{document}");
+    let named = run(&["ppc", "status", &pid]);
+    assert!(
+        named.code == 1 && named.stderr.contains("does not respond"),
+        "{}",
+        named.stderr
+    );
+    stopped.signal(rustix::process::Signal::CONT);
+    stopped.wait_for("the runtime that goes on", |_| true);
+}
+
+#[test]
 fn a_recording_covers_the_prediction_and_no_other_processes() {
     let Some(dir) = uncached_model() else { return };
     let scratch = tempfile::tempdir().unwrap();

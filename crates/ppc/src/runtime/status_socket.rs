@@ -4,9 +4,8 @@
 //! `/proc/net/unix` lists all runtimes of the machine. Any user can bind any name there, so that a name proves nothing: both
 //! sides compare the user of the other one with their own, and accept that user and root.
 
-use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -15,18 +14,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::time::Timespec;
 
+use super::abstract_socket::{NAME_PREFIX, connect, is_transient};
 use super::peer;
 use crate::Waker;
 
-/// Prefix of the socket's name; the process id follows, and a number if another process has bound that name.
-const NAME_PREFIX: &str = "anamnesis-ppc/";
-/// Maximum length of a status document.
-const MAX_DOCUMENT: usize = 16 << 20;
-/// How long a client waits for a connection and for the whole answer.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the whole answer may take to send: clients are served one after the other.
 const SEND_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often a name that another process has bound is replaced by a random one.
@@ -135,31 +128,6 @@ fn send(mut stream: &UnixStream, mut bytes: &[u8], until: Instant) -> io::Result
     Ok(())
 }
 
-/// Receives all of it before the deadline, which is one for all bytes: a server that sends a byte at a time is cut off.
-fn receive(mut stream: &UnixStream, until: Instant) -> io::Result<String> {
-    let (mut document, mut chunk) = (Vec::new(), vec![0; 64 << 10]);
-    loop {
-        wait(stream, PollFlags::IN, until)?;
-        match stream.read(&mut chunk) {
-            Ok(0) => break,
-            Ok(n) if document.len() + n > MAX_DOCUMENT => {
-                let what = "a status of more than 16 MiB";
-                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-            }
-            Ok(n) => document.extend_from_slice(&chunk[..n]),
-            Err(error) if is_transient(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    String::from_utf8(document)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a status that is not UTF-8"))
-}
-
-fn is_transient(error: &io::Error) -> bool {
-    use io::ErrorKind::{Interrupted, WouldBlock};
-    matches!(error.kind(), Interrupted | WouldBlock)
-}
-
 /// Waits until the socket is ready.
 fn wait(stream: &UnixStream, ready: PollFlags, until: Instant) -> io::Result<()> {
     loop {
@@ -174,107 +142,6 @@ fn wait(stream: &UnixStream, ready: PollFlags, until: Instant) -> io::Result<()>
             Ok(_) => return Ok(()),
         }
     }
-}
-
-/// Connects to an abstract name. Does not block: a listener that accepts nothing, and whose queue is full, would hold a
-/// blocking `connect` without end.
-fn connect(name: &[u8]) -> io::Result<UnixStream> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
-    Ok(UnixStream::from(socket))
-}
-
-/// A status socket in `/proc/net/unix`, of any user.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct ListedSocket {
-    pid: u32,
-    name: Vec<u8>,
-}
-
-/// The status sockets among the lines of `/proc/net/unix`. Names are any bytes, not necessarily UTF-8.
-fn listed_sockets(lines: &[u8]) -> BTreeSet<ListedSocket> {
-    let listed = |line: &[u8]| {
-        // the name is the eighth column, and starts with `@` in the abstract namespace
-        let name = line
-            .split(|&byte| byte == b' ')
-            .rfind(|word| !word.is_empty())?;
-        let name = name.strip_prefix(b"@")?;
-        let rest = name.strip_prefix(NAME_PREFIX.as_bytes())?;
-        let digits = rest.split(|&byte| byte == b'/').next()?;
-        let pid = str::from_utf8(digits).ok()?.parse().ok()?;
-        let name = name.to_vec();
-        Some(ListedSocket { pid, name })
-    };
-    lines
-        .split(|&byte| byte == b'\n')
-        .filter_map(listed)
-        .collect()
-}
-
-/// The runtimes that serve their status to this user.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RunningRuntimes {
-    /// The processes and their status: a [`RuntimeStatus`](super::RuntimeStatus) as JSON
-    /// ([`document`](super::RuntimeStatus::document)).
-    pub documents: Vec<(u32, String)>,
-    /// Number of status sockets of other users, which were not read. Their names may be false.
-    pub untrusted: usize,
-}
-
-/// Queries all runtimes of this machine whose user is that of this process, or root. A runtime that does not answer
-/// within a second is left out.
-///
-/// # Errors
-///
-/// `/proc/net/unix` cannot be read.
-pub fn query_all() -> io::Result<RunningRuntimes> {
-    Ok(query(listed_sockets(&std::fs::read("/proc/net/unix")?)))
-}
-
-/// Queries the status of a process's runtime, as in [`RunningRuntimes::documents`].
-///
-/// # Errors
-///
-/// The process serves no status, or does not answer within a second. [`io::ErrorKind::PermissionDenied`]: another user
-/// has bound its name.
-pub fn query_status(pid: u32) -> io::Result<String> {
-    let mut sockets = listed_sockets(&std::fs::read("/proc/net/unix")?);
-    sockets.retain(|socket| socket.pid == pid);
-    let mut found = query(sockets);
-    match found.documents.pop() {
-        Some((_, document)) => Ok(document),
-        None if found.untrusted > 0 => Err(io::ErrorKind::PermissionDenied.into()),
-        None => Err(io::ErrorKind::NotFound.into()),
-    }
-}
-
-/// Queries these sockets. Full queues are waited for together, so that many of them cost no more than one.
-fn query(mut sockets: BTreeSet<ListedSocket>) -> RunningRuntimes {
-    let mut found = RunningRuntimes::default();
-    let until = Instant::now() + QUERY_TIMEOUT;
-    loop {
-        sockets.retain(|socket| match connect(&socket.name) {
-            Ok(stream) if peer::is_trusted(&stream) => {
-                if let Ok(document) = receive(&stream, Instant::now() + QUERY_TIMEOUT) {
-                    found.documents.push((socket.pid, document));
-                }
-                false
-            }
-            Ok(_) => {
-                found.untrusted += 1;
-                false
-            }
-            // the queue is full
-            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
-        });
-        if sockets.is_empty() || Instant::now() >= until {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    found.documents.sort();
-    found
 }
 
 #[cfg(test)]

@@ -1,11 +1,16 @@
 //! The status socket and its attackers: threads whose user is another one. The kernel keeps credentials per thread, and
 //! stores those of the thread that calls `connect` or `listen`.
 
+use std::io::Read;
 use std::sync::mpsc::channel;
 
 use rustix::process::Uid;
 
 use super::*;
+use crate::runtime::status_query::{
+    MAX_DOCUMENT, PendingAnswer, RunningRuntimes, listed_sockets, receive_ready,
+};
+use crate::runtime::{query_all, query_status};
 
 /// The user of the attackers.
 const OTHER_USER: u32 = 65534;
@@ -167,36 +172,87 @@ fn sockets_are_found_by_the_start_of_their_names() {
     );
 }
 
+/// Receives one answer before the deadline.
+fn receive(stream: UnixStream, until: Instant) -> RunningRuntimes {
+    stream.set_nonblocking(true).unwrap();
+    let (mut pending, mut found) = (
+        vec![PendingAnswer::new(1, stream)],
+        RunningRuntimes::default(),
+    );
+    while !pending.is_empty() && Instant::now() < until {
+        let left = until.saturating_duration_since(Instant::now());
+        receive_ready(&mut pending, left, &mut found);
+    }
+    found
+}
+
 #[test]
-fn one_deadline_covers_a_whole_answer() {
+fn an_answer_is_received_in_pieces_and_bounded() {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    ours.set_nonblocking(true).unwrap();
-    let trickle = std::thread::spawn(move || {
+    let pieces = std::thread::spawn(move || {
         let mut theirs = theirs;
-        while theirs.write_all(b"x").is_ok() {
-            std::thread::sleep(Duration::from_millis(20));
+        for _ in 0..20 {
+            theirs.write_all(b"xy").unwrap();
+            std::thread::sleep(Duration::from_millis(1));
         }
     });
-    let until = Instant::now() + Duration::from_millis(200);
-    let received = receive(&ours, until).unwrap_err();
-    assert_eq!(received.kind(), io::ErrorKind::TimedOut);
-    drop(ours);
-    trickle.join().unwrap();
-    // a client that reads nothing
+    let found = receive(ours, Instant::now() + HANG);
+    assert_eq!(found.documents, [(1, "xy".repeat(20))]);
+    pieces.join().unwrap();
+    // a server that sends without end
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let endless = std::thread::spawn(move || {
+        let mut theirs = theirs;
+        while theirs.write_all(&[b'x'; 1 << 16]).is_ok() {}
+    });
+    let found = receive(ours, Instant::now() + HANG);
+    assert_eq!((found.documents, found.unresponsive), (vec![], vec![1]));
+    endless.join().unwrap();
+    // bytes that are no text
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    theirs.write_all(b"\xff").unwrap();
+    drop(theirs);
+    assert_eq!(receive(ours, Instant::now() + HANG).unresponsive, [1]);
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_cut_off() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let until = Instant::now() + Duration::from_millis(200);
     let sent = send(&ours, &vec![b'x'; MAX_DOCUMENT], until).unwrap_err();
     assert_eq!(sent.kind(), io::ErrorKind::TimedOut);
     drop(theirs);
-    // a server that sends without end
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    ours.set_nonblocking(true).unwrap();
-    let endless = std::thread::spawn(move || {
-        let mut theirs = theirs;
-        while theirs.write_all(&[b'x'; 1 << 16]).is_ok() {}
+}
+
+/// Several that do not answer are waited for together, and hide none that does.
+#[test]
+fn runtimes_that_do_not_answer_are_listed() {
+    let _lock = lock();
+    let socket = StatusSocket::bind(|| "document".into()).unwrap();
+    let (own, other) = (std::process::id(), std::os::unix::process::parent_id());
+    let bind = |pid: u32, end: &str| {
+        let address = SocketAddr::from_abstract_name(format!("{}{end}", name(pid)));
+        UnixListener::bind_addr(&address.unwrap()).unwrap()
+    };
+    let silent = ["", "/0", "/1", "/2", "/3"].map(|end| bind(other, end));
+    // accepts, and sends a byte at a time
+    let trickling = bind(own, "/trickling");
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = trickling.accept() {
+            while stream.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
     });
-    let received = receive(&ours, Instant::now() + HANG).unwrap_err();
-    assert_eq!(received.kind(), io::ErrorKind::InvalidData);
-    drop(ours);
-    endless.join().unwrap();
+    let begun = Instant::now();
+    let found = query_all().unwrap();
+    assert!(begun.elapsed() < HANG);
+    assert!(found.documents.contains(&(own, "document".to_owned())));
+    assert!(
+        found.unresponsive.contains(&own) && found.unresponsive.contains(&other),
+        "{found:?}"
+    );
+    let silent_one = query_status(other).unwrap_err();
+    assert_eq!(silent_one.kind(), io::ErrorKind::TimedOut);
+    drop((silent, socket));
 }
