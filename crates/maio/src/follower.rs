@@ -181,6 +181,11 @@ impl TemplateFollower {
         self.files.keys().map(|path| &**path)
     }
 
+    /// The same files, as they are named in the namespace.
+    pub(crate) fn files(&self) -> Vec<Arc<Path>> {
+        self.files.keys().map(Arc::clone).collect()
+    }
+
     /// The service begins.
     pub(crate) fn start(&mut self) -> Vec<PrefetchRequest> {
         let sizes = self.sizes;
@@ -315,6 +320,10 @@ impl TemplateFollower {
         } else {
             MaioPhase::Following
         };
+        state.wanted = self.off_template.footprint();
+        if self.off_template.is_stale() {
+            state.reason = Some(self.off_template.reason());
+        }
         (state.distance, state.window) = (self.sizes.distance, self.sizes.window);
         (state.off_template, state.off_template_share) =
             (self.off_template.count(), self.off_template.share());

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use anamnesis_ppc::{
     FileAccess, FileRange, Interests, Namespace, Policy, PolicyContext, PrefetchRequest, RangeList,
+    ServiceReport,
 };
 
 use crate::config::MaioConfig;
@@ -229,6 +230,10 @@ impl Policy for Maio {
             recording: a.recording || b.recording,
             idle: a.idle || b.idle,
         })
+    }
+
+    fn report(&self) -> Vec<ServiceReport> {
+        self.services.iter().map(MaioService::report).collect()
     }
 
     fn exit(&mut self) {

@@ -49,6 +49,21 @@ impl OffTemplateAccesses {
         }
     }
 
+    /// Returns the number of distinct bytes that the template reads.
+    pub(crate) fn footprint(&self) -> u64 {
+        self.footprint
+    }
+
+    /// Why the template is taken to be stale, in words.
+    pub(crate) fn reason(&self) -> String {
+        format!(
+            "{} of {} accesses, of {} bytes, are not in the template; predict or record it again",
+            self.accesses,
+            self.accesses + self.expected,
+            self.nbytes
+        )
+    }
+
     /// Whether the template is stale.
     pub(crate) fn is_stale(&self) -> bool {
         self.stale

@@ -2,8 +2,9 @@
 //! (`recorder.rs`) or stays idle.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use anamnesis_ppc::{EventKind, FileAccess, Interests, PrefetchRequest, RangeList};
+use anamnesis_ppc::{EventKind, FileAccess, Interests, PrefetchRequest, RangeList, ServiceReport};
 use anamnesis_template::{Template, TemplateLimits};
 
 use crate::config::MaioConfig;
@@ -143,6 +144,24 @@ impl MaioService {
             Activity::Record(recorder) => state.recorded = recorder.nbytes(),
         }
         state
+    }
+
+    /// Returns the same for the status of a runtime.
+    pub(crate) fn report(&self) -> ServiceReport {
+        let state = self.state();
+        let files = match &self.activity {
+            Activity::Idle => Vec::new(),
+            Activity::Follow(follower) => follower.files(),
+            Activity::Record(recorder) => recorder.model().paths().map(Arc::clone).collect(),
+        };
+        ServiceReport {
+            model: state.model,
+            phase: state.phase.to_string(),
+            reason: state.reason,
+            wanted: state.wanted,
+            recorded: state.recorded,
+            files,
+        }
     }
 
     pub(crate) fn is_recording(&self) -> bool {

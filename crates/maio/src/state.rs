@@ -1,5 +1,6 @@
 //! The state of the policy as plain data, for logs, tests and the status of a runtime.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -12,7 +13,7 @@ pub struct MaioState {
     /// The model: its path relative to the directory of the policy, which is empty if it is that directory. Where files with
     /// numbered names are one model, `#` stands for the numbers.
     pub model: String,
-    /// The reason if it is idle or the template is stale.
+    /// The reason if it is idle, the template is stale, or the service deviates from it.
     pub reason: Option<String>,
     /// The id of the service.
     pub service: Option<String>,
@@ -20,6 +21,8 @@ pub struct MaioState {
     pub template: Option<String>,
     /// The groups of the template, by rank.
     pub groups: Vec<GroupState>,
+    /// Bytes of the template that the workers of this machine read, each counted once; 0 without a template.
+    pub wanted: u64,
     /// Bytes kept in memory behind each worker.
     pub distance: u64,
     /// Bytes prefetched ahead of each worker; `None`: all.
@@ -50,6 +53,19 @@ pub enum MaioPhase {
     Recording,
     /// The template describes other files. The kernel alone manages the page cache.
     Stale,
+}
+
+impl fmt::Display for MaioPhase {
+    /// As it is serialised.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Idle => "idle",
+            Self::Following => "following",
+            Self::OffTemplate => "off-template",
+            Self::Recording => "recording",
+            Self::Stale => "stale",
+        })
+    }
 }
 
 /// The state of one worker.
@@ -92,5 +108,19 @@ impl StateWatch {
 
     pub(crate) fn update(&self, last: usize, services: Vec<MaioState>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (last, services);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_is_shown_as_it_is_serialised() {
+        use MaioPhase::{Following, Idle, OffTemplate, Recording, Stale};
+        for phase in [Idle, Following, OffTemplate, Recording, Stale] {
+            let serialised = serde_json::to_value(phase).unwrap();
+            assert_eq!(serialised, phase.to_string());
+        }
     }
 }

@@ -33,7 +33,7 @@ pub use cgroup_join::{JoinedCgroups, join_cgroups};
 pub use evictor::{Evicted, Evictor};
 pub use mappings::MappingProcesses;
 pub use options::{
-    ErrorCallback, MEMORY_THRESHOLD, MemoryHeadroom, PrefetchMethod, PrefetchOptions,
+    ErrorCallback, MEMORY_THRESHOLD, MemoryHeadroom, PrefetchMethod, PrefetchOptions, ReadCallback,
 };
 pub use prefetcher::Prefetcher;
 pub use progress::{PrefetchProgress, QueueProgress};

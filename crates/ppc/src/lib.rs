@@ -42,7 +42,7 @@ pub use event::{Capabilities, Event, EventKind, EventSource, Inode, Waker};
 pub use file_range::{FileRange, RangeList};
 pub use line_subscriber::LineSubscriber;
 pub use namespace::{FileEntry, Namespace};
-pub use policy::{FileAccess, Interests, Policy, PolicyContext, PrefetchRequest};
+pub use policy::{FileAccess, Interests, Policy, PolicyContext, PrefetchRequest, ServiceReport};
 pub use registry::{PolicyOrigin, PolicyRegistry, Registration};
 pub use runtime::Runtime;
 pub use supervisor::{PolicyLimits, PolicyOutput, Supervisor, SupervisorStatus};

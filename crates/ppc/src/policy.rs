@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::{Event, EventKind, FileEntry, Namespace, RangeList};
 
 /// An access to a file of the namespace. Adjacent accesses of one thread are merged.
@@ -75,6 +77,24 @@ pub struct PrefetchRequest {
     pub queue: u32,
 }
 
+/// What a policy does for one model: a part of the status of its runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ServiceReport {
+    /// The path of the model relative to the policy's directory; empty if it is that directory.
+    pub model: String,
+    /// What it does, in a word.
+    pub phase: String,
+    /// Why, where that is not as intended.
+    pub reason: Option<String>,
+    /// Bytes that the service will read, each counted once; 0 if it is not known.
+    pub wanted: u64,
+    /// Bytes of accesses that were recorded.
+    pub recorded: u64,
+    /// The files of the model, relative to the policy's directory.
+    #[serde(skip)]
+    pub files: Vec<Arc<Path>>,
+}
+
 /// A page-cache policy: decides what to prefetch and evict in one directory.
 ///
 /// All functions are called on one thread of the policy's own, one call at a time, each with a deadline
@@ -139,6 +159,11 @@ pub trait Policy: Send {
     /// `CLOCK_MONOTONIC`, as in [`FileAccess::time`]. Returns what to prefetch next, one list per queue.
     fn idle(&mut self, now: u64) -> Vec<PrefetchRequest> {
         let _ = now;
+        Vec::new()
+    }
+
+    /// What the policy does, for the status of its runtime. Called when a status is requested, and between two other calls.
+    fn report(&self) -> Vec<ServiceReport> {
         Vec::new()
     }
 

@@ -10,21 +10,26 @@ mod event_loop;
 mod eviction_thread;
 mod memory_pressure;
 mod peer;
+mod prefetch_ledger;
 mod status;
 mod status_query;
 mod status_socket;
+mod timed_ranges;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use status::{EventCounts, EvictionTotals, MemoryStatus, PolicyStatus, RuntimeStatus};
+pub use prefetch_ledger::PrefetchedBytes;
+pub use status::{
+    EventCounts, EvictionTotals, MemoryStatus, PolicyStatus, RuntimeStatus, ServiceStatus,
+};
 pub use status_query::{RunningRuntimes, query_all, query_status};
 
 use crate::cache::{self, MEMORY_THRESHOLD, MemoryMeter, MemoryScope, Prefetcher};
 use crate::error::Result;
-use crate::source::CaptureMode;
+use crate::source::{CaptureMode, poll::monotonic_ns};
 use crate::{
     EventSource, Policy, PolicyLimits, PolicyOrigin, PolicyOutput, PolicyRegistry, Registration,
     Waker,
@@ -32,7 +37,11 @@ use crate::{
 use event_loop::EventLoopCounters;
 use eviction_thread::EvictionThread;
 use memory_pressure::PressureMeter;
+use prefetch_ledger::PrefetchLedger;
 use status_socket::StatusSocket;
+
+/// How long a status waits for the reports of policies.
+const REPORT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Options of a [`Runtime`].
 #[derive(Clone, Debug)]
@@ -88,6 +97,7 @@ impl Default for RuntimeOptions {
 pub struct Runtime {
     policies: PolicyRegistry,
     prefetcher: Arc<Prefetcher>,
+    ledger: Arc<PrefetchLedger>,
     evictions: Arc<EvictionThread>,
     pressure: Option<Arc<PressureMeter>>,
     memory: MemoryMeter,
@@ -122,8 +132,16 @@ impl Runtime {
         let headroom = pressure
             .clone()
             .map(|pressure| -> cache::MemoryHeadroom { Arc::new(move |_| pressure.room()) });
+        let ledger = Arc::new(PrefetchLedger::default());
+        let (counted, on_read) = (Arc::clone(&ledger), prefetch.on_read.clone());
         let prefetcher = Arc::new(Prefetcher::new(cache::PrefetchOptions {
             headroom,
+            on_read: Some(Arc::new(move |namespace, path, range| {
+                counted.prefetched(namespace.root(), path, range.clone(), monotonic_ns());
+                on_read
+                    .iter()
+                    .for_each(|call| call(namespace, path, range.clone()));
+            })),
             ..prefetch
         })?);
         let evictions = Arc::new(EvictionThread::spawn()?);
@@ -133,13 +151,17 @@ impl Runtime {
             .below(threshold.unwrap_or(1.0))
             .max(1);
         let (prefetches, evicts) = (Arc::clone(&prefetcher), Arc::clone(&evictions));
+        let evicted = Arc::clone(&ledger);
         let carry_out = move |origin: &PolicyOrigin, output| match output {
             PolicyOutput::Prefetch(request) => {
                 if let Err(error) = prefetches.submit(&origin.namespace, &request) {
                     tracing::warn!("{error}");
                 }
             }
-            PolicyOutput::Evict(ranges) => evicts.submit(&origin.namespace, ranges),
+            PolicyOutput::Evict(ranges) => {
+                evicted.evicted(origin.namespace.root(), &ranges);
+                evicts.submit(&origin.namespace, ranges);
+            }
             // what a failed policy requested is not carried out further: the kernel's own read-ahead applies from here
             // on
             PolicyOutput::Failed(_) => prefetches.interrupt_namespace(origin.namespace.root()),
@@ -147,6 +169,7 @@ impl Runtime {
         Ok(Self {
             policies: PolicyRegistry::new(memory_limit, policy_limits, carry_out),
             prefetcher,
+            ledger,
             evictions,
             pressure,
             memory,
@@ -175,6 +198,7 @@ impl Runtime {
         let root = registration.origin().namespace.root().to_owned();
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         names.retain(|(path, _)| *path != root);
+        self.ledger.forget(&root);
         names.push((root, name.to_owned()));
         drop(names);
         self.wake();
@@ -193,6 +217,7 @@ impl Runtime {
         let removed = removed?;
         let root = removed.origin().namespace.root();
         self.prefetcher.interrupt_namespace(root);
+        self.ledger.forget(root);
         self.names
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -271,7 +296,8 @@ impl Runtime {
         Ok(StatusSocket::bind(document)?)
     }
 
-    /// The current counters.
+    /// The current counters. Waits for a tenth of a second at most for what policies [report](Policy::report); of one that is busy
+    /// for longer it has the last report.
     pub fn status(&self) -> RuntimeStatus {
         let count = |counter: &AtomicU64| counter.load(Relaxed);
         let counters = &self.counters;
@@ -284,11 +310,19 @@ impl Runtime {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        let policies = self
-            .policies
-            .registrations()
+        let registrations = self.policies.registrations();
+        // of all at once, so that many that are busy are waited for together
+        let reports_until = Instant::now() + REPORT_TIMEOUT;
+        registrations
             .iter()
-            .map(|registration| PolicyStatus::of(registration, &names))
+            .for_each(|registration| registration.supervisor().request_report());
+        let policies = registrations
+            .iter()
+            .map(|registration| {
+                let left = reports_until.saturating_duration_since(Instant::now());
+                let reports = registration.supervisor().report(left);
+                PolicyStatus::of(registration, &names, reports, &self.ledger)
+            })
             .collect();
         let usage = self.memory.usage_without_file().ok();
         let (lists, bytes) = self.evictions.totals();

@@ -22,7 +22,7 @@ pub use limits::PolicyLimits;
 use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 use crate::{
     Error, ErrorKind, FileAccess, Interests, Namespace, Policy, PolicyContext, PrefetchRequest,
-    RangeList, Result,
+    RangeList, Result, ServiceReport,
 };
 
 /// How long a shutdown waits beyond the deadlines for the policy's thread to end. That thread also ends the host process
@@ -73,6 +73,10 @@ struct SupervisorState {
     watchdog_wakes: Option<Instant>,
     /// The result of `init`: the policy's interests, refreshed after each call.
     ready: Option<Result<Interests, String>>,
+    /// The last report of the policy.
+    report: Vec<ServiceReport>,
+    /// Whether a newer report is requested.
+    report_requested: bool,
     /// A new state of the directory that the policy has not received yet.
     new_files: Option<Arc<Namespace>>,
     closing: bool,
@@ -186,6 +190,8 @@ impl Supervisor {
             active: None,
             watchdog_wakes: None,
             ready: None,
+            report: Vec::new(),
+            report_requested: false,
             new_files: None,
             closing: false,
             done: false,
@@ -275,6 +281,20 @@ impl Supervisor {
     /// Queues a call of [`Policy::touch`].
     pub fn queue_touch(&self, access: FileAccess) {
         self.queue(QueuedCall::Touch(access));
+    }
+
+    /// Requests a report ([`Policy::report`]), which is made after the call in progress.
+    pub fn request_report(&self) {
+        self.shared.lock().report_requested = true;
+        self.shared.work.notify_one();
+    }
+
+    /// The last report, after waiting for a requested one for at most `timeout`.
+    pub fn report(&self, timeout: Duration) -> Vec<ServiceReport> {
+        let state = self.shared.wait(timeout, |state| {
+            !state.report_requested || state.done || state.failure.is_some()
+        });
+        state.report.clone()
     }
 
     /// Why the policy was deregistered, if it failed.

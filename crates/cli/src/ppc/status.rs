@@ -1,6 +1,7 @@
 //! `anamnesis ppc status`: the status of the runtimes on this machine.
 
 use std::io::Write;
+use std::path::Path;
 
 use anamnesis::quote::escape;
 use anamnesis_ppc::runtime::{RunningRuntimes, query_all, query_status};
@@ -171,6 +172,8 @@ fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), RunErro
         Column::right("files"),
         Column::right("calls"),
         Column::right("longest call"),
+        Column::right("prefetched"),
+        Column::right("wasted"),
         Column::left("state").fit(ColumnFit::Below),
     ];
     let mut table = Table::new(columns, 2);
@@ -182,11 +185,50 @@ fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), RunErro
         table.cell(ExactCount(count("files")));
         table.cell(ExactCount(count("calls")));
         table.cell(format!("{:.1} ms", count("longest_call_ns") as f64 / 1e6));
+        table.cell(ByteSize(count("prefetched")));
+        table.cell(ByteSize(count("wasted")));
         match policy["failure"].as_str() {
             Some(why) => table.cell(screen.paint(REFUSED, escape(why))),
             None => table.cell("registered"),
         }
     }
     table.print(screen, out)?;
+    show_services(policies, screen, out)
+}
+
+/// What the policies do for each model, of those that report it.
+fn show_services(policies: &[Value], screen: &Screen, out: &mut Stdout) -> Result<(), RunError> {
+    let columns = vec![
+        Column::left("model").fit(ColumnFit::Middle(24)),
+        Column::left("phase"),
+        Column::right("wanted"),
+        Column::right("prefetched"),
+        Column::right("wasted"),
+        Column::left("reason").fit(ColumnFit::Below),
+    ];
+    let mut table = Table::new(columns, 2);
+    let mut any = false;
+    for policy in policies {
+        let directory = policy["path"].as_str().unwrap_or_default();
+        for service in policy["services"].as_array().into_iter().flatten() {
+            let text = |name: &str| service[name].as_str().unwrap_or_default();
+            let bytes = |name: &str| ByteSize(service[name].as_u64().unwrap_or(0));
+            let model = Path::new(directory).join(text("model"));
+            table.cell(escape(&model.to_string_lossy()));
+            match text("phase") {
+                "recording" => table.cell(format!("recording, {} so far", bytes("recorded"))),
+                phase => table.cell(escape(phase)),
+            }
+            table.cell(bytes("wanted"));
+            table.cell(bytes("prefetched"));
+            table.cell(bytes("wasted"));
+            table.cell(escape(text("reason")));
+            any = true;
+        }
+    }
+    if any {
+        writeln!(out)?;
+        table.print(screen, out)?;
+    }
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anamnesis_os::residency::resident_bytes;
 use serde_json::Value;
 
-use crate::process::{json_of, path_str, safetensors};
+use crate::process::{json_of, path_str, safetensors, stdout_of};
 use crate::runtime_process::{RuntimeProcess, TIMEOUT, evict, on_device};
 
 /// A directory of models, and a directory of templates.
@@ -145,7 +145,21 @@ fn each_model_of_a_directory_is_recorded_and_then_followed() {
     let args = ["--dir", path_str(&directory.models), "--policy", &policy];
     let runtime = RuntimeProcess::start(&args);
     assert_eq!(runtime.status().unwrap()["source"], "misses and accesses");
+    let phases = |status: &Value| -> Vec<(String, String)> {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let services = status["policies"][0]["services"].as_array().unwrap();
+        let phases = services.iter();
+        phases
+            .map(|service| (text(&service["model"]), text(&service["phase"])))
+            .collect()
+    };
+    let pair = |model: &str, phase: &str| (model.to_owned(), phase.to_owned());
+    let recorded = [pair("a", "recording"), pair("org/b", "recording")];
+    assert_eq!(phases(&runtime.status().unwrap()), recorded);
     directory.record("a");
+    runtime.wait_for("one model that is followed", |status| {
+        phases(status) == [pair("a", "following"), pair("org/b", "recording")]
+    });
     assert_eq!(prefetched(&runtime.status().unwrap()), 0);
     // under the id that a prediction has
     let predicted = directory.templates.with_extension("predicted.iot");
@@ -163,6 +177,20 @@ fn each_model_of_a_directory_is_recorded_and_then_followed() {
     assert!(directory.saved().contains_key(&expected), "{document}");
     // the other one is still recorded, while this one is followed
     directory.follow("a");
+    let of_a = runtime.status().unwrap()["policies"][0]["services"][0].clone();
+    let len = fs::metadata(directory.file("a")).unwrap().len();
+    assert!(
+        of_a["wanted"].as_u64().unwrap().abs_diff(len) < 1 << 16,
+        "{of_a}"
+    );
+    // the kernel has read ahead of the first pages
+    assert!(of_a["prefetched"].as_u64().unwrap() > 0, "{of_a}");
+    assert_eq!(of_a["wasted"], 0);
+    let shown = stdout_of(&["ppc", "status", &runtime.0.id().to_string()]);
+    assert!(
+        shown.contains("following") && shown.contains("recording, 0 B so far"),
+        "{shown}"
+    );
     directory.record("org/b");
     let followed = runtime.wait_for("only misses", |status| status["source"] == "misses");
     assert!(prefetched(&followed) > 7 << 20, "{followed}");

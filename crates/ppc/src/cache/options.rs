@@ -1,8 +1,11 @@
 //! Options of a prefetcher.
 
 use std::fmt;
+use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
+use crate::Namespace;
 use crate::cache::Topology;
 use crate::error::{Error, Result};
 
@@ -16,6 +19,9 @@ pub type MemoryHeadroom = Arc<dyn Fn(u64) -> u64 + Send + Sync>;
 
 /// Receives the errors of files that could not be read, with the number of the queue. Called on a prefetching thread.
 pub type ErrorCallback = Arc<dyn Fn(u32, &Error) + Send + Sync>;
+
+/// Receives what was read: the files, one of them, and the range in bytes. Called on a prefetching thread after each read.
+pub type ReadCallback = Arc<dyn Fn(&Namespace, &Arc<Path>, Range<u64>) + Send + Sync>;
 
 /// How bytes are read into the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +75,8 @@ pub struct PrefetchOptions {
     pub headroom: Option<MemoryHeadroom>,
     /// Receives errors of files that could not be read. `None`: they are logged.
     pub on_error: Option<ErrorCallback>,
+    /// Receives what was read.
+    pub on_read: Option<ReadCallback>,
     /// Memory nodes of accelerators and cores.
     pub topology: Arc<Topology>,
 }
@@ -87,6 +95,7 @@ impl Default for PrefetchOptions {
             bandwidth: None,
             headroom: None,
             on_error: None,
+            on_read: None,
             topology: Arc::new(Topology::read()),
         }
     }
@@ -104,6 +113,7 @@ impl fmt::Debug for PrefetchOptions {
             bandwidth,
             headroom,
             on_error,
+            on_read,
             topology,
         } = self;
         f.debug_struct("PrefetchOptions")
@@ -116,6 +126,7 @@ impl fmt::Debug for PrefetchOptions {
             .field("bandwidth", bandwidth)
             .field("headroom", &headroom.is_some())
             .field("on_error", &on_error.is_some())
+            .field("on_read", &on_read.is_some())
             .field("topology", topology)
             .finish()
     }

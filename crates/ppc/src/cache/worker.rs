@@ -6,10 +6,11 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::Namespace;
 use crate::cache::descriptor_cache::OpenFile;
 use crate::cache::options::PrefetchMethod;
 use crate::cache::pieces::{PieceLimits, PrefetchPiece};
@@ -136,6 +137,7 @@ impl PrefetchWorker<'_> {
             && stream.end == piece.start
             && stream.reading
             && stream.files.is_latest(&piece.path);
+        let namespace = Arc::clone(stream.files.namespace());
         let open = match stream.files.open(&piece.path) {
             Ok(open) => open,
             Err(error) => return self.report_error(*queue, &error),
@@ -145,7 +147,7 @@ impl PrefetchWorker<'_> {
             count(&self.shared.counters.bytes_skipped, piece.end - piece.start);
             return ClaimOutcome::Done;
         }
-        match self.read(&open.file, piece, cancelled) {
+        match self.read(&open.file, &namespace, piece, cancelled) {
             Ok(outcome) => outcome,
             Err(error) => self.report_error(*queue, &Error::from(error).in_file(&piece.path)),
         }
@@ -154,6 +156,7 @@ impl PrefetchWorker<'_> {
     fn read(
         &mut self,
         file: &File,
+        namespace: &Namespace,
         piece: &PrefetchPiece,
         cancelled: &AtomicBool,
     ) -> io::Result<ClaimOutcome> {
@@ -186,6 +189,12 @@ impl PrefetchWorker<'_> {
                 Ok(read) => {
                     count(&shared.counters.reads, 1);
                     count(&shared.counters.bytes_read, read);
+                    if let Some(on_read) = &shared.options.on_read {
+                        let range = at..at + read;
+                        // the panic hook has printed the panic; the thread continues
+                        let call = AssertUnwindSafe(|| on_read(namespace, &piece.path, range));
+                        drop(catch_unwind(call));
+                    }
                     at += read;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

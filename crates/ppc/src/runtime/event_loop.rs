@@ -185,6 +185,18 @@ impl Runtime {
             add(&self.counters.touched_bytes, event.len);
             return supervisor.queue_touch(access);
         }
+        let time = if event.time > 0 {
+            event.time
+        } else {
+            monotonic_ns()
+        };
+        let missed = event.start..event.start + event.len;
+        self.ledger.missed(
+            registration.origin().namespace.root(),
+            &access.path,
+            missed,
+            time,
+        );
         add(&self.counters.misses, 1);
         add(&self.counters.missed_bytes, event.len);
         // the eviction first: it makes room for the prefetch

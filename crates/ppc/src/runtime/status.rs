@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::Registration;
+use super::prefetch_ledger::{PrefetchLedger, PrefetchedBytes};
 use crate::cache::{Evicted, PrefetchProgress};
+use crate::{Registration, ServiceReport};
 
 /// What a [`Runtime`](crate::Runtime) has done since it was created.
 #[derive(Clone, Debug, Serialize)]
@@ -73,16 +74,41 @@ pub struct PolicyStatus {
     pub longest_call_ns: u64,
     /// Why it was deregistered, if it failed.
     pub failure: Option<String>,
+    /// What was prefetched for it.
+    #[serde(flatten)]
+    pub bytes: PrefetchedBytes,
+    /// What it does for each model, if it [reports](crate::Policy::report) that.
+    pub services: Vec<ServiceStatus>,
+}
+
+/// What a policy does for a model, and what was prefetched of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServiceStatus {
+    /// What the policy reports.
+    #[serde(flatten)]
+    pub report: ServiceReport,
+    /// What was prefetched of its files.
+    #[serde(flatten)]
+    pub bytes: PrefetchedBytes,
 }
 
 impl PolicyStatus {
-    pub(super) fn of(registration: &Registration, names: &[(PathBuf, String)]) -> Self {
+    pub(super) fn of(
+        registration: &Registration,
+        names: &[(PathBuf, String)],
+        reports: Vec<ServiceReport>,
+        ledger: &PrefetchLedger,
+    ) -> Self {
         let namespace = &registration.origin().namespace;
         let status = registration.supervisor().status();
         let name = names
             .iter()
             .find(|(path, _)| path == namespace.root())
             .map(|(_, name)| name.clone());
+        let files = reports.iter().map(|report| &*report.files);
+        let (bytes, of_services) = ledger.totals(namespace.root(), files);
+        let services = reports.into_iter().zip(of_services);
+        let services = services.map(|(report, bytes)| ServiceStatus { report, bytes });
         Self {
             path: namespace.root().to_owned(),
             name: name.unwrap_or_default(),
@@ -92,6 +118,8 @@ impl PolicyStatus {
             dropped: status.dropped,
             longest_call_ns: status.longest_call_ns,
             failure: status.failure.map(|error| error.to_string()),
+            bytes,
+            services: services.collect(),
         }
     }
 }

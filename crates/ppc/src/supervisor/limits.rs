@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyLimits {
     /// Deadline of [`init`](crate::Policy::init), [`files_changed`](crate::Policy::files_changed),
-    /// [`start`](crate::Policy::start) and [`idle`](crate::Policy::idle).
+    /// [`start`](crate::Policy::start), [`idle`](crate::Policy::idle) and [`report`](crate::Policy::report).
     pub init: Duration,
     /// Deadline of [`prefetch`](crate::Policy::prefetch), [`evict`](crate::Policy::evict) and
     /// [`touch`](crate::Policy::touch).
@@ -44,6 +44,7 @@ pub(crate) enum PolicyCall {
     Evict,
     Touch,
     Idle,
+    Report,
     Exit,
 }
 
@@ -58,6 +59,7 @@ impl PolicyCall {
             Self::Evict => "evict",
             Self::Touch => "touch",
             Self::Idle => "idle",
+            Self::Report => "report",
             Self::Exit => "exit",
         }
     }
@@ -65,7 +67,9 @@ impl PolicyCall {
     /// How long the function may take.
     pub(crate) fn timeout(self, limits: &PolicyLimits) -> Duration {
         match self {
-            Self::Init | Self::FilesChanged | Self::Start | Self::Idle => limits.init,
+            Self::Init | Self::FilesChanged | Self::Start | Self::Idle | Self::Report => {
+                limits.init
+            }
             Self::Exit => limits.exit,
             Self::Prefetch | Self::Evict | Self::Touch => limits.call,
         }

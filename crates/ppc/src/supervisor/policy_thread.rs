@@ -106,6 +106,14 @@ impl PolicyThread {
                 state = self.shared.lock();
                 continue;
             }
+            if state.report_requested {
+                drop(state);
+                let report = self.call(PolicyCall::Report, |policy| policy.report())?;
+                state = self.shared.lock();
+                (state.report, state.report_requested) = (report, false);
+                self.shared.progress.notify_all();
+                continue;
+            }
             let idles = state.interests().idle;
             let due = idles && self.idle_due <= Instant::now();
             if !due && let Some(call) = state.queue.pop() {
@@ -238,8 +246,11 @@ impl PolicyThread {
         }));
         let mut state = self.shared.lock();
         state.active = None;
-        state.calls += 1;
-        state.longest = state.longest.max(began.elapsed());
+        // a report is no call for the service
+        if call != PolicyCall::Report {
+            state.calls += 1;
+            state.longest = state.longest.max(began.elapsed());
+        }
         let failed = state.failure.is_some();
         // not before `init` has succeeded, which the registration waits for
         if let (Ok((_, None, interests)), Some(Ok(known))) = (&returned, &mut state.ready) {

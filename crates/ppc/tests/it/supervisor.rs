@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anamnesis_ppc::{
     EventKind, FileAccess, Interests, Namespace, Policy, PolicyContext, PolicyLimits, PolicyOutput,
-    PrefetchRequest, RangeList, Result, Supervisor,
+    PrefetchRequest, RangeList, Result, ServiceReport, Supervisor,
 };
 
 use crate::support::files::{HANG_TIMEOUT, file_range, prefetch_request};
@@ -349,4 +349,56 @@ fn an_idle_policy_is_called_each_second_and_its_interests_change_with_a_call() {
         5,
         "init, three of idle, one miss"
     );
+}
+
+/// A policy that reports how often it was called, and hangs in its second call.
+#[derive(Default)]
+struct ReportingPolicy(u64);
+
+impl Policy for ReportingPolicy {
+    fn interests(&self) -> Interests {
+        Interests {
+            prefetch: true,
+            ..Interests::default()
+        }
+    }
+    fn prefetch(&mut self, _: &FileAccess) -> Option<PrefetchRequest> {
+        self.0 += 1;
+        if self.0 > 1 {
+            std::thread::sleep(Duration::from_secs(3600));
+        }
+        Some(request("a", 0, 1))
+    }
+    fn report(&self) -> Vec<ServiceReport> {
+        let wanted = self.0;
+        vec![ServiceReport {
+            wanted,
+            ..ServiceReport::default()
+        }]
+    }
+}
+
+#[test]
+fn a_report_is_current_or_the_last_one_of_a_busy_policy() {
+    let (supervisor, outputs) =
+        Directory::new().register_with(ReportingPolicy::default(), long_deadlines());
+    let supervisor = supervisor.unwrap();
+    let report = |timeout| {
+        supervisor.request_report();
+        let reports = supervisor.report(timeout).into_iter();
+        reports.map(|report| report.wanted).collect::<Vec<_>>()
+    };
+    assert_eq!(report(HANG_TIMEOUT), [0]);
+    supervisor.queue_prefetch(miss(0));
+    outputs.recv_timeout(HANG_TIMEOUT).unwrap();
+    assert_eq!(report(HANG_TIMEOUT), [1]);
+    // a report is no call of the policy
+    assert_eq!(supervisor.status().calls, 2);
+    supervisor.queue_prefetch(miss(4096));
+    while supervisor.status().queued > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(report(Duration::from_millis(10)), [1]);
+    // its thread ends with the process
+    std::mem::forget(supervisor);
 }
