@@ -11,6 +11,7 @@ mod eviction_thread;
 mod memory_pressure;
 mod peer;
 mod prefetch_ledger;
+mod prometheus;
 mod status;
 mod status_query;
 mod status_socket;

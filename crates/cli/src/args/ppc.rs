@@ -107,7 +107,7 @@ pub(crate) struct PpcStatusArgs {
     /// Print one JSON document.
     #[arg(long, short, conflicts_with = "prometheus")]
     pub(crate) json: bool,
-    /// Print metrics in the Prometheus text format; needs PID if several runtimes exist.
+    /// Print the metrics of all runtimes in the Prometheus text format, with their processes as labels.
     #[arg(long)]
     pub(crate) prometheus: bool,
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use anamnesis::quote::escape;
+use anamnesis::quote::{escape, is_hidden};
 use anamnesis_ppc::runtime::{RunningRuntimes, query_all, query_status};
 use serde_json::{Value, json};
 
@@ -29,8 +29,8 @@ pub(super) fn run(
         None => running()?,
     };
     let mut all = Vec::new();
-    for (_, document) in found.documents {
-        match serde_json::from_str::<Value>(&document) {
+    for (_, document) in &found.documents {
+        match serde_json::from_str::<Value>(document) {
             Ok(status) => all.push(status),
             // without PID, a runtime that ends meanwhile is omitted
             Err(_) if args.pid.is_none() => {}
@@ -46,17 +46,7 @@ pub(super) fn run(
             json!({"version": json::VERSION, "runtimes": all, "unresponsive": unresponsive});
         json::write_line(&document, out)?;
     } else if args.prometheus {
-        let [one] = &*all else {
-            let message = format!(
-                "--prometheus needs one runtime, and {} are running",
-                all.len()
-            );
-            return Err(Failure::new("usage", message, "add the PID of one of them").into());
-        };
-        // another process wrote it: only line ends act on the terminal
-        for line in one["prometheus"].as_str().unwrap_or_default().lines() {
-            writeln!(out, "{}", escape(line))?;
-        }
+        write!(out, "{}", metrics(&found))?;
     } else if all.is_empty() && found.unresponsive.is_empty() {
         writeln!(
             out,
@@ -79,6 +69,18 @@ pub(super) fn run(
         }
     }
     Ok(Completion::Done)
+}
+
+/// The metrics of these runtimes. Other processes wrote the labels: only line ends act on a terminal.
+fn metrics(found: &RunningRuntimes) -> String {
+    let shown = |c| {
+        if c != '\n' && is_hidden(c) {
+            '\u{fffd}'
+        } else {
+            c
+        }
+    };
+    found.prometheus().chars().map(shown).collect()
 }
 
 /// All runtimes that this user may trust.

@@ -149,7 +149,13 @@ fn check_policy_prefetches_template(name: &str) {
         "{shown}"
     );
     let scraped = stdout_of(&["ppc", "status", "--prometheus", &runtime.0.id().to_string()]);
-    assert!(scraped.contains("anamnesis_ppc_policies 1\n"), "{scraped}");
+    let labels = format!(
+        "pid=\"{}\",directory=\"{}\",policy=\"{name}\"",
+        runtime.0.id(),
+        fs::canonicalize(dir.path()).unwrap().display()
+    );
+    let registered = format!("anamnesis_ppc_policy_registered{{{labels}}} 1\n");
+    assert!(scraped.contains(&registered), "{scraped}");
 }
 
 fn exit_status(command: &mut std::process::Command) -> i32 {
@@ -243,6 +249,11 @@ fn a_stopped_runtime_is_listed() {
     let document: Value = serde_json::from_str(&stdout_of(&["ppc", "status", "--json"])).unwrap();
     let unresponsive = document["unresponsive"].as_array().unwrap();
     assert!(unresponsive.contains(&stopped.0.id().into()), "{document}");
+    let scraped = stdout_of(&["ppc", "status", "--prometheus"]);
+    for (pid, up) in [(&*pid, 0), (&running.0.id().to_string(), 1)] {
+        let line = format!("anamnesis_ppc_up{{pid=\"{pid}\"}} {up}\n");
+        assert!(scraped.contains(&line), "{scraped}");
+    }
     let named = run(&["ppc", "status", &pid]);
     assert!(
         named.code == 1 && named.stderr.contains("does not respond"),
@@ -370,7 +381,8 @@ fn a_forged_status_is_escaped() {
 
     // escape sequences, C1 controls, a change of the writing direction, an invisible character, line ends
     let text = "\u{1b}[2J\u{9b}31m\u{7f}\u{202e}\u{200b}\r\n\u{2028}\0\u{7}";
-    let policy = serde_json::json!({"name": text, "path": text, "failure": text, "files": text, "calls": -1});
+    let service = serde_json::json!({"model": text, "phase": text, "reason": text, "wanted": -1, "wasted": text});
+    let policy = serde_json::json!({"name": text, "path": text, "failure": text, "files": text, "calls": -1, "services": [service, 7]});
     let document = serde_json::json!({
         "pid": text, "uptime_s": 1e300, "source": text, "limitations": text, "hit_rate": -1e300, "prometheus": text,
         "policies": [policy, 7, text, {text: text}], "events": {"received": u64::MAX, text: text}, text: text,

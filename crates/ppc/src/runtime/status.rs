@@ -1,11 +1,11 @@
 //! The counters of a runtime, as JSON and in Prometheus's text format.
 
-use std::fmt::Write;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
 use super::prefetch_ledger::{PrefetchLedger, PrefetchedBytes};
+use super::prometheus;
 use crate::cache::{Evicted, PrefetchProgress};
 use crate::{Registration, ServiceReport};
 
@@ -158,94 +158,17 @@ impl RuntimeStatus {
             .then(|| 1.0 - missed_bytes.min(touched_bytes) as f64 / touched_bytes as f64)
     }
 
-    /// The JSON document that [`query_status`](super::query_status) returns: the fields of this struct,
-    /// [`hit_rate`](Self::hit_rate) and [`prometheus`](Self::prometheus).
+    /// The JSON document that [`query_status`](super::query_status) returns: the fields of this struct
+    /// and [`hit_rate`](Self::hit_rate).
     pub fn document(&self) -> serde_json::Value {
         let mut document = serde_json::to_value(self).unwrap_or_default();
         document["hit_rate"] = self.hit_rate().into();
-        document["prometheus"] = self.prometheus().into();
         document
     }
 
-    /// The counters in the [exposition format](https://prometheus.io/docs/instrumenting/exposition_formats/) of Prometheus.
+    /// The counters in the [exposition format](https://prometheus.io/docs/instrumenting/exposition_formats/) of Prometheus; of all
+    /// runtimes of a machine: [`RunningRuntimes::prometheus`](super::RunningRuntimes::prometheus).
     pub fn prometheus(&self) -> String {
-        let Self {
-            events,
-            prefetch,
-            evict,
-            memory,
-            ..
-        } = self;
-        let registered = self
-            .policies
-            .iter()
-            .filter(|policy| policy.failure.is_none())
-            .count() as u64;
-        let counters = [
-            (
-                "events_total",
-                "Events received from the event source.",
-                events.received,
-            ),
-            (
-                "events_lost_total",
-                "Events that the event source lost.",
-                events.lost,
-            ),
-            (
-                "misses_total",
-                "Accesses that missed the page cache.",
-                events.misses,
-            ),
-            (
-                "missed_bytes_total",
-                "Bytes of accesses that missed the page cache.",
-                events.missed_bytes,
-            ),
-            (
-                "touched_bytes_total",
-                "Bytes of all reported accesses.",
-                events.touched_bytes,
-            ),
-            (
-                "prefetched_bytes_total",
-                "Bytes prefetched.",
-                prefetch.bytes_read,
-            ),
-            (
-                "resident_bytes_total",
-                "Bytes not prefetched because they were resident.",
-                prefetch.bytes_skipped,
-            ),
-            ("evicted_bytes_total", "Bytes evicted.", evict.bytes.freed),
-            (
-                "evict_left_bytes_total",
-                "Bytes that an eviction left in memory.",
-                evict.bytes.remaining,
-            ),
-            (
-                "memory_pressure_total",
-                "Polls that found memory short.",
-                memory.pressure_polls,
-            ),
-        ];
-        let gauges = [
-            (
-                "memory_used_bytes",
-                "Memory in use, including the page cache.",
-                memory.used,
-            ),
-            ("memory_limit_bytes", "Memory limit.", memory.limit),
-            ("policies", "Registered policies.", registered),
-        ];
-        let counters = counters.map(|metric| ("counter", metric));
-        let gauges = gauges.map(|metric| ("gauge", metric));
-        let mut text = String::new();
-        for (kind, (name, help, value)) in counters.into_iter().chain(gauges) {
-            let _ = writeln!(text, "# HELP anamnesis_ppc_{name} {help}");
-            let _ = writeln!(text, "# TYPE anamnesis_ppc_{name} {kind}");
-            let _ = writeln!(text, "anamnesis_ppc_{name} {value}");
-        }
-        text
+        prometheus::exposition(&[(self.pid, self.document())], &[])
     }
 }

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
 use super::abstract_socket::{NAME_PREFIX, connect, is_transient};
-use super::peer;
+use super::{peer, prometheus};
 
 /// Maximum length of an answer.
 pub(super) const MAX_DOCUMENT: usize = 16 << 20;
@@ -29,6 +29,20 @@ pub struct RunningRuntimes {
     pub unresponsive: Vec<u32>,
     /// Number of status sockets of other users, which were not read. Their names may be false.
     pub untrusted: usize,
+}
+
+impl RunningRuntimes {
+    /// The counters of all of them in the [exposition format](https://prometheus.io/docs/instrumenting/exposition_formats/) of
+    /// Prometheus: of each runtime with its process as a label, of each policy with its directory, and of each model. Text in labels
+    /// is that of the documents, which other processes wrote.
+    pub fn prometheus(&self) -> String {
+        // a runtime that ended meanwhile has sent a part of its status
+        let parsed = self.documents.iter().filter_map(|(pid, document)| {
+            let document = serde_json::from_str(document).ok()?;
+            Some((*pid, document))
+        });
+        prometheus::exposition(&parsed.collect::<Vec<_>>(), &self.unresponsive)
+    }
 }
 
 /// Queries all runtimes of this machine whose user is that of this process, or root.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anamnesis_ppc::cache::read_uncached;
-use anamnesis_ppc::runtime::{RuntimeOptions, query_status};
+use anamnesis_ppc::runtime::{RuntimeOptions, query_all, query_status};
 use anamnesis_ppc::source::{self, CaptureMode, FakeSource, FakeSourceHandle};
 use anamnesis_ppc::{
     EagerPolicy, Event, EventKind, FileAccess, Inode, Interests, Namespace, NoopPolicy, Policy,
@@ -331,13 +331,12 @@ fn misses_of_another_process_are_delivered() {
         serde_json::from_str(&query_status(std::process::id()).unwrap()).unwrap();
     assert_eq!(status["source"], "misses");
     assert_eq!(status["policies"][0]["failure"], serde_json::Value::Null);
-    assert!(
-        status["prometheus"]
-            .as_str()
-            .unwrap()
-            .contains("anamnesis_ppc_misses_total 1\n"),
-        "{status}"
+    let metrics = query_all().unwrap().prometheus();
+    let misses = format!(
+        "anamnesis_ppc_misses_total{{pid=\"{}\"}} 1\n",
+        std::process::id()
     );
+    assert!(metrics.contains(&misses), "{metrics}");
     stop.store(true, Ordering::Relaxed);
     event_loop.join().unwrap();
     drop(status_socket);
