@@ -1,5 +1,6 @@
 //! `anamnesis ppc`: policies that prefetch and evict pages of model files.
 
+mod metrics_server;
 mod policy;
 pub(crate) mod run;
 mod status;
@@ -18,7 +19,7 @@ pub(crate) fn run(
 ) -> Result<Completion, RunError> {
     match args {
         PpcVerb::Run(args) => run::run(args, interrupt),
-        PpcVerb::Status(args) => status::run(args, color, out),
+        PpcVerb::Status(args) => status::run(args, color, interrupt, out),
         PpcVerb::Host => match anamnesis_ppc::host::serve() {
             Ok(()) => Ok(Completion::Done),
             Err(error) => Err(failure(error).into()),

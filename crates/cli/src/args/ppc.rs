@@ -1,6 +1,7 @@
 //! The arguments of `ppc` and `record`.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
@@ -110,6 +111,16 @@ pub(crate) struct PpcStatusArgs {
     /// Print the metrics of all runtimes in the Prometheus text format, with their processes as labels.
     #[arg(long)]
     pub(crate) prometheus: bool,
+    /// Serve them over HTTP at /metrics of ADDR, such as 127.0.0.1:9464, until SIGTERM or Ctrl-C.
+    ///
+    /// They are sent to every client, without a password or encryption.
+    #[arg(
+        long,
+        value_name = "ADDR",
+        requires = "prometheus",
+        conflicts_with = "pid"
+    )]
+    pub(crate) listen: Option<SocketAddr>,
 }
 
 const RECORD_HELP: &str = "\

@@ -1,14 +1,17 @@
 //! `anamnesis ppc status`: the status of the runtimes on this machine.
 
 use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use anamnesis::quote::{escape, is_hidden};
 use anamnesis_ppc::runtime::{RunningRuntimes, query_all, query_status};
 use serde_json::{Value, json};
 
+use super::metrics_server;
 use crate::args::{Color, PpcStatusArgs};
 use crate::exit::{Completion, Failure, RunError};
+use crate::interrupt::Interrupt;
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{BOLD, REFUSED, Screen, Stdout, json};
 use crate::text::{ByteSize, ExactCount, plural};
@@ -16,8 +19,12 @@ use crate::text::{ByteSize, ExactCount, plural};
 pub(super) fn run(
     args: &PpcStatusArgs,
     color: Color,
+    interrupt: &Interrupt,
     out: &mut Stdout,
 ) -> Result<Completion, RunError> {
+    if let Some(at) = args.listen {
+        return listen(at, interrupt);
+    }
     let found = match args.pid {
         Some(pid) => {
             let document = query_status(pid).map_err(|error| unavailable(pid, &error))?;
@@ -26,7 +33,14 @@ pub(super) fn run(
                 ..RunningRuntimes::default()
             }
         }
-        None => running()?,
+        None => {
+            let found = running()?;
+            if found.untrusted > 0 {
+                let sockets = plural(found.untrusted as u64, "status socket");
+                eprintln!("anamnesis: {sockets} of other users not read");
+            }
+            found
+        }
     };
     let mut all = Vec::new();
     for (_, document) in &found.documents {
@@ -85,13 +99,23 @@ fn metrics(found: &RunningRuntimes) -> String {
 
 /// All runtimes that this user may trust.
 fn running() -> Result<RunningRuntimes, Failure> {
-    let found = query_all()
-        .map_err(|e| Failure::new("io", e.to_string(), "check that /proc is mounted"))?;
-    if found.untrusted > 0 {
-        let sockets = plural(found.untrusted as u64, "status socket");
-        eprintln!("anamnesis: {sockets} of other users not read");
-    }
-    Ok(found)
+    query_all().map_err(|e| Failure::new("io", e.to_string(), "check that /proc is mounted"))
+}
+
+/// Serves the metrics of all runtimes over HTTP until an interrupt.
+fn listen(at: SocketAddr, interrupt: &Interrupt) -> Result<Completion, RunError> {
+    let failed = |error: std::io::Error| {
+        let message = format!("{at}: {error}");
+        Failure::new("io", message, "choose another address for --listen")
+    };
+    let listener = TcpListener::bind(at).map_err(failed)?;
+    let at = listener.local_addr().map_err(failed)?;
+    eprintln!("anamnesis: metrics at http://{at}/metrics");
+    interrupt.handle();
+    // without /proc, no runtime is up
+    let scraped = || metrics(&query_all().unwrap_or_default());
+    metrics_server::serve(&listener, interrupt, scraped).map_err(failed)?;
+    Ok(Completion::Done)
 }
 
 fn unavailable(pid: u32, error: &std::io::Error) -> Failure {

@@ -23,6 +23,8 @@ mod mapped_files;
 mod output_size;
 #[cfg(target_os = "linux")]
 mod ppc;
+#[cfg(target_os = "linux")]
+mod ppc_status;
 mod process;
 mod remember;
 #[cfg(feature = "remote")]
