@@ -1,5 +1,6 @@
 //! `anamnesis ppc`: policies that prefetch and evict pages of model files.
 
+mod change;
 mod metrics_server;
 mod policy;
 pub(crate) mod run;
@@ -20,6 +21,8 @@ pub(crate) fn run(
     match args {
         PpcVerb::Run(args) => run::run(args, interrupt),
         PpcVerb::Status(args) => status::run(args, color, interrupt, out),
+        PpcVerb::Reg(args) => change::register(args),
+        PpcVerb::Rm(args) => change::unregister(args),
         PpcVerb::Host => match anamnesis_ppc::host::serve() {
             Ok(()) => Ok(Completion::Done),
             Err(error) => Err(failure(error).into()),

@@ -10,6 +10,7 @@ mod event_loop;
 mod eviction_thread;
 mod memory_pressure;
 mod peer;
+mod policy_change;
 mod prefetch_ledger;
 mod prometheus;
 mod status;
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+pub use policy_change::{ChangeCallback, PolicyChange, change_policies};
 pub use prefetch_ledger::PrefetchedBytes;
 pub use status::{
     EventCounts, EvictionTotals, MemoryStatus, PolicyStatus, RuntimeStatus, ServiceStatus,
@@ -198,6 +200,10 @@ impl Runtime {
         let registration = self.policies.register(path, policy, config)?;
         let root = registration.origin().namespace.root().to_owned();
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.iter().any(|(path, _)| *path == root) {
+            // what the replaced policy requested is not carried out further
+            self.prefetcher.interrupt_namespace(&root);
+        }
         names.retain(|(path, _)| *path != root);
         self.ledger.forget(&root);
         names.push((root, name.to_owned()));
@@ -286,6 +292,21 @@ impl Runtime {
     /// The socket cannot be bound, as when another runtime of this process serves its status. If another process has bound
     /// its name, a random one is bound instead, with a warning.
     pub fn serve_status(self: &Arc<Self>) -> Result<impl Drop + use<>> {
+        self.bind_socket(None)
+    }
+
+    /// As [`serve_status`](Self::serve_status), and has changes of policies that other processes request
+    /// ([`change_policies`]) made by `change`. They are accepted from root, and from this process's user unless this process has
+    /// capabilities. The returned value waits for a change in progress when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`serve_status`](Self::serve_status).
+    pub fn serve_changes(self: &Arc<Self>, change: ChangeCallback) -> Result<impl Drop + use<>> {
+        self.bind_socket(Some(change))
+    }
+
+    fn bind_socket(self: &Arc<Self>, change: Option<ChangeCallback>) -> Result<StatusSocket> {
         // weak, so that a runtime that serves its status is still dropped with its last owner
         let runtime = Arc::downgrade(self);
         let document = move || {
@@ -294,7 +315,7 @@ impl Runtime {
                 .map(|runtime| runtime.status().document().to_string())
                 .unwrap_or_default()
         };
-        Ok(StatusSocket::bind(document)?)
+        Ok(StatusSocket::bind(document, change)?)
     }
 
     /// The current counters. Waits for a tenth of a second at most for what policies [report](Policy::report); of one that is busy

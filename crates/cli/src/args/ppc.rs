@@ -16,6 +16,10 @@ pub(crate) enum PpcVerb {
     Run(Box<PpcRunArgs>),
     /// Show the status of the running `ppc run` processes.
     Status(PpcStatusArgs),
+    /// Register a policy with a running `ppc run`, in place of the one that the directory has.
+    Reg(PpcRegArgs),
+    /// Remove the policy of a directory from a running `ppc run`.
+    Rm(PpcRmArgs),
     /// Host process of a policy from a shared library; started by `ppc run`.
     #[command(hide = true)]
     Host,
@@ -121,6 +125,29 @@ pub(crate) struct PpcStatusArgs {
         conflicts_with = "pid"
     )]
     pub(crate) listen: Option<SocketAddr>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PpcRegArgs {
+    /// Directory whose files the policy controls.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) dir: PathBuf,
+    /// Policy, as POLICY[:CONFIG] of `ppc run`.
+    #[arg(value_name = "POLICY")]
+    pub(crate) policy: String,
+    /// Process of the runtime; needed if several are running.
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PpcRmArgs {
+    /// Directory whose policy is removed.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) dir: PathBuf,
+    /// Process of the runtime; needed if several are running.
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
 }
 
 const RECORD_HELP: &str = "\

@@ -33,12 +33,48 @@ impl<'a> PolicyArgument<'a> {
             }
             None => (dir.to_owned(), text),
         };
-        let (name, config) = rest.split_once(':').unwrap_or((rest, ""));
-        Ok(Self {
-            dir: at,
-            name,
-            config,
-        })
+        Ok(Self::of_directory(rest, at))
+    }
+
+    /// Parses an argument without DIR.
+    pub(super) fn of_directory(text: &'a str, dir: PathBuf) -> Self {
+        let (name, config) = text.split_once(':').unwrap_or((text, ""));
+        Self { dir, name, config }
+    }
+
+    /// An argument without DIR, with the same meaning in any working directory: paths of libraries and of MAIO's templates are
+    /// absolute.
+    ///
+    /// # Errors
+    ///
+    /// The working directory is not known.
+    pub(super) fn with_absolute_paths(text: &'a str) -> Result<String, Failure> {
+        let absolute = |path: &str| {
+            let absolute = std::path::absolute(path).map_err(|error| {
+                let message = format!("{path}: {error}");
+                Failure::new("io", message, "check the path and its permissions")
+            })?;
+            Ok::<_, Failure>(absolute.to_string_lossy().into_owned())
+        };
+        let Self { name, config, .. } = Self::of_directory(text, PathBuf::new());
+        if is_library(name) {
+            return Ok(format!("{}:{config}", absolute(name)?));
+        }
+        if name != "maio" {
+            return Ok(text.to_owned());
+        }
+        let items = config.split(',').map(str::trim);
+        let items = items
+            .filter(|item| !item.is_empty())
+            .map(|item| match item.split_once('=') {
+                None => absolute(item),
+                Some((key @ ("template" | "templates"), path)) => {
+                    Ok(format!("{key}={}", absolute(path)?))
+                }
+                Some(_) => Ok(item.to_owned()),
+            });
+        let items: Vec<String> = items.collect::<Result<_, Failure>>()?;
+        Ok(format!("maio:{}", items.join(",")))
     }
 
     /// The model that the policy would prefetch; `None` for a policy that prefetches none.
@@ -66,7 +102,7 @@ impl<'a> PolicyArgument<'a> {
             "none" => Box::new(NoopPolicy),
             "eager" => Box::new(EagerPolicy::default()),
             "maio" => Box::new(Maio::new()),
-            path if path.contains(['/', '.']) => {
+            path if is_library(path) => {
                 let own = std::env::current_exe().map_err(|e| {
                     Failure::new(
                         "io",
@@ -92,6 +128,11 @@ impl<'a> PolicyArgument<'a> {
             .map_err(super::failure)?;
         Ok(())
     }
+}
+
+/// Whether the name of a policy is the path of a shared library.
+fn is_library(name: &str) -> bool {
+    name.contains(['/', '.'])
 }
 
 #[cfg(test)]
@@ -121,6 +162,18 @@ mod tests {
             parsed("llama=maio:t.iot,evict=no"),
             of("/models/llama", "maio", "t.iot,evict=no")
         );
+        let absolute = |text| PolicyArgument::with_absolute_paths(text).unwrap();
+        let own = std::env::current_dir().unwrap().display().to_string();
+        assert_eq!(absolute("eager"), "eager");
+        assert_eq!(
+            absolute("maio:t.iot, evict=no"),
+            format!("maio:{own}/t.iot,evict=no")
+        );
+        assert_eq!(
+            absolute("maio:templates=/srv/t,param.tp=2"),
+            "maio:/srv/t,param.tp=2".replace("/srv", "templates=/srv")
+        );
+        assert_eq!(absolute("./p.so:x=y"), format!("{own}/p.so:x=y"));
         let model = |text| {
             PolicyArgument::parse(text, Path::new("/models"))
                 .unwrap()

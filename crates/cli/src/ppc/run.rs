@@ -9,8 +9,9 @@ use anamnesis::source::local_path;
 use anamnesis_ppc::cache::{self, JoinedCgroups};
 use anamnesis_ppc::runtime::{RuntimeOptions, RuntimeStatus};
 use anamnesis_ppc::source::{self, EventLog, LoggedSource};
-use anamnesis_ppc::{EventSource, Namespace, Runtime};
+use anamnesis_ppc::{EventSource, Namespace, PolicyLimits, Runtime};
 
+use super::change::make_changes;
 use super::policy::PolicyArgument;
 use crate::args::PpcRunArgs;
 use crate::child::{ChildCommand, run_until, wait};
@@ -36,6 +37,8 @@ pub(super) fn run(args: &PpcRunArgs, interrupt: &Interrupt) -> Result<Completion
 struct PreparedRun {
     runtime: Arc<Runtime>,
     source: Box<dyn EventSource>,
+    /// The limits of its policies.
+    limits: PolicyLimits,
     /// Keeps this process in the control groups of `--join`.
     _joined: Option<JoinedCgroups>,
 }
@@ -78,6 +81,7 @@ fn prepare(args: &PpcRunArgs) -> Result<PreparedRun, Failure> {
     Ok(PreparedRun {
         runtime,
         source,
+        limits,
         _joined: joined,
     })
 }
@@ -91,11 +95,12 @@ fn run_prepared(
     let PreparedRun {
         runtime,
         source,
+        limits,
         _joined,
     } = prepared;
     // the status is not what the command is for: without it, the runtime runs all the same
     let status_socket = runtime
-        .serve_status()
+        .serve_changes(make_changes(&runtime, limits))
         .inspect_err(|error| {
             let text = error.to_string();
             eprintln!(

@@ -118,7 +118,7 @@ fn listen(at: SocketAddr, interrupt: &Interrupt) -> Result<Completion, RunError>
     Ok(Completion::Done)
 }
 
-fn unavailable(pid: u32, error: &std::io::Error) -> Failure {
+pub(super) fn unavailable(pid: u32, error: &std::io::Error) -> Failure {
     if error.kind() == std::io::ErrorKind::PermissionDenied {
         let message = format!("the status socket of process {pid} belongs to another user");
         return Failure::new("unavailable", message, "run the command as that user");

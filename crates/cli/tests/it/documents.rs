@@ -91,7 +91,7 @@ fn every_flag_of_the_help_is_in_the_command_page() {
         "man",
     ];
     if cfg!(target_os = "linux") {
-        subcommands.extend(["record", "ppc run", "ppc status"]);
+        subcommands.extend(["record", "ppc run", "ppc status", "ppc reg", "ppc rm"]);
     }
     for subcommand in subcommands {
         let args: Vec<&str> = subcommand.split(' ').chain(["--help"]).collect();

@@ -250,7 +250,16 @@ fn completions_and_manual_pages_cover_every_subcommand() {
     let of_template =
         ["coverage", "diff", "merge", "predict", "show"].map(|verb| format!("template-{verb}"));
     let verbs = verbs.map(str::to_owned).into_iter().chain(of_template);
-    let linux = ["ppc", "ppc-run", "ppc-status", "record", "warm"].map(str::to_owned);
+    let linux = [
+        "ppc",
+        "ppc-reg",
+        "ppc-rm",
+        "ppc-run",
+        "ppc-status",
+        "record",
+        "warm",
+    ];
+    let linux = linux.map(str::to_owned);
     let verbs = verbs.chain(linux.into_iter().filter(|_| cfg!(target_os = "linux")));
     let mut pages: Vec<_> = verbs
         .map(|verb| format!("anamnesis-{verb}.1"))

@@ -24,6 +24,8 @@ mod output_size;
 #[cfg(target_os = "linux")]
 mod ppc;
 #[cfg(target_os = "linux")]
+mod ppc_change;
+#[cfg(target_os = "linux")]
 mod ppc_status;
 mod process;
 mod remember;

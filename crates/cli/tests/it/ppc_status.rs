@@ -24,7 +24,8 @@ fn a_stopped_runtime_is_listed() {
     let unresponsive = document["unresponsive"].as_array().unwrap();
     assert!(unresponsive.contains(&stopped.0.id().into()), "{document}");
     let scraped = stdout_of(&["ppc", "status", "--prometheus"]);
-    for (pid, up) in [(&*pid, 0), (&running.0.id().to_string(), 1)] {
+    let answering = running.0.id().to_string();
+    for (pid, up) in [(&pid, 0), (&answering, 1)] {
         let line = format!("anamnesis_ppc_up{{pid=\"{pid}\"}} {up}\n");
         assert!(scraped.contains(&line), "{scraped}");
     }

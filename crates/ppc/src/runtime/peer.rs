@@ -36,6 +36,28 @@ pub(super) fn credentials(stream: &UnixStream) -> io::Result<libc::ucred> {
     Ok(peer)
 }
 
+/// Why the peer may not change policies. A policy may be a shared library, which runs with the capabilities of this process: they
+/// are not given to a process of the same user that has none. Nor are they to a container, whose root may be this user as well: its
+/// processes have another PID namespace.
+pub(super) fn may_change_policies(stream: &UnixStream) -> Result<(), &'static str> {
+    let peer = credentials(stream).map_err(|_| "the user of the connection is not known")?;
+    if peer.pid == 0 {
+        return Err("the request is from another PID namespace, such as that of a container");
+    }
+    if peer.uid == 0 {
+        return Ok(());
+    }
+    if peer.uid != rustix::process::geteuid().as_raw() {
+        return Err("the request is from another user");
+    }
+    let own = rustix::thread::capabilities(None);
+    if own.is_ok_and(|own| own.permitted.is_empty()) {
+        Ok(())
+    } else {
+        Err("the runtime has capabilities: only root may change its policies")
+    }
+}
+
 /// Whether the peer is of this process's user, or root.
 pub(super) fn is_trusted(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid().as_raw();

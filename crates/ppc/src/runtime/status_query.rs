@@ -1,7 +1,8 @@
 //! The client's side of status sockets: which runtimes there are, and what they answer.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -14,8 +15,10 @@ use super::{peer, prometheus};
 
 /// Maximum length of an answer.
 pub(super) const MAX_DOCUMENT: usize = 16 << 20;
-/// How long a client waits for connections and for all answers together.
+/// How long a client waits for connections and for the status of all runtimes together.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a client waits for a change of policies. Their deadlines are shorter.
+pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a connection to a full queue is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -51,7 +54,8 @@ impl RunningRuntimes {
 ///
 /// `/proc/net/unix` cannot be read.
 pub fn query_all() -> io::Result<RunningRuntimes> {
-    Ok(query(listed_sockets(&std::fs::read("/proc/net/unix")?)))
+    let sockets = listed_sockets(&std::fs::read("/proc/net/unix")?);
+    Ok(query(sockets, &[], QUERY_TIMEOUT))
 }
 
 /// Queries the status of a process's runtime, as in [`RunningRuntimes::documents`].
@@ -61,9 +65,14 @@ pub fn query_all() -> io::Result<RunningRuntimes> {
 /// [`io::ErrorKind::NotFound`]: the process serves no status. [`io::ErrorKind::TimedOut`]: it does not answer within a second.
 /// [`io::ErrorKind::PermissionDenied`]: another user has bound its name.
 pub fn query_status(pid: u32) -> io::Result<String> {
+    query_process(pid, &[], QUERY_TIMEOUT)
+}
+
+/// Sends a request to the runtime of a process, and returns the answer. An empty request is one for the status.
+pub(super) fn query_process(pid: u32, request: &[u8], timeout: Duration) -> io::Result<String> {
     let mut sockets = listed_sockets(&std::fs::read("/proc/net/unix")?);
     sockets.retain(|socket| socket.pid == pid);
-    let mut found = query(sockets);
+    let mut found = query(sockets, request, timeout);
     match found.documents.pop() {
         Some((_, document)) => Ok(document),
         None if !found.unresponsive.is_empty() => Err(io::ErrorKind::TimedOut.into()),
@@ -169,14 +178,26 @@ pub(super) fn receive_ready(
     });
 }
 
-/// Queries these sockets. All of them are waited for together, so that many that do not answer cost no more than one.
-fn query(mut sockets: BTreeSet<ListedSocket>) -> RunningRuntimes {
+/// Sends a request, whose end is that of what is sent. Does not block: a request fits into the socket.
+fn send_request(mut stream: &UnixStream, request: &[u8]) -> io::Result<()> {
+    stream.write_all(request)?;
+    stream.shutdown(Shutdown::Write)
+}
+
+/// Sends these sockets a request, and receives their answers. All of them are waited for together, so that many that do not answer cost no more than one.
+fn query(
+    mut sockets: BTreeSet<ListedSocket>,
+    request: &[u8],
+    timeout: Duration,
+) -> RunningRuntimes {
     let mut found = RunningRuntimes::default();
     let mut pending = Vec::new();
-    let until = Instant::now() + QUERY_TIMEOUT;
+    let until = Instant::now() + timeout;
     loop {
         sockets.retain(|socket| match connect(&socket.name) {
             Ok(stream) if peer::is_trusted(&stream) => {
+                // one that has ended sends no answer, either
+                let _ = send_request(&stream, request);
                 pending.push(PendingAnswer::new(socket.pid, stream));
                 false
             }

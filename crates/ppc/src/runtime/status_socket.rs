@@ -1,11 +1,11 @@
-//! Serves the status of a runtime on a Unix socket.
+//! Serves the status of a runtime on a Unix socket, and receives changes of its policies.
 //!
 //! The socket is in the abstract namespace, which needs no file: nothing is left behind when the process is killed, and
 //! `/proc/net/unix` lists all runtimes of the machine. Any user can bind any name there, so that a name proves nothing: both
 //! sides compare the user of the other one with their own, and accept that user and root.
 
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -18,10 +18,11 @@ use rustix::time::Timespec;
 
 use super::abstract_socket::{NAME_PREFIX, connect, is_transient};
 use super::peer;
+use super::policy_change::{ChangeAnswer, ChangeCallback, MAX_REQUEST, PolicyChange};
 use crate::Waker;
 
-/// How long the whole answer may take to send: clients are served one after the other.
-const SEND_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long the whole request, and the whole answer, may take: clients are served one after the other.
+const CLIENT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often a name that another process has bound is replaced by a random one.
 const MAX_NAMES: usize = 8;
 
@@ -33,16 +34,26 @@ pub(super) struct StatusSocket {
 }
 
 impl StatusSocket {
-    /// Binds the socket of this process. Each connection of this user or root receives the result of `document` and is
-    /// closed.
-    pub(super) fn bind(document: impl Fn() -> String + Send + 'static) -> io::Result<Self> {
+    /// Binds the socket of this process. Each connection of this user or root that sends nothing receives the result of `document`
+    /// and is closed. One that sends a [`PolicyChange`] has it made by `change`.
+    pub(super) fn bind(
+        document: impl Fn() -> String + Send + 'static,
+        change: Option<ChangeCallback>,
+    ) -> io::Result<Self> {
         let listener = bind_name(std::process::id())?;
         // a client that disconnects between `poll` and `accept` must not block the thread
         listener.set_nonblocking(true)?;
         let (stop, stopped) = Waker::new()?;
         let thread = std::thread::Builder::new()
             .name("ppc-status".into())
-            .spawn(move || serve(&listener, &stopped, &document))?;
+            .spawn(move || {
+                let mut server = StatusServer {
+                    document: &document,
+                    change,
+                    changing: None,
+                };
+                server.serve(&listener, &stopped);
+            })?;
         Ok(Self {
             stop,
             thread: Some(thread),
@@ -86,36 +97,112 @@ fn bind_name(pid: u32) -> io::Result<UnixListener> {
     Err(taken)
 }
 
-/// Serves clients one after the other: a status is short, and a slow client is cut off.
-fn serve(listener: &UnixListener, stopped: &OwnedFd, document: &dyn Fn() -> String) {
-    loop {
-        let mut both = [
-            PollFd::new(listener, PollFlags::IN),
-            PollFd::new(stopped, PollFlags::IN),
-        ];
-        match poll(&mut both, None) {
-            Err(Errno::INTR) => continue,
-            Err(_) => return,
-            Ok(_) if !both[1].revents().is_empty() => return,
-            Ok(_) => {}
-        }
-        match listener.accept() {
-            Ok((stream, _)) if peer::is_trusted(&stream) => {
-                let until = Instant::now() + SEND_TIMEOUT;
-                let _ = send(&stream, document().as_bytes(), until);
+/// Answers clients one after the other: a status is short, and a slow client is cut off.
+struct StatusServer<'a> {
+    document: &'a dyn Fn() -> String,
+    change: Option<ChangeCallback>,
+    /// The thread of the last change.
+    changing: Option<JoinHandle<()>>,
+}
+
+impl StatusServer<'_> {
+    /// Returns after `stopped`, when a change in progress has ended.
+    fn serve(&mut self, listener: &UnixListener, stopped: &OwnedFd) {
+        loop {
+            let mut both = [
+                PollFd::new(listener, PollFlags::IN),
+                PollFd::new(stopped, PollFlags::IN),
+            ];
+            match poll(&mut both, None) {
+                Err(Errno::INTR) => continue,
+                Err(_) => break,
+                Ok(_) if !both[1].revents().is_empty() => break,
+                Ok(_) => {}
             }
-            // another user's connection is closed without an answer
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // such as a process without free descriptors; the connection stays pending, and `poll` returns at once
-            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            match listener.accept() {
+                // an error is that of a client which has gone, or is too slow
+                Ok((stream, _)) if peer::is_trusted(&stream) => drop(self.answer(stream)),
+                // another user's connection is closed without an answer
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // such as a process without free descriptors; the connection stays pending, and `poll` returns at once
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+        if let Some(changing) = self.changing.take() {
+            let _ = changing.join(); // the panic hook has printed a panic of the thread
+        }
+    }
+
+    fn answer(&mut self, stream: UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        let request = receive(&stream, Instant::now() + CLIENT_TIMEOUT)?;
+        if request.is_empty() {
+            let document = (self.document)();
+            return send(
+                &stream,
+                document.as_bytes(),
+                Instant::now() + CLIENT_TIMEOUT,
+            );
+        }
+        let refused = match self.begin_change(&stream, &request) {
+            Ok(begun) => return begun,
+            Err(reason) => ChangeAnswer::encode(Err(reason.to_owned())),
+        };
+        send(&stream, &refused, Instant::now() + CLIENT_TIMEOUT)
+    }
+
+    /// Makes a change on another thread, which sends the answer. An error says why it is not made.
+    fn begin_change(
+        &mut self,
+        stream: &UnixStream,
+        request: &[u8],
+    ) -> Result<io::Result<()>, &'static str> {
+        peer::may_change_policies(stream)?;
+        let change = serde_json::from_slice::<PolicyChange>(request)
+            .map_err(|_| "the request is not known to this version")?;
+        let Some(make) = self.change.clone() else {
+            return Err("the policies of this runtime cannot be changed");
+        };
+        if self
+            .changing
+            .as_ref()
+            .is_some_and(|last| !last.is_finished())
+        {
+            return Err("another change of policies is in progress; try again");
+        }
+        let begin = || -> io::Result<JoinHandle<()>> {
+            let stream = stream.try_clone()?;
+            let thread = std::thread::Builder::new().name("ppc-change".into());
+            thread.spawn(move || {
+                let answer = ChangeAnswer::encode(make(&change));
+                // the change is made, whether or not the client waits for it
+                let _ = send(&stream, &answer, Instant::now() + CLIENT_TIMEOUT);
+            })
+        };
+        Ok(begin().map(|changing| self.changing = Some(changing)))
+    }
+}
+
+/// Receives a request, up to its end.
+fn receive(mut stream: &UnixStream, until: Instant) -> io::Result<Vec<u8>> {
+    let (mut request, mut chunk) = (Vec::new(), [0; 4096]);
+    loop {
+        wait(stream, PollFlags::IN, until)?;
+        match stream.read(&mut chunk) {
+            Ok(0) => return Ok(request),
+            Ok(n) if request.len() + n > MAX_REQUEST => {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            Ok(n) => request.extend_from_slice(&chunk[..n]),
+            Err(error) if is_transient(&error) => {}
+            Err(error) => return Err(error),
         }
     }
 }
 
 /// Sends all of it before the deadline.
 fn send(mut stream: &UnixStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
-    stream.set_nonblocking(true)?;
     while !bytes.is_empty() {
         wait(stream, PollFlags::OUT, until)?;
         match stream.write(bytes) {

@@ -1,7 +1,7 @@
 //! The status socket and its attackers: threads whose user is another one. The kernel keeps credentials per thread, and
 //! stores those of the thread that calls `connect` or `listen`.
 
-use std::io::Read;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use rustix::process::Uid;
@@ -10,7 +10,7 @@ use super::*;
 use crate::runtime::status_query::{
     MAX_DOCUMENT, PendingAnswer, RunningRuntimes, listed_sockets, receive_ready,
 };
-use crate::runtime::{query_all, query_status};
+use crate::runtime::{change_policies, query_all, query_status};
 
 /// The user of the attackers.
 const OTHER_USER: u32 = 65534;
@@ -54,14 +54,14 @@ fn name(pid: u32) -> String {
 #[test]
 fn status_is_served_until_the_socket_is_dropped() {
     let _lock = lock();
-    let socket = StatusSocket::bind(|| "document".into()).unwrap();
+    let socket = StatusSocket::bind(|| "document".into(), None).unwrap();
     let pid = std::process::id();
     let own = (pid, "document".to_owned());
     assert!(query_all().unwrap().documents.contains(&own));
     assert_eq!(query_status(pid).unwrap(), "document");
     assert_eq!(query_status(pid).unwrap(), "document");
     // a second one of the same process is refused
-    let second = StatusSocket::bind(String::new).unwrap_err();
+    let second = StatusSocket::bind(String::new, None).unwrap_err();
     assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
     drop(socket);
     assert!(query_status(pid).is_err());
@@ -71,7 +71,7 @@ fn status_is_served_until_the_socket_is_dropped() {
 #[test]
 fn another_user_receives_nothing() {
     let _lock = lock();
-    let _socket = StatusSocket::bind(|| "secret".into()).unwrap();
+    let _socket = StatusSocket::bind(|| "secret".into(), None).unwrap();
     let pid = std::process::id();
     let received = as_other_user(move || {
         let mut stream = connect(name(pid).as_bytes()).unwrap();
@@ -106,7 +106,7 @@ fn a_name_that_another_user_bound_is_replaced_and_not_read() {
     let _bound = as_other_user(move || {
         UnixListener::bind_addr(&SocketAddr::from_abstract_name(name(pid)).unwrap()).unwrap()
     });
-    let socket = StatusSocket::bind(|| "document".into()).unwrap();
+    let socket = StatusSocket::bind(|| "document".into(), None).unwrap();
     assert_eq!(query_status(pid).unwrap(), "document");
     let all = query_all().unwrap();
     assert!(all.documents.contains(&(pid, "document".to_owned())));
@@ -118,7 +118,7 @@ fn a_name_that_another_user_bound_is_replaced_and_not_read() {
 #[test]
 fn forged_names_do_not_hide_the_others() {
     let _lock = lock();
-    let socket = StatusSocket::bind(|| "document".into()).unwrap();
+    let socket = StatusSocket::bind(|| "document".into(), None).unwrap();
     let names: [&[u8]; 5] = [
         b"anamnesis-ppc/\xff\xfe",
         b"anamnesis-ppc/99999999999999999999",
@@ -218,6 +218,7 @@ fn an_answer_is_received_in_pieces_and_bounded() {
 #[test]
 fn a_client_that_reads_nothing_is_cut_off() {
     let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
     let until = Instant::now() + Duration::from_millis(200);
     let sent = send(&ours, &vec![b'x'; MAX_DOCUMENT], until).unwrap_err();
     assert_eq!(sent.kind(), io::ErrorKind::TimedOut);
@@ -228,7 +229,7 @@ fn a_client_that_reads_nothing_is_cut_off() {
 #[test]
 fn runtimes_that_do_not_answer_are_listed() {
     let _lock = lock();
-    let socket = StatusSocket::bind(|| "document".into()).unwrap();
+    let socket = StatusSocket::bind(|| "document".into(), None).unwrap();
     let (own, other) = (std::process::id(), std::os::unix::process::parent_id());
     let bind = |pid: u32, end: &str| {
         let address = SocketAddr::from_abstract_name(format!("{}{end}", name(pid)));
@@ -255,4 +256,110 @@ fn runtimes_that_do_not_answer_are_listed() {
     let silent_one = query_status(other).unwrap_err();
     assert_eq!(silent_one.kind(), io::ErrorKind::TimedOut);
     drop((silent, socket));
+}
+
+#[test]
+fn policies_are_changed_while_the_status_is_served() {
+    let _lock = lock();
+    let (begun, begins) = channel();
+    let (proceed, proceeds) = channel::<Result<(), String>>();
+    let proceeds = std::sync::Mutex::new(proceeds);
+    let change: ChangeCallback = Arc::new(move |change: &PolicyChange| {
+        begun.send(change.clone()).unwrap();
+        proceeds.lock().unwrap().recv().unwrap()
+    });
+    let socket = StatusSocket::bind(|| "document".into(), Some(change)).unwrap();
+    let pid = std::process::id();
+    let register = PolicyChange::Register {
+        directory: "/models".into(),
+        policy: "maio:/t.iot".into(),
+    };
+    let request = register.clone();
+    let changing = std::thread::spawn(move || change_policies(pid, &request));
+    assert_eq!(begins.recv_timeout(HANG).unwrap(), register);
+    assert_eq!(query_status(pid).unwrap(), "document");
+    let unregister = PolicyChange::Unregister {
+        directory: "/models".into(),
+    };
+    let second = change_policies(pid, &unregister).unwrap().unwrap_err();
+    assert!(second.contains("in progress"), "{second}");
+    proceed.send(Ok(())).unwrap();
+    assert_eq!(changing.join().unwrap().unwrap(), Ok(()));
+    // the thread of the first change may still be about to end
+    proceed.send(Err("no such directory".into())).unwrap();
+    let refused = loop {
+        match change_policies(pid, &unregister).unwrap() {
+            Err(reason) if reason.contains("in progress") => std::thread::yield_now(),
+            other => break other,
+        }
+    };
+    assert_eq!(refused, Err("no such directory".to_owned()));
+    assert_eq!(begins.recv_timeout(HANG).unwrap(), unregister);
+    let long = PolicyChange::Unregister {
+        directory: "x".repeat(MAX_REQUEST).into(),
+    };
+    let too_long = change_policies(pid, &long).unwrap_err();
+    assert_eq!(too_long.kind(), io::ErrorKind::InvalidInput);
+    drop(socket);
+    let fixed = StatusSocket::bind(String::new, None).unwrap();
+    let refused = change_policies(pid, &unregister).unwrap().unwrap_err();
+    assert!(refused.contains("cannot be changed"), "{refused}");
+    drop(fixed);
+}
+
+#[test]
+fn requests_that_are_no_change_are_refused() {
+    let _lock = lock();
+    let change: ChangeCallback = Arc::new(|_: &PolicyChange| panic!("not called"));
+    let socket = StatusSocket::bind(|| "document".into(), Some(change)).unwrap();
+    let pid = std::process::id();
+    let ask = |request: &[u8]| {
+        let mut stream = connect(name(pid).as_bytes()).unwrap();
+        stream.set_nonblocking(false).unwrap();
+        // the server closes the connection when it has enough
+        let _ = stream.write_all(request);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    };
+    for request in ["null", "{}", "{\"register\":{}}", "register", "\u{0}"] {
+        let answer = ask(request.as_bytes());
+        assert!(answer.contains("not known"), "{request}: {answer}");
+    }
+    assert_eq!(ask(&vec![b'['; 2 * MAX_REQUEST]), "");
+    assert_eq!(ask(b""), "document");
+    // a client that sends a part of a request, and waits
+    let mut waiting = connect(name(pid).as_bytes()).unwrap();
+    waiting.write_all(b"{").unwrap();
+    let begun = Instant::now();
+    while query_status(pid).ok().as_deref() != Some("document") {
+        assert!(begun.elapsed() < HANG);
+    }
+    drop((waiting, socket));
+}
+
+/// A process of a container may have the same user, and none of the capabilities.
+#[test]
+fn only_root_changes_the_policies_of_a_runtime_with_capabilities() {
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    assert!(peer::may_change_policies(&ours).is_ok() || !rustix::process::geteuid().is_root());
+    // a thread of another user that keeps its capabilities
+    let refused = std::thread::spawn(|| {
+        let user = Uid::from_raw(OTHER_USER);
+        rustix::thread::set_keep_capabilities(true).ok()?;
+        rustix::thread::set_thread_res_uid(user, user, user).ok()?;
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        Some(peer::may_change_policies(&ours))
+    });
+    match refused.join().unwrap() {
+        Some(refused) => assert!(refused.unwrap_err().contains("capabilities")),
+        None => eprintln!("SKIPPED: another user needs CAP_SETUID"),
+    }
+    if let Some(allowed) = as_other_user(|| {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        peer::may_change_policies(&ours)
+    }) {
+        assert_eq!(allowed, Ok(()));
+    }
 }
