@@ -28,7 +28,9 @@ pub(crate) use diff::{DiffArgs, DiffOrder};
 pub(crate) use fit::FitArgs;
 pub(crate) use load::{LoadArgs, LoaderName};
 #[cfg(target_os = "linux")]
-pub(crate) use ppc::{PpcRegArgs, PpcRmArgs, PpcRunArgs, PpcStatusArgs, PpcVerb, RecordArgs};
+pub(crate) use ppc::{
+    LogLevel, PpcRegArgs, PpcRmArgs, PpcRunArgs, PpcStatusArgs, PpcVerb, RecordArgs,
+};
 pub(crate) use remember::{PlanArgs, RememberArgs, WeightArgs};
 pub(crate) use report::ReportArgs;
 pub(crate) use template::{

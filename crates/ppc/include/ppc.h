@@ -39,7 +39,8 @@
  * 4. A policy that crashes, ends its process, exceeds a deadline or returns an invalid list is deregistered, and the
  *    kernel's own policy applies again. Nothing else is affected, because a policy runs in a process of its own, with
  *    1 GiB of memory by default and none of the daemon's descriptors. It may create threads but no processes. Its
- *    standard output and standard error are written to the daemon's log line by line.
+ *    standard output and standard error are written to the daemon's log line by line, with level 6
+ *    (`anamnesis ppc run --log info` prints them).
  * 5. A list is a recommendation. The cache prefetches and evicts within the limits of the machine.
  *
  * OWNERSHIP

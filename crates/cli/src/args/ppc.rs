@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 use super::values::bytes;
 
@@ -61,9 +61,9 @@ pub(crate) struct PpcRunArgs {
     /// Event source [default: the best available].
     #[arg(long, value_name = "NAME", help_heading = "Events")]
     pub(crate) source: Option<String>,
-    /// Log the events to FILE; `--source replay:FILE` replays them.
+    /// Write the events to FILE; `--source replay:FILE` replays them.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Events")]
-    pub(crate) log: Option<PathBuf>,
+    pub(crate) event_log: Option<PathBuf>,
 
     /// Join the control groups of PID: prefetched pages are charged to them and respect their limits.
     #[arg(long, value_name = "PID", help_heading = "Memory")]
@@ -81,9 +81,31 @@ pub(crate) struct PpcRunArgs {
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Device")]
     pub(crate) bandwidth: Option<u64>,
 
+    /// Least severe messages to print: error, warn, info, debug or trace.
+    ///
+    /// A policy from a shared library prints its standard output and standard error as `info`, and lines of its log by their levels.
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        value_enum,
+        hide_possible_values = true,
+        default_value = "warn",
+        help_heading = "View"
+    )]
+    pub(crate) log: LogLevel,
     /// Suppress the messages at the start and the end.
     #[arg(long, short, help_heading = "View")]
     pub(crate) quiet: bool,
+}
+
+/// The least severe messages that are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
 }
 
 /// A memory threshold as a share of the limit; `None` is `off`.

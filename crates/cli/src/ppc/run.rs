@@ -22,7 +22,7 @@ use crate::warm::{WarmList, alongside};
 use crate::warnings;
 
 pub(super) fn run(args: &PpcRunArgs, interrupt: &Interrupt) -> Result<Completion, RunError> {
-    warnings::show();
+    warnings::show_from(args.log);
     match prepare(args) {
         Ok(prepared) => run_prepared(args, interrupt, prepared),
         // the command is what matters: without the runtime it is a program like any other
@@ -173,7 +173,7 @@ fn without_events(
     Ok(completion)
 }
 
-/// The source of `--source`, or the best available one; with `--log`, its events are also logged.
+/// The source of `--source`, or the best available one; with `--event-log`, its events are also logged.
 fn event_source(
     args: &PpcRunArgs,
     dir: &Path,
@@ -194,7 +194,7 @@ fn event_source(
             selected.source
         }
     };
-    let Some(path) = &args.log else {
+    let Some(path) = &args.event_log else {
         return Ok(source);
     };
     let log = EventLog::create(path).map_err(|e| super::failure(e).in_file(path))?;

@@ -177,7 +177,7 @@ fn a_logged_run_replays_with_the_same_misses() {
         "run",
         "--dir",
         path_str(dir.path()),
-        "--log",
+        "--event-log",
         path_str(&log),
         "--",
         "sh",

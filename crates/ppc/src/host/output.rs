@@ -1,7 +1,7 @@
 //! Logs the standard output and standard error of a host process.
 
 use std::io::{BufRead, BufReader, PipeReader, Read};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::printable::printable;
@@ -11,15 +11,16 @@ const MAX_LINE: u64 = 4096;
 /// Limit on the lines per second; more are only counted.
 const MAX_LINES_PER_SECOND: u32 = 100;
 
-/// Starts a thread that logs all lines until the process and its children have ended.
-pub(super) fn log_lines(from: PipeReader, name: &str) {
+/// Starts a thread that logs all lines until the process and its children have ended. Returns it, unless it could not be started.
+pub(super) fn log_lines(from: PipeReader, name: &str) -> Option<JoinHandle<()>> {
     let name = name.to_owned();
     let thread = thread::Builder::new()
         .name("ppc-output".into())
         .stack_size(128 << 10);
-    if let Err(error) = thread.spawn(move || lines(from, |level, line| write(&name, level, line))) {
-        tracing::warn!("the output of a policy cannot be logged: {error}");
-    }
+    let started = thread.spawn(move || lines(from, |level, line| write(&name, level, line)));
+    started
+        .inspect_err(|error| tracing::warn!("the output of a policy cannot be logged: {error}"))
+        .ok()
 }
 
 fn lines(from: impl Read, mut write: impl FnMut(u8, &str)) {

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{
@@ -66,12 +67,12 @@ impl HostCommand {
         let process = HostProcess {
             child,
             reaped: false,
+            output: output::log_lines(reader, name),
         };
         let pidfd = process
             .pid()
             .map(|pid| pidfd_open(pid, PidfdFlags::empty()))
             .transpose()?;
-        output::log_lines(reader, name);
         Ok(StartedHost {
             process,
             stream: ours,
@@ -93,6 +94,8 @@ pub(super) struct HostProcess {
     child: Child,
     /// Whether the process was waited for, after which its number may be reused.
     reaped: bool,
+    /// The thread that logs what it prints.
+    output: Option<JoinHandle<()>>,
 }
 
 impl HostProcess {
@@ -126,7 +129,14 @@ impl HostProcess {
             if let Some(group) = self.pid() {
                 let _ = kill_process_group(group, Signal::KILL); // fails if the group has ended
             }
-            return self.child.wait().ok();
+            let status = self.child.wait().ok();
+            // the last lines may say why it ended; a process outside of the group may keep the pipe open
+            let until = Instant::now() + EXIT_TIMEOUT;
+            let is_logging = |output: &JoinHandle<()>| !output.is_finished();
+            while self.output.as_ref().is_some_and(is_logging) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            return status;
         }
         None
     }
