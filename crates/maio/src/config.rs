@@ -6,29 +6,11 @@ use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::options::{MaioOption, OPTIONS, is_known};
+
 /// The configuration of a [`Maio`](crate::Maio), parsed from its registration: items separated by commas.
 ///
-/// | item | meaning | default |
-/// |---|---|---|
-/// | `T.iot`, `template=T.iot` | follow this template | |
-/// | `DIR`, `templates=DIR` | follow the template of each service in this directory, `<id>.iot` | |
-/// | `service=ID` | the service's id; all models below the directory are then one service | computed from each model and `param.*` |
-/// | `param.KEY=VALUE` | a run-time parameter of the service, part of its id | |
-/// | `model=DIR` | the directory of the model or models within the namespace | its root |
-/// | `generate=yes\|no` | record the template if there is none | `yes` with `templates` |
-/// | `gap=SIZE` | in a recording, fill gaps up to this size | `2M` |
-/// | `idle=TIME` | end a recording when nothing was read for this long after a load; it also ends with the processes that have read most of the model | `60s` |
-/// | `workers=auto\|bytes\|order\|env\|env:NAME\|accelerator` | which process is which worker | `auto` |
-/// | `ranks=0-3` | the workers that run on this machine | all |
-/// | `devices=0-3` | the accelerators of the service, of worker 0, 1, … | all of the machine |
-/// | `start=yes\|no` | prefetch when the service starts, before the first miss | `yes` |
-/// | `prefetch=yes\|no` | prefetch | `yes` |
-/// | `window=auto\|all\|SIZE` | how far ahead of a worker | as memory permits |
-/// | `affinity=yes\|no` | place bytes on the NUMA node of the worker's accelerator | `yes` |
-/// | `evict=yes\|no` | evict behind the reader | `yes` |
-/// | `distance=SIZE` | bytes to keep behind a worker | `1G`, less under memory pressure |
-/// | `memory=SIZE` | memory for the page cache | what the runtime states |
-/// | `touch=auto\|yes\|no` | subscribe to every access, not to misses only | `yes` if the model exceeds memory |
+/// [`OPTIONS`](Self::OPTIONS) lists them.
 ///
 /// Sizes are bytes, with `K`, `M`, `G` or `T` in powers of 1024; times are seconds.
 ///
@@ -183,6 +165,9 @@ impl FromStr for MaioConfig {
 }
 
 impl MaioConfig {
+    /// All options. An item without a key is `template=` if it ends with `.iot` or `.json`, and `templates=` otherwise.
+    pub const OPTIONS: &[MaioOption] = OPTIONS;
+
     /// Parses an item without a key.
     fn set_path(&mut self, item: &str) -> Result<(), InvalidValue> {
         let key = if Path::new(item)
@@ -198,6 +183,7 @@ impl MaioConfig {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), InvalidValue> {
         match key {
+            _ if !is_known(key) => return Err(InvalidValue("unknown option")),
             _ if value.is_empty() => return Err(InvalidValue("the value is missing")),
             "template" => self.template = Some(value.into()),
             "templates" => self.templates = Some(value.into()),

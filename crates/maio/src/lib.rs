@@ -79,7 +79,7 @@
 //! | `maio.rs` | the policy: passes calls to the service that a file belongs to |
 //! | `models.rs` | which files are a model: one service each |
 //! | `service.rs` | one model: searches the template, then follows, records or stays idle |
-//! | `config.rs`, `state.rs` | options of a registration; the state as data |
+//! | `config.rs`, `options.rs`, `state.rs` | options of a registration, and their table; the state as data |
 //! | `model_files.rs` | the files of a model, comparison with a template, service id |
 //! | `follower.rs` | events to requests: the steps of the picture above |
 //! | `worker_identity.rs`, `worker_identity/` | which worker a process is, one file per rule |
@@ -103,6 +103,7 @@ mod merged_schedule;
 mod model_files;
 mod models;
 mod off_template;
+mod options;
 mod prefetch_state;
 mod read_position;
 mod recorder;
@@ -115,6 +116,7 @@ mod worker_identity;
 pub use config::{InvalidValue, MaioConfig, MaioConfigError, PrefetchWindow, WorkerRule};
 pub use maio::Maio;
 pub use model_files::model_service_id;
+pub use options::MaioOption;
 pub use state::{GroupState, MaioPhase, MaioState, StateWatch};
 
 // the same policy as a shared library: `anamnesis ppc run --policy libanamnesis_maio.so:T.iot`

@@ -1,9 +1,11 @@
 //! The arguments of `ppc` and `record`.
 
 use std::ffi::OsString;
+use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anamnesis_maio::MaioConfig;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 use super::values::bytes;
@@ -40,8 +42,23 @@ Examples:
 
 Requires root, or CAP_PERFMON and CAP_DAC_READ_SEARCH, for the kernel's events. Kernels before Linux 6.18 report every insertion into the page cache instead of misses.";
 
+/// [`RUN_HELP`] with the options of `maio`.
+fn run_long_help() -> String {
+    let mut options = String::from("Options of maio:\n");
+    for option in MaioConfig::OPTIONS {
+        let item = format!("{}={}", option.key, option.values);
+        let default = match option.default {
+            "" => String::new(),
+            default => format!(" [default: {default}]"),
+        };
+        // writing to a string cannot fail
+        let _ = writeln!(options, "  {item}\n          {}{default}", option.meaning);
+    }
+    RUN_HELP.replace("Examples:\n", &format!("{options}\nExamples:\n"))
+}
+
 #[derive(Debug, Args)]
-#[command(after_help = RUN_HELP)]
+#[command(after_help = RUN_HELP, after_long_help = run_long_help())]
 pub(crate) struct PpcRunArgs {
     /// Directory whose files the policies control.
     #[arg(long, short, value_name = "DIR", value_hint = ValueHint::DirPath)]

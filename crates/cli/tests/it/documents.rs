@@ -71,6 +71,24 @@ fn console_examples_print_the_documented_output() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn every_option_of_maio_is_in_the_help_and_in_the_command_page() {
+    let text = std::fs::read_to_string(workspace().join("docs/command.md")).unwrap();
+    let help = finish(command(&["ppc", "run", "--help"])).stdout;
+    for option in anamnesis_maio::MaioConfig::OPTIONS {
+        let item = format!("{}={}", option.key, option.values);
+        let row = format!(
+            "| `{}` | {} | {} |",
+            item.replace('|', "\\|"),
+            option.meaning,
+            option.default
+        );
+        assert!(text.contains(&row), "{row} is not in docs/command.md");
+        assert!(help.contains(&item), "{item}: {help}");
+    }
+}
+
 #[test]
 fn every_flag_of_the_help_is_in_the_command_page() {
     let text = std::fs::read_to_string(workspace().join("docs/command.md")).unwrap();
