@@ -32,7 +32,8 @@
  *
  * 1. Callbacks are called one at a time, all on one thread. ppc_init is called first and ppc_exit last.
  * 2. Each call has a deadline, by default 5 s for ppc_init and ppc_start, 1 s for ppc_exit, and 100 ms for the
- *    others.
+ *    others. It is one of processor time, which begins when the same time has passed on the clock. A call that waits
+ *    may take 5 s longer.
  * 3. A list names files by their paths relative to the root of the namespace, as miss_io does: without a leading '/'
  *    and without "..". An entry begins before the end of its file, is not empty, and ends at the latest with the
  *    file's last page.

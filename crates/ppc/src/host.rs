@@ -35,10 +35,8 @@ mod serve;
 mod session;
 mod wire;
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
 
 use message::{Init, Request};
 pub use process::HostCommand;
@@ -102,8 +100,7 @@ impl LibraryPolicy {
             return Vec::new();
         };
         let request = request(&host.session);
-        let until = Instant::now() + call.timeout(&self.limits);
-        let lists = host.session.call(&request, until);
+        let lists = host.session.call(&request, call.limit(&self.limits));
         // a process that failed once is not called again: its state and the lists on both sides are unknown
         lists.unwrap_or_else(|failure| {
             self.failed = Some(self.end(call, failure));
@@ -121,9 +118,7 @@ impl LibraryPolicy {
             HostFailure::Malformed => {
                 format!("{}: its process sent a malformed message", call.name())
             }
-            HostFailure::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
-                call.timeout_message(&self.limits)
-            }
+            HostFailure::Late(exceeded) => call.timeout_message(exceeded),
             HostFailure::Io(error) => match host.process.exit_reason() {
                 Some(how) => format!("{}: its process ended ({how})", call.name()),
                 None => format!(
@@ -141,7 +136,6 @@ impl Policy for LibraryPolicy {
     }
 
     fn init(&mut self, context: &PolicyContext) -> Result<(), String> {
-        let until = Instant::now() + self.limits.init;
         let path = std::path::absolute(&self.path)
             .map_err(|error| format!("{}: {error}", self.path.display()))?;
         let name = path
@@ -153,10 +147,10 @@ impl Policy for LibraryPolicy {
         let StartedHost {
             process,
             stream,
-            pidfd,
+            identity,
         } = self.command.start(&name)?;
         let namespace = Arc::clone(&context.namespace);
-        let session = HostSession::new(stream, pidfd, namespace, self.limits.list_entries);
+        let session = HostSession::new(stream, identity, namespace, self.limits.list_entries);
         let host = self.host.insert(ActiveHost { process, session });
         let init = Init {
             library: file_name(&path),
@@ -166,7 +160,10 @@ impl Policy for LibraryPolicy {
             process_memory: self.limits.host_memory,
             max_entries: self.limits.list_entries as u64,
         };
-        match host.session.init(init, until) {
+        match host
+            .session
+            .init(init, PolicyCall::Init.limit(&self.limits))
+        {
             Ok(callbacks) => {
                 self.callbacks = callbacks;
                 Ok(())

@@ -4,6 +4,7 @@
 //! there. A second thread watches the deadline of the call in progress. A policy that fails is deregistered, which has
 //! no effect on other policies.
 
+pub(crate) mod call_clock;
 mod call_queue;
 mod limits;
 #[cfg(all(test, shuttle))]
@@ -12,9 +13,11 @@ mod policy_thread;
 mod validate;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use call_clock::{CallClock, ExceededLimit};
 use call_queue::{CallQueue, QueuedCall};
 pub(crate) use limits::PolicyCall;
 pub use limits::PolicyLimits;
@@ -59,16 +62,26 @@ pub struct SupervisorStatus {
 
 type OutputCallback = Box<dyn FnMut(PolicyOutput) + Send>;
 
+/// How long a call that exceeded its deadline may go on before the policy is deregistered: it may be printing the backtrace of a
+/// panic, which is then the reason.
+const PANIC_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A call in progress.
 #[derive(Clone, Copy)]
 struct ActiveCall {
     call: PolicyCall,
-    deadline: Instant,
+    clock: CallClock,
+    /// Distinguishes it from later calls.
+    number: u64,
 }
 
 struct SupervisorState {
     queue: CallQueue,
     active: Option<ActiveCall>,
+    /// Number of calls that have begun.
+    begun: u64,
+    /// The file with the processor time of the policy's thread; empty before it runs.
+    schedstat: PathBuf,
     /// When the watchdog wakes up by itself; `None` while it sleeps until it is notified.
     watchdog_wakes: Option<Instant>,
     /// The result of `init`: the policy's interests, refreshed after each call.
@@ -188,6 +201,8 @@ impl Supervisor {
         let state = SupervisorState {
             queue: CallQueue::new(limits.queued_calls),
             active: None,
+            begun: 0,
+            schedstat: PathBuf::new(),
             watchdog_wakes: None,
             ready: None,
             report: Vec::new(),
@@ -223,7 +238,8 @@ impl Supervisor {
             return Err(error.into());
         }
         // the watchdog ends an `init` that is late; the longer timeout is for a machine that does not schedule the watchdog
-        let state = shared.wait(limits.init.saturating_mul(4), |state| {
+        let timeout = limits.longest_init().saturating_mul(4);
+        let state = shared.wait(timeout, |state| {
             state.ready.is_some() || state.failure.is_some()
         });
         let failure = state
@@ -237,7 +253,7 @@ impl Supervisor {
             (Some(error), _) => Err(error),
             (None, Some(Err(what))) => Err(Error::new(ErrorKind::Policy(what))),
             (None, None) => {
-                let what = PolicyCall::Init.timeout_message(&limits);
+                let what = PolicyCall::Init.timeout_message(ExceededLimit::Elapsed(timeout));
                 shared.fail(what.clone());
                 Err(Error::new(ErrorKind::Policy(what)))
             }
@@ -256,8 +272,10 @@ impl Supervisor {
         state.new_files = Some(files);
         drop(state);
         self.shared.work.notify_one();
-        let PolicyLimits { init, call, .. } = self.shared.limits;
-        let timeout = init.saturating_add(call).saturating_add(SHUTDOWN_GRACE);
+        let limits = &self.shared.limits;
+        // the call in progress, and that one
+        let timeout = limits.longest_init().saturating_mul(2);
+        let timeout = timeout.saturating_add(SHUTDOWN_GRACE);
         drop(self.shared.wait(timeout, |state| {
             state.new_files.is_none() || state.done || state.failure.is_some()
         }));
@@ -327,11 +345,12 @@ impl Supervisor {
         state.queue.clear();
         drop(state);
         self.shared.work.notify_all();
+        // the watchdog: a call in progress that only waits is not waited for
+        self.shared.progress.notify_all();
         let limits = &self.shared.limits;
         let timeout = limits
-            .call
-            .max(limits.init)
-            .saturating_add(limits.exit)
+            .longest_init()
+            .saturating_add(limits.longest_exit())
             .saturating_add(SHUTDOWN_GRACE);
         drop(
             self.shared

@@ -4,13 +4,14 @@
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::message::{Init, Request};
 use super::serve::answer_requests;
 use super::session::{HostFailure, HostSession};
 use crate::abi::{Abi, Operation};
 use crate::library::LoadedLibrary;
+use crate::supervisor::call_clock::CallLimit;
 use crate::{EventKind, FileAccess, Namespace, PolicyLimits, Result};
 
 /// Initialises a policy whose host process is at the other end of `stream`, and makes the calls that `calls` selects, each
@@ -28,7 +29,10 @@ pub fn call_host(
     let namespace = states.next().ok_or("no files")?;
     let limits = PolicyLimits::default();
     let mut session = HostSession::new(stream, None, Arc::clone(namespace), limits.list_entries);
-    let until = Instant::now() + Duration::from_secs(1);
+    let limit = CallLimit {
+        own: Duration::from_secs(1),
+        stall: Duration::ZERO,
+    };
     let failed = |failure: HostFailure| format!("{failure:?}");
     let init = Init {
         library: b"policy.so".to_vec(),
@@ -38,7 +42,7 @@ pub fn call_host(
         process_memory: limits.host_memory,
         max_entries: limits.list_entries as u64,
     };
-    session.init(init, until).map_err(failed)?;
+    session.init(init, limit).map_err(failed)?;
     let access = FileAccess {
         kind: EventKind::Miss,
         path: Path::new("a").into(),
@@ -63,9 +67,9 @@ pub fn call_host(
                 continue;
             }
         };
-        lists += session.call(&request, until).map_err(failed)?.len();
+        lists += session.call(&request, limit).map_err(failed)?.len();
     }
-    session.call(&Request::Exit, until).map_err(failed)?;
+    session.call(&Request::Exit, limit).map_err(failed)?;
     Ok(lists)
 }
 

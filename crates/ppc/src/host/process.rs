@@ -15,12 +15,13 @@ use rustix::process::{
 };
 
 use super::output;
+use super::wire::HostIdentity;
 
 /// How long a process that closed its connection may take to end, before the reason of its end is given up.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Command of a host process: an executable that only calls [`serve`](super::serve). It inherits the daemon's
-/// environment.
+/// environment, except that a panic prints no backtrace.
 #[derive(Clone, Debug)]
 pub struct HostCommand {
     program: PathBuf,
@@ -59,6 +60,8 @@ impl HostCommand {
         let (reader, writer) = io::pipe()?;
         let child = Command::new(&self.program)
             .args(&self.arguments)
+            // a backtrace takes longer than the deadline of a call, and the panic would be reported as a call that is late
+            .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(writer.try_clone()?)
             .stderr(writer)
@@ -73,19 +76,20 @@ impl HostCommand {
             .pid()
             .map(|pid| pidfd_open(pid, PidfdFlags::empty()))
             .transpose()?;
+        let schedstat = format!("/proc/{}/schedstat", process.id()).into();
         Ok(StartedHost {
             process,
             stream: ours,
-            pidfd,
+            identity: pidfd.map(|pidfd| HostIdentity { pidfd, schedstat }),
         })
     }
 }
 
-/// A host process, the connection to it, and its descriptor.
+/// A host process, the connection to it, and what its deadlines need.
 pub(super) struct StartedHost {
     pub(super) process: HostProcess,
     pub(super) stream: UnixStream,
-    pub(super) pidfd: Option<OwnedFd>,
+    pub(super) identity: Option<HostIdentity>,
 }
 
 /// A host process. Dropping it kills the process and its children.

@@ -1,17 +1,18 @@
 //! The protocol between daemon and host process: messages round-trip, and malformed, truncated and inconsistent ones are
 //! refused.
 
+use std::cell::Cell;
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::message::{Init, NewList, Reply, Request, WireAccess, WireList, WireRange};
 use super::received_lists::ReceivedLists;
 use super::sent_lists::{EVICT, ListPart, SLOTS, SentLists, slot};
-use super::wire::{Deadline, MAX_MESSAGE, receive, send};
+use super::wire::{Deadline, HostIdentity, MAX_MESSAGE, receive, send};
+use crate::supervisor::call_clock::{CallClock, CallLimit};
 use crate::{FileRange, Namespace};
 
 /// A deterministic sequence of pseudo-random numbers (xorshift64).
@@ -314,19 +315,28 @@ fn generation_of(list: &[(&str, u64)]) -> u64 {
 
 #[test]
 fn frames_have_a_limit_and_a_deadline() {
-    let own_process = rustix::process::pidfd_open(
-        rustix::process::getpid(),
-        rustix::process::PidfdFlags::empty(),
-    )
-    .unwrap();
-    let distant = || Instant::now() + Duration::from_secs(20);
+    let identity = |pid| HostIdentity {
+        pidfd: rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap(),
+        schedstat: "/proc/self/schedstat".into(),
+    };
+    let own_process = identity(rustix::process::getpid());
+    let limit = |millis| CallLimit {
+        own: Duration::from_millis(millis),
+        stall: Duration::ZERO,
+    };
+    let distant = || limit(20_000);
     // receives what `sender` has sent; after a frame without a body the connection stays open
-    let receive_frame = |bytes: &[u8], sender: &OwnedFd, until: Instant| {
+    let receive_frame = |bytes: &[u8], sender: &HostIdentity, limit: CallLimit| {
         let (local, mut remote) = UnixStream::pair().unwrap();
         remote.write_all(bytes).unwrap();
         let kept_open = (bytes.len() == 8).then_some(remote);
-        let process = Some(sender.as_fd());
-        let received = receive(&local, Some(Deadline { until, process }));
+        let (clock, exceeded) = (Cell::new(CallClock::start(limit)), Cell::new(None));
+        let deadline = Deadline {
+            clock: &clock,
+            process: Some(sender),
+            exceeded: &exceeded,
+        };
+        let received = receive(&local, Some(deadline));
         drop(kept_open);
         received
             .map(|frame| (frame.number, frame.message))
@@ -345,15 +355,14 @@ fn frames_have_a_limit_and_a_deadline() {
         receive_frame(&[255; 16], &own_process, distant()),
         Err(ErrorKind::InvalidData)
     );
-    let short = Instant::now() + Duration::from_millis(50);
     assert_eq!(
-        receive_frame(&[3, 0, 0, 0, 5, 0, 0, 0], &own_process, short),
+        receive_frame(&[3, 0, 0, 0, 5, 0, 0, 0], &own_process, limit(50)),
         Err(ErrorKind::TimedOut)
     );
     // a process that ended while another one holds its connection
     let mut child = std::process::Command::new("true").spawn().unwrap();
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    let ended = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    let ended = identity(pid);
     assert_eq!(
         receive_frame(&[3, 0, 0, 0, 5, 0, 0, 0], &ended, distant()),
         Err(ErrorKind::UnexpectedEof)
@@ -367,9 +376,11 @@ fn frames_have_a_limit_and_a_deadline() {
             std::thread::sleep(Duration::from_millis(5));
         }
     });
+    let (clock, exceeded) = (Cell::new(CallClock::start(limit(50))), Cell::new(None));
     let deadline = Deadline {
-        until: Instant::now() + Duration::from_millis(50),
+        clock: &clock,
         process: None,
+        exceeded: &exceeded,
     };
     let sent = send(&local, 1, &vec![0; MAX_MESSAGE], Some(deadline));
     assert_eq!(sent.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));

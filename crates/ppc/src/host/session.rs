@@ -3,17 +3,17 @@
 //! The host process is untrusted. A reply that is not the next one, not of the kind that its request has, or not within
 //! the limits ends the conversation with an error.
 
+use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::message::{Init, MAX_QUEUES, Reply, Request, WireAccess};
 use super::printable::printable;
 use super::received_lists::ReceivedLists;
-use super::wire::{self, Deadline};
+use super::wire::{self, Deadline, HostIdentity};
 use crate::abi::{WANTS_EVICT, WANTS_PREFETCH, WANTS_TOUCH};
+use crate::supervisor::call_clock::{CallClock, CallLimit, ExceededLimit};
 use crate::{EventKind, FileAccess, Interests, Namespace, PrefetchRequest};
 
 /// Limit on the bytes of a reason that a host process gives for a failure; the rest is cut off.
@@ -22,8 +22,10 @@ const MAX_REASON: usize = 4000;
 /// Failure of a conversation with a host process.
 #[derive(Debug)]
 pub(super) enum HostFailure {
-    /// The connection failed, or the deadline passed.
+    /// The connection failed.
     Io(io::Error),
+    /// The process had its time.
+    Late(ExceededLimit),
     /// The reply is not a valid message, or not a reply to the request.
     Malformed,
     /// The policy failed, or returned an invalid list.
@@ -42,8 +44,7 @@ pub(super) struct HostedCallbacks {
 #[derive(Debug)]
 pub(super) struct HostSession {
     stream: UnixStream,
-    /// Becomes readable when the process ends. The end of the connection does not suffice: a child may keep it open.
-    process: Option<OwnedFd>,
+    process: Option<HostIdentity>,
     /// The number of the last request.
     number: u32,
     namespace: Arc<Namespace>,
@@ -54,7 +55,7 @@ impl HostSession {
     /// `max_entries` limits the entries of one list.
     pub(super) fn new(
         stream: UnixStream,
-        process: Option<OwnedFd>,
+        process: Option<HostIdentity>,
         namespace: Arc<Namespace>,
         max_entries: usize,
     ) -> Self {
@@ -102,9 +103,9 @@ impl HostSession {
     pub(super) fn init(
         &mut self,
         init: Init,
-        until: Instant,
+        limit: CallLimit,
     ) -> Result<HostedCallbacks, HostFailure> {
-        match self.exchange(&Request::Init(init), until)? {
+        match self.exchange(&Request::Init(init), limit)? {
             Reply::Ready { wants, start } => {
                 let has = |bit| wants & bit != 0;
                 let interests = Interests {
@@ -124,14 +125,14 @@ impl HostSession {
     pub(super) fn call(
         &mut self,
         request: &Request,
-        until: Instant,
+        limit: CallLimit,
     ) -> Result<Vec<PrefetchRequest>, HostFailure> {
         let max_lists = match request {
             Request::Init(_) | Request::Exit => 0,
             Request::Start => MAX_QUEUES,
             Request::Prefetch(_) | Request::Evict(_) | Request::Touch(_) => 1,
         };
-        match self.exchange(request, until)? {
+        match self.exchange(request, limit)? {
             Reply::Lists(lists) if lists.len() <= max_lists => {
                 let mut resolved = Vec::with_capacity(lists.len());
                 for list in lists {
@@ -151,18 +152,21 @@ impl HostSession {
     }
 
     /// Sends a request and receives its reply before the deadline.
-    fn exchange(&mut self, request: &Request, until: Instant) -> Result<Reply, HostFailure> {
-        let deadline = Some(Deadline {
-            until,
-            process: self.process.as_ref().map(AsFd::as_fd),
-        });
+    fn exchange(&mut self, request: &Request, limit: CallLimit) -> Result<Reply, HostFailure> {
+        let (clock, exceeded) = (Cell::new(CallClock::start(limit)), Cell::new(None));
+        let deadline = Deadline {
+            clock: &clock,
+            process: self.process.as_ref(),
+            exceeded: &exceeded,
+        };
+        let failed = |error: io::Error| match (exceeded.get(), error.kind()) {
+            (Some(exceeded), _) => HostFailure::Late(exceeded),
+            (None, io::ErrorKind::InvalidData) => HostFailure::Malformed,
+            (None, _) => HostFailure::Io(error),
+        };
         self.number = self.number.wrapping_add(1);
-        wire::send(&self.stream, self.number, &request.encode(), deadline)
-            .map_err(HostFailure::Io)?;
-        let reply = wire::receive(&self.stream, deadline).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData => HostFailure::Malformed,
-            _ => HostFailure::Io(error),
-        })?;
+        wire::send(&self.stream, self.number, &request.encode(), Some(deadline)).map_err(failed)?;
+        let reply = wire::receive(&self.stream, Some(deadline)).map_err(failed)?;
         // a reply that was sent before its request, twice or too late would be the answer to another call
         if reply.number != self.number {
             return Err(HostFailure::Malformed);

@@ -1,15 +1,19 @@
 //! Encoding of messages, and their transfer over a socket: a length and a number of four bytes each, then that many bytes.
 //! Integers are in native byte order, because both processes run on one machine.
 
+use std::cell::Cell;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use rustix::time::Timespec;
+
+use crate::supervisor::call_clock::{CallClock, ExceededLimit, processor_time};
 
 /// Limit on the bytes of one message.
 pub(super) const MAX_MESSAGE: usize = 32 << 20;
@@ -100,12 +104,37 @@ pub(super) struct Frame {
     pub(super) message: Vec<u8>,
 }
 
-/// When a transfer ends at the latest. The process at the other end is watched in addition to the socket, because a child
-/// of it may keep the socket open after its end.
+/// The process at the other end of a connection.
+#[derive(Debug)]
+pub(super) struct HostIdentity {
+    /// Becomes readable when the process ends. The end of the connection does not suffice: a child may keep it open.
+    pub(super) pidfd: OwnedFd,
+    /// The file with the processor time of its main thread.
+    pub(super) schedstat: PathBuf,
+}
+
+/// When a transfer ends at the latest: when the process at the other end has ended, or has had its time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline<'a> {
-    pub(super) until: Instant,
-    pub(super) process: Option<BorrowedFd<'a>>,
+    pub(super) clock: &'a Cell<CallClock>,
+    /// Without it, time on the clock counts.
+    pub(super) process: Option<&'a HostIdentity>,
+    /// The limit that the process has exceeded.
+    pub(super) exceeded: &'a Cell<Option<ExceededLimit>>,
+}
+
+impl Deadline<'_> {
+    /// How long to wait, before this is called again.
+    fn left(&self) -> io::Result<Duration> {
+        let mut clock = self.clock.get();
+        let schedstat = self.process.map(|process| &process.schedstat);
+        let left = clock.look(Instant::now(), || processor_time(schedstat?));
+        self.clock.set(clock);
+        left.map_err(|exceeded| {
+            self.exceeded.set(Some(exceeded));
+            io::ErrorKind::TimedOut.into()
+        })
+    }
 }
 
 /// Sends a message.
@@ -199,13 +228,9 @@ fn fill(
 
 /// Waits until the socket is ready. A message that was sent before the process ended is still received.
 fn wait(stream: &UnixStream, ready: PollFlags, deadline: Deadline<'_>) -> io::Result<()> {
-    let Deadline { until, process } = deadline;
+    let process = deadline.process.map(|process| process.pidfd.as_fd());
     loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        let left = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let left = Timespec::try_from(deadline.left()?).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut both = [
             PollFd::new(stream, ready),
             PollFd::from_borrowed_fd(process.unwrap_or(stream.as_fd()), PollFlags::IN),

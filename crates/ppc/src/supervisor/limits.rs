@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
+use super::PANIC_TIMEOUT;
+use super::call_clock::{CallLimit, ExceededLimit};
+
 /// The limits of a policy. A policy that exceeds one of them is deregistered, except for `queued_calls`.
+///
+/// A deadline is of the policy's own time: a call may take as long on the clock, and then use as much processor time again. So the
+/// deadlines may be short, and on a busy machine they end no registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyLimits {
     /// Deadline of [`init`](crate::Policy::init), [`files_changed`](crate::Policy::files_changed),
@@ -13,6 +19,9 @@ pub struct PolicyLimits {
     pub call: Duration,
     /// Deadline of [`exit`](crate::Policy::exit).
     pub exit: Duration,
+    /// How much longer than its deadline a call may take while it does not use the processor, because it waits: for a processor, a
+    /// disk or a lock. Time during which the whole program is stopped does not count.
+    pub stall: Duration,
     /// Maximum number of entries in a returned list.
     pub list_entries: usize,
     /// Maximum number of queued calls. When the queue is full, its oldest call is dropped.
@@ -27,10 +36,29 @@ impl Default for PolicyLimits {
             init: Duration::from_secs(5),
             call: Duration::from_millis(100),
             exit: Duration::from_secs(1),
+            stall: Duration::from_secs(5),
             list_entries: 1 << 18,
             queued_calls: 1024,
             host_memory: 1 << 30,
         }
+    }
+}
+
+impl PolicyLimits {
+    /// The longest time that a call other than [`exit`](crate::Policy::exit) takes until its policy is deregistered, on a machine
+    /// that runs it.
+    pub(super) fn longest_init(&self) -> Duration {
+        self.longest(self.call.max(self.init))
+    }
+
+    /// The same of [`exit`](crate::Policy::exit).
+    pub(super) fn longest_exit(&self) -> Duration {
+        self.longest(self.exit)
+    }
+
+    fn longest(&self, own: Duration) -> Duration {
+        let call = own.saturating_mul(2).saturating_add(self.stall);
+        call.saturating_add(PANIC_TIMEOUT)
     }
 }
 
@@ -65,22 +93,26 @@ impl PolicyCall {
     }
 
     /// How long the function may take.
-    pub(crate) fn timeout(self, limits: &PolicyLimits) -> Duration {
-        match self {
+    pub(crate) fn limit(self, limits: &PolicyLimits) -> CallLimit {
+        let own = match self {
             Self::Init | Self::FilesChanged | Self::Start | Self::Idle | Self::Report => {
                 limits.init
             }
             Self::Exit => limits.exit,
             Self::Prefetch | Self::Evict | Self::Touch => limits.call,
-        }
+        };
+        let stall = limits.stall;
+        CallLimit { own, stall }
     }
 
     /// The error message for a call that exceeded its deadline.
-    pub(crate) fn timeout_message(self, limits: &PolicyLimits) -> String {
-        format!(
-            "{} did not return within {:?}",
-            self.name(),
-            self.timeout(limits)
-        )
+    pub(crate) fn timeout_message(self, exceeded: ExceededLimit) -> String {
+        let name = self.name();
+        match exceeded {
+            ExceededLimit::Processor(limit) => {
+                format!("{name} did not return within {limit:?} of processor time")
+            }
+            ExceededLimit::Elapsed(limit) => format!("{name} did not return within {limit:?}"),
+        }
     }
 }

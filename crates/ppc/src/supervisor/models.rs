@@ -19,6 +19,7 @@ const LIMITS: PolicyLimits = PolicyLimits {
     init: FOREVER,
     call: FOREVER,
     exit: FOREVER,
+    stall: Duration::ZERO,
     list_entries: 10,
     queued_calls: 10,
     host_memory: 0,
@@ -226,7 +227,7 @@ fn a_failure_is_the_last_output_and_ends_every_wait() {
     });
 }
 
-/// The watchdog and the policy's thread both notice a call whose deadline has passed.
+/// The watchdog notices a call whose deadline has passed, which fails by itself.
 #[test]
 fn a_late_call_is_one_failure() {
     let limits = PolicyLimits {
@@ -239,7 +240,7 @@ fn a_late_call_is_one_failure() {
             supervisor,
             outputs,
             ..
-        } = supervised(&files, limits, None);
+        } = supervised(&files, limits, Some(0));
         supervisor.queue_prefetch(miss(0));
         while supervisor.failure().is_none() {
             shuttle::thread::yield_now();

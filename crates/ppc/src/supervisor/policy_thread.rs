@@ -4,9 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::call_clock::{CallClock, processor_time};
 use super::call_queue::QueuedCall;
 use super::validate::RangeValidator;
-use super::{ActiveCall, PolicyCall, PolicyOutput, SupervisorShared};
+use super::{
+    ActiveCall, PANIC_TIMEOUT, PolicyCall, PolicyOutput, SupervisorShared, SupervisorState,
+};
 use crate::export::panic_message;
 use crate::source::poll::monotonic_ns;
 use crate::{Namespace, Policy, PolicyContext};
@@ -56,6 +59,8 @@ impl PolicyThread {
 
     pub(super) fn run(mut self) {
         let _done = SetDone(Arc::clone(&self.shared));
+        let tid = rustix::thread::gettid().as_raw_nonzero();
+        self.shared.lock().schedstat = format!("/proc/self/task/{tid}/schedstat").into();
         if self.init() {
             while let Some(call) = self.next() {
                 if !self.make(call) {
@@ -229,9 +234,16 @@ impl PolicyThread {
         function: impl FnOnce(&mut dyn Policy) -> T,
     ) -> Option<T> {
         let began = Instant::now();
-        let deadline = began + call.timeout(&self.shared.limits);
+        let clock = CallClock::start(call.limit(&self.shared.limits));
+        let deadline = clock.next();
         let mut state = self.shared.lock();
-        state.active = Some(ActiveCall { call, deadline });
+        state.begun += 1;
+        let number = state.begun;
+        state.active = Some(ActiveCall {
+            call,
+            clock,
+            number,
+        });
         // The watchdog keeps sleeping until the deadline of an earlier call even when that call has returned, so that
         // most calls need not wake it. It has to be notified only if this deadline comes first.
         let wakes_too_late = state.watchdog_wakes.is_none_or(|wakes| deadline < wakes);
@@ -257,11 +269,10 @@ impl PolicyThread {
             *known = *interests;
         }
         drop(state);
-        // the order matters: a failure that the watchdog reported stands, and a result after the deadline is none
+        // the order matters: a failure that the watchdog reported stands
         let what = match returned {
             _ if failed => return None,
             Ok((_, Some(what), _)) => what,
-            _ if Instant::now() > deadline => call.timeout_message(&self.shared.limits),
             Ok((value, None, _)) => return Some(value),
             Err(panic) => format!("{} panicked: {}", call.name(), panic_message(&*panic)),
         };
@@ -274,17 +285,44 @@ impl PolicyThread {
 pub(super) fn enforce_deadlines(shared: &SupervisorShared) {
     let mut state = shared.lock();
     while !state.done && state.failure.is_none() {
-        let now = Instant::now();
-        // under the lock, so that a call which starts now compares its deadline with the one that is slept for
-        state.watchdog_wakes = state.active.map(|active| active.deadline);
-        match state.active {
-            Some(ActiveCall { call, deadline }) if deadline <= now => {
-                drop(state);
-                shared.fail(call.timeout_message(&shared.limits));
-                return;
+        let schedstat = state.schedstat.clone();
+        let closing = state.closing;
+        let looked = state.active.as_mut().map(|active| {
+            // the last call may write what the policy has recorded
+            if closing && active.call != PolicyCall::Exit {
+                active.clock.end_stall();
             }
-            Some(ActiveCall { deadline, .. }) => {
-                let waited = shared.progress.wait_timeout(state, deadline - now);
+            let left = active
+                .clock
+                .look(Instant::now(), || processor_time(&schedstat));
+            (*active, left)
+        });
+        // under the lock, so that a call which starts now compares its deadline with the one that is slept for
+        state.watchdog_wakes = looked.as_ref().map(|(active, _)| active.clock.next());
+        match looked {
+            Some((active, Err(exceeded))) => {
+                // A panic may be printing its backtrace, which takes longer than a call may. It is then reported as the panic that
+                // it is; a call that returns in this time is not late.
+                state.watchdog_wakes = Some(Instant::now() + PANIC_TIMEOUT);
+                let goes_on = |state: &mut SupervisorState| {
+                    let number = state.active.map(|active| active.number);
+                    number == Some(active.number) && state.failure.is_none()
+                };
+                // the model checker has no clock, and would wait without end
+                if !cfg!(shuttle) {
+                    let waited = shared
+                        .progress
+                        .wait_timeout_while(state, PANIC_TIMEOUT, goes_on);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                if goes_on(&mut state) {
+                    drop(state);
+                    shared.fail(active.call.timeout_message(exceeded));
+                    return;
+                }
+            }
+            Some((_, Ok(left))) => {
+                let waited = shared.progress.wait_timeout(state, left);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
             None => {

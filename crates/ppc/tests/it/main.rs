@@ -9,6 +9,7 @@ mod support {
 }
 
 mod abi_layout;
+mod deadlines;
 mod directory_watch;
 mod evictor;
 mod library_policies;

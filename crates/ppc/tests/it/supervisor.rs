@@ -78,6 +78,7 @@ fn long_deadlines() -> PolicyLimits {
     PolicyLimits {
         call: HANG_TIMEOUT,
         init: HANG_TIMEOUT,
+        stall: Duration::ZERO,
         ..PolicyLimits::default()
     }
 }
@@ -87,6 +88,7 @@ fn short_deadlines() -> PolicyLimits {
     PolicyLimits {
         call: Duration::from_millis(200),
         init: Duration::from_millis(200),
+        stall: Duration::ZERO,
         ..PolicyLimits::default()
     }
 }

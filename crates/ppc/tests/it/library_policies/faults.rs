@@ -278,6 +278,7 @@ fn an_exceeded_deadline_deregisters_the_policy() {
     };
     directory.limits = PolicyLimits {
         call: Duration::from_millis(300),
+        stall: Duration::ZERO,
         ..directory.limits
     };
     let bodies = [

@@ -303,6 +303,7 @@ fn messages_without_end_are_refused() {
     let directory = PolicyDirectory::new();
     let limits = PolicyLimits {
         init: Duration::from_millis(500),
+        stall: Duration::ZERO,
         ..directory.limits
     };
     // zeros are empty messages; the other is text, whose first bytes are a length beyond the limit
