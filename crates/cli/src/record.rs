@@ -1,5 +1,6 @@
 //! `anamnesis record`: records the reads of a program as an I/O template.
 
+mod mapped_files;
 mod process_tree;
 
 use std::fs;
@@ -11,7 +12,7 @@ use anamnesis::Checkpoint;
 use anamnesis::predict::complete;
 use anamnesis::quote::escape;
 use anamnesis::source::local_path;
-use anamnesis::template::{Template, TemplateLimits};
+use anamnesis::template::{Template, TemplateLimits, coverage};
 use anamnesis_maio::Maio;
 use anamnesis_ppc::cache::{Evictor, MappingProcesses};
 use anamnesis_ppc::runtime::RuntimeOptions;
@@ -29,6 +30,7 @@ use crate::runtime_failure::failure;
 use crate::template::{check_output, save};
 use crate::text::{ByteSize, plural};
 use crate::warnings;
+use mapped_files::MappedFiles;
 use process_tree::ProcessTree;
 
 /// Service name, which is also the file name of the recorded template.
@@ -84,6 +86,9 @@ pub(crate) fn run(
         Some(root) => Box::new(ProcessTree::new(source, root)),
         None => source,
     };
+    let reports_mapped_accesses = source.name() != "shim";
+    let (source, mapped) = MappedFiles::new(source);
+    let source = Box::new(source);
     let (completion, result) = run_until(&runtime, source, |ended| {
         let completion = wait_for_end(interrupt, child, args.pid, ended);
         // the source reports the last events with a delay
@@ -99,6 +104,18 @@ pub(crate) fn run(
             .sum::<u64>();
     runtime.unregister(&dir).map_err(failure)?;
     result.map_err(failure)?;
+    let mapped = mapped.load(Ordering::Relaxed);
+    if mapped > 0 && !reports_mapped_accesses {
+        let message = format!(
+            "the program mapped {} of the model, and the shim reports no accesses to mapped memory: no template is written",
+            ByteSize(mapped)
+        );
+        let remedy = "record it by the kernel's events (without --source), or predict the template with `anamnesis template predict`";
+        return Err(Failure::new("incomplete", message, remedy)
+            .in_file(&dir)
+            .into());
+    }
+    let model_nbytes: u64 = namespace.entries().iter().map(|entry| entry.len).sum();
     let template = recording_dir.template(&dir)?;
     let template = if args.raw {
         template
@@ -111,8 +128,25 @@ pub(crate) fn run(
             plural(lost, "event")
         );
     }
+    warn_of_little(&template, model_nbytes);
     save(&template, &args.out, args.overwrite)?.print(args.json, out)?;
     Ok(completion)
+}
+
+/// A template that reads less than this fraction of its model is taken to be incomplete.
+const LITTLE_FRACTION: u64 = 10;
+
+/// Warns if a template reads little of its model.
+fn warn_of_little(template: &Template, model_nbytes: u64) {
+    // each byte once
+    let nbytes = coverage(template, template).nbytes;
+    if nbytes < model_nbytes / LITTLE_FRACTION {
+        eprintln!(
+            "anamnesis: warning: the template has {} of {}: the program read little of the model, or in a way that was not observed",
+            ByteSize(nbytes),
+            ByteSize(model_nbytes)
+        );
+    }
 }
 
 /// The model's directory: `--dir`, or the first argument of the command that opens as a checkpoint.

@@ -49,6 +49,8 @@ mod schema;
 mod service_unit;
 #[cfg(target_os = "linux")]
 mod services;
+#[cfg(target_os = "linux")]
+mod shim_recording;
 mod template;
 #[cfg(target_os = "linux")]
 mod warm;
