@@ -35,6 +35,11 @@ static BY_HAND: &[(&str, Option<&str>, &str)] = &[
         Some("Proved"),
         "printed by .ci/prove and the fuzz targets, with date and commit",
     ),
+    (
+        "docs/command.md",
+        Some("ppc run"),
+        "defaults of options, not measured",
+    ),
 ];
 
 #[test]
