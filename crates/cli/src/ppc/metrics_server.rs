@@ -146,12 +146,12 @@ impl Connection {
     /// Receives or sends what is possible now. Returns whether the connection goes on.
     fn advance<M: FnMut() -> String>(&mut self, body: &mut CachedBody<M>) -> io::Result<bool> {
         if self.answer.is_none() && !self.receive(body)? {
-            return Ok(self.answer.is_some());
+            return Ok(true);
         }
         self.send()
     }
 
-    /// Receives once. Returns whether the request is complete; without an answer, the connection ends or waits.
+    /// Receives once. Returns whether there is an answer to send; without one, more of the request is awaited.
     fn receive<M: FnMut() -> String>(&mut self, body: &mut CachedBody<M>) -> io::Result<bool> {
         let mut chunk = [0; 2048];
         let received = match self.stream.read(&mut chunk) {
