@@ -396,10 +396,13 @@ fn a_gigabyte_is_remembered_from_bucket_to_bucket_in_bounded_memory() {
         let args = ["remember", "s3://a/model/", "-o", "s3://b/killed/"];
         let mut running = server_command(&server, &args);
         let mut running = running.stderr(std::process::Stdio::null()).spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(800));
-        let open = server.open_uploads();
+        // in the middle of the first upload
+        while server.open_uploads().is_empty() {
+            assert_eq!(running.try_wait().unwrap(), None);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(300));
         send_signal(&running, signal);
-        assert!(!open.is_empty());
         let status = running.wait().unwrap();
         let is_there = server
             .paths()
