@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::process::{command, path_str, run, stdout_of};
+use crate::process::{command, path_str, run};
 use crate::runtime_process::{RuntimeProcess, uncached_model};
 
 #[test]
@@ -13,17 +13,23 @@ fn a_stopped_runtime_is_listed() {
     let (stopped, running) = (RuntimeProcess::start(&args), RuntimeProcess::start(&args));
     stopped.signal(rustix::process::Signal::STOP);
     let pid = stopped.0.id().to_string();
-    let listed = stdout_of(&["ppc", "status"]);
+    // standard error counts the runtimes of other users, which other tests start
+    let status = |options: &[&str]| {
+        let shown = run(&[&["ppc", "status"], options].concat());
+        assert_eq!(shown.code, 0, "{}", shown.stderr);
+        shown.stdout
+    };
+    let listed = status(&[]);
     let own = format!("process {}, running", running.0.id());
     let silent = format!("process {pid} does not respond");
     assert!(
         listed.contains(&own) && listed.contains(&silent),
         "{listed}"
     );
-    let document: Value = serde_json::from_str(&stdout_of(&["ppc", "status", "--json"])).unwrap();
+    let document: Value = serde_json::from_str(&status(&["--json"])).unwrap();
     let unresponsive = document["unresponsive"].as_array().unwrap();
     assert!(unresponsive.contains(&stopped.0.id().into()), "{document}");
-    let scraped = stdout_of(&["ppc", "status", "--prometheus"]);
+    let scraped = status(&["--prometheus"]);
     let answering = running.0.id().to_string();
     for (pid, up) in [(&pid, 0), (&answering, 1)] {
         let line = format!("anamnesis_ppc_up{{pid=\"{pid}\"}} {up}\n");
