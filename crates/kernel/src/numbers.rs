@@ -250,7 +250,8 @@ impl Computation for SumF32<'_> {
         let mut last = [shift.to_le_bytes(); LANES];
         last[..rest.len()].copy_from_slice(rest);
         let padding = LANES - rest.len();
-        for batch in whole.chunks(BATCH) {
+        let last = [last];
+        for batch in whole.chunks(BATCH).chain([&last[..]]) {
             let mut counted = [0u32; LANES];
             for chunk in batch {
                 add(
@@ -267,20 +268,6 @@ impl Computation for SumF32<'_> {
             for lane in counted {
                 n += u64::from(lane);
             }
-        }
-        let mut counted = [0u32; LANES];
-        add(
-            &last,
-            shift,
-            self.limit,
-            &mut counted,
-            &mut sums,
-            &mut squares,
-            &mut least,
-            &mut most,
-        );
-        for lane in counted {
-            n += u64::from(lane);
         }
         let mut all = NumberSums {
             n: n - padding as u64,
