@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use anamnesis::source::local_path;
-use anamnesis_ppc::runtime::{ChangeCallback, PolicyChange, change_policies, query_all};
+use anamnesis_ppc::runtime::{ChangeCallback, PolicyChange, change_policies};
 use anamnesis_ppc::{PolicyLimits, Runtime};
 
 use super::policy::PolicyArgument;
+use super::status;
 use crate::args::{PpcRegArgs, PpcRmArgs};
 use crate::exit::{Completion, Failure, RunError};
 
@@ -50,7 +51,7 @@ fn request(pid: Option<u32>, change: &PolicyChange) -> Result<Completion, RunErr
             format!("process {pid} did not answer as a runtime of this version does"),
             "use the command of the version that is running",
         ),
-        _ => super::status::unavailable(pid, &error),
+        _ => status::unavailable(pid, &error),
     })?;
     made.map_err(|reason| {
         let message = format!("process {pid}: {reason}");
@@ -60,8 +61,7 @@ fn request(pid: Option<u32>, change: &PolicyChange) -> Result<Completion, RunErr
 }
 
 fn only_runtime() -> Result<u32, Failure> {
-    let found = query_all()
-        .map_err(|e| Failure::new("io", e.to_string(), "check that /proc is mounted"))?;
+    let found = status::running()?;
     let answering = found.documents.iter().map(|(pid, _)| pid);
     let mut pids: Vec<u32> = answering.chain(&found.unresponsive).copied().collect();
     pids.sort_unstable();

@@ -98,7 +98,7 @@ fn metrics(found: &RunningRuntimes) -> String {
 }
 
 /// All runtimes that this user may trust.
-fn running() -> Result<RunningRuntimes, Failure> {
+pub(super) fn running() -> Result<RunningRuntimes, Failure> {
     query_all().map_err(|e| Failure::new("io", e.to_string(), "check that /proc is mounted"))
 }
 
