@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::page_cache::evict_file;
 use crate::process::{command, finish, path_str, run, safetensors, stdout_of, workspace};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -64,9 +65,7 @@ impl HubCache {
     pub(crate) fn evict(&self) {
         for repository in fs::read_dir(self.dir.path()).unwrap() {
             for blob in fs::read_dir(repository.unwrap().path().join("blobs")).unwrap() {
-                let file = fs::File::open(blob.unwrap().path()).unwrap();
-                file.sync_all().unwrap();
-                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+                evict_file(&blob.unwrap().path());
             }
         }
     }

@@ -22,6 +22,8 @@ mod load;
 mod mapped_files;
 mod output_size;
 #[cfg(target_os = "linux")]
+mod page_cache;
+#[cfg(target_os = "linux")]
 mod policy_log;
 #[cfg(target_os = "linux")]
 mod ppc;

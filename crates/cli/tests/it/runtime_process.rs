@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::page_cache::evict_file;
 use crate::process::{command, run, safetensors, workspace};
 
 /// Longer than any step takes, also on a busy machine.
@@ -48,9 +49,7 @@ pub(crate) fn on_device() -> Option<tempfile::TempDir> {
 /// Evicts the files of a directory from the page cache.
 pub(crate) fn evict(dir: &Path) {
     for entry in fs::read_dir(dir).unwrap() {
-        let file = fs::File::open(entry.unwrap().path()).unwrap();
-        file.sync_all().unwrap();
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        evict_file(&entry.unwrap().path());
     }
 }
 

@@ -2,14 +2,14 @@
 //! CAP_PERFMON and a file system on a device, and is skipped with a message elsewhere.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use anamnesis_os::residency::resident_bytes;
 use serde_json::Value;
 
+use crate::page_cache::resident;
 use crate::process::{json_of, path_str, safetensors, stdout_of};
 use crate::runtime_process::{RuntimeProcess, TIMEOUT, evict, on_device};
 
@@ -114,11 +114,6 @@ impl ModelDirectory {
             fs::remove_file(path).unwrap();
         }
     }
-}
-
-fn resident(path: &Path) -> u64 {
-    let file = File::open(path).unwrap();
-    resident_bytes(&file, file.metadata().unwrap().len()).unwrap()
 }
 
 fn wait_until(condition: &str, holds: impl Fn() -> bool) {

@@ -1,38 +1,26 @@
 //! `anamnesis warm`: what is read into the page cache, in which order of events, within which memory, and for whom.
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anamnesis_os::residency::resident_bytes;
 use serde_json::Value;
 
 use crate::hub_cache::HubCache;
+use crate::page_cache::{evict_file, resident};
 use crate::process::{
     Run, command, finish, json_of, path_str, run, safetensors, stdout_of, workspace,
 };
-
-/// The bytes of a file that are in the page cache.
-fn resident(path: &Path) -> u64 {
-    let file = File::open(path).unwrap();
-    resident_bytes(&file, file.metadata().unwrap().len()).unwrap()
-}
 
 fn len(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
 }
 
-fn evict(path: &Path) {
-    let file = File::open(path).unwrap();
-    file.sync_all().unwrap();
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-}
-
 /// Whether files of this directory can be evicted, which is so on a device and not in memory.
 fn evicts(path: &Path) -> bool {
-    evict(path);
+    evict_file(path);
     let evicts = resident(path) == 0;
     if !evicts {
         eprintln!("SKIPPED: {} cannot be evicted", path.display());
@@ -106,7 +94,7 @@ fn a_directory_of_several_models_is_warmed_model_by_model() {
     }
     // one that is damaged keeps the others from nothing
     fs::write(path("loose/c.safetensors"), "no header").unwrap();
-    evict(&path(files[0]));
+    evict_file(&path(files[0]));
     let done = run(&["warm", path_str(dir.path())]);
     assert!(
         done.code == 1 && done.stderr.contains("c.safetensors"),
@@ -143,7 +131,7 @@ fn a_worker_is_warmed_alone_by_prediction_or_template() {
         &[source, "--tp", "4", "--rank", "3"][..],
         &[made, "--rank", "3"],
     ] {
-        evict(&file);
+        evict_file(&file);
         let document = warmed(args);
         let part = document["nbytes"].as_u64().unwrap();
         assert!((4 << 20..5 << 20).contains(&part), "{document}");
@@ -313,10 +301,10 @@ fn reading_stops_when_the_memory_of_the_group_is_full() {
     let kept = resident(&file);
     assert!(kept + (2 << 20) >= read, "{kept} {document}");
     // the group is full of pages of another file: they are as good as free memory
-    evict(&file);
+    evict_file(&file);
     let other = dir.path().join("other");
     fs::write(&other, vec![0; 100 << 20]).unwrap();
-    evict(&other);
+    evict_file(&other);
     let read_other = format!(
         "cat {} > /dev/null; exec {} warm --json {}",
         other.display(),
@@ -351,7 +339,7 @@ fn ppc_run_starts_the_command_without_events_and_warms() {
     stdout_of(&["template", "predict", path_str(&file), "-o", made]);
     let command = ["--", "sh", "-c", "sleep 1; echo out; exit 7"];
     let with = |policy: &str| {
-        evict(&file);
+        evict_file(&file);
         let run_args = ["ppc", "run", "--dir", source, "--source", "rumours"];
         run(&[&run_args[..], &["--policy", policy], &command].concat())
     };
@@ -422,7 +410,7 @@ fn an_unprivileged_user_warms_files_that_it_may_read() {
     assert_eq!(document["warm"]["end"], "complete", "{printed}");
     assert_eq!(resident(&file), len(&file));
     // no event source is permitted
-    evict(&file);
+    evict_file(&file);
     let mut policies = std::process::Command::new(&program);
     policies
         .args([

@@ -1,0 +1,19 @@
+//! What the page cache has of a file.
+
+use std::fs::File;
+use std::path::Path;
+
+use anamnesis_os::residency::resident_bytes;
+
+/// The bytes of a file that are in the page cache.
+pub(crate) fn resident(path: &Path) -> u64 {
+    let file = File::open(path).unwrap();
+    resident_bytes(&file, file.metadata().unwrap().len()).unwrap()
+}
+
+/// Evicts a file from the page cache, as far as no process holds its pages.
+pub(crate) fn evict_file(path: &Path) {
+    let file = File::open(path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
