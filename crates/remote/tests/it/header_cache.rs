@@ -98,6 +98,12 @@ fn opened(
     server.answered()
 }
 
+/// The error of a file whose length cannot be known.
+fn length_error(server: &TestServer, url: &str, options: RemoteOptions) -> anamnesis_remote::Error {
+    let store = open(server, url, options);
+    store.file(store.path()).unwrap().len().unwrap_err()
+}
+
 /// The text of all files below a directory.
 fn everything(directory: &Path) -> Vec<u8> {
     let entries = std::fs::read_dir(directory).unwrap();
@@ -246,8 +252,7 @@ fn without_a_version_nothing_is_kept() {
             assert!(sent(&requests) > 100_000, "{fault}");
         }
         assert_eq!(everything(scratch.path()), b"", "{fault}");
-        let store = open(&server, &url, offline(scratch.path()));
-        let error = store.file(store.path()).unwrap().len().unwrap_err();
+        let error = length_error(&server, &url, offline(scratch.path()));
         assert_eq!(error.kind(), ErrorKind::Offline, "{error}");
     }
 }
@@ -268,12 +273,8 @@ fn answers_that_contradict_a_comparison_do_not_count() {
     }
     // to a request without a condition
     let scratch = tempfile::tempdir().unwrap();
-    let store = open(
-        &server,
-        &server.faulty("304", "/a.npz"),
-        cached(scratch.path()),
-    );
-    let error = store.file(store.path()).unwrap().len().unwrap_err();
+    let url = server.faulty("304", "/a.npz");
+    let error = length_error(&server, &url, cached(scratch.path()));
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
 }
 
@@ -290,8 +291,7 @@ fn a_query_that_chooses_the_file_is_kept_apart_from_signatures() {
     assert!(opened(&server, &again, offline(scratch.path()), &bytes).is_empty());
     assert!(!contains(&everything(scratch.path()), b"secret"));
     for other in ["file=c&token=secret", "file=b", ""] {
-        let store = open(&server, &url(other), offline(scratch.path()));
-        let error = store.file(store.path()).unwrap().len().unwrap_err();
+        let error = length_error(&server, &url(other), offline(scratch.path()));
         assert_eq!(error.kind(), ErrorKind::Offline, "{other}");
         // with a network, there is nothing to compare: the ETag is one of another URL
         let requests = opened(&server, &url(other), cached(scratch.path()), &bytes);
