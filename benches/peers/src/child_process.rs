@@ -12,6 +12,8 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(3);
 /// What a process printed and used.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessUsage {
+    /// When it was started, in nanoseconds of [`monotonic`].
+    pub started: u64,
     pub wall: Duration,
     /// User and system time.
     pub cpu: Duration,
@@ -28,7 +30,7 @@ pub struct ProcessUsage {
 
 /// Runs the command. Fails with the last line of its standard error if it exits with another status than 0.
 pub fn run(command: &mut Command, sample_memory: bool) -> Result<ProcessUsage, String> {
-    let started = Instant::now();
+    let (started, began) = (Instant::now(), monotonic());
     // without a backtrace the last line of a panic is its message
     let command = command
         .stdin(Stdio::null())
@@ -68,6 +70,7 @@ pub fn run(command: &mut Command, sample_memory: bool) -> Result<ProcessUsage, S
         }
         let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
         Ok(ProcessUsage {
+            started: began,
             wall,
             cpu: time(usage.ru_utime) + time(usage.ru_stime),
             peak_rss_kib: usage.ru_maxrss as u64,
@@ -78,6 +81,17 @@ pub fn run(command: &mut Command, sample_memory: bool) -> Result<ProcessUsage, S
             stdout,
         })
     })
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, which all processes share; `Instant` does not tell them.
+pub fn monotonic() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the pointer is to a local that outlives the call
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn read_all(mut from: impl Read) -> Vec<u8> {

@@ -47,6 +47,15 @@ fn large(small: bool) -> Vec<TensorSpec> {
     }
 }
 
+/// The same names with still wider layers: 12.1 GB.
+fn huge(small: bool) -> Vec<TensorSpec> {
+    if small {
+        layers(320, 1024)
+    } else {
+        layers(4480, 27_648)
+    }
+}
+
 fn layers(width: u64, vocabulary: u64) -> Vec<TensorSpec> {
     let mut all = vec![
         TensorSpec::new("wte.weight", &[vocabulary, width]),
@@ -101,14 +110,21 @@ pub fn file(options: &Options, name: &str) -> Result<String, String> {
                 write_atomically(&path, |to| safetensors::write(to, &large(small)))
                     .map_err(failed)?
             }
+            "huge.safetensors" => {
+                write_atomically(&path, |to| safetensors::write(to, &huge(small)))
+                    .map_err(failed)?
+            }
             "model.npz" => {
                 write_atomically(&path, |to| npz::write(to, &transformer(small))).map_err(failed)?
             }
             "model.gguf" => {
                 write_atomically(&path, |to| gguf::llama(small).write(to)).map_err(failed)?
             }
-            "model.pth" => {
-                let from = file(options, "model.safetensors")?;
+            "large.gguf" => {
+                write_atomically(&path, |to| gguf::large_llama(small).write(to)).map_err(failed)?
+            }
+            "model.pth" | "large.pth" => {
+                let from = file(options, &name.replace(".pth", ".safetensors"))?;
                 let to = path.to_str().expect("a printable path");
                 python::script(options, "make_pth.py", &[&from, to])
                     .map_err(|e| format!("cannot generate {name}: {e}"))?;

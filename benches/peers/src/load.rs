@@ -4,6 +4,7 @@
 #[cfg(feature = "candle")]
 pub mod candle;
 mod dequantise;
+mod new_process;
 mod page_cache;
 mod raw_io_uring;
 mod variants;
@@ -78,7 +79,7 @@ pub fn dequantise_case(file: &str, python: Result<String, String>) -> Case {
 /// Loads one file; `Cold` evicts it from the page cache before each load.
 pub fn case(file: &str, cache: PageCache, python: Result<String, String>) -> Case {
     let mut case = measured(file, VARIANTS, PYTHON_VARIANTS, cache, python);
-    if cache == PageCache::Cold {
+    if cache != PageCache::Warm {
         // a copy reads no file and is no limit of a cold load
         case.variants.retain(|variant| variant.name != MEMCPY);
         add_device_readers(file, &mut case);
@@ -138,6 +139,7 @@ fn measured(
     let before: Box<dyn Fn()> = Box::new(move || cache.prepare(&path));
     let (name, limit) = match cache {
         PageCache::Cold => (format!("{name}, cold"), RAW_IO_URING),
+        PageCache::New => (format!("{name}, new process"), RAW_IO_URING),
         PageCache::Warm => (name.to_owned(), MEMCPY),
     };
     Case {
@@ -214,7 +216,7 @@ fn parse_fio(usage: &ProcessUsage) -> Option<Vec<Measurement>> {
     )])
 }
 
-/// A line for each load of the process: nanoseconds, faults, CPU time, perhaps a sum. The figure is the median of the loads
+/// A line for each load of the process; see [`measured_loads`]. The figure is the median of the loads
 /// after the first, or the only load.
 fn parse(usage: &ProcessUsage) -> Option<Vec<Measurement>> {
     let mut loads = measured_loads(usage)?;
@@ -238,6 +240,8 @@ pub struct MeasuredLoad {
     faults: f64,
     /// Nanoseconds of the processor.
     cpu: f64,
+    /// When the last byte was touched, in nanoseconds of [`monotonic`](crate::child_process::monotonic).
+    ended: f64,
     /// Of a byte per page; copies and reads without it are limits.
     sum: Option<f64>,
 }
@@ -251,12 +255,14 @@ impl MeasuredLoad {
     }
 }
 
-/// The loads of a process, a line for each; `None` if the output has another form.
+/// The loads of a process, a line for each: nanoseconds, faults, CPU time, the time of its end, perhaps a sum. `None` if the
+/// output has another form.
 pub fn measured_loads(usage: &ProcessUsage) -> Option<Vec<MeasuredLoad>> {
     let text = String::from_utf8_lossy(&usage.stdout);
     let line = |line: &str| {
         let words = line.split_whitespace().map(|word| word.parse().ok());
-        let &[took, faults, cpu, ref sum @ ..] = &*words.collect::<Option<Vec<f64>>>()? else {
+        let &[took, faults, cpu, ended, ref sum @ ..] = &*words.collect::<Option<Vec<f64>>>()?
+        else {
             return None;
         };
         let sum = sum.first().copied();
@@ -264,12 +270,14 @@ pub fn measured_loads(usage: &ProcessUsage) -> Option<Vec<MeasuredLoad>> {
             took,
             faults,
             cpu,
+            ended,
             sum,
         })
     };
     text.lines().map(line).collect()
 }
 
+pub use new_process::jobs as new_process_jobs;
 pub use page_cache::PageCache;
 pub use variants::one;
 
@@ -280,7 +288,7 @@ mod tests {
     #[test]
     fn the_figure_is_the_median_without_the_first_load() {
         let usage = ProcessUsage {
-            stdout: b"900 7 800 5\n300 1 90 5\n100 2 80 5\n".to_vec(),
+            stdout: b"900 7 800 1 5\n300 1 90 1 5\n100 2 80 1 5\n".to_vec(),
             ..ProcessUsage::default()
         };
         let measurement = &parse(&usage).unwrap()[0];

@@ -106,7 +106,7 @@ fn load_case(
         name: match (dequantised, cache) {
             (true, _) => format!("{file} to BF16,"),
             (false, PageCache::Warm) => format!("{file},"),
-            (false, PageCache::Cold) => format!("{file}, cold,"),
+            (false, _) => format!("{file}, cold,"),
         },
         variants,
         limit,
@@ -155,7 +155,7 @@ mod tests {
             stdout: text.as_bytes().to_vec(),
             ..ProcessUsage::default()
         };
-        let parsed = parse_loads(&usage("900 7 800 5\n300 1 90 5\n100 2 80 5\n")).unwrap();
+        let parsed = parse_loads(&usage("900 7 800 1 5\n300 1 90 1 5\n100 2 80 1 5\n")).unwrap();
         assert_eq!((parsed[0].ns, &*parsed[0].suffix), (900.0, "first load"));
         assert_eq!((parsed[1].ns, &*parsed[1].suffix), (100.0, "repeated load"));
         assert!(parse_loads(&usage("Traceback")).is_none());

@@ -30,6 +30,14 @@ pub fn llama(small: bool) -> GgufSpec {
     GgufSpec::new("Q4_0", width, hidden, vocabulary, layers)
 }
 
+/// The same with the shapes of a model of 7 billion weights: 4.3 GB.
+pub fn large_llama(small: bool) -> GgufSpec {
+    if small {
+        return GgufSpec::new("Q4_0", 512, 1024, 2048, 4);
+    }
+    GgufSpec::new("Q4_0", 4096, 14_336, 151_936, 32)
+}
+
 impl GgufSpec {
     /// A model with `layers` layers, all tensors of one block type.
     fn new(block_type: &str, width: u64, hidden: u64, vocabulary: u64, layers: u64) -> Self {

@@ -10,6 +10,8 @@ pub enum PageCache {
     Warm,
     /// None of it. A process loads twice: into new memory, and into memory that it has.
     Cold,
+    /// None of it. A process loads once, and the time begins with the process.
+    New,
 }
 
 impl PageCache {
@@ -17,11 +19,12 @@ impl PageCache {
         match self {
             Self::Warm => "warm",
             Self::Cold => "cold",
+            Self::New => "new",
         }
     }
 
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Warm, Self::Cold]
+        [Self::Warm, Self::Cold, Self::New]
             .into_iter()
             .find(|cache| cache.name() == name)
     }
@@ -30,6 +33,7 @@ impl PageCache {
         match self {
             Self::Warm => 3,
             Self::Cold => 2,
+            Self::New => 1,
         }
     }
 
@@ -47,7 +51,7 @@ impl PageCache {
                 std::io::copy(&mut from, &mut std::io::sink()).expect("the file can be read");
             }
             // only clean pages can be evicted, hence the sync
-            Self::Cold => {
+            Self::Cold | Self::New => {
                 from.sync_all().expect("the file can be synced");
                 advise(libc::POSIX_FADV_DONTNEED);
             }

@@ -11,6 +11,7 @@ use anamnesis::{ByteRange, Checkpoint, load};
 use zeropool::BufferPool;
 
 use super::{PageCache, dequantise::DEQUANTISE, raw_io_uring};
+use crate::child_process::monotonic;
 use crate::mimalloc_buffer::MimallocBuffer;
 
 /// Loads a file and reads the first byte of every page of every tensor; returns the sum of those bytes.
@@ -59,6 +60,11 @@ pub static VARIANTS: &[LoadVariant] = &[
     },
     LoadVariant {
         name: "ours, borrowed",
+        reads: &[],
+        load: |state, path| ours(state, path, false, None::<PreadLoader>),
+    },
+    LoadVariant {
+        name: "ours, mapped",
         reads: &[],
         load: |state, path| ours(state, path, false, Some(MmapLoader::new())),
     },
@@ -277,7 +283,8 @@ fn whole<B: AsMut<[u8]>>(path: &str, get: impl Fn(usize) -> B) -> u64 {
     touched(&buffer.as_mut()[..len])
 }
 
-/// What one process does: loads `cache.loads()` times and prints nanoseconds, minor faults, CPU time and sum of each.
+/// What one process does: loads `cache.loads()` times and prints nanoseconds, minor faults, CPU time, the time
+/// of the end and the sum of each.
 pub fn one(variant: &str, file: &str, cache: &str) -> ExitCode {
     let Some(variant) = VARIANTS
         .iter()
@@ -300,14 +307,15 @@ pub fn one(variant: &str, file: &str, cache: &str) -> ExitCode {
         let (faults, cpu) = resource_usage();
         let began = Instant::now();
         let sum = (variant.load)(&mut state, file);
-        let took = began.elapsed().as_nanos();
+        let (took, ended) = (began.elapsed().as_nanos(), monotonic());
         let (faults_after, cpu_after) = resource_usage();
         let sum = if variant.is_comparable() {
             sum.to_string()
         } else {
             String::new()
         };
-        println!("{took} {} {} {sum}", faults_after - faults, cpu_after - cpu);
+        let (faults, cpu) = (faults_after - faults, cpu_after - cpu);
+        println!("{took} {faults} {cpu} {ended} {sum}");
     }
     ExitCode::SUCCESS
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 pub const USAGE: &str = "\
 options:
   --rounds N     processes per variant (default 7)
-  --minutes N    time of all sections together (default 63)
+  --minutes N    time of all sections together (default 74)
   --only NAME,…  only variants whose names contain one of these
   --cold         `load`: evict the file from the page cache before each load
   --small        files of a hundredth of the size: tests the harness, measures nothing
@@ -47,7 +47,7 @@ impl Options {
         let mut options = Self {
             words: Vec::new(),
             rounds: 7,
-            minutes: 63.0,
+            minutes: 74.0,
             work,
             fresh: false,
             small: false,

@@ -44,6 +44,11 @@ pub static SECTIONS: &[Section] = &[
         jobs: cold_jobs,
     },
     Section {
+        name: "start",
+        minutes: 14.0,
+        jobs: load::new_process_jobs,
+    },
+    Section {
         name: "dequantise",
         minutes: 15.0,
         jobs: dequantise_jobs,

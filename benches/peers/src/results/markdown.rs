@@ -9,6 +9,7 @@ const HIDDEN: &[&str] = &["sum", speeds::ELEMENTS];
 /// Order of the columns made from `ResultRow::more`; others follow by name.
 const COLUMN_ORDER: &[&str] = &[
     "first load ns",
+    "load ns",
     "files",
     "fastest ns",
     "p25 ns",

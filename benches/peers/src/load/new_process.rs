@@ -1,0 +1,116 @@
+//! Section `start`: one load in a new process, from the start of the process to the last tensor: as a service starts. The file
+//! is not in the page cache, and the memory is new to the process.
+
+use super::{MEMCPY, PYTHON_VARIANTS, PageCache, VARIANTS, add_device_readers, measured};
+use super::{SCRIPT, measured_loads};
+use crate::case::{Case, Measurement, Variant};
+use crate::child_process::ProcessUsage;
+use crate::generate;
+use crate::report::{Job, options::Options, python};
+
+const FILES: [&str; 6] = [
+    "model.safetensors",
+    "large.safetensors",
+    "huge.safetensors",
+    "model.pth",
+    "large.pth",
+    "large.gguf",
+];
+
+/// Prefixes of the variants in Rust, and of the readers of the device.
+const CHOSEN: [&str; 7] = [
+    "ours, owned",
+    "ours, borrowed",
+    "ours, mapped",
+    "candle-core",
+    RAW_IO_URING,
+    "whole file: dd",
+    FIO,
+];
+const RAW_IO_URING: &str = super::RAW_IO_URING;
+const FIO: &str = "whole file: fio, io_uring, direct";
+
+/// Variants in Python that the section `load` does not have, and the extensions they read. `loaders.py` has the code.
+static MORE_PYTHON: &[(&str, &[&str])] = &[
+    ("ours from Python, owned", &["safetensors", "pth", "gguf"]),
+    (
+        "ours from Python, borrowed",
+        &["safetensors", "pth", "gguf"],
+    ),
+    ("fastsafetensors", &["safetensors"]),
+    ("run:ai model streamer", &["safetensors"]),
+];
+
+pub fn jobs(_: &Options) -> Vec<Job> {
+    let job = |name: &'static str| {
+        Job::new(name, move |options| {
+            let path = generate::file(options, name)?;
+            Ok(case(&path, python::interpreter(options)))
+        })
+    };
+    FILES.map(job).into()
+}
+
+fn case(file: &str, python: Result<String, String>) -> Case {
+    let extension = file.rsplit('.').next().unwrap_or_default();
+    let mut case = measured(
+        file,
+        VARIANTS,
+        PYTHON_VARIANTS,
+        PageCache::New,
+        python.clone(),
+    );
+    let chosen =
+        |name: &str| name != MEMCPY && CHOSEN.iter().any(|prefix| name.starts_with(prefix));
+    let in_python = |name: &str| PYTHON_VARIANTS.iter().any(|(known, _)| *known == name);
+    case.variants
+        .retain(|variant| chosen(&variant.name) || in_python(&variant.name));
+    for (name, reads) in MORE_PYTHON {
+        if let (true, Ok(python)) = (reads.contains(&extension), &python) {
+            let command = [python, "-c", SCRIPT, name, file, PageCache::New.name()];
+            case.variants.push(Variant::new(name, &command, parse));
+        }
+    }
+    for variant in &mut case.variants {
+        variant.parse = parse;
+    }
+    add_device_readers(file, &mut case);
+    let has_fio = case.variants.iter().any(|variant| variant.name == FIO);
+    case.limit = Some(if has_fio { FIO } else { RAW_IO_URING });
+    case
+}
+
+/// From the start of the process to the last tensor; and the load alone, without the start of an interpreter and its imports.
+fn parse(usage: &ProcessUsage) -> Option<Vec<Measurement>> {
+    let loads = measured_loads(usage)?;
+    let [load] = &loads[..] else { return None };
+    let mut more = vec![
+        ("load ns", load.took),
+        ("CPU time ns", usage.cpu.as_nanos() as f64),
+    ];
+    more.extend(load.sum.map(|sum| ("sum", sum)));
+    Some(vec![Measurement::new(
+        load.ended - usage.started as f64,
+        more,
+    )])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_begins_with_the_process() {
+        let usage = |text: &str| ProcessUsage {
+            started: 1_000,
+            stdout: text.as_bytes().to_vec(),
+            ..ProcessUsage::default()
+        };
+        let parsed = parse(&usage("900 7 800 3000 5\n")).unwrap();
+        assert_eq!(
+            (parsed[0].ns, parsed[0].more[0]),
+            (2000.0, ("load ns", 900.0))
+        );
+        assert!(parse(&usage("900 7 800 3000 5\n1 1 1 1 1\n")).is_none());
+    }
+}
