@@ -101,7 +101,7 @@ fn loaders() -> Vec<(&'static str, Arc<dyn Loader>)> {
         use anamnesis::load::UringLoader;
         let ring = |depth| UringLoader::new().depth(depth).request_size(SIZE);
         let rings: [(&'static str, Arc<dyn Loader>); 3] = [
-            ("io_uring", Arc::new(ring(8))),
+            ("io_uring", Arc::new(ring(8).threads(3))),
             ("io_uring, one read", Arc::new(ring(1))),
             ("io_uring, direct", Arc::new(ring(4).direct(true))),
         ];

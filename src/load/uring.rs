@@ -1,4 +1,4 @@
-//! Loading with io_uring: many reads in flight from one thread, into pool buffers.
+//! Loading with io_uring: many reads in flight from few threads, into pool buffers.
 
 #[cfg(test)]
 mod faults;
@@ -21,15 +21,17 @@ use super::report::{Backend, ReportBuilder};
 use super::storage::{StorageKind, storage_kind};
 use super::{Consumer, LoadContext, Loader, PreadLoader, direct};
 use crate::catalog::ByteRange;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::source::{MAX_INTERRUPTIONS, Source, too_often_interrupted, uninterrupted};
+use crate::threads::thread_count;
 use ring::{EndedRead, ReadRing, RingOperations};
 
-/// Reads with io_uring, from a thread of its own. Falls back to [`PreadLoader`] if the kernel has no io_uring, a source
+/// Reads with io_uring, from threads of its own. Falls back to [`PreadLoader`] if the kernel has no io_uring, a source
 /// has no file descriptor, or a file lies on FUSE; and to one read after another if the kernel stops to accept them.
 #[derive(Clone, Copy, Debug)]
 pub struct UringLoader {
     depth: usize,
+    threads: usize,
     /// Holds the request size and direct I/O of both.
     fallback: PreadLoader,
 }
@@ -38,6 +40,7 @@ impl Default for UringLoader {
     fn default() -> Self {
         Self {
             depth: 16,
+            threads: 0,
             fallback: PreadLoader::new(),
         }
     }
@@ -57,6 +60,15 @@ impl UringLoader {
         self
     }
 
+    /// Threads that start reads, each with a ring of its own and its share of the reads in flight; 0, the default, for one
+    /// per core and at most four. The kernel makes memory that is new to the process resident while a read
+    /// is started, which takes one thread longer than the device takes to fill it (experiment 55).
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
     /// Bytes of one read, rounded up to pages of 4 KiB; at most 64 MiB. Default 2 MiB.
     #[must_use]
     pub fn request_size(mut self, bytes: usize) -> Self {
@@ -71,6 +83,9 @@ impl UringLoader {
         self
     }
 }
+
+/// More threads would only wait: four make memory resident faster than devices fill it.
+const MOST_THREADS: usize = 4;
 
 /// The files, opened again for the ring: flags and read-ahead of the caller's descriptors stay as they are.
 enum RingFiles {
@@ -129,6 +144,22 @@ impl RingFiles {
     }
 }
 
+impl UringLoader {
+    /// A ring for each thread, with its share of the reads in flight. One ring suffices, so that a failure to make more is no
+    /// error.
+    fn rings(&self) -> io::Result<Vec<ReadRing<PartialRead>>> {
+        let threads = match self.threads {
+            0 => thread_count(0).min(MOST_THREADS),
+            threads => threads,
+        };
+        let threads = threads.min(self.depth);
+        let depth = self.depth.div_ceil(threads);
+        let mut rings = vec![ReadRing::new(depth)?];
+        rings.extend((1..threads).map_while(|_| ReadRing::new(depth).ok()));
+        Ok(rings)
+    }
+}
+
 impl Loader for UringLoader {
     fn name(&self) -> &'static str {
         if self.fallback.is_direct() {
@@ -148,8 +179,8 @@ impl Loader for UringLoader {
         let sources = context.checkpoint.sources();
         // before the ring's thread starts: a fallback calls the consumer, which must be called once only
         let opened = RingFiles::open(sources, self.fallback.is_direct(), &report)
-            .and_then(|files| Ok((files, ReadRing::new(self.depth)?)));
-        let (files, ring) = match opened {
+            .and_then(|files| Ok((files, self.rings()?)));
+        let (files, rings) = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 static ONCE: Once = Once::new();
@@ -170,15 +201,26 @@ impl Loader for UringLoader {
         };
         thread::scope(|scope| {
             let stop = queue.stop_on_drop();
-            let thread = thread::Builder::new()
-                .name("io_uring".into())
-                .spawn_scoped(scope, move || reader.run(ring));
-            let thread = thread.map_err(Error::from)?;
+            let mut rings = rings.into_iter().enumerate();
+            let mut spawn = || {
+                let (number, ring) = rings.next()?;
+                let thread = thread::Builder::new().name(format!("io_uring-{number}"));
+                Some(thread.spawn_scoped(scope, || reader.run(ring)))
+            };
+            let mut readers = Vec::new();
+            while let Some(thread) = spawn() {
+                match thread {
+                    Ok(thread) => readers.push(thread),
+                    // one reader suffices, so that a failure to start more is no error
+                    Err(_) if !readers.is_empty() => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
             let outcome = consumer(&queue);
-            // the queue must stop before the thread is joined, or a thread that waits for a request would never end
+            // the queue must stop before the threads are joined, or one that waits for a request would never end
             drop(stop);
             // a thread that panicked has stopped the queue, and the consumer has returned that as an error
-            drop(thread.join());
+            readers.into_iter().for_each(|reader| drop(reader.join()));
             outcome
         })
     }

@@ -50,6 +50,7 @@ pub fn all_loaders() -> Vec<(&'static str, Arc<dyn Loader>)> {
                 Arc::new(
                     UringLoader::new()
                         .depth(5)
+                        .threads(3)
                         .request_size(64 << 10)
                         .direct(true),
                 ),

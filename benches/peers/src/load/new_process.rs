@@ -1,7 +1,7 @@
 //! Section `start`: one load in a new process, from the start of the process to the last tensor: as a service starts. The file
 //! is not in the page cache, and the memory is new to the process.
 
-use super::{MEMCPY, PYTHON_VARIANTS, PageCache, VARIANTS, add_device_readers, measured};
+use super::{PYTHON_VARIANTS, PageCache, VARIANTS, add_device_readers, measured};
 use super::{SCRIPT, measured_loads};
 use crate::case::{Case, Measurement, Variant};
 use crate::child_process::ProcessUsage;
@@ -17,18 +17,26 @@ const FILES: [&str; 6] = [
     "large.gguf",
 ];
 
-/// Prefixes of the variants in Rust, and of the readers of the device.
-const CHOSEN: [&str; 7] = [
+/// Prefixes of the variants in Rust.
+const CHOSEN: [&str; 4] = [
     "ours, owned",
     "ours, borrowed",
     "ours, mapped",
     "candle-core",
-    RAW_IO_URING,
-    "whole file: dd",
+];
+const FIO: &str = "whole file: fio, io_uring, direct";
+const DD: &str = "whole file: dd, direct";
+
+/// Variants that are measured with the smallest files alone: they take 15 s and more for 4 GB.
+const SLOW: [&str; 1] = ["candle-core"];
+/// What is measured with 12 GB.
+const WITH_HUGE: [&str; 5] = [
+    "ours, owned",
+    "ours, borrowed",
+    "safetensors.torch.load_file",
+    "fastsafetensors",
     FIO,
 ];
-const RAW_IO_URING: &str = super::RAW_IO_URING;
-const FIO: &str = "whole file: fio, io_uring, direct";
 
 /// Variants in Python that the section `load` does not have, and the extensions they read. `loaders.py` has the code.
 static MORE_PYTHON: &[(&str, &[&str])] = &[
@@ -60,11 +68,10 @@ fn case(file: &str, python: Result<String, String>) -> Case {
         PageCache::New,
         python.clone(),
     );
-    let chosen =
-        |name: &str| name != MEMCPY && CHOSEN.iter().any(|prefix| name.starts_with(prefix));
+    let begins = |name: &str, with: &[&str]| with.iter().any(|prefix| name.starts_with(prefix));
     let in_python = |name: &str| PYTHON_VARIANTS.iter().any(|(known, _)| *known == name);
     case.variants
-        .retain(|variant| chosen(&variant.name) || in_python(&variant.name));
+        .retain(|variant| begins(&variant.name, &CHOSEN) || in_python(&variant.name));
     for (name, reads) in MORE_PYTHON {
         if let (true, Ok(python)) = (reads.contains(&extension), &python) {
             let command = [python, "-c", SCRIPT, name, file, PageCache::New.name()];
@@ -76,7 +83,13 @@ fn case(file: &str, python: Result<String, String>) -> Case {
     }
     add_device_readers(file, &mut case);
     let has_fio = case.variants.iter().any(|variant| variant.name == FIO);
-    case.limit = Some(if has_fio { FIO } else { RAW_IO_URING });
+    let limit = if has_fio { FIO } else { DD };
+    case.limit = Some(limit);
+    let is_small = file.contains("model.");
+    case.variants.retain(|Variant { name, .. }| {
+        let wanted = !file.contains("huge.") || begins(name, &WITH_HUGE) || name == limit;
+        wanted && (is_small || !begins(name, &SLOW)) && (name == limit || name != DD)
+    });
     case
 }
 
