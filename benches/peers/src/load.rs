@@ -277,7 +277,7 @@ pub fn measured_loads(usage: &ProcessUsage) -> Option<Vec<MeasuredLoad>> {
     text.lines().map(line).collect()
 }
 
-pub use new_process::jobs as new_process_jobs;
+pub use new_process::{compare as compare_new_processes, jobs as new_process_jobs};
 pub use page_cache::PageCache;
 pub use variants::one;
 

@@ -5,6 +5,7 @@
 //! peers render                       write tables of the committed results into README.md and docs/
 //! peers inspect FILE…                open files and list their tensors
 //! peers load FILE… [--cold]          load all tensors into memory
+//! peers start FILE…                  load once, cold, from the start of a new process
 //! peers dequantise FILE…             dequantise all weights into memory
 //! peers remember FILE.gguf           convert a whole file to BF16 safetensors
 //! peers kernels [TYPE…]              dequantisation kernels, one thread, warm cache
@@ -44,6 +45,7 @@ usage: peers COMMAND
   render                        write tables of the committed results into README.md and docs/
   inspect FILE… [OPTION…]       open files and list their tensors
   load FILE… [OPTION…]          load all tensors into memory
+  start FILE… [OPTION…]         load once, cold, from the start of a new process
   dequantise FILE… [OPTION…]    dequantise all weights into memory
   remember FILE.gguf [--threads N] [--dir DIR] [--ours PROGRAM]
                                 convert a whole file to BF16 safetensors
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         ["render"] => render::run(),
         ["inspect", files @ ..] if !files.is_empty() => inspect::compare(files),
         ["load", args @ ..] if !args.is_empty() => load::compare(args),
+        ["start", files @ ..] if !files.is_empty() => load::compare_new_processes(files),
         ["dequantise", files @ ..] if !files.is_empty() => load::dequantise(files),
         ["remember", args @ ..] => remember::compare(args),
         ["kernels", types @ ..] => kernels::compare(types),

@@ -1,12 +1,14 @@
 //! Section `start`: one load in a new process, from the start of the process to the last tensor: as a service starts. The file
 //! is not in the page cache, and the memory is new to the process.
 
+use std::process::ExitCode;
+
 use super::{PYTHON_VARIANTS, PageCache, VARIANTS, add_device_readers, measured};
 use super::{SCRIPT, measured_loads};
 use crate::case::{Case, Measurement, Variant};
 use crate::child_process::ProcessUsage;
 use crate::generate;
-use crate::report::{Job, options::Options, python};
+use crate::report::{Job, compare_each, options::Options, python};
 
 const FILES: [&str; 6] = [
     "model.safetensors",
@@ -48,6 +50,13 @@ static MORE_PYTHON: &[(&str, &[&str])] = &[
     ("fastsafetensors", &["safetensors"]),
     ("run:ai model streamer", &["safetensors"]),
 ];
+
+/// `peers start FILE…`.
+pub fn compare(args: &[&str]) -> ExitCode {
+    compare_each(args, |options: &Options, file| {
+        vec![case(file, python::interpreter(options))]
+    })
+}
 
 pub fn jobs(_: &Options) -> Vec<Job> {
     let job = |name: &'static str| {
