@@ -112,6 +112,12 @@ impl FaultyFiles {
         self.shared.uncached.store(!cached, Ordering::SeqCst);
     }
 
+    /// Whether the kernel keeps the cached pages of files that are opened from now on, instead of discarding those that it has.
+    /// Default off.
+    pub fn keep_pages(&self, kept: bool) {
+        self.shared.keeps_pages.store(kept, Ordering::SeqCst);
+    }
+
     /// Decides the outcome of all calls from now on, and counts from 0.
     pub fn fail(&self, faults: impl Fn(FileCall) -> Outcome + Send + Sync + 'static) {
         *lock(&self.shared.faults) = Some(Arc::new(Box::new(faults)));
@@ -182,6 +188,7 @@ struct Shared {
     faults: Mutex<Option<Arc<Faults>>>,
     counts: [AtomicU64; 6],
     uncached: AtomicBool,
+    keeps_pages: AtomicBool,
 }
 
 impl Shared {
@@ -207,6 +214,8 @@ impl Shared {
     fn open_flags(&self) -> FopenFlags {
         if self.uncached.load(Ordering::SeqCst) {
             FopenFlags::FOPEN_DIRECT_IO
+        } else if self.keeps_pages.load(Ordering::SeqCst) {
+            FopenFlags::FOPEN_KEEP_CACHE
         } else {
             FopenFlags::empty()
         }

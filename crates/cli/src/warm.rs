@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anamnesis::quote::escape;
-use anamnesis_ppc::cache::{WarmOptions, WarmProgress, WarmState, Warmer};
+use anamnesis_ppc::Namespace;
+use anamnesis_ppc::cache::{WarmOptions, WarmProgress, WarmState, Warmer, page_retention};
 use serde_json::{Value, json};
 
 use crate::args::WarmArgs;
@@ -134,6 +135,7 @@ fn warm(
         }
         Err(failure) => return WarmReport::failed(vec![failure]),
     };
+    warn_uncached(&namespace);
     let mut warmer = match Warmer::start(&Arc::new(namespace), lists, options) {
         Ok(warmer) => warmer,
         Err(error) => {
@@ -168,6 +170,20 @@ fn warm(
         failures,
         seconds: begun.elapsed().as_secs_f64(),
         end,
+    }
+}
+
+/// Warns where the page cache keeps nothing of the files for the program that opens them: only the server of their file system
+/// may have cached what is read.
+fn warn_uncached(namespace: &Namespace) {
+    let found = page_retention(namespace, |_| true);
+    if let Some(why) = found.values().find_map(|found| found.reason()) {
+        let root = namespace.root().display().to_string();
+        eprintln!(
+            "anamnesis: warning: {}: this FUSE file system {why}: what is read now is requested from its server again; an \
+             option of its mount, such as kernel_cache, may keep pages",
+            escape(&root)
+        );
     }
 }
 

@@ -6,6 +6,7 @@
 //! | [`Warmer`] | reads lists once, within the memory that there is |
 //! | [`Evictor`] | evicts clean ranges in whole folios and verifies the result |
 //! | [`FileResidency`], [`read_uncached`] | bytes of a file in the page cache; reading a file's head without changing them |
+//! | [`page_retention`] | whether a FUSE file system keeps pages until a program opens the file |
 //! | [`MemoryMeter`], [`MemoryPressure`] | memory limit and usage of a control group or the machine; memory pressure |
 //! | [`join_cgroups`] | joins the control groups of a service, so that prefetched pages are charged to it |
 //! | [`Topology`] | memory nodes with their cores, and accelerators |
@@ -16,6 +17,7 @@ mod descriptor_cache;
 mod evictor;
 mod mappings;
 mod options;
+mod page_retention;
 mod pieces;
 mod prefetcher;
 mod progress;
@@ -35,6 +37,8 @@ pub use mappings::MappingProcesses;
 pub use options::{
     ErrorCallback, MEMORY_THRESHOLD, MemoryHeadroom, PrefetchMethod, PrefetchOptions, ReadCallback,
 };
+pub(crate) use page_retention::is_fuse;
+pub use page_retention::{PageRetention, page_retention};
 pub use prefetcher::Prefetcher;
 pub use progress::{PrefetchProgress, QueueProgress};
 pub use read_uncached::read_uncached;

@@ -17,6 +17,7 @@ mod status;
 mod status_query;
 mod status_socket;
 mod timed_ranges;
+mod uncached_files;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -34,14 +35,15 @@ use crate::cache::{self, MEMORY_THRESHOLD, MemoryMeter, MemoryScope, Prefetcher}
 use crate::error::Result;
 use crate::source::{CaptureMode, poll::monotonic_ns};
 use crate::{
-    EventSource, Policy, PolicyLimits, PolicyOrigin, PolicyOutput, PolicyRegistry, Registration,
-    Waker,
+    EventSource, Policy, PolicyLimits, PolicyOrigin, PolicyOutput, PolicyRegistry, PrefetchRequest,
+    Registration, Waker,
 };
 use event_loop::EventLoopCounters;
 use eviction_thread::EvictionThread;
 use memory_pressure::PressureMeter;
 use prefetch_ledger::PrefetchLedger;
 use status_socket::StatusSocket;
+use uncached_files::UncachedFiles;
 
 /// How long a status waits for the reports of policies.
 const REPORT_TIMEOUT: Duration = Duration::from_millis(100);
@@ -102,6 +104,7 @@ pub struct Runtime {
     prefetcher: Arc<Prefetcher>,
     ledger: Arc<PrefetchLedger>,
     evictions: Arc<EvictionThread>,
+    uncached: Arc<UncachedFiles>,
     pressure: Option<Arc<PressureMeter>>,
     memory: MemoryMeter,
     poll_interval: Duration,
@@ -155,13 +158,18 @@ impl Runtime {
             .max(1);
         let (prefetches, evicts) = (Arc::clone(&prefetcher), Arc::clone(&evictions));
         let evicted = Arc::clone(&ledger);
+        let uncached = Arc::new(UncachedFiles::default());
+        let excluded = Arc::clone(&uncached);
         let carry_out = move |origin: &PolicyOrigin, output| match output {
-            PolicyOutput::Prefetch(request) => {
+            PolicyOutput::Prefetch(PrefetchRequest { ranges, queue }) => {
+                let ranges = excluded.exclude(&origin.namespace, ranges);
+                let request = PrefetchRequest { ranges, queue };
                 if let Err(error) = prefetches.submit(&origin.namespace, &request) {
                     tracing::warn!("{error}");
                 }
             }
             PolicyOutput::Evict(ranges) => {
+                let ranges = excluded.exclude(&origin.namespace, ranges);
                 evicted.evicted(origin.namespace.root(), &ranges);
                 evicts.submit(&origin.namespace, ranges);
             }
@@ -174,6 +182,7 @@ impl Runtime {
             prefetcher,
             ledger,
             evictions,
+            uncached,
             pressure,
             memory,
             poll_interval,
@@ -198,7 +207,11 @@ impl Runtime {
         config: &str,
     ) -> Result<Arc<Registration>> {
         let registration = self.policies.register(path, policy, config)?;
-        let root = registration.origin().namespace.root().to_owned();
+        let namespace = &registration.origin().namespace;
+        let root = namespace.root().to_owned();
+        // now, because it opens files: before the service reads them
+        self.uncached.forget(&root);
+        self.uncached.devices(namespace);
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if names.iter().any(|(path, _)| *path == root) {
             // what the replaced policy requested is not carried out further

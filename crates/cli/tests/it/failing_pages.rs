@@ -3,7 +3,7 @@
 
 #[path = "../../../../tests/support/faulty_files.rs"]
 #[allow(dead_code, missing_docs, unreachable_pub)] // not every test binary uses all of it
-mod faulty_files;
+pub(crate) mod faulty_files;
 
 use std::fs;
 use std::path::Path;

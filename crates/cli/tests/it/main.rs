@@ -45,6 +45,8 @@ mod remote_offline;
 mod remote_tls;
 mod report;
 #[cfg(target_os = "linux")]
+mod robustness;
+#[cfg(target_os = "linux")]
 mod runtime_process;
 mod schema;
 #[cfg(target_os = "linux")]

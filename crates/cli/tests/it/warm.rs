@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,8 @@ use serde_json::Value;
 
 use crate::hub_cache::HubCache;
 use crate::page_cache::{evict_file, resident};
-use crate::process::{
-    Run, command, finish, json_of, path_str, run, safetensors, stdout_of, workspace,
-};
+use crate::process::{command, finish, json_of, path_str, run, safetensors, stdout_of, workspace};
+use crate::robustness::memory_group::MemoryGroup;
 
 fn len(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
@@ -233,52 +232,6 @@ fn an_interrupt_ends_with_a_summary() {
     assert!(printed.trim_end().ends_with("; interrupted"), "{printed}");
 }
 
-/// A control group of the memory controller, removed at the end.
-struct MemoryGroup(PathBuf);
-
-impl MemoryGroup {
-    /// `None`, with a message, where no group can be made.
-    fn new(limit: u64) -> Option<Self> {
-        let name = format!("anamnesis-warm-{}", std::process::id());
-        for (root, file) in [
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-            ("/sys/fs/cgroup", "memory.max"),
-        ] {
-            let group = Self(Path::new(root).join(&name));
-            if fs::create_dir(&group.0).is_ok()
-                && fs::write(group.0.join(file), limit.to_string()).is_ok()
-            {
-                return Some(group);
-            }
-        }
-        eprintln!("SKIPPED: no control group with a memory limit can be made");
-        None
-    }
-
-    fn run(&self, args: &[&str]) -> Run {
-        let mut command = command(args);
-        let processes = self.0.join("cgroup.procs");
-        let text = format!("echo $$ > {} && exec \"$0\" \"$@\"", processes.display());
-        let program = command.get_program().to_owned();
-        let mut shell = std::process::Command::new("sh");
-        shell
-            .arg("-c")
-            .arg(text)
-            .arg(program)
-            .args(args)
-            .current_dir(workspace())
-            .stdin(Stdio::null());
-        command = shell;
-        finish(command)
-    }
-}
-
-impl Drop for MemoryGroup {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
 #[test]
 fn reading_stops_when_the_memory_of_the_group_is_full() {
     let dir = scratch();
@@ -288,7 +241,7 @@ fn reading_stops_when_the_memory_of_the_group_is_full() {
     if !evicts(&file) {
         return;
     }
-    let Some(group) = MemoryGroup::new(64 << 20) else {
+    let Some(group) = MemoryGroup::new("warm", 64 << 20) else {
         return;
     };
     let done = group.run(&["warm", "--json", path_str(dir.path())]);
@@ -311,10 +264,7 @@ fn reading_stops_when_the_memory_of_the_group_is_full() {
         env!("CARGO_BIN_EXE_anamnesis"),
         dir.path().display()
     );
-    let text = format!(
-        "echo $$ > {}; {read_other}",
-        group.0.join("cgroup.procs").display()
-    );
+    let text = format!("{}; {read_other}", group.enter());
     let mut shell = std::process::Command::new("sh");
     shell.arg("-c").arg(text).current_dir(workspace());
     let done = finish(shell);

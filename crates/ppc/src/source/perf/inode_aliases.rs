@@ -14,7 +14,7 @@ use super::record::{RingRecord, RingRecords};
 use super::ring::Ring;
 use super::sys::{PerfEventAttr, PerfIoctl, SampleTarget, perf_event_open, perf_ioctl};
 use super::tracepoints::Tracepoint;
-use crate::cache::read_uncached;
+use crate::cache::{is_fuse, read_uncached};
 use crate::error::Result;
 use crate::event::Inode;
 use crate::namespace::Namespace;
@@ -118,6 +118,10 @@ impl<'a> InodeProber<'a> {
             .ok_or("the file is not below the directory that the event source was opened for")?;
         if entry.len == 0 {
             return Ok(None);
+        }
+        if is_fuse(&namespace.root().join(&entry.path)) {
+            // there both report one inode, and opening a file may discard what is cached of it for its readers
+            return Ok(Some(file));
         }
         let opened = namespace.open(entry).map_err(|error| error.to_string())?;
         self.first_page_read(); // discards samples from before
