@@ -36,6 +36,11 @@ static BY_HAND: &[(&str, Option<&str>, &str)] = &[
         "printed by .ci/prove and the fuzz targets, with date and commit",
     ),
     (
+        "docs/page-cache.md",
+        Some("`warm` beside the command"),
+        "a run of the evaluator with the variant Warm, with date, commit and machine",
+    ),
+    (
         "docs/command.md",
         Some("ppc run"),
         "defaults of options, not measured",
