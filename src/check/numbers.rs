@@ -35,6 +35,21 @@ impl Numbers {
         }
     }
 
+    /// What a number of this dtype loses as an F32, relative to its value.
+    pub(super) fn rounding(dtype: Dtype) -> f64 {
+        match dtype {
+            Dtype::F64
+            | Dtype::I32
+            | Dtype::QINT32
+            | Dtype::U32
+            | Dtype::I64
+            | Dtype::U64
+            | Dtype::C32
+            | Dtype::C64 => f64::from(f32::EPSILON),
+            _ => 0.0,
+        }
+    }
+
     /// The magnitude from which on values count as close to the end of the dtype's range.
     pub(super) fn huge(dtype: Dtype) -> f32 {
         match dtype {

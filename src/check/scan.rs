@@ -67,16 +67,27 @@ pub(super) struct TileScan {
 impl TileScan {
     /// Counts in a tile that begins at number `start` of an output with rows of `row` numbers.
     pub(super) fn of(form: ScanForm, bytes: &[u8], start: u64, row: u64) -> Self {
+        let counts = match (form, form.width()) {
+            (ScanForm::Float(bits), _) => count_floats(bits, bytes),
+            (ScanForm::Items(_), 2 | 4 | 8) => count_integers(form.width(), bytes),
+            (ScanForm::Items(width), _) => count_items(bytes, width),
+        };
+        Self::of_counted(form, counts, bytes, start, row)
+    }
+
+    /// As [`of`](Self::of), of a tile whose numbers are counted.
+    pub(super) fn of_counted(
+        form: ScanForm,
+        counts: NumberCounts,
+        bytes: &[u8],
+        start: u64,
+        row: u64,
+    ) -> Self {
         let bits = match form {
             ScanForm::Float(bits) => Some(bits),
             ScanForm::Items(_) => None,
         };
         let width = form.width();
-        let counts = match (bits, width) {
-            (Some(bits), _) => count_floats(bits, bytes),
-            (None, 2 | 4 | 8) => count_integers(width, bytes),
-            (None, width) => count_items(bytes, width),
-        };
         let mut scan = Self {
             numbers: (bytes.len() / width.max(1)) as u64,
             nan: counts.nan,

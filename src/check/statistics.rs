@@ -5,7 +5,8 @@ use serde::Serialize;
 
 use crate::kernel::NumberSums;
 
-use super::histogram::{BinForm, Distribution};
+use super::histogram::Distribution;
+use super::sample::SampleRanks;
 
 /// Statistics of the values of a weight. Minimum, maximum, mean, standard deviation and percentiles are those of the finite
 /// values, and `None` if there are none.
@@ -34,7 +35,10 @@ pub struct ValueStatistics {
     pub abs_max: Option<f64>,
     /// Percentiles, with linear interpolation between neighbours.
     pub percentiles: Option<Percentiles>,
-    /// Width of the bins that percentiles were found in, relative to the value; 0 if they are exact.
+    /// How many finite values the percentiles rest on: all of them, or a sample of the values of a large tensor that is decoded
+    /// to F32.
+    pub sampled: u64,
+    /// Width of the bins that percentiles were found in, relative to the value: of what F32 rounds. 0 if nothing is rounded.
     pub bin_width: f64,
 }
 
@@ -168,25 +172,30 @@ impl Percentiles {
         Self::by_rank(last, at)
     }
 
-    /// Of counted values; of bins, within the range that `moments` knows.
-    pub(super) fn of_counts(distribution: &Distribution, moments: &ValueMoments) -> Option<Self> {
-        let last = moments.n.checked_sub(1)?;
-        let mut wanted: Vec<u64> = SHARES
-            .iter()
-            .flat_map(|share| {
-                let (rank, _) = rank(last, *share);
-                [rank, rank.saturating_add(1).min(last)]
-            })
-            .collect();
-        wanted.sort_unstable();
-        let mut found: Vec<(u64, f64)> = Vec::with_capacity(wanted.len());
-        let (mut passed, mut next) = (0, wanted.into_iter().peekable());
+    /// Of counted values, `n` in all.
+    pub(super) fn of_counts(distribution: &Distribution, n: u64) -> Option<Self> {
+        let last = n.checked_sub(1)?;
+        let mut found: Vec<(u64, f64)> = Vec::new();
+        let (mut passed, mut next) = (0, ranks(last).into_iter().peekable());
         for (value, count) in distribution.values() {
             passed += count;
             while let Some(rank) = next.next_if(|rank| *rank < passed) {
-                found.push((rank, value.clamp(moments.min, moments.max)));
+                found.push((rank, value));
             }
         }
+        Self::of_ranked(last, &found)
+    }
+
+    /// Of the finite values of a sample.
+    pub(super) fn of_sample(counted: SampleRanks, sample: &mut Vec<u32>) -> Option<Self> {
+        let last = counted.finite().checked_sub(1)?;
+        let wanted = ranks(last);
+        let values = counted.values(&wanted, sample);
+        let found: Vec<(u64, f64)> = wanted.into_iter().zip(values).collect();
+        Self::of_ranked(last, &found)
+    }
+
+    fn of_ranked(last: u64, found: &[(u64, f64)]) -> Option<Self> {
         Self::by_rank(last, |rank| {
             let at = found.iter().find(|(known, _)| *known == rank);
             at.map(|(_, value)| *value)
@@ -216,21 +225,22 @@ impl Percentiles {
     }
 }
 
+/// The ranks that percentiles are between, ascending.
+fn ranks(last: u64) -> Vec<u64> {
+    let mut wanted: Vec<u64> = SHARES
+        .iter()
+        .flat_map(|share| {
+            let (rank, _) = rank(last, *share);
+            [rank, rank.saturating_add(1).min(last)]
+        })
+        .collect();
+    wanted.sort_unstable();
+    wanted
+}
+
 /// The rank of a share in thousandths, and how far the percentile is on the way to the next one.
 fn rank(last: u64, share: u64) -> (u64, f64) {
     let scaled = u128::from(last) * u128::from(share);
     let whole = u64::try_from(scaled / 1000).unwrap_or(last);
     (whole, (scaled % 1000) as f64 / 1000.0)
-}
-
-/// Statistics of counted values.
-pub(super) fn fill_counted(
-    statistics: &mut ValueStatistics,
-    form: BinForm,
-    distribution: &Distribution,
-    moments: &ValueMoments,
-) {
-    moments.fill(statistics);
-    statistics.percentiles = Percentiles::of_counts(distribution, moments);
-    statistics.bin_width = if form.is_exact() { 0.0 } else { 1.0 / 2048.0 };
 }

@@ -1,22 +1,23 @@
 //! The sink that looks at values: each tile is counted in the buffer that it was decoded into, and dropped.
 //!
-//! Memory is what one tile needs per thread: a histogram for each tile that is being counted and for each output that is begun
-//! and not complete. Tiles of an output are folded in their order, so that no sum depends on the number of threads.
+//! Memory is that of the percentiles. Tiles of an output are folded in their order, so that no sum depends on the number of threads.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use crate::Dtype;
-use crate::error::{Error, Result};
-use crate::kernel::sum_f32;
+use crate::error::Result;
+use crate::kernel::{count_and_sum_f32, sum_f32};
 use crate::plan::TensorSpec;
 use crate::sink::Sink;
 use crate::sync::PoisonMutex;
 
-use super::histogram::{BinForm, Distribution, Histogram};
+use super::histogram::{BinForm, Distribution};
 use super::numbers::{Numbers, number_values};
+use super::percentile_memory::{KEPT, PercentileMemory, out_of_memory};
+use super::sample::{SampleRanks, Sampling};
 use super::scan::{ScanForm, TileScan};
-use super::statistics::{Percentiles, ValueMoments, ValueStatistics, fill_counted};
+use super::statistics::{Percentiles, ValueMoments, ValueStatistics};
 
 /// What is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +29,6 @@ pub(super) enum ValuePass {
     /// The deviation of the values that are not close to the end of the dtype's range.
     Rest,
 }
-
-/// Outputs of up to this many elements are kept until they are complete: their percentiles are exact in every dtype.
-pub(super) const KEPT: u64 = 32 << 10;
 
 /// What was found out about one output.
 #[derive(Debug, Default)]
@@ -48,6 +46,8 @@ struct TileValues {
     nbytes: u64,
     scan: TileScan,
     moments: ValueMoments,
+    /// What a sample has of it, where values had to be converted.
+    converted: Vec<u32>,
 }
 
 /// An output of which tiles have arrived.
@@ -60,6 +60,8 @@ struct OutputState {
     moments: ValueMoments,
     /// Values of a small output.
     kept: Vec<f64>,
+    /// The words of a large one, as F32, that its percentiles rest on.
+    sample: Vec<u32>,
     /// Counts of a large one that would not fit 32 bits.
     totals: Option<Distribution>,
     found: OutputValues,
@@ -80,47 +82,24 @@ struct OutputForm {
 #[derive(Debug)]
 pub(super) struct ValueSink {
     pass: ValuePass,
-    threads: usize,
     forms: Vec<OutputForm>,
     states: Vec<PoisonMutex<OutputState>>,
-    /// Histograms that no thread uses, each with the output that it counts.
-    idle: PoisonMutex<Vec<(Option<usize>, Histogram)>>,
+    memory: PercentileMemory,
 }
 
 impl ValueSink {
     pub(super) fn new(pass: ValuePass, threads: usize) -> Self {
         Self {
             pass,
-            threads,
             forms: Vec::new(),
             states: Vec::new(),
-            idle: PoisonMutex::new(Vec::new()),
+            memory: PercentileMemory::new(threads),
         }
     }
 
     /// Memory that each output takes.
     pub(super) const PER_OUTPUT: u64 =
         (size_of::<OutputForm>() + size_of::<PoisonMutex<OutputState>>()) as u64;
-
-    /// Bytes of the histograms that `threads` threads need for outputs like this one.
-    pub(super) fn histograms(output: &TensorSpec, threads: usize) -> u64 {
-        let elements = crate::catalog::elements(&output.shape).unwrap_or(u64::MAX);
-        if elements <= KEPT {
-            return KEPT * size_of::<f64>() as u64 * threads as u64;
-        }
-        // while they are put together: one of 64-bit counts
-        let form = BinForm::of(output.dtype);
-        form.nbytes()
-            .saturating_mul(Self::most_histograms(threads) + 2)
-    }
-
-    /// One per thread, and one per output that is begun; two idle ones of one output are put together before there are more.
-    fn most_histograms(threads: usize) -> u64 {
-        match threads {
-            0 | 1 => 1,
-            many => 2 * many as u64 + 2,
-        }
-    }
 
     /// What was found, by output.
     pub(super) fn into_found(self) -> Vec<OutputValues> {
@@ -135,50 +114,6 @@ impl ValueSink {
             .collect()
     }
 
-    /// A histogram of this output, for one thread.
-    fn histogram(&self, output: usize, form: BinForm) -> Result<Histogram> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let of = |wanted: Option<usize>, idle: &[(Option<usize>, Histogram)]| {
-            idle.iter()
-                .position(|(of, histogram)| *of == wanted && histogram.form == form)
-        };
-        if let Some(at) = of(Some(output), &idle).or_else(|| of(None, &idle)) {
-            return Ok(idle.swap_remove(at).1);
-        }
-        if idle.len() as u64 >= Self::most_histograms(self.threads) / 2
-            && let Some(freed) = put_two_together(&mut idle, form)
-        {
-            return Ok(freed);
-        }
-        drop(idle);
-        Histogram::new(form).ok_or_else(out_of_memory)
-    }
-
-    fn put_back(&self, output: usize, histogram: Histogram) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.push((Some(output), histogram));
-    }
-
-    /// All histograms of a complete output, as one distribution. They are empty afterwards.
-    fn distribution(
-        &self,
-        output: usize,
-        form: BinForm,
-        totals: Option<Distribution>,
-    ) -> Option<Distribution> {
-        let mut distribution = match totals {
-            Some(totals) => totals,
-            None => Distribution::new(form)?,
-        };
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        for (of, histogram) in idle.iter_mut().filter(|(of, _)| *of == Some(output)) {
-            histogram.add_to(distribution.totals());
-            histogram.clear();
-            *of = None;
-        }
-        Some(distribution)
-    }
-
     /// Counts a tile. What is common to all tiles of an output is not touched.
     fn count(
         &self,
@@ -191,55 +126,86 @@ impl ValueSink {
             nbytes: bytes.len() as u64,
             scan: TileScan::default(),
             moments: ValueMoments::default(),
+            converted: Vec::new(),
         };
         let Some((scan_form, numbers)) = form.form else {
             return Ok(tile);
         };
-        if self.pass != ValuePass::Rest {
-            let width = form.dtype.width().max(1) as u64;
-            let first = start / width * numbers;
-            tile.scan = TileScan::of(scan_form, bytes, first, form.row);
-        }
+        let element = start / form.dtype.width().max(1) as u64;
+        let first = element * numbers;
         let numbers = (form.dtype, bytes);
-        match self.pass {
-            ValuePass::Rules => {}
-            // 16-bit values get their moments from the histogram
-            ValuePass::Statistics if form.elements <= KEPT => {}
-            ValuePass::Statistics => {
-                let bins = BinForm::of(form.dtype);
-                let mut histogram = self.histogram(output, bins)?;
-                if bins.is_exact() {
-                    histogram.count_16(bytes);
-                } else {
-                    Numbers::each(numbers, &mut |values| {
-                        histogram.count_32(values);
-                        let sums = sum_f32(values, f32::INFINITY);
-                        tile.moments.append(&sums.into());
-                    });
-                }
-                if histogram.room() < u64::from(u32::MAX) / 2 {
-                    // before a count of 32 bits overflows
-                    let mut state = self.states[output]
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner);
-                    let totals = match state.totals.take() {
-                        Some(totals) => Some(totals),
-                        None => Distribution::new(bins),
-                    };
-                    let totals = state.totals.insert(totals.ok_or_else(out_of_memory)?);
-                    histogram.add_to(totals.totals());
-                    histogram.clear();
-                }
-                self.put_back(output, histogram);
-            }
-            ValuePass::Rest => {
-                let limit = Numbers::huge(form.dtype);
+        if self.pass == ValuePass::Rest {
+            let limit = Numbers::huge(form.dtype);
+            Numbers::each(numbers, &mut |values| {
+                tile.moments.append(&sum_f32(values, limit).into());
+            });
+            return Ok(tile);
+        }
+        // small outputs are kept, and 16-bit values get their moments from the histogram
+        let large = self.pass == ValuePass::Statistics && form.elements > KEPT;
+        if large && form.dtype == Dtype::F32 {
+            let (counts, sums) = count_and_sum_f32(bytes);
+            tile.moments = sums.into();
+            tile.scan = TileScan::of_counted(scan_form, counts, bytes, first, form.row);
+            return Ok(tile);
+        }
+        tile.scan = TileScan::of(scan_form, bytes, first, form.row);
+        match BinForm::of(form.dtype) {
+            _ if !large => {}
+            Some(bins) => self.count_in_bins(output, bins, bytes)?,
+            None => {
+                let sampling = Sampling::of(form.elements);
+                let mut at = element;
                 Numbers::each(numbers, &mut |values| {
-                    tile.moments.append(&sum_f32(values, limit).into());
+                    let words = values.as_chunks::<4>().0;
+                    tile.moments.append(&count_and_sum_f32(values).1.into());
+                    sampling.append(at, words, &mut tile.converted);
+                    at += words.len() as u64;
                 });
             }
         }
         Ok(tile)
+    }
+
+    /// Counts a tile of 16-bit values.
+    fn count_in_bins(&self, output: usize, bins: BinForm, bytes: &[u8]) -> Result<()> {
+        let mut histogram = self.memory.histogram(output, bins)?;
+        histogram.count_16(bytes);
+        if histogram.room() < u64::from(u32::MAX) / 2 {
+            // before a count of 32 bits overflows
+            let mut state = self.states[output]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let totals = match state.totals.take() {
+                Some(totals) => Some(totals),
+                None => Distribution::new(bins),
+            };
+            let totals = state.totals.insert(totals.ok_or_else(out_of_memory)?);
+            histogram.add_to(totals.totals());
+            histogram.clear();
+        }
+        self.memory.put_back(output, histogram);
+        Ok(())
+    }
+
+    /// Adds what the sample of a large output has of a tile.
+    fn add_to_sample(
+        &self,
+        form: &OutputForm,
+        start: u64,
+        (bytes, converted): (&[u8], &[u32]),
+        sample: &mut Vec<u32>,
+    ) -> Result<()> {
+        if sample.capacity() == 0 {
+            *sample = self.memory.sample(form.elements)?;
+        }
+        if form.dtype == Dtype::F32 {
+            let words = bytes.as_chunks::<4>().0;
+            Sampling::of(form.elements).append(start / 4, words, sample);
+        } else {
+            sample.extend_from_slice(converted);
+        }
+        Ok(())
     }
 
     /// Statistics of an output that is complete.
@@ -263,6 +229,7 @@ impl ValueSink {
             std: None,
             abs_max: None,
             percentiles: None,
+            sampled: 0,
             bin_width: 0.0,
         };
         if form.elements <= KEPT {
@@ -270,48 +237,30 @@ impl ValueSink {
             kept.retain(|value| value.is_finite());
             ValueMoments::of_counts(kept.iter().map(|value| (*value, 1))).fill(&mut statistics);
             kept.sort_unstable_by(f64::total_cmp);
+            statistics.sampled = kept.len() as u64;
             statistics.percentiles = Percentiles::of_sorted(&kept);
-        } else {
-            let bins = BinForm::of(form.dtype);
+        } else if let Some(bins) = BinForm::of(form.dtype) {
             let totals = state.totals.take();
             let distribution = self
+                .memory
                 .distribution(output, bins, totals)
                 .ok_or_else(out_of_memory)?;
-            let moments = if bins.is_exact() {
-                ValueMoments::of_counts(distribution.values())
-            } else {
-                state.moments
-            };
-            fill_counted(&mut statistics, bins, &distribution, &moments);
+            let moments = ValueMoments::of_counts(distribution.values());
+            moments.fill(&mut statistics);
+            statistics.sampled = moments.n;
+            statistics.percentiles = Percentiles::of_counts(&distribution, moments.n);
+        } else {
+            let mut sample = std::mem::take(&mut state.sample);
+            let ranks = SampleRanks::of(&sample).ok_or_else(out_of_memory)?;
+            state.moments.fill(&mut statistics);
+            statistics.sampled = ranks.finite();
+            statistics.percentiles = Percentiles::of_sample(ranks, &mut sample);
+            statistics.bin_width = Numbers::rounding(form.dtype);
+            self.memory.put_back_sample(sample);
         }
         state.found.statistics = Some(statistics);
         Ok(())
     }
-}
-
-#[cold]
-fn out_of_memory() -> Error {
-    Error::from(std::io::Error::from(std::io::ErrorKind::OutOfMemory))
-}
-
-/// Adds one idle histogram to another of the same output, and returns it empty.
-fn put_two_together(
-    idle: &mut Vec<(Option<usize>, Histogram)>,
-    form: BinForm,
-) -> Option<Histogram> {
-    let of_form = |row: usize| idle[row].1.form == form;
-    let pair = (0..idle.len())
-        .filter(|row| of_form(*row))
-        .find_map(|first| {
-            let second = (first + 1..idle.len())
-                .find(|second| of_form(*second) && idle[*second].0 == idle[first].0)?;
-            Some((first, second))
-        });
-    let (first, second) = pair?;
-    let (_, mut freed) = idle.swap_remove(second);
-    idle[first].1.join(&freed);
-    freed.clear();
-    Some(freed)
 }
 
 impl Sink for ValueSink {
@@ -341,7 +290,7 @@ impl Sink for ValueSink {
 
     fn put(&self, output: usize, start: u64, bytes: &[u8]) -> Result<()> {
         let form = &self.forms[output];
-        let tile = self.count(output, form, start, bytes)?;
+        let mut tile = self.count(output, form, start, bytes)?;
         let mut state = self.states[output]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -351,6 +300,11 @@ impl Sink for ValueSink {
             state.kept.resize(len, f64::NAN);
             let first = usize::try_from(start / form.dtype.width().max(1) as u64).unwrap_or(len);
             number_values(form.dtype, bytes, &mut state.kept[first.min(len)..]);
+        }
+        let sampled = form.elements > KEPT && BinForm::of(form.dtype).is_none();
+        if self.pass == ValuePass::Statistics && sampled && form.form.is_some() {
+            let converted = std::mem::take(&mut tile.converted);
+            self.add_to_sample(form, start, (bytes, &converted), &mut state.sample)?;
         }
         state.waiting.insert(start, tile);
         while let Some(tile) = state.waiting.remove(&state.folded) {

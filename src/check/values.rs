@@ -17,6 +17,7 @@ use super::blocks::{BlockCounts, WatchedBlocks};
 use super::checked_weight::LookedAtWeight;
 use super::duplicates;
 use super::level::FindingLevel;
+use super::percentile_memory::PercentileMemory;
 use super::places::position;
 use super::report::Finding;
 use super::rules;
@@ -234,7 +235,7 @@ impl ValueCheck<'_, '_> {
     fn affordable_threads(&self, plan: &Plan) -> Result<(usize, TemporaryCharge<'_>)> {
         let mut threads = thread_count_for(self.threads, plan.nbytes()).max(1);
         loop {
-            let of = |job: &Job| ValueSink::histograms(&job.output, threads);
+            let of = |job: &Job| PercentileMemory::nbytes(&job.output, threads);
             let most = if self.statistics {
                 plan.jobs.iter().map(of).max().unwrap_or(0)
             } else {

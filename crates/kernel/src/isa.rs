@@ -38,8 +38,8 @@ impl Isa {
         }
     }
 
-    /// Whether this machine has the features that `kernel!` enables for this instruction set. The two lists must agree:
-    /// [`Build::run`] relies on it.
+    /// Whether this machine has the features that `kernel!` and [`compute_with`] enable for this instruction set. No feature
+    /// may be missing here: [`Build::run`] relies on it.
     fn is_supported(self) -> bool {
         match self {
             Self::Baseline => true,
@@ -48,6 +48,7 @@ impl Isa {
                 is_x86_feature_detected!("avx2")
                     && is_x86_feature_detected!("bmi2")
                     && is_x86_feature_detected!("f16c")
+                    && is_x86_feature_detected!("fma")
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => {
@@ -140,11 +141,17 @@ impl<G> Kernel<G> {
 
 /// A computation in plain Rust that is compiled for every instruction set: the compiler vectorises its loops for each.
 ///
-/// `run` and all that it calls is `#[inline(always)]`, for the reason that [`kernel!`] states.
+/// `run`, `run_fused` and all that they call is `#[inline(always)]`, for the reason that [`kernel!`] states.
 pub(crate) trait Computation: Copy {
     type Output;
 
     fn run(self) -> Self::Output;
+
+    /// As `run`, with the same result, where a multiplication and an addition are one instruction: `mul_add` is fast.
+    #[inline(always)]
+    fn run_fused(self) -> Self::Output {
+        self.run()
+    }
 }
 
 /// The instruction sets that computations are compiled for, fastest first.
@@ -177,14 +184,14 @@ pub(crate) fn compute_each<C: Computation>(computation: C) -> Vec<(&'static str,
 fn compute_with<C: Computation>(isa: Isa, computation: C) -> C::Output {
     #[cfg(target_arch = "x86_64")]
     {
-        #[target_feature(enable = "avx2,bmi2,f16c")]
+        #[target_feature(enable = "avx2,bmi2,f16c,fma")]
         fn avx2<C: Computation>(computation: C) -> C::Output {
-            computation.run()
+            computation.run_fused()
         }
 
-        #[target_feature(enable = "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+        #[target_feature(enable = "avx2,bmi2,f16c,fma,avx512f,avx512bw,avx512dq,avx512vl")]
         fn avx512<C: Computation>(computation: C) -> C::Output {
-            computation.run()
+            computation.run_fused()
         }
 
         if isa == Isa::Avx512 && isa.is_supported() {
@@ -196,9 +203,13 @@ fn compute_with<C: Computation>(isa: Isa, computation: C) -> C::Output {
             return unsafe { avx2(computation) };
         }
     }
-    // the target's own features; on AArch64 they include NEON
+    // the target's own features; on AArch64 they include NEON, which fuses
     let _ = isa;
-    computation.run()
+    if cfg!(target_arch = "aarch64") {
+        computation.run_fused()
+    } else {
+        computation.run()
+    }
 }
 
 /// Compiles a body for every instruction set and output type, as `static KERNEL`.

@@ -7,7 +7,7 @@
 //! | matrices stored transposed, `[in, out]` (GPTQ, AWQ, EETQ) | [`dequantize_columns`] | GPTQModel, AutoAWQ, EETQ |
 //! | plain F64, F32, F16, BF16 | [`cast()`] | PyTorch's rounding |
 //!
-//! [`count_floats`], [`count_integers`] and [`sum_f32`] count and sum what was decoded.
+//! [`count_floats`], [`count_integers`], [`sum_f32`] and [`count_and_sum_f32`] count and sum what was decoded.
 //!
 //! Input and output are byte slices, little-endian whatever the machine; neither needs alignment. A kernel does no I/O and
 //! allocates nothing, except that [`dequantize_columns`] keeps a list of group boundaries.
@@ -57,7 +57,9 @@ pub use dtype::Dtype;
 pub use error::{Error, Result};
 pub use half::{from_bf16, from_f16};
 pub use non_temporal::{copy_non_temporal, fill_non_temporal};
-pub use numbers::{FloatBits, NumberCounts, NumberSums, count_floats, count_integers, sum_f32};
+pub use numbers::{
+    FloatBits, NumberCounts, NumberSums, count_and_sum_f32, count_floats, count_integers, sum_f32,
+};
 pub use rows::{Formula, RowGeometry};
 pub use unpack::{CodePacking, row_code};
 pub use value::{CodeValue, E2M1_VALUES, code_values, e8m0};

@@ -151,7 +151,8 @@ fn statistics_of_large_tensors_are_those_of_their_values_for_any_threads() {
         let checkpoint = matrix(dtype, rows, &bytes, item);
         let one = statistics(&checkpoint, 1);
         compare(&one, &exact);
-        assert_eq!(one.bin_width == 0.0, item == 2, "{dtype}");
+        assert_eq!(one.bin_width == 0.0, dtype != "F64", "{dtype}");
+        assert_eq!(one.sampled, one.elements - one.nan - one.inf, "{dtype}");
         for threads in [2, 3, 7] {
             assert_eq!(
                 statistics(&checkpoint, threads),
@@ -159,6 +160,55 @@ fn statistics_of_large_tensors_are_those_of_their_values_for_any_threads() {
                 "{dtype}, {threads} threads"
             );
         }
+    }
+}
+
+/// The share of sorted values that are below this one, and the share of those that are not above it.
+fn shares(sorted: &[f32], value: f64) -> (f64, f64) {
+    let below = sorted.partition_point(|other| f64::from(*other) < value);
+    let up_to = sorted.partition_point(|other| f64::from(*other) <= value);
+    let n = sorted.len() as f64;
+    (below as f64 / n, up_to as f64 / n)
+}
+
+#[test]
+fn percentiles_of_large_tensors_rest_on_a_sample_of_all_columns() {
+    // columns of outliers; rows that are a multiple of the sample's spans, and rows that are not
+    for columns in [4096, 1999] {
+        let mut values: Vec<f32> = bits(5, 700 * columns)
+            .into_iter()
+            .map(f32::from_bits)
+            .collect();
+        for row in values.chunks_mut(columns) {
+            row.iter_mut().step_by(16).for_each(|value| *value *= 100.0);
+        }
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let checkpoint = matrix("F32", 700, &bytes, 4);
+        let found = statistics(&checkpoint, 1);
+        assert_eq!(statistics(&checkpoint, 3), found);
+        // less what is not finite, about two in a thousand
+        assert!((260_000..1 << 19).contains(&found.sampled), "{found:?}");
+        let mut finite: Vec<f32> = values.into_iter().filter(|v| v.is_finite()).collect();
+        finite.sort_by(f32::total_cmp);
+        let exact = |value: Option<f64>| value.unwrap() as f32;
+        assert_eq!(exact(found.min), finite[0]);
+        assert_eq!(exact(found.max), *finite.last().unwrap());
+        let percentiles = found.percentiles.as_ref().unwrap();
+        for (value, share) in [
+            (percentiles.p0_1, 0.001),
+            (percentiles.p1, 0.01),
+            (percentiles.p50, 0.5),
+            (percentiles.p99, 0.99),
+            (percentiles.p99_9, 0.999),
+        ] {
+            let error = (share * (1.0 - share) / found.sampled as f64).sqrt();
+            let (below, up_to) = shares(&finite, value);
+            assert!(
+                below <= share + 5.0 * error && up_to >= share - 5.0 * error,
+                "{columns} columns: {value} for {share} has {below} to {up_to}, {error}"
+            );
+        }
+        assert_eq!(found.bin_width, 0.0);
     }
 }
 

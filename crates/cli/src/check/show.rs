@@ -156,6 +156,7 @@ fn statistics(report: &CheckReport, wide: bool) -> Table {
             Column::right("0.1 %"),
             Column::right("50 %"),
             Column::right("99.9 %"),
+            Column::right("sampled"),
         ],
         0,
     );
@@ -179,6 +180,13 @@ fn statistics(report: &CheckReport, wide: bool) -> Table {
             // a column without content is left out
             table.cell(if wide { number(value) } else { String::new() });
         }
+        // what the percentiles rest on, where that is not all of them
+        let finite = values.elements.saturating_sub(values.nan + values.inf);
+        table.cell(if wide && values.sampled < finite {
+            ExactCount(values.sampled).to_string()
+        } else {
+            String::new()
+        });
     }
     table
 }
