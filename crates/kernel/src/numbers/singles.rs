@@ -23,8 +23,8 @@ const SIGN: u32 = 1 << 31;
 const INFINITY: u32 = FloatBits::F32.infinity as u32;
 const HUGE: u32 = FloatBits::F32.huge as u32;
 
-/// As [`count_floats`](super::count_floats) of F32 and as [`sum_f32`] of all finite values, in less time than either alone
-/// takes twice. Sums are in F64 and in an order that no build changes.
+/// As [`count_floats`](super::count_floats) of F32 and as [`sum_f32`] of all finite values, batch by batch. Sums are in F64
+/// and in an order that no build changes.
 ///
 /// # Examples
 /// ```
