@@ -81,14 +81,6 @@ impl RandomModel {
         done.stdout
     }
 
-    /// Reads the first page, as a miss.
-    pub(crate) fn read_first_page(&self) {
-        let mut read = Command::new("dd");
-        read.arg(format!("if={}", self.path(0).display()));
-        read.args(["of=/dev/null", "bs=4k", "count=1", "status=none"]);
-        assert!(read.status().unwrap().success());
-    }
-
     pub(crate) fn path(&self, number: usize) -> PathBuf {
         self.root.join(FILES[number])
     }
