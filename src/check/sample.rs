@@ -162,7 +162,8 @@ mod tests {
     fn tiles_of_any_size_give_the_same_sample() {
         for elements in [WHOLE, WHOLE + 1, 3 * WHOLE - 7, 9 * WHOLE + 12_345] {
             let sampling = Sampling::of(elements);
-            let words: Vec<[u8; 4]> = (0..elements).map(|n| (n as u32).to_le_bytes()).collect();
+            let numbers = 0..u32::try_from(elements).unwrap();
+            let words: Vec<[u8; 4]> = numbers.map(u32::to_le_bytes).collect();
             let whole = sample(sampling, &words, words.len());
             let most = if elements == WHOLE { WHOLE } else { 2 * LEAST };
             assert!((LEAST..=most).contains(&(whole.len() as u64)), "{elements}");

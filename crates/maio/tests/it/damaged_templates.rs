@@ -43,7 +43,7 @@ fn check_ranges(namespace: &Namespace, requests: Vec<PrefetchRequest>, what: &st
 fn follow(dir: &Path, template: &Path, bytes: &[u8], what: &str) -> Result<(), String> {
     std::fs::write(template, bytes).unwrap();
     let namespace = Arc::new(Namespace::scan(dir).unwrap());
-    let mut policy = Maio::new().root(&dir.join("nowhere"));
+    let mut policy = Maio::new().root(dir.join("nowhere"));
     policy.init(&PolicyContext {
         namespace: Arc::clone(&namespace),
         config: template.display().to_string(),
