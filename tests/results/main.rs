@@ -36,6 +36,11 @@ static BY_HAND: &[(&str, Option<&str>, &str)] = &[
         "printed by .ci/prove and the fuzz targets, with date and commit",
     ),
     (
+        "docs/performance.md",
+        Some("Files of servers"),
+        "how long the servers of the benchmark wait, not measured",
+    ),
+    (
         "docs/page-cache.md",
         Some("`warm` beside the command"),
         "a run of the evaluator with the variant Warm, with date, commit and machine",

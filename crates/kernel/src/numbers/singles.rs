@@ -49,7 +49,7 @@ pub(super) fn count(bytes: &[u8]) -> NumberCounts {
     let (words, _) = bytes.as_chunks::<4>();
     let mut counts = NumberCounts::default();
     for batch in words.chunks(BATCH) {
-        let survey = Survey::of(batch);
+        let survey = BatchSurvey::of(batch);
         survey.count(batch, words[0], &mut counts);
     }
     counts
@@ -85,7 +85,7 @@ fn count_and_sum<const FUSED: bool>(bytes: &[u8]) -> (NumberCounts, NumberSums) 
         most: f32::NEG_INFINITY,
     };
     for batch in words.chunks(BATCH) {
-        let survey = Survey::of(batch);
+        let survey = BatchSurvey::of(batch);
         survey.count(batch, words[0], &mut counts);
         if survey.is_finite() {
             range.add_survey(&survey, batch);
@@ -165,7 +165,7 @@ fn add<const FUSED: bool>(
 }
 
 /// What a batch of F32 is like, as words.
-struct Survey {
+struct BatchSurvey {
     /// The greatest as a signed number: of the values without a sign the greatest one.
     signed: i32,
     /// The greatest as an unsigned number: of the values with a sign the one of the greatest magnitude.
@@ -176,7 +176,7 @@ struct Survey {
     small_bits: u32,
 }
 
-impl Survey {
+impl BatchSurvey {
     #[inline(always)]
     #[allow(clippy::cast_possible_wrap)] // the word as a signed number
     fn of(batch: &[[u8; 4]]) -> Self {
@@ -270,7 +270,7 @@ impl ValueRange {
     /// Adds the range of a batch of finite values.
     #[inline(always)]
     #[allow(clippy::cast_sign_loss)] // a word without a sign
-    fn add_survey(&mut self, survey: &Survey, batch: &[[u8; 4]]) {
+    fn add_survey(&mut self, survey: &BatchSurvey, batch: &[[u8; 4]]) {
         let (positive, negative) = (survey.signed >= 0, survey.unsigned >= SIGN);
         if positive {
             self.most = self.most.max(f32::from_bits(survey.signed as u32));

@@ -47,11 +47,11 @@ fn with_memory_for_half_of_the_model_every_byte_is_right_and_the_policy_evicts()
 
     // the runtime outside, which joins the group of a process
     let joined = MemoryGroup::new("joined", half).unwrap();
-    let go = scratch.path().join("go");
+    let begin = scratch.path().join("begin");
     let waits = format!(
         "{}; while [ ! -e {} ]; do sleep 0.02; done; {script}",
         joined.enter(),
-        go.display()
+        begin.display()
     );
     let mut service = Command::new("sh");
     service
@@ -65,7 +65,7 @@ fn with_memory_for_half_of_the_model_every_byte_is_right_and_the_policy_evicts()
     let pid = service.id().to_string();
     let args = ["--dir", path_str(&model.root), "--policy", &policy];
     let runtime = RuntimeProcess::start(&[&args[..], &["--join", &pid]].concat());
-    std::fs::write(&go, "").unwrap();
+    std::fs::write(&begin, "").unwrap();
     let loaded = service.wait_with_output().unwrap().stdout;
     assert_eq!(String::from_utf8(loaded).unwrap(), model.expected);
     let status = runtime.status().unwrap();
