@@ -298,7 +298,13 @@ fn ppc_run_starts_the_command_without_events_and_warms() {
         "eager".into(),
         format!("maio:{source}"),
     ] {
-        let done = with(&policy);
+        let mut done = with(&policy);
+        for _ in 0..3 {
+            // on a busy machine a second may not suffice
+            if done.stderr.contains("the command has ended") {
+                done = with(&policy);
+            }
+        }
         assert_eq!((done.code, &*done.stdout), (7, "out\n"), "{}", done.stderr);
         let warnings = done.stderr.matches("warning").count();
         assert!(
@@ -307,7 +313,7 @@ fn ppc_run_starts_the_command_without_events_and_warms() {
             done.stderr
         );
         assert!(done.stderr.contains("anamnesis: warmed"), "{}", done.stderr);
-        assert_eq!(resident(&file), len(&file), "{policy}");
+        assert_eq!(resident(&file), len(&file), "{policy}: {}", done.stderr);
     }
     // a policy that prefetches nothing
     for policy in ["none".to_owned(), format!("maio:{made},prefetch=no")] {
