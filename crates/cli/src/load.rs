@@ -178,8 +178,9 @@ fn choose_loader(
         LoaderName::Pread => requested(Arc::new(PreadLoader::new().threads(args.threads))),
         #[cfg(target_os = "linux")]
         LoaderName::Uring | LoaderName::Direct => {
-            let ring =
-                anamnesis::load::UringLoader::new().direct(args.loader == LoaderName::Direct);
+            let ring = anamnesis::load::UringLoader::new()
+                .direct(args.loader == LoaderName::Direct)
+                .threads(args.threads);
             requested(Arc::new(args.depth.map_or(ring, |depth| ring.depth(depth))))
         }
         #[cfg(not(target_os = "linux"))]

@@ -26,7 +26,7 @@ pub(crate) struct LoadArgs {
     /// Loader to use.
     #[arg(long, value_enum, value_name = "NAME", default_value_t = LoaderName::Auto, help_heading = "Loading")]
     pub(crate) loader: LoaderName,
-    /// Number of threads that read (pread) and decompress [default: one per core].
+    /// Number of threads that read (pread, uring, direct) and decompress [default: one per core; uring, direct: at most four].
     #[arg(
         long,
         value_name = "N",
