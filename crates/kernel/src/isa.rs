@@ -38,8 +38,8 @@ impl Isa {
         }
     }
 
-    /// Whether this machine has the features that `kernel!` and [`compute_with`] enable for this instruction set. No feature
-    /// may be missing here: [`Build::run`] relies on it.
+    /// Whether this machine has the features that `kernel!` enables for this instruction set. The two lists must agree:
+    /// [`Build::run`] relies on it.
     fn is_supported(self) -> bool {
         match self {
             Self::Baseline => true,
@@ -48,7 +48,6 @@ impl Isa {
                 is_x86_feature_detected!("avx2")
                     && is_x86_feature_detected!("bmi2")
                     && is_x86_feature_detected!("f16c")
-                    && is_x86_feature_detected!("fma")
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => {
@@ -163,9 +162,19 @@ const COMPUTATION_ISAS: &[Isa] = &[
     Isa::Baseline,
 ];
 
+/// Whether this machine has the features that [`compute_with`] enables: those of the instruction set, and with them the one
+/// that multiplies and adds in one instruction, which kernels do without.
+fn computes_with(isa: Isa) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if isa != Isa::Baseline && !is_x86_feature_detected!("fma") {
+        return false;
+    }
+    isa.is_supported()
+}
+
 /// Runs the fastest build of a computation that this machine supports.
 pub(crate) fn compute<C: Computation>(computation: C) -> C::Output {
-    let mut supported = COMPUTATION_ISAS.iter().filter(|isa| isa.is_supported());
+    let mut supported = COMPUTATION_ISAS.iter().filter(|isa| computes_with(**isa));
     compute_with(
         *supported.next().expect("the baseline is always supported"),
         computation,
@@ -175,7 +184,7 @@ pub(crate) fn compute<C: Computation>(computation: C) -> C::Output {
 /// The results of all builds of a computation that this machine supports.
 #[cfg(test)]
 pub(crate) fn compute_each<C: Computation>(computation: C) -> Vec<(&'static str, C::Output)> {
-    let supported = COMPUTATION_ISAS.iter().filter(|isa| isa.is_supported());
+    let supported = COMPUTATION_ISAS.iter().filter(|isa| computes_with(**isa));
     supported
         .map(|isa| (isa.name(), compute_with(*isa, computation)))
         .collect()
@@ -194,11 +203,11 @@ fn compute_with<C: Computation>(isa: Isa, computation: C) -> C::Output {
             computation.run_fused()
         }
 
-        if isa == Isa::Avx512 && isa.is_supported() {
+        if isa == Isa::Avx512 && computes_with(isa) {
             // SAFETY: the function is safe but for its target features, which were detected in the condition
             return unsafe { avx512(computation) };
         }
-        if isa == Isa::Avx2 && isa.is_supported() {
+        if isa == Isa::Avx2 && computes_with(isa) {
             // SAFETY: as above
             return unsafe { avx2(computation) };
         }
