@@ -262,7 +262,9 @@ impl Policy for Maio {
         let touch = self.context.config.touch;
         let service = self.owner(miss)?;
         let number = service.number();
-        Some(of_service(number, service.miss(miss, touch)?))
+        let request = service.miss(miss, touch)?;
+        // empty if the miss reads all that the template has
+        (!request.ranges.is_empty()).then(|| of_service(number, request))
     }
 
     fn evict(&mut self, miss: Option<&FileAccess>) -> Option<RangeList> {

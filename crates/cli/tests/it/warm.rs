@@ -313,7 +313,9 @@ fn ppc_run_starts_the_command_without_events_and_warms() {
             done.stderr
         );
         assert!(done.stderr.contains("anamnesis: warmed"), "{}", done.stderr);
-        assert_eq!(resident(&file), len(&file), "{policy}: {}", done.stderr);
+        // the system may reclaim pages at any time, some systems without a need (DAMON)
+        let least = len(&file) / 10 * 9;
+        assert!(resident(&file) >= least, "{policy}: {}", done.stderr);
     }
     // a policy that prefetches nothing
     for policy in ["none".to_owned(), format!("maio:{made},prefetch=no")] {

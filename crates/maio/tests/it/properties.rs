@@ -283,3 +283,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_miss_of_all_bytes_requests_nothing() {
+    let model = model_with_template(&[vec![(2, 0, 4097, 1, 1)]]);
+    let mut policy = model.policy("start=no,workers=order", 0);
+    let miss = access(EventKind::Miss, 2, 0, 8192, 0, 0);
+    assert!(policy.prefetch(&miss).is_none());
+}
