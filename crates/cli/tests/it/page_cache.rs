@@ -11,6 +11,13 @@ pub(crate) fn resident(path: &Path) -> u64 {
     resident_bytes(&file, file.metadata().unwrap().len()).unwrap()
 }
 
+/// Whether a file is in the page cache, but for a few pages: the system may reclaim some at any time, and with DAMON does so
+/// without a need.
+pub(crate) fn is_resident(path: &Path) -> bool {
+    let len = std::fs::metadata(path).unwrap().len();
+    resident(path) >= len - len / 10
+}
+
 /// Evicts a file from the page cache, as far as no process holds its pages.
 pub(crate) fn evict_file(path: &Path) {
     let file = File::open(path).unwrap();

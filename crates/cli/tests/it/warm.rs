@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::hub_cache::HubCache;
-use crate::page_cache::{evict_file, resident};
+use crate::page_cache::{evict_file, is_resident, resident};
 use crate::process::{command, finish, json_of, path_str, run, safetensors, stdout_of, workspace};
 use crate::robustness::memory_group::MemoryGroup;
 
@@ -59,7 +59,7 @@ fn every_path_of_a_model_in_the_hubs_cache_is_warmed() {
         let document: Value = serde_json::from_str(&done.stdout).unwrap();
         assert_eq!(document["warm"]["end"], "complete", "{document}");
         assert_eq!(document["warm"]["nbytes"], len(&file), "{document}");
-        assert_eq!(resident(&file), len(&file), "{}", path.display());
+        assert!(is_resident(&file), "{}", path.display());
     }
     let again = stdout_of(&["warm", path_str(&cache.snapshot())]);
     assert!(
@@ -89,7 +89,7 @@ fn a_directory_of_several_models_is_warmed_model_by_model() {
         (&3.into(), &"complete".into())
     );
     for name in files {
-        assert_eq!(resident(&path(name)), len(&path(name)), "{name}");
+        assert!(is_resident(&path(name)), "{name}");
     }
     // one that is damaged keeps the others from nothing
     fs::write(path("loose/c.safetensors"), "no header").unwrap();
@@ -100,7 +100,7 @@ fn a_directory_of_several_models_is_warmed_model_by_model() {
         "{}",
         done.stderr
     );
-    assert_eq!(resident(&path(files[0])), len(&path(files[0])));
+    assert!(is_resident(&path(files[0])));
     let empty = scratch();
     let done = run(&["warm", path_str(empty.path())]);
     assert!(
@@ -313,9 +313,7 @@ fn ppc_run_starts_the_command_without_events_and_warms() {
             done.stderr
         );
         assert!(done.stderr.contains("anamnesis: warmed"), "{}", done.stderr);
-        // the system may reclaim pages at any time, some systems without a need (DAMON)
-        let least = len(&file) / 10 * 9;
-        assert!(resident(&file) >= least, "{policy}: {}", done.stderr);
+        assert!(is_resident(&file), "{policy}: {}", done.stderr);
     }
     // a policy that prefetches nothing
     for policy in ["none".to_owned(), format!("maio:{made},prefetch=no")] {
@@ -366,7 +364,7 @@ fn an_unprivileged_user_warms_files_that_it_may_read() {
     let printed = String::from_utf8(output.stdout).unwrap();
     let document: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(document["warm"]["end"], "complete", "{printed}");
-    assert_eq!(resident(&file), len(&file));
+    assert!(is_resident(&file));
     // no event source is permitted
     evict_file(&file);
     let mut policies = std::process::Command::new(&program);
@@ -390,5 +388,5 @@ fn an_unprivileged_user_warms_files_that_it_may_read() {
         printed.contains("is read as by `anamnesis warm`"),
         "{printed}"
     );
-    assert_eq!(resident(&file), len(&file), "{printed}");
+    assert!(is_resident(&file), "{printed}");
 }
