@@ -134,8 +134,8 @@ fn a_worker_is_warmed_alone_by_prediction_or_template() {
         let document = warmed(args);
         let part = document["nbytes"].as_u64().unwrap();
         assert!((4 << 20..5 << 20).contains(&part), "{document}");
-        let is_resident = resident(&file);
-        assert!((part..len(&file)).contains(&is_resident), "{is_resident}");
+        let cached = resident(&file);
+        assert!((part - part / 10..len(&file)).contains(&cached), "{cached}");
     }
     let wrong = run(&["warm", source, "--tp", "4", "--rank", "4"]);
     assert!(
