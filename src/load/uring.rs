@@ -153,9 +153,10 @@ impl UringLoader {
             threads => threads,
         };
         let threads = threads.min(self.depth);
-        let depth = self.depth.div_ceil(threads);
-        let mut rings = vec![ReadRing::new(depth)?];
-        rings.extend((1..threads).map_while(|_| ReadRing::new(depth).ok()));
+        let (each, more) = (self.depth / threads, self.depth % threads);
+        let ring = |number| ReadRing::new(each + usize::from(number < more));
+        let mut rings = vec![ring(0)?];
+        rings.extend((1..threads).map_while(|number| ring(number).ok()));
         Ok(rings)
     }
 }
@@ -201,15 +202,10 @@ impl Loader for UringLoader {
         };
         thread::scope(|scope| {
             let stop = queue.stop_on_drop();
-            let mut rings = rings.into_iter().enumerate();
-            let mut spawn = || {
-                let (number, ring) = rings.next()?;
+            let (mut readers, reader) = (Vec::new(), &reader);
+            for (number, ring) in rings.into_iter().enumerate() {
                 let thread = thread::Builder::new().name(format!("io_uring-{number}"));
-                Some(thread.spawn_scoped(scope, || reader.run(ring)))
-            };
-            let mut readers = Vec::new();
-            while let Some(thread) = spawn() {
-                match thread {
+                match thread.spawn_scoped(scope, move || reader.run(ring)) {
                     Ok(thread) => readers.push(thread),
                     // one reader suffices, so that a failure to start more is no error
                     Err(_) if !readers.is_empty() => break,
