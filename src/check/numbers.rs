@@ -26,7 +26,7 @@ impl Numbers {
             let count = batch.len() / width;
             number_values(dtype, batch, &mut values[..count]);
             for (made, value) in made.iter_mut().zip(&values[..count]) {
-                #[allow(clippy::cast_possible_truncation)] // to the nearest: bins are wider
+                #[allow(clippy::cast_possible_truncation)] // to the nearest: see `rounding`
                 {
                     *made = (*value as f32).to_le_bytes();
                 }

@@ -12,7 +12,28 @@ use super::histogram::{BinForm, Distribution, Histogram};
 use super::sample::{SampleRanks, Sampling};
 
 /// Outputs of up to this many elements are kept until they are complete: their percentiles are exact in every dtype.
-pub(super) const KEPT: u64 = 32 << 10;
+const KEPT: u64 = 32 << 10;
+
+/// What the percentiles of an output are found from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PercentileBasis {
+    /// All values, of a small one.
+    Kept,
+    /// Counts of all values.
+    Counts(BinForm),
+    /// Values as F32: all of them, or a sample.
+    Sample(Sampling),
+}
+
+impl PercentileBasis {
+    pub(super) fn of(dtype: Dtype, elements: u64) -> Self {
+        match BinForm::of(dtype) {
+            _ if elements <= KEPT => Self::Kept,
+            Some(bins) => Self::Counts(bins),
+            None => Self::Sample(Sampling::of(elements)),
+        }
+    }
+}
 
 /// Histograms and samples. See the [module](self).
 #[derive(Debug)]
@@ -37,16 +58,18 @@ impl PercentileMemory {
     pub(super) fn nbytes(output: &TensorSpec, threads: usize) -> u64 {
         let elements = crate::catalog::elements(&output.shape).unwrap_or(u64::MAX);
         let many = threads as u64;
-        if elements <= KEPT {
-            return KEPT * size_of::<f64>() as u64 * many;
-        }
-        if BinForm::of(output.dtype).is_some() {
+        match PercentileBasis::of(output.dtype, elements) {
+            PercentileBasis::Kept => KEPT * size_of::<f64>() as u64 * many,
             // while they are put together: one of 64-bit counts
-            return BinForm::NBYTES.saturating_mul(Self::most_histograms(threads) + 2);
+            PercentileBasis::Counts(_) => {
+                BinForm::NBYTES.saturating_mul(Self::most_histograms(threads) + 2)
+            }
+            PercentileBasis::Sample(sampling) => {
+                let sample = sampling.most(elements) * size_of::<u32>() as u64;
+                let converted = if output.dtype == Dtype::F32 { 0 } else { many };
+                (sample + SampleRanks::NBYTES).saturating_mul(many + 1 + converted)
+            }
         }
-        let sample = Sampling::of(elements).most(elements) * size_of::<u32>() as u64;
-        let converted = if output.dtype == Dtype::F32 { 0 } else { many };
-        (sample + SampleRanks::NBYTES).saturating_mul(many + 1 + converted)
     }
 
     /// One per thread, and one per output that is begun; two idle ones of one output are put together before there are more.
@@ -88,11 +111,11 @@ impl PercentileMemory {
     }
 
     /// Memory for a sample of an output.
-    pub(super) fn sample(&self, elements: u64) -> Result<Vec<u32>> {
+    pub(super) fn sample(&self, sampling: Sampling, elements: u64) -> Result<Vec<u32>> {
         let idle = &self.samples;
         let idle = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut sample = idle.unwrap_or_default();
-        let most = usize::try_from(Sampling::of(elements).most(elements));
+        let most = usize::try_from(sampling.most(elements));
         match sample.try_reserve_exact(most.unwrap_or(usize::MAX)) {
             Ok(()) => Ok(sample),
             Err(_) => Err(out_of_memory()),

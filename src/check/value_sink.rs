@@ -14,7 +14,7 @@ use crate::sync::PoisonMutex;
 
 use super::histogram::{BinForm, Distribution};
 use super::numbers::{Numbers, number_values};
-use super::percentile_memory::{KEPT, PercentileMemory, out_of_memory};
+use super::percentile_memory::{PercentileBasis, PercentileMemory, out_of_memory};
 use super::sample::{SampleRanks, Sampling};
 use super::scan::{ScanForm, TileScan};
 use super::statistics::{Percentiles, ValueMoments, ValueStatistics};
@@ -72,6 +72,8 @@ struct OutputState {
 struct OutputForm {
     dtype: Dtype,
     form: Option<(ScanForm, u64)>,
+    /// With [`ValuePass::Statistics`], of an output whose elements can be scanned.
+    percentiles: Option<PercentileBasis>,
     nbytes: u64,
     elements: u64,
     /// Numbers of a row.
@@ -141,20 +143,19 @@ impl ValueSink {
             });
             return Ok(tile);
         }
-        // small outputs are kept, and 16-bit values get their moments from the histogram
-        let large = self.pass == ValuePass::Statistics && form.elements > KEPT;
-        if large && form.dtype == Dtype::F32 {
+        if form.dtype == Dtype::F32 && matches!(form.percentiles, Some(PercentileBasis::Sample(_)))
+        {
             let (counts, sums) = count_and_sum_f32(bytes);
             tile.moments = sums.into();
             tile.scan = TileScan::of_counted(scan_form, counts, bytes, first, form.row);
             return Ok(tile);
         }
         tile.scan = TileScan::of(scan_form, bytes, first, form.row);
-        match BinForm::of(form.dtype) {
-            _ if !large => {}
-            Some(bins) => self.count_in_bins(output, bins, bytes)?,
-            None => {
-                let sampling = Sampling::of(form.elements);
+        match form.percentiles {
+            None | Some(PercentileBasis::Kept) => {}
+            // moments follow from the counts
+            Some(PercentileBasis::Counts(bins)) => self.count_in_bins(output, bins, bytes)?,
+            Some(PercentileBasis::Sample(sampling)) => {
                 let mut at = element;
                 Numbers::each(numbers, &mut |values| {
                     let words = values.as_chunks::<4>().0;
@@ -191,17 +192,17 @@ impl ValueSink {
     /// Adds what the sample of a large output has of a tile.
     fn add_to_sample(
         &self,
-        form: &OutputForm,
+        (form, sampling): (&OutputForm, Sampling),
         start: u64,
         (bytes, converted): (&[u8], &[u32]),
         sample: &mut Vec<u32>,
     ) -> Result<()> {
         if sample.capacity() == 0 {
-            *sample = self.memory.sample(form.elements)?;
+            *sample = self.memory.sample(sampling, form.elements)?;
         }
         if form.dtype == Dtype::F32 {
             let words = bytes.as_chunks::<4>().0;
-            Sampling::of(form.elements).append(start / 4, words, sample);
+            sampling.append(start / 4, words, sample);
         } else {
             sample.extend_from_slice(converted);
         }
@@ -213,9 +214,9 @@ impl ValueSink {
         state.found.scan.finish(form.row);
         state.found.complete = true;
         state.found.rest = state.moments;
-        if self.pass != ValuePass::Statistics || form.form.is_none() {
+        let Some(basis) = form.percentiles else {
             return Ok(());
-        }
+        };
         let scan = &state.found.scan;
         let mut statistics = ValueStatistics {
             elements: form.elements,
@@ -232,31 +233,35 @@ impl ValueSink {
             sampled: 0,
             bin_width: 0.0,
         };
-        if form.elements <= KEPT {
-            let mut kept = std::mem::take(&mut state.kept);
-            kept.retain(|value| value.is_finite());
-            ValueMoments::of_counts(kept.iter().map(|value| (*value, 1))).fill(&mut statistics);
-            kept.sort_unstable_by(f64::total_cmp);
-            statistics.sampled = kept.len() as u64;
-            statistics.percentiles = Percentiles::of_sorted(&kept);
-        } else if let Some(bins) = BinForm::of(form.dtype) {
-            let totals = state.totals.take();
-            let distribution = self
-                .memory
-                .distribution(output, bins, totals)
-                .ok_or_else(out_of_memory)?;
-            let moments = ValueMoments::of_counts(distribution.values());
-            moments.fill(&mut statistics);
-            statistics.sampled = moments.n;
-            statistics.percentiles = Percentiles::of_counts(&distribution, moments.n);
-        } else {
-            let mut sample = std::mem::take(&mut state.sample);
-            let ranks = SampleRanks::of(&sample).ok_or_else(out_of_memory)?;
-            state.moments.fill(&mut statistics);
-            statistics.sampled = ranks.finite();
-            statistics.percentiles = Percentiles::of_sample(ranks, &mut sample);
-            statistics.bin_width = Numbers::rounding(form.dtype);
-            self.memory.put_back_sample(sample);
+        match basis {
+            PercentileBasis::Kept => {
+                let mut kept = std::mem::take(&mut state.kept);
+                kept.retain(|value| value.is_finite());
+                ValueMoments::of_counts(kept.iter().map(|value| (*value, 1))).fill(&mut statistics);
+                kept.sort_unstable_by(f64::total_cmp);
+                statistics.sampled = kept.len() as u64;
+                statistics.percentiles = Percentiles::of_sorted(&kept);
+            }
+            PercentileBasis::Counts(bins) => {
+                let totals = state.totals.take();
+                let distribution = self
+                    .memory
+                    .distribution(output, bins, totals)
+                    .ok_or_else(out_of_memory)?;
+                let moments = ValueMoments::of_counts(distribution.values());
+                moments.fill(&mut statistics);
+                statistics.sampled = moments.n;
+                statistics.percentiles = Percentiles::of_counts(&distribution, moments.n);
+            }
+            PercentileBasis::Sample(_) => {
+                let mut sample = std::mem::take(&mut state.sample);
+                let ranks = SampleRanks::of(&sample).ok_or_else(out_of_memory)?;
+                state.moments.fill(&mut statistics);
+                statistics.sampled = ranks.finite();
+                statistics.percentiles = Percentiles::of_sample(ranks, &mut sample);
+                statistics.bin_width = Numbers::rounding(form.dtype);
+                self.memory.put_back_sample(sample);
+            }
         }
         state.found.statistics = Some(statistics);
         Ok(())
@@ -274,6 +279,8 @@ impl Sink for ValueSink {
                 OutputForm {
                     dtype: output.dtype,
                     form,
+                    percentiles: (self.pass == ValuePass::Statistics && form.is_some())
+                        .then(|| PercentileBasis::of(output.dtype, elements)),
                     nbytes: output.nbytes().unwrap_or(u64::MAX),
                     elements,
                     // an output of one dimension has no rows
@@ -295,16 +302,20 @@ impl Sink for ValueSink {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
-        if self.pass == ValuePass::Statistics && form.elements <= KEPT && form.form.is_some() {
-            let len = usize::try_from(form.elements).unwrap_or(0);
-            state.kept.resize(len, f64::NAN);
-            let first = usize::try_from(start / form.dtype.width().max(1) as u64).unwrap_or(len);
-            number_values(form.dtype, bytes, &mut state.kept[first.min(len)..]);
-        }
-        let sampled = form.elements > KEPT && BinForm::of(form.dtype).is_none();
-        if self.pass == ValuePass::Statistics && sampled && form.form.is_some() {
-            let converted = std::mem::take(&mut tile.converted);
-            self.add_to_sample(form, start, (bytes, &converted), &mut state.sample)?;
+        match form.percentiles {
+            None | Some(PercentileBasis::Counts(_)) => {}
+            Some(PercentileBasis::Kept) => {
+                let len = usize::try_from(form.elements).unwrap_or(0);
+                state.kept.resize(len, f64::NAN);
+                let first = start / form.dtype.width().max(1) as u64;
+                let first = usize::try_from(first).unwrap_or(len).min(len);
+                number_values(form.dtype, bytes, &mut state.kept[first..]);
+            }
+            Some(PercentileBasis::Sample(sampling)) => {
+                let converted = std::mem::take(&mut tile.converted);
+                let parts = (bytes, &converted[..]);
+                self.add_to_sample((form, sampling), start, parts, &mut state.sample)?;
+            }
         }
         state.waiting.insert(start, tile);
         while let Some(tile) = state.waiting.remove(&state.folded) {
