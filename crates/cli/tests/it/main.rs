@@ -24,6 +24,8 @@ mod output_size;
 #[cfg(target_os = "linux")]
 mod page_cache;
 #[cfg(target_os = "linux")]
+mod policy_library;
+#[cfg(target_os = "linux")]
 mod policy_log;
 #[cfg(target_os = "linux")]
 mod ppc;

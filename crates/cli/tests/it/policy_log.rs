@@ -1,10 +1,8 @@
 //! What a policy in a shared library prints is shown as `--log` says. Needs a C compiler and CAP_PERFMON, and is skipped with a message
 //! elsewhere.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
-
-use crate::process::{path_str, run, workspace};
+use crate::policy_library::compile;
+use crate::process::{path_str, run};
 use crate::runtime_process::uncached_model;
 
 /// Prints in each way that there is, when it is initialised.
@@ -25,26 +23,6 @@ static int init(void *context) {
 static const struct ppc_operation operation = { .ppc_init = init };
 struct ppc_operation *register_policy() { return (void *)&operation; }
 "#;
-
-/// Compiles a library; `None`, with a message, without a compiler.
-fn compile(source: &str, library: &Path) -> Option<()> {
-    let file = library.with_extension("c");
-    std::fs::write(&file, source).unwrap();
-    let mut cc = Command::new("cc");
-    cc.args(["-shared", "-fPIC", "-w", "-I"]);
-    cc.arg(workspace().join("crates/ppc/include"));
-    cc.arg(&file).arg("-o").arg(library);
-    match cc.stdin(Stdio::null()).status() {
-        Ok(status) => {
-            assert!(status.success());
-            Some(())
-        }
-        Err(error) => {
-            eprintln!("SKIPPED: cc: {error}");
-            None
-        }
-    }
-}
 
 #[test]
 fn the_output_of_a_policy_is_shown_from_a_level_on() {

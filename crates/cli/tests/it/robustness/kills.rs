@@ -3,7 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::model::{MARK, RandomModel, compile, has_socket, marked, wait_until};
+use super::model::{MARK, RandomModel, has_socket, marked, wait_until};
+use crate::policy_library::compile;
 use crate::process::{command, path_str, workspace};
 
 /// Kills of each policy, as a daemon and as often with a command.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::page_cache::{evict_file, resident};
-use crate::process::{finish, path_str, safetensors, stdout_of, workspace};
+use crate::process::{finish, path_str, safetensors, stdout_of};
 use crate::runtime_process::{TIMEOUT, on_device};
 
 /// Two shards that are not in the page cache.
@@ -144,26 +144,6 @@ pub(crate) fn wait_until(condition: &str, mut holds: impl FnMut() -> bool) {
             "no {condition} within the timeout"
         );
         std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Compiles a policy in C; `None`, with a message, without a compiler.
-pub(crate) fn compile(source: &str, library: &Path) -> Option<()> {
-    let file = library.with_extension("c");
-    fs::write(&file, source).unwrap();
-    let mut cc = Command::new("cc");
-    cc.args(["-shared", "-fPIC", "-w", "-pthread", "-I"]);
-    cc.arg(workspace().join("crates/ppc/include"));
-    cc.arg(&file).arg("-o").arg(library);
-    match cc.stdin(Stdio::null()).status() {
-        Ok(status) => {
-            assert!(status.success());
-            Some(())
-        }
-        Err(error) => {
-            eprintln!("SKIPPED: policies in C: cc: {error}");
-            None
-        }
     }
 }
 

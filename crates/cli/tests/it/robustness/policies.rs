@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Instant;
 
-use super::model::{MARK, RandomModel, compile, has_socket, marked, wait_until};
+use super::model::{MARK, RandomModel, has_socket, marked, wait_until};
+use crate::policy_library::compile;
 use crate::process::{command, path_str};
 
 /// What a policy does, and a part of what is printed; of two where it depends on the speed of the machine.

@@ -35,16 +35,7 @@ fn a_stopped_runtime_delays_no_load_and_goes_on() {
             status["policies"][0]["failure"].is_null()
         });
     }
-    // events of a load that begins now are received
-    let received = || {
-        runtime.status().unwrap()["events"]["misses"]
-            .as_u64()
-            .unwrap()
-    };
-    let before = received();
-    model.evict();
-    assert_eq!(model.load(), model.expected);
-    wait_until("further miss", || received() > before);
+    assert_receives_misses(&runtime, &model);
 }
 
 #[test]
@@ -118,8 +109,13 @@ fn two_runtimes_on_one_directory_load_the_same_bytes() {
     // one goes on when the other is killed
     let [first, second] = both;
     drop(first);
+    assert_receives_misses(&second, &model);
+}
+
+/// The events of a load that begins now are received.
+fn assert_receives_misses(runtime: &RuntimeProcess, model: &RandomModel) {
     let received = || {
-        second.status().unwrap()["events"]["misses"]
+        runtime.status().unwrap()["events"]["misses"]
             .as_u64()
             .unwrap()
     };
