@@ -167,71 +167,47 @@
 //! [`Source`], [`source::ConcurrentReads`], [`load::Loader`], [`sink::Sink`] and [`plan::Decoder`]. The minimum supported Rust version is
 //! 1.95; raising it is a minor change.
 
-mod architecture;
-pub mod catalog;
-pub mod check;
-mod checkpoint;
-pub mod companions;
-pub mod diff;
-pub mod digest;
-mod error;
-pub mod execute;
-pub mod fit;
-pub mod format;
-pub mod inspect;
-mod json;
-pub mod kernel;
-mod limits;
-pub mod load;
-mod model_config;
-pub mod objects;
-mod parallel;
+mod analysis;
+mod base;
+mod engine;
+mod models;
 pub mod plan;
-pub mod pool;
-pub mod predict;
-mod progress;
 mod quant;
-pub mod quote;
-mod remember;
-#[cfg(feature = "remote")]
-pub mod remote;
-mod selection;
-pub mod sink;
-pub mod slice;
-pub mod source;
-mod sync;
-pub mod template;
-mod tensor;
-#[cfg(test)]
-mod testing;
-mod threads;
-mod tokenizer;
+mod read;
 
+pub use analysis::{check, diff, fit, inspect};
+pub use base::{kernel, pool, quote, template};
+pub use engine::{companions, execute, load, predict, sink};
+pub use quant::scheme;
+pub use read::{catalog, digest, format, objects, slice, source};
+
+#[cfg(feature = "remote")]
+pub use base::remote;
+
+pub use analysis::check::{Check, check};
+pub use analysis::diff::{CheckpointDiff, diff};
+pub use analysis::fit::{Fit, fit};
+pub use analysis::inspect::Summary;
 pub use anamnesis_kernel::{BlockFormat, Dtype};
 pub use anamnesis_template::ByteRange;
-pub use architecture::Names;
-pub use catalog::{
+pub use base::error::{Error, ErrorKind, Remedy, Result};
+pub use base::limits::{Limits, Usage};
+pub use base::progress::{CancelToken, Progress};
+pub use engine::load::{Load, Loaded, load};
+pub use engine::predict::{Predict, predict};
+pub use engine::remember::{OutputDtype, Remember, Remembered, remember};
+pub use models::architecture::Names;
+pub use models::config::ModelConfig;
+pub use plan::Plan;
+pub use quant::scheme::QuantConfig;
+pub use read::catalog::{
     Catalog, Encoding, Endian, Item, Layout, Metadata, StoredArray, TensorInfo, Value,
 };
-pub use check::{Check, check};
-pub use checkpoint::{Checkpoint, CheckpointHandle, Objects, OpenOptions, checkpoints_below};
-pub use diff::{CheckpointDiff, diff};
-pub use digest::{Digests, digest};
-pub use error::{Error, ErrorKind, Remedy, Result};
-pub use fit::{Fit, fit};
-pub use format::Format;
-pub use inspect::Summary;
-pub use limits::{Limits, Usage};
-pub use load::{Load, Loaded, load};
-pub use model_config::ModelConfig;
-pub use plan::Plan;
-pub use predict::{Predict, predict};
-pub use progress::{CancelToken, Progress};
-pub use quant::scheme;
-pub use quant::scheme::QuantConfig;
-pub use remember::{OutputDtype, Remember, Remembered, remember};
-pub use source::Source;
-pub use tensor::{Element, Tensor};
+pub use read::checkpoint::{Checkpoint, CheckpointHandle, Objects, OpenOptions, checkpoints_below};
+pub use read::digest::{Digests, digest};
+pub use read::format::Format;
+pub use read::source::Source;
+pub use read::tensor::{Element, Tensor};
 
 /// The documents' examples run as tests.
 #[cfg(doctest)]

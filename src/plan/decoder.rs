@@ -7,9 +7,9 @@ use std::ops::{Deref, Range};
 use anamnesis_template::StridedRange;
 use smallvec::SmallVec;
 
-use crate::Dtype;
-use crate::error::{Error, Result};
-use crate::kernel;
+use crate::base::error::{Error, Result};
+use crate::base::kernel;
+use crate::base::kernel::Dtype;
 
 /// Target size of a tile's output. With the tile's input it stays in the second-level cache.
 const TILE_BYTES: u64 = 512 << 10;

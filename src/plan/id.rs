@@ -6,8 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-use crate::catalog::{Catalog, TensorInfo};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::read::catalog::{Catalog, TensorInfo};
 
 use super::{Job, JobWork};
 

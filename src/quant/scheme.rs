@@ -40,9 +40,9 @@ mod unsupported;
 
 use std::sync::Arc;
 
-use crate::catalog::Shape;
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::plan::{Decoder, StoredPart};
+use crate::read::catalog::Shape;
 
 pub use config::QuantConfig;
 pub(crate) use context::{Context, ContextCaches};

@@ -5,7 +5,7 @@ usage: LLAMA_CPP=DIR ANAMNESIS=COMMAND vocabularies.py WORK_DIR [NAME ...]
 Three tables, one line each per vocabulary or name:
 - `file`: the vocabularies in DIR/models, whose `ggml-vocab-*.gguf.inp` and `.out` hold texts and llama.cpp's tokens;
 - `wordpiece`: trained WordPiece vocabularies, stored as llama.cpp's converter stores BERT's, against transformers' BertTokenizer;
-- `pre`: every pre-tokenizer of `src/tokenizer/pre_tokenizers.rs`, on 2000 seeded texts, against the expressions in llama.cpp's
+- `pre`: every pre-tokenizer of `src/models/tokenizer/pre_tokenizers.rs`, on 2000 seeded texts, against the expressions in llama.cpp's
   `src/llama-vocab.cpp` (the original ones in its comments where it has rewritten them), matched by Python's `regex`.
 
 Needs gguf, numpy, regex, tokenizers, transformers.
@@ -24,7 +24,7 @@ import regex
 import transformers
 from tokenizers import BertWordPieceTokenizer, Tokenizer, decoders, normalizers
 
-TABLE = pathlib.Path(__file__).parents[2] / "src/tokenizer/pre_tokenizers.rs"
+TABLE = pathlib.Path(__file__).parents[2] / "src/models/tokenizer/pre_tokenizers.rs"
 # pre-tokenizers whose steps differ from llama.cpp's for a reason
 DIFFERENT = {"deepseek-llm": "llama.cpp keeps runs of digits together; the tokens are the same, as no merge joins digits"}
 

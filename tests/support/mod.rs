@@ -27,7 +27,7 @@ pub mod scratch_dir;
 pub mod slices;
 pub mod sparse_file;
 pub mod tensor_files;
-#[path = "../../src/testing.rs"]
+#[path = "../../src/base/testing.rs"]
 pub mod testing;
 pub mod valid_files;
 #[path = "../../crates/remote/tests/it/server.rs"]

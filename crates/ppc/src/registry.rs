@@ -1,7 +1,7 @@
 //! Which policy is registered for which directory.
 
 #[cfg(all(test, shuttle))]
-mod models;
+mod interleavings;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -6,9 +6,9 @@
 
 pub(crate) mod call_clock;
 mod call_queue;
-mod limits;
 #[cfg(all(test, shuttle))]
-mod models;
+mod interleavings;
+mod limits;
 mod policy_thread;
 mod validate;
 

@@ -1,8 +1,8 @@
 //! Attributes: settings that HQQ stores under a module's name, as tensors of one value or a text, or as values of a pickle.
 
-use crate::Dtype;
-use crate::catalog::metadata::Value;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::read::catalog::metadata::Value;
 
 use super::context::{Context, malformed, plain};
 

@@ -20,7 +20,7 @@
 //! `auto_round_extension/torch/qlinear_torch.py` and `qlinear_torch_zp.py`, `export/export_to_autoround/qlinear_{fp,int}.py`,
 //! `experimental/qmodules/{mx,mxint4_utils,nvfp4_e5m3}.py`.
 
-use crate::error::Result;
+use crate::base::error::Result;
 
 use super::Weight;
 use super::context::{Context, unsupported};

@@ -21,14 +21,14 @@ mod interleaved_rows;
 
 use std::sync::Arc;
 
-use crate::Dtype;
-use crate::catalog::TensorInfo;
-use crate::error::Result;
-use crate::kernel::{CodePacking, CodeValue, CodeWidth, ColumnCodes, Formula};
-use crate::quant::decode::{
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, CodeWidth, ColumnCodes, Formula};
+use crate::plan::decode::{
     Codes, Composite, Factors, Grouped, PartOffset, PartView, Scales, TransposedFactors, Zeros,
 };
-use crate::quant::decode::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
+use crate::plan::decode::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
+use crate::read::catalog::TensorInfo;
 
 use super::Weight;
 use super::context::{Context, malformed, plain, stem, unsupported};

@@ -9,10 +9,10 @@
 //!
 //! Source: transformers `integrations/bitnet.py` (`unpack_weights`, `BitLinear`, `AutoBitLinear`).
 
-use crate::Dtype;
-use crate::error::Result;
-use crate::kernel::{CodePacking, CodeValue, Formula};
-use crate::quant::decode::{Codes, Factors, Grouped, Planes, Scales, Zeros};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, Formula};
+use crate::plan::decode::{Codes, Factors, Grouped, Planes, Scales, Zeros};
 
 use super::Weight;
 use super::context::{Context, malformed, plain, stem};

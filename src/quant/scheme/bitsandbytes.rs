@@ -16,11 +16,11 @@
 
 use serde::Deserialize;
 
-use crate::Dtype;
-use crate::catalog::{TensorInfo, elements, quote};
-use crate::error::Result;
-use crate::kernel::{CodePacking, CodeValue, Formula};
-use crate::quant::decode::{Codes, Factors, GroupFactors, Grouped, Linear, Scales, Zeros};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, Formula};
+use crate::plan::decode::{Codes, Factors, GroupFactors, Grouped, Linear, Scales, Zeros};
+use crate::read::catalog::{TensorInfo, elements, quote};
 
 use super::Weight;
 use super::context::{Context, malformed, plain, stem, unsupported};

@@ -16,11 +16,11 @@
 
 mod act_order;
 
-use crate::Dtype;
-use crate::catalog::TensorInfo;
-use crate::error::Result;
-use crate::kernel::{CodePacking, CodeValue, Formula};
-use crate::quant::decode::{Codes, Factors, Grouped, Scales, Zeros};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, Formula};
+use crate::plan::decode::{Codes, Factors, Grouped, Scales, Zeros};
+use crate::read::catalog::TensorInfo;
 
 use super::Weight;
 use super::context::{Context, malformed, shown, stem};

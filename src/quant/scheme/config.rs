@@ -4,11 +4,11 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::Dtype;
-use crate::error::Result;
-use crate::limits::{Budget, Limits};
-use crate::model_config::{document, stated_dtype};
-use crate::source::files::Files;
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::limits::{Budget, Limits};
+use crate::models::config::{document, stated_dtype};
+use crate::read::source::files::Files;
 
 /// Longest text that is a setting, in bytes. Settings are names and versions; schemes compare them once per tensor.
 const MAX_SETTING_BYTES: usize = 256;

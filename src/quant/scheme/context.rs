@@ -4,12 +4,12 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::Dtype;
-use crate::catalog::metadata::Value;
-use crate::catalog::{Catalog, Encoding, Shape, TensorInfo, quote};
-use crate::error::{Error, Result};
-use crate::limits::{Budget, text_cost};
+use crate::base::error::{Error, Result};
+use crate::base::kernel::Dtype;
+use crate::base::limits::{Budget, text_cost};
 use crate::plan::{Decoder, StoredPart};
+use crate::read::catalog::metadata::Value;
+use crate::read::catalog::{Catalog, Encoding, Shape, TensorInfo, quote};
 
 use super::compressed_tensors::ConfigGroups;
 use super::module_names::{ComponentSequences, PrefixPatterns};

@@ -8,10 +8,10 @@
 //!
 //! Source: transformers 5.23, `integrations/eetq.py`.
 
-use crate::Dtype;
-use crate::error::Result;
-use crate::kernel::ColumnCodes;
-use crate::quant::decode::{ColumnZeros, Columns, GroupOf};
+use crate::base::error::Result;
+use crate::base::kernel::ColumnCodes;
+use crate::base::kernel::Dtype;
+use crate::plan::decode::{ColumnZeros, Columns, GroupOf};
 
 use super::Weight;
 use super::context::{Context, malformed, plain, stem};

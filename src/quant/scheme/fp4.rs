@@ -27,13 +27,13 @@ mod ue5m3;
 
 use std::sync::Arc;
 
-use crate::Dtype;
-use crate::catalog::TensorInfo;
-use crate::error::{Error, Result};
-use crate::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
-use crate::quant::decode::{
+use crate::base::error::{Error, Result};
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
+use crate::plan::decode::{
     Codes, Composite, Factors, GlobalScale, Grouped, NibbleRows, PartOffset, Scales, Zeros,
 };
+use crate::read::catalog::TensorInfo;
 
 use super::Weight;
 use super::context::{Context, malformed, plain, stem, unsupported};

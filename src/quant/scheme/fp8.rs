@@ -12,10 +12,10 @@
 //! Sources: transformers `integrations/finegrained_fp8.py` and `fbgemm_fp8.py`, compressed-tensors
 //! `naive_quantized`, ModelOpt `export/quant_utils.py`.
 
-use crate::Dtype;
-use crate::error::Result;
-use crate::kernel::{CodePacking, CodeValue, Formula};
-use crate::quant::decode::{Codes, Grouped, Scales, Zeros};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, Formula};
+use crate::plan::decode::{Codes, Grouped, Scales, Zeros};
 
 use super::Weight;
 use super::context::Context;

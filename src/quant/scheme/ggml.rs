@@ -10,9 +10,9 @@
 
 mod blocks;
 
-use crate::Dtype;
-use crate::catalog::{Encoding, Endian};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::read::catalog::{Encoding, Endian};
 
 use super::Weight;
 use super::context::{Context, malformed, plain, stem};
@@ -73,8 +73,9 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         parts.push(("scale", scale));
     }
     // whether the kernels decode this type; types without a kernel can be listed, not dequantised
-    crate::kernel::builds(format)
-        .map_err(|e| crate::Error::from(e).context(&crate::catalog::quote(&info.name)))?;
+    crate::base::kernel::builds(format).map_err(|e| {
+        crate::base::error::Error::from(e).context(&crate::read::catalog::quote(&info.name))
+    })?;
     Ok(Some(cx.weight(
         "ggml",
         &*info.name,

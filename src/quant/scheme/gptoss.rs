@@ -11,10 +11,10 @@
 //!
 //! Source: transformers 5.23, `_convert_moe_packed_tensors` of `integrations/mxfp4.py`.
 
-use crate::Dtype;
-use crate::error::Result;
-use crate::kernel::{CodePacking, CodeValue, E2M1_VALUES};
-use crate::quant::decode::{CodeOrder, Transposed, TransposedScales, TransposedZeros};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, E2M1_VALUES};
+use crate::plan::decode::{CodeOrder, Transposed, TransposedScales, TransposedZeros};
 
 use super::Weight;
 use super::context::{Context, malformed, shown, stem};

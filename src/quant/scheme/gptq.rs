@@ -17,10 +17,10 @@
 //! Sources: GPTQModel 7.7, `nn_modules/qlinear/__init__.py` (`dequantize_weight`), `utils/model.py`
 //! (`convert_gptq_v1_to_v2_format_module`), `utils/planar_packing.py`.
 
-use crate::Dtype;
-use crate::error::Result;
-use crate::kernel::{CodeWidth, ColumnCodes};
-use crate::quant::decode::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodeWidth, ColumnCodes};
+use crate::plan::decode::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
 
 use super::Weight;
 use super::context::{Context, malformed, plain, unsupported};

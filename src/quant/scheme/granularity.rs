@@ -1,9 +1,9 @@
 //! The granularity of scales, per tensor, channel, group or block, derived from the shapes of weight and scales.
 
-use crate::Dtype;
-use crate::catalog::TensorInfo;
-use crate::error::Result;
-use crate::quant::decode::Factors;
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::plan::decode::Factors;
+use crate::read::catalog::TensorInfo;
 
 use super::context::{Context, malformed, plain};
 
@@ -12,7 +12,7 @@ pub(super) fn stack(shape: &[u64]) -> (u64, u64, u64) {
     let cols = shape.last().copied().unwrap_or(1);
     let outer = &shape[..shape.len().saturating_sub(1)];
     // next to a dimension of 0, the product of the others may overflow
-    let rows = crate::catalog::elements(outer).unwrap_or(0);
+    let rows = crate::read::catalog::elements(outer).unwrap_or(0);
     let matrix = if shape.len() >= 2 {
         shape[shape.len() - 2]
     } else {
@@ -143,7 +143,7 @@ fn zero_dtype(dtype: Dtype) -> bool {
 /// Refuses shapes with a dimension of 0 or too many elements: quantised weights are not empty, and decoders divide by
 /// these sizes.
 pub(super) fn filled(info: &TensorInfo, shape: &[u64]) -> Result<()> {
-    if shape.contains(&0) || crate::catalog::elements(shape).is_none() {
+    if shape.contains(&0) || crate::read::catalog::elements(shape).is_none() {
         return Err(malformed(
             info,
             format!("invalid shape {shape:?} of a quantised weight"),

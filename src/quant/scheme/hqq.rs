@@ -18,10 +18,10 @@ mod nested;
 
 use std::sync::Arc;
 
-use crate::Dtype;
-use crate::error::Result;
-use crate::kernel::Formula;
-use crate::quant::decode::{Composite, PartOffset, PartSource};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::Formula;
+use crate::plan::decode::{Composite, PartOffset, PartSource};
 
 use super::Weight;
 use super::attributes::Attributes;

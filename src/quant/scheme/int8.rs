@@ -10,10 +10,10 @@
 //! `quantization/lifecycle/forward_helpers.py`); ModelOpt 0.47, `from_quantized_weight` of
 //! `export/quant_utils.py` (one scale per row).
 
-use crate::Dtype;
-use crate::error::Result;
-use crate::kernel::{CodePacking, CodeValue, Formula};
-use crate::quant::decode::{Codes, Grouped, Scales, Zeros};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, Formula};
+use crate::plan::decode::{Codes, Grouped, Scales, Zeros};
 
 use super::Weight;
 use super::compressed_tensors::group_scales;

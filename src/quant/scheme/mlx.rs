@@ -17,11 +17,11 @@
 
 use serde_json::Value as Json;
 
-use crate::Dtype;
-use crate::catalog::TensorInfo;
-use crate::error::Result;
-use crate::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
-use crate::quant::decode::{Codes, Factors, GlobalScale, Grouped, Scales, Zeros};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
+use crate::plan::decode::{Codes, Factors, GlobalScale, Grouped, Scales, Zeros};
+use crate::read::catalog::TensorInfo;
 
 use super::Weight;
 use super::context::{Context, malformed, plain, stem};
@@ -228,7 +228,7 @@ fn affine_granularity(
         cx.note(format!(
             "codes of {b} bits in groups of {g}: several pairs fit the shapes, and the configuration names \
              none of them (such as for {})",
-            crate::catalog::quote(&info.name)
+            crate::read::catalog::quote(&info.name)
         ));
     }
     Ok((b, g))

@@ -10,10 +10,10 @@
 //! Source: ModelOpt 0.47, `pack_int4_in_uint8` of `export/quant_utils.py` (the library packs such weights and
 //! has no code that unpacks them: the order of the multiplications is that of its other schemes).
 
-use crate::Dtype;
-use crate::error::Result;
-use crate::kernel::{CodePacking, CodeValue, Formula};
-use crate::quant::decode::{Codes, Factors, Grouped, NibbleRows, Scales, Zeros};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, Formula};
+use crate::plan::decode::{Codes, Factors, Grouped, NibbleRows, Scales, Zeros};
 
 use super::Weight;
 use super::context::{Context, malformed, stem};

@@ -6,8 +6,8 @@
 
 use hashbrown::HashMap;
 
-use crate::error::Result;
-use crate::limits::Budget;
+use crate::base::error::Result;
+use crate::base::limits::Budget;
 
 const LIST: &str = "a configuration's list of modules";
 
@@ -214,7 +214,7 @@ impl<'c> PrefixPatterns<'c> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::Limits;
+    use crate::base::limits::Limits;
 
     fn budget() -> Budget {
         Budget::new(Limits::default())

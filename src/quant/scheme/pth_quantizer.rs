@@ -11,9 +11,9 @@
 
 mod affine;
 
-use crate::Dtype;
-use crate::catalog::{Layout, Quantizer, TensorInfo, elements};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::read::catalog::{Layout, Quantizer, TensorInfo, elements};
 
 use super::Weight;
 use super::context::{Context, malformed, plain, unsupported};

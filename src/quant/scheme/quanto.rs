@@ -16,11 +16,11 @@
 
 mod shape;
 
-use crate::Dtype;
-use crate::catalog::{TensorInfo, elements};
-use crate::error::Result;
-use crate::kernel::{CodePacking, CodeValue, Formula};
-use crate::quant::decode::{Codes, GroupFactors, Grouped, Linear, Planes, Scales, Zeros};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, Formula};
+use crate::plan::decode::{Codes, GroupFactors, Grouped, Linear, Planes, Scales, Zeros};
+use crate::read::catalog::{TensorInfo, elements};
 
 use super::Weight;
 use super::context::{Context, malformed, plain, stem};
@@ -116,7 +116,7 @@ fn bits(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Weight> {
     if groups <= 2 && planes == 2 && configured.is_none() {
         cx.note(format!(
             "4-bit codes are assumed for {}: it has too few rows to distinguish them from 2 bits",
-            crate::catalog::quote(name)
+            crate::read::catalog::quote(name)
         ));
     }
     let count = elements(&[groups, group]).ok_or_else(|| wrong(info))?;

@@ -31,11 +31,11 @@ mod reordered;
 mod rescaled;
 mod scales;
 
-use crate::Dtype;
-use crate::error::Result;
-use crate::kernel::{CodePacking, CodeValue};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue};
 use crate::plan::Decoder;
-use crate::quant::decode::CodeOrder;
+use crate::plan::decode::CodeOrder;
 
 use super::Weight;
 use super::context::{Context, malformed, plain, stem, unsupported};

@@ -1,8 +1,8 @@
 //! The tensors that GPTQ, AWQ and AutoRound share: `qweight` of packed 32-bit words, `scales`, `qzeros` and `g_idx`.
 
-use crate::Dtype;
-use crate::catalog::TensorInfo;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::read::catalog::TensorInfo;
 
 use super::context::{Context, malformed, plain, stem};
 use super::unquantised::missing;

@@ -8,11 +8,11 @@
 //! matrix product fixes no order of summation: here the ranks are summed from the first to the last, each
 //! product and each sum rounded to F32, so that an element may differ from torch's in its last bits.
 
-use crate::Dtype;
-use crate::catalog::TensorInfo;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
 use crate::plan::Decoder;
-use crate::quant::decode::{LowRank, Smoothed};
+use crate::plan::decode::{LowRank, Smoothed};
+use crate::read::catalog::TensorInfo;
 
 use super::Weight;
 use super::context::{Context, malformed, plain};

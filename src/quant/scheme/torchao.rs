@@ -32,16 +32,16 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use crate::Dtype;
-use crate::catalog::Shape;
-use crate::catalog::metadata;
-use crate::error::Result;
-use crate::json::{JsonReader, Tree};
-use crate::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
 use crate::plan::Decoder;
-use crate::quant::decode::{
+use crate::plan::decode::{
     Codes, Composite, Factors, GlobalScale, Grouped, PartOffset, PartView, Scales, Zeros,
 };
+use crate::read::catalog::Shape;
+use crate::read::catalog::metadata;
+use crate::read::json::{JsonReader, Tree};
 
 use super::Weight;
 use super::context::{Context, malformed, plain, stem, unsupported};

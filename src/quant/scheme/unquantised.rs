@@ -1,8 +1,8 @@
 //! Tensors that no scheme claimed: unquantised ones, and packed codes that must not be mistaken for them.
 
-use crate::Dtype;
-use crate::catalog::{Encoding, Layout, TensorInfo, quote};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::kernel::Dtype;
+use crate::read::catalog::{Encoding, Layout, TensorInfo, quote};
 
 use super::Context;
 use super::context::{plain, unsupported};

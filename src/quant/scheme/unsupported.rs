@@ -3,7 +3,7 @@
 //! Each row of the table names two tensors that occur together in that scheme only. There is no decoder for these schemes;
 //! this file is last in `SCHEMES`, so that a scheme with a decoder takes precedence.
 
-use crate::error::Result;
+use crate::base::error::Result;
 
 use super::Weight;
 use super::context::{Context, stem, unsupported};

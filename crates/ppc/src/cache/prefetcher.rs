@@ -1,7 +1,7 @@
 //! The threads that read prefetch queues into the page cache.
 
 #[cfg(all(test, shuttle))]
-mod models;
+mod interleavings;
 
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;

@@ -2,7 +2,7 @@
 //! nor a policy waits for it.
 
 #[cfg(all(test, shuttle))]
-mod models;
+mod interleavings;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};

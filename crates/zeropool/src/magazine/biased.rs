@@ -8,7 +8,7 @@
 //! Guarantee, if the owner's methods are called on one thread at a time and those of other threads and
 //! [`set_biased`](BiasedLock::set_biased) under one mutex: while the closure of [`try_owner`](BiasedLock::try_owner) runs, no
 //! other thread observes `SHARED` from [`is_shared`](BiasedLock::is_shared). What the closure did is visible to a thread that
-//! observes `SHARED` later, and the reverse. `tests/models/biased_lock.rs` explores this file itself with loom.
+//! observes `SHARED` later, and the reverse. `tests/interleavings/biased_lock.rs` explores this file itself with loom.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

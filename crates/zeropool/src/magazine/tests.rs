@@ -1,5 +1,5 @@
 //! The biased lock between its owner and another thread that takes objects: each object is taken exactly once. Not in
-//! `biased.rs`, which `tests/models/main.rs` compiles with loom's atomics.
+//! `biased.rs`, which `tests/interleavings/main.rs` compiles with loom's atomics.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};

@@ -164,7 +164,7 @@ fn buffers_of_an_ended_thread_are_reused() {
 
 /// One buffer and two threads whose magazines keep it: a request that begins to wait while the buffer returns must find it.
 /// Without the waiter's second search this fails in about every second run. The barrier before that search is needed too
-/// rarely on x86 for its absence to show here; `tests/models/biased_lock.rs` covers it.
+/// rarely on x86 for its absence to show here; `tests/interleavings/biased_lock.rs` covers it.
 #[test]
 fn no_waiting_request_misses_a_return() {
     let pool = BufferPool::builder().budget(4096).build().unwrap();

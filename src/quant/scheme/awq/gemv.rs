@@ -8,11 +8,11 @@
 
 use std::ops::Range;
 
-use crate::Dtype;
-use crate::error::Result;
-use crate::kernel::{self, CodePacking, CodeValue, Formula, RowGeometry};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{self, CodePacking, CodeValue, Formula, RowGeometry};
+use crate::plan::decode::{CODES, to_f32};
 use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
-use crate::quant::decode::{CODES, to_f32};
 
 /// Codes `[rows, cols]` of 4 bits (part 0), scales `[rows, padded_groups]` (part 1), zero points of 4 bits
 /// `[rows, padded_groups]` (part 2).

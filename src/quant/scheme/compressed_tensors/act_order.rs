@@ -7,11 +7,11 @@
 #![allow(clippy::cast_possible_truncation)]
 use std::ops::Range;
 
-use crate::Dtype;
-use crate::error::{Error, Result};
-use crate::kernel::{self, Formula, RowGeometry};
+use crate::base::error::{Error, Result};
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{self, Formula, RowGeometry};
+use crate::plan::decode::{Grouped, cast, scratch};
 use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
-use crate::quant::decode::{Grouped, cast, scratch};
 
 /// As [`Grouped`], `(v - zero) * scale`, with a scale and a zero point per row and group; another part (I32 `[cols]`) has
 /// the group of each column. An index of -1 anywhere means that groups are consecutive columns.

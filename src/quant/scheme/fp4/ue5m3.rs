@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::plan::decode::{PartOffset, PartView};
 use crate::plan::{Grid, PartBytes, PartRange, PartRanges};
-use crate::quant::decode::{PartOffset, PartView};
 
 /// UE5M3 scales, read as F32.
 #[derive(Debug)]

@@ -10,11 +10,11 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::Dtype;
-use crate::error::Result;
-use crate::kernel;
+use crate::base::error::Result;
+use crate::base::kernel;
+use crate::base::kernel::Dtype;
+use crate::plan::decode::{cast, streaming};
 use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
-use crate::quant::decode::{cast, streaming};
 use anamnesis_kernel::BlockFormat;
 
 /// A tensor of blocks (part 0), and maybe factors (part 1, F32): the blocks are divided into equal shares with one factor

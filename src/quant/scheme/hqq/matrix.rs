@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::Dtype;
-use crate::catalog::{TensorInfo, elements};
-use crate::error::Result;
-use crate::kernel::{CodePacking, CodeValue, Formula};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::Decoder;
-use crate::quant::decode::{Codes, Factors, GroupFactors, Grouped, Linear, Planes, Scales, Zeros};
+use crate::plan::decode::{Codes, Factors, GroupFactors, Grouped, Linear, Planes, Scales, Zeros};
 use crate::quant::scheme::attributes::Attributes;
 use crate::quant::scheme::context::malformed;
 use crate::quant::scheme::granularity::flat;
 use crate::quant::scheme::unquantised::missing;
+use crate::read::catalog::{TensorInfo, elements};
 
 /// One of hqq's packings: name, stored bits of a code, bytes of a word, planes, and the `nbits` that use it.
 struct HqqPacking {

@@ -8,14 +8,14 @@
 
 use std::sync::Arc;
 
-use crate::Dtype;
-use crate::catalog::{TensorInfo, elements};
-use crate::error::Result;
-use crate::kernel::Formula;
-use crate::quant::decode::{self, PartOffset, PartSource};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::Formula;
+use crate::plan::decode::{self, PartOffset, PartSource};
 use crate::quant::scheme::attributes::Attributes;
 use crate::quant::scheme::context::{Context, malformed};
 use crate::quant::scheme::unquantised::missing;
+use crate::read::catalog::{TensorInfo, elements};
 
 use super::formula;
 use super::matrix::HqqMatrix;

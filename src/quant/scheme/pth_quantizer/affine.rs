@@ -8,10 +8,10 @@
 
 use std::ops::Range;
 
-use crate::Dtype;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::plan::decode::cast;
 use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
-use crate::quant::decode::cast;
 
 /// A quantised PyTorch tensor (part 0), element by element.
 #[derive(Debug)]

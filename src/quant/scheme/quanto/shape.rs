@@ -6,9 +6,9 @@
 //!
 //! Source: optimum-quanto 0.2.7 `nn/qmodule.py`; names and sizes as in transformers.
 
-use crate::catalog::{TensorInfo, quote};
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::quant::scheme::context::{Context, unsupported};
+use crate::read::catalog::{TensorInfo, quote};
 
 /// Maximum shapes that an error lists.
 const SHOWN: usize = 6;

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use serde_json::Value as Json;
 
-use crate::catalog::TensorInfo;
-use crate::error::Result;
-use crate::limits::Budget;
+use crate::base::error::Result;
+use crate::base::limits::Budget;
 use crate::quant::scheme::QuantConfig;
 use crate::quant::scheme::context::{Context, unsupported};
 use crate::quant::scheme::module_names::PrefixPatterns;
+use crate::read::catalog::TensorInfo;
 
 /// `layer_quant_config`: settings by the layer's name, or by a pattern with `*`.
 #[derive(Default)]

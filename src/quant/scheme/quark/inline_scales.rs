@@ -8,9 +8,9 @@
 
 use std::ops::Range;
 
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::plan::decode::{PartOffset, PartView, half_exponent};
 use crate::plan::{Grid, PartBytes, PartRange, PartRanges};
-use crate::quant::decode::{PartOffset, PartView, half_exponent};
 
 /// Rows of groups, read as their codes or as their scales.
 #[derive(Debug)]

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::reordered::PackedZeroPoints;
-use crate::Dtype;
-use crate::error::Result;
-use crate::kernel::{CodePacking, CodeValue, Formula};
-use crate::quant::decode::{
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, Formula};
+use crate::plan::decode::{
     CodeOrder, Codes, Composite, Factors, Grouped, PartOffset, PartView, Scales, TransposedFactors,
     Zeros,
 };

@@ -8,16 +8,16 @@
 use std::sync::Arc;
 
 use super::inline_scales::{InlinePart, InlineScales};
-use crate::Dtype;
-use crate::catalog::Shape;
-use crate::error::Result;
-use crate::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
-use crate::quant::decode::{
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
+use crate::plan::decode::{
     Codes, Composite, Factors, Grouped, PartOffset, PartView, Scales, Zeros,
 };
 use crate::quant::scheme::Weight;
 use crate::quant::scheme::context::{Context, malformed, unsupported};
 use crate::quant::scheme::granularity::{filled, stack};
+use crate::read::catalog::Shape;
 
 /// The weight; `None` if scales are a tensor of their own, which is the newer export.
 pub(super) fn weight(cx: &Context<'_>, tensor: usize, elements: &str) -> Result<Option<Weight>> {

@@ -8,10 +8,10 @@
 
 use std::ops::Range;
 
-use crate::error::Result;
-use crate::kernel::{self, CodePacking};
+use crate::base::error::Result;
+use crate::base::kernel::{self, CodePacking};
+use crate::plan::decode::{CodeOrder, PartOffset, PartView};
 use crate::plan::{Grid, PartBytes, PartRange, PartRanges};
-use crate::quant::decode::{CodeOrder, PartOffset, PartView};
 
 /// Rows of codes in another order within each word or byte, read in the natural order.
 #[derive(Debug)]

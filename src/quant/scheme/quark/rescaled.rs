@@ -6,10 +6,10 @@
 
 use std::ops::Range;
 
-use crate::Dtype;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::plan::decode::{cast, scratch, to_f32};
 use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
-use crate::quant::decode::{cast, scratch, to_f32};
 
 /// The output of another decoder in F32, times a factor; one rounding at the end.
 #[derive(Debug)]

@@ -6,10 +6,10 @@
 
 use serde_json::Value as Json;
 
-use crate::Dtype;
-use crate::error::Result;
-use crate::kernel::{from_bf16, from_f16};
-use crate::quant::decode::{Factors, GlobalScale};
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{from_bf16, from_f16};
+use crate::plan::decode::{Factors, GlobalScale};
 use crate::quant::scheme::context::{Context, malformed, plain, unsupported};
 
 use super::config::{of_scales, text};

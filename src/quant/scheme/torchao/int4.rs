@@ -20,17 +20,17 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use crate::Dtype;
-use crate::catalog::{Shape, TensorInfo};
-use crate::error::Result;
-use crate::kernel::{CodePacking, CodeValue, Formula};
-use crate::quant::decode::{
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, Formula};
+use crate::plan::decode::{
     Codes, Composite, Factors, Grouped, PartOffset, PartView, Scales, TransposedFactors, Zeros,
 };
 use crate::quant::scheme::context::{Context, malformed, plain, unsupported};
 use crate::quant::scheme::granularity::{filled, stack};
 use crate::quant::scheme::modelopt::SIGNED_NIBBLES;
 use crate::quant::scheme::unquantised::missing;
+use crate::read::catalog::{Shape, TensorInfo};
 
 use super::TorchaoWeight;
 use super::tinygemm_tiles::TinygemmTiles;
@@ -89,7 +89,7 @@ impl TorchaoTensor<'_> {
         })
     }
 
-    pub(super) fn wrong(&self) -> crate::Error {
+    pub(super) fn wrong(&self) -> crate::base::error::Error {
         let info = self.info;
         malformed(
             info,
@@ -108,7 +108,7 @@ impl TorchaoTensor<'_> {
         let mut shape = Shape::from_slice(&self.info.shape);
         let last = shape.last_mut().ok_or_else(|| self.wrong())?;
         *last = last.checked_mul(per_word).ok_or_else(|| self.wrong())?;
-        if shape.len() < 2 || crate::catalog::elements(&shape).is_none() {
+        if shape.len() < 2 || crate::read::catalog::elements(&shape).is_none() {
             return Err(self.wrong());
         }
         Ok(shape)

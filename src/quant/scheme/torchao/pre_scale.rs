@@ -2,13 +2,13 @@
 
 use serde_json::Value as Json;
 
-use crate::Dtype;
-use crate::catalog::Shape;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
 use crate::plan::Decoder;
-use crate::quant::decode::Smoothed;
+use crate::plan::decode::Smoothed;
 use crate::quant::scheme::Weight;
 use crate::quant::scheme::context::{Context, malformed, plain, unsupported};
+use crate::read::catalog::Shape;
 
 /// A weight before `act_pre_scale` is applied.
 pub(super) struct TorchaoWeight {

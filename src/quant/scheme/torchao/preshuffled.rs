@@ -16,10 +16,10 @@
 
 use std::sync::Arc;
 
-use crate::Dtype;
-use crate::error::Result;
-use crate::kernel::{CodePacking, CodeValue, Formula};
-use crate::quant::decode::{
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, Formula};
+use crate::plan::decode::{
     Codes, Composite, Factors, Grouped, PartOffset, PartView, Scales, Zeros,
 };
 use crate::quant::scheme::context::{Context, malformed, plain};

@@ -16,9 +16,9 @@
 
 use std::ops::Range;
 
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::plan::decode::{PartOffset, PartView, split_by_matrix};
 use crate::plan::{Grid, PartBytes, PartRange, PartRanges};
-use crate::quant::decode::{PartOffset, PartView, split_by_matrix};
 
 /// Rows of a tile.
 const TILE_ROWS: u64 = 16;

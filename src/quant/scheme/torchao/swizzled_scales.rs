@@ -9,9 +9,9 @@
 
 use std::ops::Range;
 
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::plan::decode::{PartOffset, PartView};
 use crate::plan::{Grid, PartBytes, PartRange, PartRanges};
-use crate::quant::decode::{PartOffset, PartView};
 
 /// Swizzled scales, read as rows.
 #[derive(Debug)]

@@ -9,9 +9,9 @@
 
 use std::ops::Range;
 
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::plan::decode::{PartOffset, PartView};
 use crate::plan::{Grid, PartBytes, PartRange, PartRanges};
-use crate::quant::decode::{PartOffset, PartView};
 
 /// Tiled codes, read as rows of nibbles, the lower one first.
 #[derive(Debug)]

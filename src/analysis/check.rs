@@ -1,0 +1,256 @@
+//! `check`: whether the files of a model are whole, and its values sane.
+//!
+//! One pass over the bytes of what is looked at: the digests of files where there is something to compare them with, the
+//! checksums of archives, and the values of all weights, through the plan of [`remember`](crate::remember()). A rule fires
+//! on what cannot be right; statistics are shown, and judged by people. Rules are rows of a table ([`rules`]), one family a file.
+//! Nothing is repaired or deleted.
+
+mod archives;
+mod blocks;
+mod builder;
+mod checked_weight;
+mod digest_list;
+mod duplicates;
+mod expected;
+mod files;
+mod hashing;
+mod histogram;
+mod layers;
+mod level;
+mod numbers;
+mod opening;
+mod percentile_memory;
+mod places;
+mod report;
+mod rules;
+mod run;
+mod sample;
+mod scales;
+mod scan;
+mod statistics;
+mod tensor_digests;
+mod token_ids;
+mod token_matrices;
+mod value_rules;
+mod value_sink;
+mod values;
+mod zero_runs;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits::Budget;
+use crate::base::progress::RunControl;
+use crate::read::checkpoint::{Checkpoint, CheckpointHandle, OpenFault, OpenOptions, Survey};
+use crate::read::selection::Selection;
+
+pub use digest_list::{DigestList, json_list, sha256_lines};
+pub use level::FindingLevel;
+pub use report::{CheckReport, CheckedFile, CheckedTensor, Finding, FindingCounts, StoredTensor};
+pub use rules::{CheckRule, rules};
+pub use statistics::{Percentiles, ValueStatistics};
+
+use run::CheckRun;
+
+/// Checks a model. Made by [`check`] or [`check_path`].
+#[derive(Clone)]
+pub struct Check<'c> {
+    subject: Subject<'c>,
+    list: Option<DigestList>,
+    file_digests: bool,
+    tensor_digests: bool,
+    statistics: bool,
+    headers: bool,
+    threads: usize,
+    allowed: Vec<String>,
+    only: Vec<String>,
+    selection: Selection<'c>,
+    control: RunControl<'c>,
+}
+
+/// What is checked.
+#[derive(Clone)]
+enum Subject<'c> {
+    Opened(CheckpointHandle<'c>),
+    Path(PathBuf, Box<OpenOptions>),
+}
+
+/// Checks an open checkpoint: the digests of its files, the checksums of archives, and its values.
+///
+/// A checkpoint that opens has no missing file and no malformed header; [`check_path`] opens what it can, and reports the rest.
+///
+/// ```
+/// use anamnesis::check::FindingLevel;
+/// use anamnesis::{Checkpoint, check};
+///
+/// let checkpoint = Checkpoint::open("fixtures/ask/check/nan.safetensors")?;
+/// let report = check(&checkpoint).statistics().run()?;
+/// let [finding] = &report.findings[..] else { panic!() };
+/// assert_eq!((finding.rule, finding.level), ("nan", FindingLevel::Error));
+/// assert_eq!(finding.first.as_deref(), Some(&[2, 7][..]));
+/// for tensor in &report.tensors {
+///     let values = tensor.values.as_ref().unwrap();
+///     println!("{}: {:?} to {:?}", tensor.name, values.min, values.max);
+/// }
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+pub fn check<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Check<'c> {
+    Check::of(Subject::Opened(checkpoint.into()))
+}
+
+/// As [`check`], of a path that is opened as far as it can be: missing files, headers that cannot be read and an index that
+/// contradicts its files are findings.
+///
+/// ```
+/// use anamnesis::OpenOptions;
+/// use anamnesis::check::check_path;
+///
+/// let report = check_path("fixtures/ask/check/shard-missing", &OpenOptions::new()).run()?;
+/// let finding = &report.findings[0];
+/// assert_eq!(finding.rule, "index-missing-file");
+/// assert_eq!(finding.file.as_deref(), Some("model-00002-of-00003.safetensors"));
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+pub fn check_path<'c>(path: impl AsRef<Path>, options: &OpenOptions) -> Check<'c> {
+    Check::of(Subject::Path(
+        path.as_ref().to_owned(),
+        Box::new(options.clone()),
+    ))
+}
+
+/// Opens what [`check_path`] checks of a path: the files that can be read, without the tensors that a fault concerns. This is for
+/// showing a model next to what was found about it. The checkpoint may lack tensors of the model and says nothing of
+/// them, so it is not for loading.
+///
+/// ```
+/// use anamnesis::check::open_readable;
+/// use anamnesis::{Checkpoint, OpenOptions};
+///
+/// let path = "fixtures/ask/check/shard-missing";
+/// assert!(Checkpoint::open(path).is_err());
+/// let rest = open_readable(path, &OpenOptions::new())?;
+/// assert!(!rest.catalog().tensors().is_empty());
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Checkpoint::open`], where nothing can be read, or the directory has several checkpoints.
+pub fn open_readable(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Checkpoint> {
+    let path = path.as_ref();
+    match options.survey(path).checkpoint {
+        Err(error) if matches!(error.kind(), ErrorKind::RefusedGlobal { .. }) => {
+            around_globals(path, options).ok_or(error)
+        }
+        opened => opened,
+    }
+}
+
+/// The tensors around a refused global, which can be read; nothing is called.
+fn around_globals(path: &Path, options: &OpenOptions) -> Option<Checkpoint> {
+    options.clone().opaque(true).open(path).ok()
+}
+
+impl Check<'_> {
+    /// Checks the model.
+    ///
+    /// # Errors
+    /// Cancellation; a path that is not there; a rule that there is not; memory over [`Limits::memory`](crate::Limits::memory).
+    /// What is wrong with a model is no error, but a [`Finding`].
+    pub fn run(&self) -> Result<CheckReport> {
+        let start = Instant::now();
+        let unknown = self.allowed.iter().chain(&self.only);
+        for name in unknown {
+            if !rules().iter().any(|rule| rule.id == *name) {
+                let what = format!("there is no rule {}", crate::base::quote::quote(name));
+                return Err(Error::invalid_argument(what));
+            }
+        }
+        let mut report = match &self.subject {
+            Subject::Opened(checkpoint) => {
+                let run = CheckRun {
+                    check: self,
+                    checkpoints: vec![checkpoint],
+                    path: checkpoint.path(),
+                    files: checkpoint.files(),
+                    faults: &[],
+                    failure: None,
+                };
+                run.report(&checkpoint.budget())?
+            }
+            Subject::Path(path, options) => self.run_path(path, options)?,
+        };
+        report.seconds = start.elapsed().as_secs_f64();
+        Ok(report)
+    }
+
+    /// Whether findings of this rule are reported.
+    fn reports(&self, rule: &str) -> bool {
+        let is = |name: &String| name == rule;
+        (self.only.is_empty() || self.only.iter().any(is)) && !self.allowed.iter().any(is)
+    }
+
+    fn run_path(&self, path: &Path, options: &OpenOptions) -> Result<CheckReport> {
+        let Survey {
+            checkpoint,
+            mut faults,
+        } = options.survey(path);
+        let (files, shown) = options.files(path)?;
+        let (mut opened, mut failure) = (Vec::new(), None);
+        match checkpoint {
+            Ok(checkpoint) => opened.push(checkpoint),
+            Err(error) => match error.kind() {
+                ErrorKind::RefusedGlobal { .. } => {
+                    opened.extend(around_globals(path, options));
+                    failure = Some(error);
+                }
+                ErrorKind::Cancelled | ErrorKind::Limit { .. } | ErrorKind::InvalidArgument(_) => {
+                    return Err(error);
+                }
+                ErrorKind::Io(_) if !files.exists(&shown) || !files.is_local() => {
+                    return Err(error);
+                }
+                _ => failure = Some(error),
+            },
+        }
+        let several: Vec<PathBuf> = faults
+            .iter()
+            .filter_map(OpenFault::one_of_several)
+            .collect();
+        if !several.is_empty() {
+            failure = None;
+        }
+        for path in several {
+            let survey = options.survey(&path);
+            faults.extend(survey.faults);
+            match survey.checkpoint {
+                Ok(checkpoint) => opened.push(checkpoint),
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::Limit { .. }) =>
+                {
+                    return Err(error);
+                }
+                Err(error) => faults.push(OpenFault::unreadable(&path, error)),
+            }
+        }
+        let budget = match &opened[..] {
+            [first, others @ ..] => {
+                let budget = first.budget();
+                for other in others {
+                    budget.memory(other.budget().in_use(), "the checkpoints of the directory")?;
+                }
+                budget
+            }
+            [] => Budget::new(options.limits_of()),
+        };
+        let run = CheckRun {
+            check: self,
+            path: Some(&shown),
+            files: opened.first().map_or(&files, Checkpoint::files),
+            checkpoints: opened.iter().collect(),
+            faults: &faults,
+            failure: failure.as_ref(),
+        };
+        run.report(&budget)
+    }
+}

@@ -1,0 +1,84 @@
+//! The pass over whole files: their digests, several files side by side.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::base::error::{Error, Result};
+use crate::base::progress::{RunControl, RunProgress};
+use crate::base::sync::PoisonMutex;
+use crate::base::threads::{side_by_side, thread_count_for};
+use crate::read::digest::{FileHashes, GitObjectId, Sha256Digest};
+use crate::read::source::Source;
+
+use super::expected::FileDigest;
+
+/// A file to be read.
+pub(super) struct FileToHash {
+    pub(super) path: PathBuf,
+    pub(super) source: Arc<dyn Source>,
+    pub(super) nbytes: u64,
+    /// Whether the id of its git object is computed too.
+    pub(super) git: bool,
+}
+
+/// The digests of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HashedFile {
+    pub(super) sha256: Sha256Digest,
+    pub(super) git: Option<GitObjectId>,
+}
+
+impl HashedFile {
+    /// Whether the file has a digest.
+    pub(super) fn has(&self, expected: &FileDigest) -> bool {
+        match expected {
+            FileDigest::Sha256(digest) => self.sha256 == *digest,
+            FileDigest::Git(id) => self.git == Some(*id),
+        }
+    }
+
+    /// Its digest of the kind that is expected.
+    pub(super) fn like(&self, expected: &FileDigest) -> FileDigest {
+        match (expected, self.git) {
+            (FileDigest::Git(_), Some(id)) => FileDigest::Git(id),
+            _ => FileDigest::Sha256(self.sha256),
+        }
+    }
+}
+
+/// Reads all files from the first byte to the last, the largest first. A file that cannot be read has an error.
+///
+/// # Errors
+/// Cancellation.
+pub(super) fn hash_files(
+    files: &[FileToHash],
+    threads: usize,
+    control: &RunControl<'_>,
+) -> Result<Vec<Result<HashedFile>>> {
+    let total = files
+        .iter()
+        .map(|file| file.nbytes)
+        .fold(0, u64::saturating_add);
+    let progress = RunProgress::new(total, control);
+    let mut rows: Vec<usize> = (0..files.len()).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(files[*row].nbytes));
+    let none = || Err(Error::unsupported("the file was not read"));
+    let hashed = PoisonMutex::new(files.iter().map(|_| none()).collect::<Vec<_>>());
+    side_by_side(rows.len(), thread_count_for(threads, total), &|number| {
+        let file = &files[rows[number]];
+        let made = hash(file, &progress);
+        control.check()?;
+        let mut hashed = hashed.lock().expect("no thread panics with the lock");
+        hashed[rows[number]] = made.map_err(|e| e.in_file(&file.path));
+        Ok(())
+    })?;
+    progress.finish();
+    Ok(hashed.into_inner().expect("no thread panicked"))
+}
+
+fn hash(file: &FileToHash, progress: &RunProgress<'_>) -> Result<HashedFile> {
+    let mut state = FileHashes::new(file.git.then_some(file.nbytes));
+    state.read(&*file.source, file.nbytes, &mut |n| progress.add(n as u64))?;
+    let (sha256, git) = state.finish();
+    Ok(HashedFile { sha256, git })
+}

@@ -1,0 +1,190 @@
+//! Rules about layers: what one layer lacks that the layers like it have, and tensors of another dtype than the same ones of
+//! other layers. Names and dtypes alone decide, so that these rules cost nothing.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::limits::Budget;
+use crate::read::catalog::{Catalog, Encoding, TensorInfo};
+
+use super::report::Finding;
+use super::rules;
+
+/// Sets of names that layers are compared with: kinds of layers, of which a model has a few.
+const MOST_KINDS: usize = 16;
+
+/// The parts of a name around its first number: `model.layers.`, `3`, `.mlp.up_proj.weight`.
+fn layer_of(name: &str) -> Option<(&str, u64, &str)> {
+    let mut start = 0;
+    for part in name.split('.') {
+        if start > 0 && !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()) {
+            let number = part.parse().ok()?;
+            return Some((&name[..start], number, &name[start + part.len()..]));
+        }
+        start += part.len() + 1;
+    }
+    None
+}
+
+/// Compares the layers of a model.
+pub(super) fn compare(
+    catalog: &Catalog,
+    wanted: &dyn Fn(&str) -> bool,
+    budget: &Budget,
+    add: &mut dyn FnMut(Finding) -> Result<()>,
+) -> Result<()> {
+    let tensors: Vec<(&TensorInfo, &str, u64, &str)> = {
+        let count = catalog.tensors().len() as u64;
+        budget.memory(400 * count, "the comparison of layers")?;
+        let named = catalog.tensors().iter().filter(|info| wanted(&info.name));
+        let named = named.filter_map(|info| {
+            let (prefix, number, rest) = layer_of(&info.name)?;
+            Some((info, prefix, number, rest))
+        });
+        named.collect()
+    };
+    let mut stacks: BTreeMap<&str, BTreeMap<u64, BTreeSet<&str>>> = BTreeMap::new();
+    for (_, prefix, number, rest) in &tensors {
+        let layers = stacks.entry(prefix).or_default();
+        layers.entry(*number).or_default().insert(rest);
+    }
+    for (prefix, layers) in &stacks {
+        missing(prefix, layers, add)?;
+    }
+    odd_dtypes(catalog, &tensors, add)
+}
+
+/// Layers that lack a few names of those that at least two others have, and that no other layer is like.
+fn missing(
+    prefix: &str,
+    layers: &BTreeMap<u64, BTreeSet<&str>>,
+    add: &mut dyn FnMut(Finding) -> Result<()>,
+) -> Result<()> {
+    let mut kinds: HashMap<&BTreeSet<&str>, u64> = HashMap::new();
+    for names in layers.values() {
+        *kinds.entry(names).or_default() += 1;
+    }
+    let mut common: Vec<(&BTreeSet<&str>, u64)> = kinds
+        .iter()
+        .filter(|(_, count)| **count >= 2)
+        .map(|(names, count)| (*names, *count))
+        .collect();
+    common.sort_by_key(|(names, count)| (std::cmp::Reverse(*count), names.len(), *names));
+    common.truncate(MOST_KINDS);
+    for (number, names) in layers {
+        if kinds[names] > 1 {
+            continue;
+        }
+        let like = common
+            .iter()
+            .filter(|(kind, _)| names.is_subset(kind) && 2 * names.len() >= kind.len())
+            .min_by_key(|(kind, _)| kind.len());
+        let Some((kind, count)) = like else { continue };
+        let mut lacking = kind.difference(names);
+        let Some(first) = lacking.next() else {
+            continue;
+        };
+        let lacks = 1 + lacking.count() as u64;
+        let more = if lacks > 1 {
+            format!(" and {} more", lacks - 1)
+        } else {
+            String::new()
+        };
+        let text = format!("is not there{more}; {count} layers like this one have it");
+        let found = Finding::new(&rules::MISSING_SIBLING, text).count(lacks);
+        add(found.of_tensor(&format!("{prefix}{number}{first}")))?;
+    }
+    Ok(())
+}
+
+/// Matrices whose dtype is not the one of most layers; of two dtypes as frequent, the one of most matrices.
+fn odd_dtypes(
+    catalog: &Catalog,
+    tensors: &[(&TensorInfo, &str, u64, &str)],
+    add: &mut dyn FnMut(Finding) -> Result<()>,
+) -> Result<()> {
+    let float = |info: &TensorInfo| match info.encoding {
+        Encoding::Plain(dtype @ (Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64)) => {
+            Some(dtype)
+        }
+        _ => None,
+    };
+    let matrix = |info: &TensorInfo| float(info).filter(|_| info.shape.len() >= 2);
+    let mut all: HashMap<Dtype, u64> = HashMap::new();
+    for dtype in catalog.tensors().iter().filter_map(matrix) {
+        *all.entry(dtype).or_default() += 1;
+    }
+    let mut groups: BTreeMap<(&str, &str), Vec<(&TensorInfo, Dtype)>> = BTreeMap::new();
+    for (info, prefix, _, rest) in tensors {
+        if let Some(dtype) = matrix(info) {
+            groups
+                .entry((prefix, rest))
+                .or_default()
+                .push((info, dtype));
+        }
+    }
+    for group in groups.values() {
+        let mut counts: BTreeMap<Dtype, u64> = BTreeMap::new();
+        for (_, dtype) in group {
+            *counts.entry(*dtype).or_default() += 1;
+        }
+        if counts.len() < 2 {
+            continue;
+        }
+        let usual = counts
+            .iter()
+            .max_by_key(|(dtype, count)| (**count, all[*dtype]));
+        let Some((&usual, _)) = usual else { continue };
+        for (info, dtype) in group.iter().filter(|(_, dtype)| *dtype != usual) {
+            let text = format!("is {dtype}, and {usual} in other layers");
+            let mut found = Finding::new(&rules::ODD_DTYPE, text).of_tensor(&info.name);
+            found.dtype = Some(dtype.name().to_owned());
+            add(found)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_divided_at_the_layer() {
+        let name = "model.layers.12.mlp.experts.3.w.weight";
+        assert_eq!(
+            layer_of(name),
+            Some(("model.layers.", 12, ".mlp.experts.3.w.weight"))
+        );
+        assert_eq!(
+            layer_of("blk.0.attn_q.weight"),
+            Some(("blk.", 0, ".attn_q.weight"))
+        );
+        for name in ["lm_head.weight", "0.weight", "a.b2.c", ""] {
+            assert_eq!(layer_of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_layer_that_lacks_a_name_is_found_and_other_kinds_are_not() {
+        let names = |names: &[&'static str]| names.iter().copied().collect::<BTreeSet<_>>();
+        let dense = [".a", ".b", ".c", ".d"];
+        let mut layers: BTreeMap<u64, BTreeSet<&str>> =
+            (0..4).map(|n| (n, names(&dense))).collect();
+        layers.insert(4, names(&[".a", ".b", ".d"]));
+        // another kind of layer: it has what the others have not
+        layers.insert(5, names(&[".a", ".b", ".state"]));
+        let mut found = Vec::new();
+        missing("model.layers.", &layers, &mut |finding| {
+            found.push(finding);
+            Ok(())
+        })
+        .unwrap();
+        let [only] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert_eq!(only.tensor.as_deref(), Some("model.layers.4.c"));
+        assert_eq!((only.rule, only.count), ("missing-sibling", Some(1)));
+    }
+}

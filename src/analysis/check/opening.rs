@@ -1,0 +1,192 @@
+//! Rules about opening: files that cannot be read, and an index that contradicts its files.
+
+use std::path::{Path, PathBuf};
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits::Budget;
+use crate::read::catalog::quote;
+use crate::read::checkpoint::{OpenFault, OpenFaultKind};
+use crate::read::format::is_lfs_pointer;
+use crate::read::source::file_system::MapMode;
+use crate::read::source::files::Files;
+
+use super::places::below;
+use super::report::Finding;
+use super::rules::{self, CheckRule};
+
+/// Bytes that are looked at to find out what a file is instead.
+const HEAD: usize = 4 << 10;
+
+/// The finding for a file that cannot be opened; `None` if the system, a limit or the caller ended it.
+pub(super) fn unreadable(
+    error: &Error,
+    file: Option<&Path>,
+    root: &Path,
+    files: &Files,
+) -> Option<Finding> {
+    let file = error.path().or(file);
+    let head = file.and_then(|path| head(path, files));
+    let (rule, message) = match error.kind() {
+        ErrorKind::Cancelled | ErrorKind::InvalidArgument(_) => return None,
+        ErrorKind::RefusedGlobal { module, name } => {
+            let global = format!("{module}.{name}");
+            let text = format!(
+                "names {}, which is not plain data; nothing was run",
+                quote(&global)
+            );
+            let mut found = Finding::new(&rules::PICKLE_GLOBAL, text);
+            found.name = Some(global);
+            return Some(placed(found, error, file, root));
+        }
+        _ if head
+            .as_ref()
+            .is_some_and(|head| is_lfs_pointer(&head.bytes)) =>
+        {
+            (&rules::LFS_POINTER, error.kind().to_string())
+        }
+        _ if head.as_ref().is_some_and(FileHead::is_zero) => (
+            &rules::ZERO_HEADER,
+            "the first bytes are zero, as an interrupted download leaves them".to_owned(),
+        ),
+        _ if error.is_truncated() => (&rules::TRUNCATED, error.kind().to_string()),
+        ErrorKind::Malformed(_) => (&rules::MALFORMED, error.kind().to_string()),
+        ErrorKind::UnknownFormat { .. } | ErrorKind::Unsupported(_) | ErrorKind::Io(_) => {
+            (&rules::UNREADABLE, error.kind().to_string())
+        }
+        ErrorKind::MissingPart(_) => (&rules::INDEX_MISSING_FILE, error.kind().to_string()),
+        ErrorKind::Limit { .. } | ErrorKind::NotFound { .. } => return None,
+    };
+    Some(placed(Finding::new(rule, message), error, file, root))
+}
+
+fn placed(mut found: Finding, error: &Error, file: Option<&Path>, root: &Path) -> Finding {
+    found.file = file.map(|path| below(root, path));
+    found.offset = error.offset();
+    found
+}
+
+/// The first bytes of a file, and its length.
+struct FileHead {
+    bytes: Vec<u8>,
+    len: u64,
+}
+
+impl FileHead {
+    fn is_zero(&self) -> bool {
+        self.len > 8 && self.bytes.len() >= 8 && self.bytes.iter().all(|&byte| byte == 0)
+    }
+}
+
+fn head(path: &Path, files: &Files) -> Option<FileHead> {
+    let budget = Budget::new(crate::base::limits::Limits::default());
+    let mapping = MapMode {
+        mmap: false,
+        private: false,
+    };
+    let source = files.open_named(path, mapping, &budget).ok()?;
+    let len = source.len()?;
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(HEAD).min(HEAD)];
+    crate::read::source::read_exact_at(&*source, 0, &mut bytes).ok()?;
+    Some(FileHead { bytes, len })
+}
+
+/// The rule of a fault.
+fn rule(kind: OpenFaultKind) -> Option<&'static CheckRule> {
+    Some(match kind {
+        OpenFaultKind::MissingFile => &rules::INDEX_MISSING_FILE,
+        OpenFaultKind::MissingTensor => &rules::INDEX_MISSING_TENSOR,
+        OpenFaultKind::WrongShard => &rules::INDEX_WRONG_SHARD,
+        OpenFaultKind::UnlistedTensor => &rules::INDEX_UNLISTED,
+        OpenFaultKind::TotalSize => &rules::INDEX_TOTAL_SIZE,
+        OpenFaultKind::DuplicateName => &rules::DUPLICATE_NAME,
+        OpenFaultKind::SplitMetadata => &rules::INDEX_SPLIT,
+        OpenFaultKind::UnreadableFile | OpenFaultKind::OneOfSeveral => return None,
+    })
+}
+
+/// The findings of faults that were collected: those of one rule about tensors of one file are one finding.
+pub(super) fn of_faults(
+    faults: &[OpenFault],
+    root: &Path,
+    files: &Files,
+    add: &mut dyn FnMut(Finding) -> Result<()>,
+) -> Result<()> {
+    let mut rest = faults;
+    while let Some(first) = rest.first() {
+        let alike = |fault: &OpenFault| {
+            (fault.kind, &fault.file) == (first.kind, &first.file) && fault.tensor.is_some()
+        };
+        let count = rest.iter().take_while(|fault| alike(fault)).count().max(1);
+        let (group, others) = rest.split_at(count);
+        rest = others;
+        match rule(first.kind) {
+            Some(rule) => add(grouped(rule, group, root))?,
+            None if first.kind == OpenFaultKind::OneOfSeveral => {}
+            None => {
+                let found = unreadable(&first.error, first.file.as_deref(), root, files);
+                found.map_or(Ok(()), &mut *add)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn grouped(rule: &'static CheckRule, group: &[OpenFault], root: &Path) -> Finding {
+    let first = &group[0];
+    let file = first.file.as_deref().map(|path: &Path| below(root, path));
+    let place = file.as_deref().unwrap_or("the index");
+    let message = match (first.kind, group.len()) {
+        (OpenFaultKind::MissingFile, _) => "is not there".to_owned(),
+        (OpenFaultKind::MissingTensor, 1) => format!("the index places it in {}", quote(place)),
+        (OpenFaultKind::MissingTensor, n) => {
+            format!(
+                "and {} more: the index places them in {}",
+                n - 1,
+                quote(place)
+            )
+        }
+        (OpenFaultKind::WrongShard, 1) => {
+            format!("is not in {}, where the index places it", quote(place))
+        }
+        (OpenFaultKind::WrongShard, n) => format!(
+            "and {} more are not in {}, where the index places them",
+            n - 1,
+            quote(place)
+        ),
+        (OpenFaultKind::UnlistedTensor, 1) => {
+            format!("is in {}, and not in the index", quote(place))
+        }
+        (OpenFaultKind::UnlistedTensor, n) => {
+            format!(
+                "and {} more are in {}, and not in the index",
+                n - 1,
+                quote(place)
+            )
+        }
+        (OpenFaultKind::DuplicateName, 1) => {
+            format!("another file has one of this name than {}", quote(place))
+        }
+        (OpenFaultKind::DuplicateName, n) => format!(
+            "and {} more of {} have names that another file has",
+            n - 1,
+            quote(place)
+        ),
+        _ => first.error.kind().to_string(),
+    };
+    let mut found = Finding::new(rule, message);
+    found.file = file;
+    if let Some(tensor) = &first.tensor {
+        found.tensor = Some(tensor.to_string());
+        found.count = Some(group.len() as u64);
+    }
+    found
+}
+
+/// The directory of a model, below which its files are named.
+pub(super) fn root_of(path: &Path, files: &Files) -> PathBuf {
+    if files.is_directory(path) {
+        path.to_owned()
+    } else {
+        path.parent().unwrap_or(Path::new("")).to_owned()
+    }
+}

@@ -1,0 +1,256 @@
+//! One check of what was opened: files, then tensors, then the report.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::kernel::Dtype;
+use crate::base::limits::Budget;
+use crate::engine::remember::remember;
+use crate::plan::Plan;
+use crate::read::checkpoint::{Checkpoint, OpenFault};
+use crate::read::digest::Sha256Digest;
+use crate::read::source::files::Files;
+
+use super::archives::DamageIndex;
+use super::checked_weight::LookedAtWeight;
+use super::files::{self, FileCheck};
+use super::level::FindingLevel;
+use super::opening::{self, root_of};
+use super::report::{CheckReport, CheckedTensor, Finding, FindingCounts, StoredTensor};
+use super::rules::rules;
+use super::values::{self, ValueCheck};
+use super::{Check, archives, layers, token_ids};
+
+/// The findings of a run, as they are made.
+struct Findings<'r> {
+    check: &'r Check<'r>,
+    list: Vec<Finding>,
+}
+
+impl Findings<'_> {
+    /// Adds a finding, unless its rule is left out.
+    fn add(&mut self, finding: Finding, budget: &Budget) -> Result<()> {
+        if !self.check.reports(finding.rule) {
+            return Ok(());
+        }
+        budget.memory(finding.memory(), "the findings")?;
+        budget.push(&mut self.list, finding, "the findings")
+    }
+}
+
+/// One check of what was opened.
+pub(super) struct CheckRun<'r> {
+    pub(super) check: &'r Check<'r>,
+    /// What was opened: several are independent checkpoints of one directory.
+    pub(super) checkpoints: Vec<&'r Checkpoint>,
+    pub(super) path: Option<&'r Path>,
+    pub(super) files: &'r Files,
+    pub(super) faults: &'r [OpenFault],
+    /// Why nothing, or not all of it, was opened.
+    pub(super) failure: Option<&'r Error>,
+}
+
+impl CheckRun<'_> {
+    /// Applies the rules.
+    pub(super) fn report(&self, budget: &Budget) -> Result<CheckReport> {
+        let check = self.check;
+        let root = self
+            .path
+            .map(|path| root_of(path, self.files))
+            .unwrap_or_default();
+        let mut findings = Findings {
+            check,
+            list: Vec::new(),
+        };
+        if let Some(error) = self.failure {
+            let found = opening::unreadable(error, self.path, &root, self.files);
+            let found = found.ok_or_else(|| error.duplicate())?;
+            findings.add(found, budget)?;
+        }
+        let mut add = |finding: Finding| findings.add(finding, budget);
+        opening::of_faults(self.faults, &root, self.files, &mut add)?;
+        let files = FileCheck {
+            check,
+            checkpoints: &self.checkpoints,
+            path: self.path,
+            root: &root,
+            files: self.files,
+        };
+        let (files, tensor_digests) = files.run(budget, &mut add)?;
+        let mut tensors = Vec::new();
+        let mut looked_at = 0;
+        for checkpoint in &self.checkpoints {
+            looked_at += checkpoint.catalog().tensors().len() as u64;
+            // independent checkpoints may have the same names
+            let file = files::shown(checkpoint, 0, self.path, self.files);
+            let file = file.filter(|_| self.checkpoints.len() > 1);
+            let mut add = |mut finding: Finding| {
+                finding.file = finding.file.or_else(|| file.clone());
+                add(finding)
+            };
+            tensors.extend(self.tensors(checkpoint, &tensor_digests, budget, &mut add)?);
+        }
+        let mut list = findings.list;
+        let order = |finding: &Finding| rules().iter().position(|rule| rule.id == finding.rule);
+        list.sort_by_key(|finding| (std::cmp::Reverse(finding.level), order(finding)));
+        let mut counts = FindingCounts::default();
+        let mut named: Vec<&str> = Vec::new();
+        for finding in &list {
+            match finding.level {
+                FindingLevel::Error => counts.error += 1,
+                FindingLevel::Warning => counts.warning += 1,
+                FindingLevel::Note => counts.note += 1,
+            }
+            if finding.level > FindingLevel::Note {
+                named.extend(finding.tensor.as_deref());
+            }
+        }
+        named.sort_unstable();
+        named.dedup();
+        let unsound = named.len() as u64;
+        let is_unreadable = |finding: &Finding| {
+            let rule = rules().iter().find(|rule| rule.id == finding.rule);
+            rule.is_some_and(|rule| rule.unreadable)
+        };
+        let readable = match self.failure {
+            // what a refused global is in was read, and judged
+            Some(error) if self.checkpoints.is_empty() => {
+                matches!(error.kind(), ErrorKind::RefusedGlobal { .. })
+            }
+            _ => {
+                !list.iter().any(is_unreadable)
+                    && !self.faults.iter().any(OpenFault::is_unreadable_file)
+            }
+        };
+        Ok(CheckReport {
+            path: self.path.map(|path| path.display().to_string()),
+            nbytes: files
+                .iter()
+                .map(|file| file.nbytes)
+                .fold(0, u64::saturating_add),
+            files,
+            findings: list,
+            tensors,
+            counts,
+            seconds: 0.0,
+            sound: looked_at.saturating_sub(unsound),
+            readable,
+        })
+    }
+
+    /// The rules about tensors.
+    fn tensors(
+        &self,
+        checkpoint: &Checkpoint,
+        digests: &[Option<Sha256Digest>],
+        budget: &Budget,
+        add: &mut dyn FnMut(Finding) -> Result<()>,
+    ) -> Result<Vec<CheckedTensor>> {
+        let check = self.check;
+        let wanted = |name: &str| check.selection.contains(name);
+        layers::compare(checkpoint.catalog(), &wanted, budget, add)?;
+        let mut plan = remember(checkpoint)
+            .dtype(Dtype::F32)
+            .untie(true)
+            .filter(wanted)
+            .plan_within(budget)?;
+        let members = match check.headers {
+            true => Vec::new(),
+            false => archives::damaged_members(checkpoint, budget, check.threads, &check.control)?,
+        };
+        let damaged = DamageIndex::new(checkpoint, &members, budget)?;
+        let tensors = checkpoint.catalog().tensors();
+        for member in &members {
+            let file = files::shown(checkpoint, member.file, self.path, self.files);
+            let mut found = member.finding(file);
+            let inside = damaged.tensor_in(member);
+            found.tensor = inside.map(|tensor| tensors[tensor].name.to_string());
+            add(found)?;
+        }
+        let is_damaged = |tensor: usize| {
+            let member = tensors[tensor].member;
+            member.is_some_and(|member| damaged.contains(member))
+        };
+        let refused = std::mem::take(&mut plan.refused);
+        for weight in refused {
+            let found = checkpoint.catalog().position(&weight.name);
+            // its member has a finding
+            if found.is_some_and(is_damaged) || damaged.has_array(&weight.name) {
+                continue;
+            }
+            add(values::refused(&weight.name, &weight.error))?;
+        }
+        let outputs = plan.jobs.iter().map(|job| &job.output);
+        token_ids::compare(checkpoint, outputs, budget, add)?;
+        if check.headers {
+            return Ok(Vec::new());
+        }
+        plan.jobs
+            .retain(|job| !job.parts.iter().any(|part| is_damaged(part.tensor)));
+        let plan = Plan {
+            jobs: plan.jobs,
+            ..Plan::default()
+        };
+        let values = ValueCheck {
+            checkpoint,
+            budget,
+            threads: check.threads,
+            control: &check.control,
+            statistics: check.statistics,
+        };
+        let looked = values.run(plan, add)?;
+        if !check.statistics && digests.is_empty() {
+            return Ok(Vec::new());
+        }
+        checked_tensors(checkpoint, looked, digests, budget)
+    }
+}
+
+/// The tensors of a report.
+fn checked_tensors(
+    checkpoint: &Checkpoint,
+    looked: Vec<LookedAtWeight>,
+    digests: &[Option<Sha256Digest>],
+    budget: &Budget,
+) -> Result<Vec<CheckedTensor>> {
+    let catalog = checkpoint.catalog();
+    let stored = |tensor: usize| {
+        let info = &catalog.tensors()[tensor];
+        StoredTensor {
+            dtype: info.encoding.name().to_string(),
+            shape: info.shape.to_vec(),
+            nbytes: info.nbytes(),
+            sha256: digests.get(tensor).copied().flatten(),
+        }
+    };
+    let cost = |name: &str| (size_of::<CheckedTensor>() + name.len() + 160) as u64;
+    let mut tensors = Vec::new();
+    if digests.is_empty() {
+        for weight in looked {
+            let name = weight.job.output.name;
+            budget.memory(cost(&name), "the list of tensors")?;
+            tensors.push(CheckedTensor {
+                stored: stored(weight.job.parts[0].tensor),
+                name: name.into(),
+                values: weight.values.statistics,
+            });
+        }
+        return Ok(tensors);
+    }
+    // every stored tensor has a digest; values are of the weight with its name, or with its codes
+    let mut values = HashMap::new();
+    for weight in looked {
+        let row = weight.job.parts[0].tensor;
+        values.insert(row, weight.values.statistics);
+    }
+    for (row, info) in catalog.tensors().iter().enumerate() {
+        budget.memory(cost(&info.name), "the list of tensors")?;
+        tensors.push(CheckedTensor {
+            name: info.name.to_string(),
+            stored: stored(row),
+            values: values.remove(&row).flatten(),
+        });
+    }
+    Ok(tensors)
+}

@@ -1,0 +1,46 @@
+//! The digests of tensors, and what a list says about them.
+
+use std::collections::HashMap;
+
+use crate::base::error::Result;
+use crate::read::checkpoint::Checkpoint;
+use crate::read::digest::{Sha256Digest, digest};
+
+use super::report::Finding;
+use super::{Check, rules};
+
+/// The digests of tensors, and what is found where a list has others.
+pub(super) fn digest_tensors(
+    check: &Check<'_>,
+    checkpoint: &Checkpoint,
+    expected: &[(String, Sha256Digest)],
+    origin: &str,
+    add: &mut dyn FnMut(Finding) -> Result<()>,
+) -> Result<Vec<Option<Sha256Digest>>> {
+    let listed: HashMap<&str, Sha256Digest> = expected
+        .iter()
+        .map(|(name, digest)| (&**name, *digest))
+        .collect();
+    let wanted = |name: &str| {
+        check.selection.contains(name) && (check.tensor_digests || listed.contains_key(name))
+    };
+    let made = digest(checkpoint)
+        .filter(wanted)
+        .threads(check.threads)
+        .run_with(&check.control)?;
+    for (name, digest) in expected {
+        match checkpoint.catalog().position(name) {
+            None => {
+                let text = format!("is in {origin}, and not in the model");
+                add(Finding::new(&rules::HASH_MISSING_FILE, text).of_tensor(name))?;
+            }
+            Some(row) => {
+                if let Some(found) = made.tensors[row].filter(|found| found != digest) {
+                    let text = format!("{found}, expected {digest} ({origin})");
+                    add(Finding::new(&rules::HASH, text).of_tensor(name))?;
+                }
+            }
+        }
+    }
+    Ok(made.tensors)
+}

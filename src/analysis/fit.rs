@@ -1,0 +1,350 @@
+//! `fit`: the memory that a model takes, weights and cache, by the rule of an engine that is named.
+//!
+//! There is no one number: engines reserve by different rules, and differ by factors for the same model. So the rule is named,
+//! the sum is shown with its terms, and each number says what it is ([`Basis`]). An architecture that is not known gets an
+//! upper bound, and the estimate says so.
+
+mod architectures;
+mod builder;
+mod cache_type;
+mod compute;
+mod engine;
+mod estimate;
+mod findings;
+mod layer;
+mod prepared;
+mod reservation;
+mod rules;
+mod tensors;
+mod terms;
+mod vllm;
+mod weights;
+
+use std::fmt;
+
+use crate::base::error::{Error, Result};
+use crate::base::kernel::Dtype;
+use crate::models::config::ModelConfig;
+use crate::read::checkpoint::Checkpoint;
+
+pub use cache_type::CacheType;
+pub use engine::InferenceEngine;
+pub use estimate::{
+    Basis, CacheEstimate, ComputeEstimate, ContextEstimate, Estimate, ExtraEstimate, GroupEstimate,
+    MemoryFit, Parameters, RankEstimate, WeightsEstimate,
+};
+pub use layer::{AttentionShape, LayerCache, LayerGroup, StateShape};
+
+use prepared::{PreparedModel, Sums};
+use terms::{ExtraRole, PreparedExtra, cache_of, ranks, sum_of_extras, weakest, weights_of};
+
+/// Estimates the memory that a model takes. Made by [`fit`] or [`fit_config`].
+#[derive(Clone)]
+pub struct Fit<'c> {
+    checkpoint: Option<&'c Checkpoint>,
+    config: Option<ModelConfig>,
+    context: Option<u64>,
+    listed: Option<Vec<u64>>,
+    batch: u64,
+    k: Option<CacheType>,
+    v: Option<CacheType>,
+    engine: Option<InferenceEngine>,
+    preallocated: bool,
+    dtype: Option<Dtype>,
+    tp: u32,
+    pp: u32,
+    ep: u32,
+    memory: Option<u64>,
+    overhead: u64,
+    encoder_tokens: Option<u64>,
+    step: Option<u64>,
+    block: Option<u64>,
+    unified: bool,
+    whole_windows: bool,
+    hybrid: bool,
+    extras: Vec<(ExtraRole, &'c Checkpoint)>,
+}
+
+/// Estimates the memory that a model takes: its weights, and the cache of its layers for a number of tokens and sequences.
+/// Reads headers and the configuration, and no other bytes.
+///
+/// ```
+/// use anamnesis::{Checkpoint, fit};
+///
+/// let checkpoint = Checkpoint::open("fixtures/model/scribe-Q8_0.gguf")?;
+/// let estimate = fit(&checkpoint).context(512).batch(2).memory(8 << 20).estimate()?;
+/// for group in &estimate.cache.groups {
+///     println!("{} layers {}: {} bytes each", group.layers.len(), group.kind, group.nbytes_each);
+/// }
+/// assert_eq!(estimate.engine, "llama.cpp");
+/// assert!(estimate.memory.and_then(|memory| memory.fits) == Some(true));
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+pub fn fit(checkpoint: &Checkpoint) -> Fit<'_> {
+    Fit {
+        checkpoint: Some(checkpoint),
+        ..empty()
+    }
+}
+
+/// As [`fit`], of a configuration without weights: the cache alone is estimated.
+///
+/// ```
+/// use anamnesis::ModelConfig;
+/// use anamnesis::fit::fit_config;
+///
+/// let text = br#"{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}"#;
+/// let estimate = fit_config(ModelConfig::from_json(text)?).context(100).estimate()?;
+/// // 2 layers, 100 tokens, keys and values of 4 heads of 16 elements in BF16
+/// assert_eq!(estimate.cache.nbytes, Some(2 * 100 * 2 * 64 * 2));
+/// assert_eq!(estimate.total_nbytes, None);
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+pub fn fit_config<'c>(config: ModelConfig) -> Fit<'c> {
+    Fit {
+        config: Some(config),
+        ..empty()
+    }
+}
+
+fn empty<'c>() -> Fit<'c> {
+    Fit {
+        checkpoint: None,
+        config: None,
+        context: None,
+        listed: None,
+        batch: 1,
+        k: None,
+        v: None,
+        engine: None,
+        preallocated: false,
+        dtype: None,
+        tp: 1,
+        pp: 1,
+        ep: 1,
+        memory: None,
+        overhead: 0,
+        encoder_tokens: None,
+        step: None,
+        block: None,
+        unified: false,
+        whole_windows: false,
+        hybrid: true,
+        extras: Vec::new(),
+    }
+}
+
+impl<'c> Fit<'c> {
+    /// What each layer keeps, in groups of layers that keep the same, and what could not be found out.
+    ///
+    /// # Errors
+    /// As [`estimate`](Self::estimate).
+    pub fn layers(&self) -> Result<Vec<LayerGroup>> {
+        Ok(self.prepared()?.groups)
+    }
+
+    /// The estimate.
+    ///
+    /// # Errors
+    /// No tokens, sequences or workers; a cache of a type that the engine has not; a configuration that is not a JSON object;
+    /// a plan or a configuration over [`Limits::memory`](crate::Limits::memory). What a configuration lacks, and an
+    /// architecture that is not known, are no errors: [`Estimate::unknown`] says so.
+    pub fn estimate(&self) -> Result<Estimate> {
+        let model = self.prepared()?;
+        let extras = self.prepared_extras(&model)?;
+        let (context, batch) = (model.asked.context, model.asked.batch);
+        let of_extras = |context, batch| sum_of_extras(&extras, context, batch);
+        let sums = model.sums(context, batch);
+        let more = of_extras(context, batch);
+        let total = |sums: &Sums, more: Option<u64>| model.total(sums)?.checked_add(more?);
+        let total_nbytes = total(&sums, more);
+        let contexts = self.listed_contexts(&model).into_iter().map(|context| {
+            let sums = model.sums(context, batch);
+            ContextEstimate {
+                context,
+                cache_nbytes: sums.cache.as_ref().map(|cost| cost.nbytes),
+                total_nbytes: total(&sums, of_extras(context, batch)),
+            }
+        });
+        let contexts = contexts.collect();
+        let memory = self.memory.map(|memory| MemoryFit {
+            nbytes: memory,
+            fits: total_nbytes.map(|total| total <= memory),
+            left_nbytes: total_nbytes.map(|total| memory.saturating_sub(total)),
+            largest_context: model.largest_context(memory, &of_extras),
+            largest_batch: model.largest_batch(memory, &of_extras),
+        });
+        let mut notes = model.notes.clone();
+        self.compare_engines(&model, &sums, &mut notes);
+        let weights = weights_of(&model, self.dtype);
+        let compute = ComputeEstimate {
+            nbytes: sums.compute,
+            basis: if sums.compute.is_some() {
+                Basis::Bound
+            } else {
+                Basis::NotEstimated
+            },
+        };
+        Ok(Estimate {
+            path: self
+                .checkpoint
+                .and_then(Checkpoint::path)
+                .map(|path| path.display().to_string()),
+            model_type: model.config.model_type().map(str::to_owned),
+            source: model.config.origin(),
+            layers: model.layers,
+            context_max: model.config.context_max(),
+            parameters: model
+                .weights
+                .as_ref()
+                .map(|weights| weights.parameters)
+                .unwrap_or_default(),
+            engine: model.asked.engine.name(),
+            context,
+            batch,
+            basis: weakest([weights.basis, model.cache_basis]),
+            weights,
+            cache: cache_of(&model, &sums),
+            compute,
+            overhead_nbytes: self.overhead,
+            extras: extras
+                .iter()
+                .map(|extra| extra.estimate(context, batch))
+                .collect(),
+            ranks: ranks(&model, &sums, more),
+            total_nbytes,
+            contexts,
+            memory,
+            notes,
+            unknown: model.unknown,
+        })
+    }
+
+    /// The longest context whose estimate takes at most this memory per worker; `None` if there is none, or no total.
+    ///
+    /// # Errors
+    /// As [`estimate`](Self::estimate).
+    pub fn largest_context(&self, memory: u64) -> Result<Option<u64>> {
+        let model = self.prepared()?;
+        let extras = self.prepared_extras(&model)?;
+        let of_extras = |context, batch| sum_of_extras(&extras, context, batch);
+        Ok(model.largest_context(memory, &of_extras))
+    }
+
+    /// The largest batch whose estimate takes at most this memory per worker; `None` if there is none, or no total.
+    ///
+    /// # Errors
+    /// As [`estimate`](Self::estimate).
+    pub fn largest_batch(&self, memory: u64) -> Result<Option<u64>> {
+        let model = self.prepared()?;
+        let extras = self.prepared_extras(&model)?;
+        let of_extras = |context, batch| sum_of_extras(&extras, context, batch);
+        Ok(model.largest_batch(memory, &of_extras))
+    }
+
+    fn prepared(&self) -> Result<PreparedModel<'c>> {
+        let numbers = [
+            ("context", self.context.unwrap_or(1)),
+            (
+                "one of contexts",
+                self.listed.iter().flatten().min().copied().unwrap_or(1),
+            ),
+            ("batch", self.batch),
+            ("tp", self.tp.into()),
+            ("pp", self.pp.into()),
+            ("ep", self.ep.into()),
+            ("block", self.block.unwrap_or(1)),
+        ];
+        if let Some((name, _)) = numbers.iter().find(|(_, number)| *number == 0) {
+            return Err(Error::invalid_argument(format!(
+                "{name} is 0, and must be at least 1"
+            )));
+        }
+        PreparedModel::new(self)
+    }
+
+    fn prepared_extras(&self, model: &PreparedModel<'_>) -> Result<Vec<PreparedExtra<'c>>> {
+        let extras = self.extras.iter();
+        extras
+            .map(|(role, checkpoint)| {
+                let own = Fit {
+                    checkpoint: Some(checkpoint),
+                    config: None,
+                    engine: Some(model.asked.engine),
+                    dtype: None,
+                    pp: 1,
+                    ep: 1,
+                    tp: if *role == ExtraRole::Draft {
+                        self.tp
+                    } else {
+                        1
+                    },
+                    overhead: 0,
+                    extras: Vec::new(),
+                    ..self.clone()
+                };
+                Ok(PreparedExtra {
+                    role: *role,
+                    path: checkpoint.path().map(|path| path.display().to_string()),
+                    model: own.prepared()?,
+                })
+            })
+            .collect()
+    }
+
+    /// Contexts to show in addition: those that were listed, or a few where no context was set.
+    fn listed_contexts(&self, model: &PreparedModel<'_>) -> Vec<u64> {
+        if let Some(listed) = &self.listed {
+            return listed.clone();
+        }
+        if self.context.is_some() {
+            return Vec::new();
+        }
+        let most = model.config.context_max();
+        let mut contexts: Vec<u64> = [4 << 10, 32 << 10]
+            .into_iter()
+            .filter(|context| most.is_none_or(|most| *context < most))
+            .chain(most)
+            .collect();
+        contexts.dedup();
+        contexts
+    }
+
+    /// Notes what other engines would reserve, where it differs by more than a tenth.
+    fn compare_engines(&self, model: &PreparedModel<'_>, sums: &Sums, notes: &mut Vec<String>) {
+        let Some(own) = sums.cache.as_ref().map(|cost| cost.nbytes) else {
+            return;
+        };
+        let windows = model.groups.iter().any(|group| {
+            matches!(
+                group.cache,
+                LayerCache::Window { .. } | LayerCache::Chunk { .. }
+            )
+        });
+        if model.asked.engine != InferenceEngine::Vllm || !windows || !self.hybrid {
+            return;
+        }
+        let without = reservation::Reservation {
+            hybrid: false,
+            ..model.asked
+        };
+        if let Ok(cost) = rules::cost(&model.groups, &without)
+            && cost.nbytes / 11 > own / 10
+        {
+            notes.push(format!(
+                "without its allocator for hybrid models vLLM would reserve {} bytes of cache",
+                cost.nbytes
+            ));
+        }
+    }
+}
+
+impl fmt::Debug for Fit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fit")
+            .field("engine", &self.engine)
+            .field("context", &self.context)
+            .field("batch", &self.batch)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,279 @@
+//! The layers of a GGUF, by the keys of llama.cpp's converters: one function for all architectures, since the keys are the
+//! same. What a file does not state is in the architecture's row.
+
+use serde_json::Value as Json;
+
+use crate::analysis::fit::layer::{AttentionShape, LayerCache, StateShape};
+use crate::base::error::Result;
+use crate::base::limits::Budget;
+use crate::models::config::ModelConfig;
+
+use super::{ArchitectureRow, ModelLayers, NumberedCache, bounded_layers, missing};
+
+/// Which layers have a window where the file does not say: llama.cpp's own table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Windows {
+    /// None of them: llama.cpp ignores a window that the file states.
+    No,
+    /// All but every n-th layer.
+    Every(u64),
+    /// All but every n-th layer, which attend to chunks.
+    Chunks(u64),
+    /// No windows; each layer has an attention and a state.
+    Both,
+}
+
+/// Tokens of a chunk, which a file does not state: those of all published models.
+const CHUNK: u64 = 8192;
+/// Layers of Gemma 3n with a cache of their own, which a file does not state.
+const GEMMA3N_OWN: u64 = 20;
+
+pub(super) fn layers(
+    config: &ModelConfig,
+    row: &ArchitectureRow,
+    budget: &Budget,
+) -> Result<ModelLayers> {
+    let n = bounded_layers(config.size(&["block_count"]), budget)?;
+    let mut notes = Vec::new();
+    let keys = LayerKeys::new(config, row, n)?;
+    if keys.ignored_window {
+        notes.push(
+            "the file states a window, which llama.cpp does not use for this architecture"
+                .to_owned(),
+        );
+    }
+    let predicted = config.size(&["nextn_predict_layers"]).unwrap_or(0);
+    let own = n.saturating_sub(usize::try_from(predicted).unwrap_or(n));
+    if own < n {
+        notes.push(format!(
+            "{} of {n} layers predict further tokens and keep a cache only where they are used",
+            n - own
+        ));
+    }
+    let mut caches: Vec<NumberedCache> = Vec::new();
+    for (number, i) in (0u32..).zip(0..n) {
+        if i >= own {
+            caches.push((number, LayerCache::None, "nextn_predict_layers"));
+            continue;
+        }
+        keys.layer(i, &mut |cache, why| caches.push((number, cache, why)))?;
+    }
+    Ok(ModelLayers {
+        caches,
+        layers: n as u64,
+        attentions: 1,
+        notes,
+    })
+}
+
+/// The values that decide each layer, read once.
+struct LayerKeys<'c> {
+    config: &'c ModelConfig,
+    row: &'c ArchitectureRow,
+    kv_heads: Vec<u64>,
+    k_dim: u64,
+    v_dim: u64,
+    feed_forward: Option<Vec<u64>>,
+    /// Per layer, whether it has a window.
+    windows: Vec<bool>,
+    window: Option<u64>,
+    window_why: &'static str,
+    ignored_window: bool,
+    /// Layers from this one on read the cache of others.
+    shared_from: usize,
+    state: Option<LayerCache>,
+    interval: Option<u64>,
+}
+
+impl<'c> LayerKeys<'c> {
+    fn new(config: &'c ModelConfig, row: &'c ArchitectureRow, n: usize) -> Result<Self> {
+        let heads = config
+            .per_layer("attention.head_count", n)?
+            .unwrap_or_else(|| vec![0; n]);
+        let kv_heads = match config.per_layer("attention.head_count_kv", n)? {
+            Some(list) => list,
+            None => heads.clone(),
+        };
+        let most_heads = heads.iter().copied().max().unwrap_or(0);
+        let of_hidden = || config.size(&["embedding_length"])?.checked_div(most_heads);
+        let size = |key: &str| config.size(&[key]).or_else(of_hidden);
+        let any_attention = kv_heads.iter().any(|heads| *heads > 0);
+        let dim = |key: &'static str| match size(key) {
+            Some(size) => Ok(size),
+            None if any_attention => Err(missing(key)),
+            None => Ok(0),
+        };
+        let name = config.model_type().unwrap_or_default();
+        let state = state(config, most_heads)?;
+        let stated = config.size(&["full_attention_interval"]);
+        let interval = match (stated, name) {
+            (Some(stated), _) => Some(stated),
+            (None, "qwen3next" | "qwen35" | "qwen35moe") => Some(4),
+            _ => None,
+        };
+        let shared = config.size(&["attention.shared_kv_layers"]);
+        let shared = shared.and_then(|shared| usize::try_from(shared).ok());
+        let shared_from = match (shared, name) {
+            (Some(shared), _) => n.saturating_sub(shared),
+            (None, "gemma3n") => usize::try_from(GEMMA3N_OWN).unwrap_or(n).min(n),
+            _ => n,
+        };
+        let mut keys = Self {
+            config,
+            row,
+            kv_heads,
+            k_dim: dim("attention.key_length")?,
+            v_dim: dim("attention.value_length")?,
+            feed_forward: config.per_layer("feed_forward_length", n)?,
+            windows: vec![false; n],
+            window: config
+                .size(&["attention.sliding_window"])
+                .filter(|window| *window > 0),
+            window_why: "llama.cpp's table",
+            ignored_window: false,
+            shared_from,
+            state,
+            interval,
+        };
+        keys.find_windows(n);
+        Ok(keys)
+    }
+
+    fn find_windows(&mut self, n: usize) {
+        let key = "attention.sliding_window_pattern";
+        let every = |period: u64| -> Vec<bool> {
+            let full = |i: usize| period > 0 && (i as u64 + 1).is_multiple_of(period);
+            (0..n).map(|i| !full(i)).collect()
+        };
+        if let Windows::Chunks(period) = self.row.gguf_windows {
+            self.window.get_or_insert(CHUNK);
+            self.windows = every(period);
+        } else if self.window.is_some() {
+            let listed = self.config.list(key).filter(|list| list.len() >= n);
+            if let Some(list) = listed {
+                // true, or 1, where a layer has a window
+                let has = |value: &Json| {
+                    value.as_bool() == Some(true) || value.as_u64().is_some_and(|n| n > 0)
+                };
+                self.windows = list.iter().take(n).map(has).collect();
+                self.window_why = key;
+            } else if let Some(period) = self.config.size(&[key]) {
+                self.windows = every(period);
+                self.window_why = key;
+            } else if let Windows::Every(period) = self.row.gguf_windows {
+                self.windows = every(period);
+            } else {
+                self.ignored_window = true;
+            }
+        }
+    }
+
+    fn layer(&self, i: usize, push: &mut dyn FnMut(LayerCache, &'static str)) -> Result<()> {
+        if i >= self.shared_from {
+            push(LayerCache::Shared, "attention.shared_kv_layers");
+            return Ok(());
+        }
+        if let (Some(state), Windows::Both) = (self.state, self.row.gguf_windows) {
+            push(state, "ssm");
+        } else if self.is_recurrent(i) {
+            match self.state {
+                Some(state) => push(state, "attention.head_count_kv"),
+                None => push(LayerCache::None, "attention.head_count_kv"),
+            }
+            return Ok(());
+        }
+        if self.kv_heads[i] == 0 {
+            // a layer without attention whose feed-forward network is all that it has
+            push(LayerCache::None, "attention.head_count_kv");
+            return Ok(());
+        }
+        let (cache, why) = self.attention(i)?;
+        push(cache, why);
+        Ok(())
+    }
+
+    /// Whether the layer has a state instead of an attention.
+    fn is_recurrent(&self, i: usize) -> bool {
+        if self.state.is_none() {
+            return false;
+        }
+        if let Some(interval) = self.interval {
+            return interval == 0 || !(i as u64 + 1).is_multiple_of(interval);
+        }
+        // Nemotron-H has layers with neither
+        let name = self.config.model_type().unwrap_or_default();
+        let feed_forward = self.feed_forward.as_ref().map_or(0, |list| list[i]);
+        self.kv_heads[i] == 0 && !(name.starts_with("nemotron") && feed_forward > 0)
+    }
+
+    fn attention(&self, i: usize) -> Result<(LayerCache, &'static str)> {
+        let size = |key: &str| self.config.size(&[key]);
+        if let (Some(_), Some(rank)) = (
+            size("attention.key_length_mla"),
+            size("attention.kv_lora_rank"),
+        ) {
+            let cache = LayerCache::Latent {
+                rank,
+                rope: size("rope.dimension_count")
+                    .ok_or_else(|| missing("rope.dimension_count"))?,
+                index: size("attention.indexer.key_length").unwrap_or(0),
+            };
+            return Ok((cache, "attention.key_length_mla"));
+        }
+        let heads = self.kv_heads[i];
+        match self.window.filter(|_| self.windows[i]) {
+            Some(window) => {
+                let k = size("attention.key_length_swa").unwrap_or(self.k_dim);
+                let v = size("attention.value_length_swa").unwrap_or(self.v_dim);
+                let shape = AttentionShape::new(heads, k, v);
+                Ok(match self.row.gguf_windows {
+                    Windows::Chunks(_) => (
+                        LayerCache::Chunk {
+                            shape,
+                            chunk: window,
+                        },
+                        self.window_why,
+                    ),
+                    _ => (LayerCache::Window { shape, window }, self.window_why),
+                })
+            }
+            None => {
+                let shape = AttentionShape::new(heads, self.k_dim, self.v_dim);
+                Ok((LayerCache::Full(shape), "attention.head_count_kv"))
+            }
+        }
+    }
+}
+
+/// The state of a recurrent layer: llama.cpp's `n_embd_r` and `n_embd_s`.
+fn state(config: &ModelConfig, heads: u64) -> Result<Option<LayerCache>> {
+    let size = |key: &str| config.size(&[key]);
+    if let Some(kernel) = size("shortconv.l_cache") {
+        let channels = size("embedding_length").ok_or_else(|| missing("embedding_length"))?;
+        return Ok(Some(LayerCache::Conv { channels, kernel }));
+    }
+    if let Some(dim) = size("kda.head_dim") {
+        return Ok(Some(LayerCache::Recurrent(StateShape {
+            heads,
+            head_channels: dim.saturating_mul(3),
+            head_state: dim.saturating_mul(dim),
+            groups: 0,
+            group_channels: 0,
+            kernel: size("ssm.conv_kernel").unwrap_or(4),
+            model_dtype: false,
+        })));
+    }
+    let (Some(inner), Some(state)) = (size("ssm.inner_size"), size("ssm.state_size")) else {
+        return Ok(None);
+    };
+    Ok(Some(LayerCache::Recurrent(StateShape {
+        // a state per channel: their product is all that llama.cpp allocates by
+        heads: inner,
+        head_channels: 1,
+        head_state: state,
+        groups: size("ssm.group_count").unwrap_or(0),
+        group_channels: state.saturating_mul(2),
+        kernel: size("ssm.conv_kernel").unwrap_or(0),
+        model_dtype: false,
+    })))
+}

@@ -1,0 +1,347 @@
+//! Bounds on the resources that a file may consume, and the budget that counts what is spent.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::base::error::{Error, ErrorKind, Result};
+
+/// Bounds on what one checkpoint may make this library spend.
+///
+/// The default is safe for untrusted files and wide enough for every published model known to us.
+/// Each allocation whose size a file decides is charged before it is made.
+///
+/// ```
+/// use anamnesis::{Limits, OpenOptions};
+///
+/// let trusted = OpenOptions::new().limits(Limits::none());
+/// let small = OpenOptions::new().limits(Limits { memory: 1 << 20, ..Limits::default() });
+/// # let _ = (trusted, small);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of memory that the description of the checkpoint may take, over all its files: names, shapes, metadata,
+    /// unpacked headers, the configuration, and the plan and the listing that are made from them. Default 160 MiB.
+    pub memory: u64,
+    /// Number of tensors. Default 2 000 000.
+    pub tensors: u64,
+    /// Depth of nested containers and calls: GGUF arrays, dotted names of a pickle, calls of a pickle that return their
+    /// argument. Default 64.
+    pub depth: u64,
+    /// Steps of the pickle machine, of the walk over the tree it built, and of matching names with the patterns of a
+    /// configuration. Default 20 000 000.
+    pub steps: u64,
+    /// Bytes that reading one tensor may allocate. Default 64 GiB. A view that repeats its storage
+    /// (stride 0) or a deflated member can need far more than the file holds.
+    pub tensor_bytes: u64,
+    /// Bytes that [`remember`](crate::remember) may hold for one tile of a weight, once per thread: its output,
+    /// its inputs, and stored tensors that cannot be read in pieces. Default 1 GiB.
+    pub tile_bytes: u64,
+    /// Times that the elements of a tensor may exceed its stored bytes, where they exceed 1 GiB: a view that repeats its
+    /// storage costs time even where it costs no memory. Default 1032, the most that deflate reaches.
+    pub expansion: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory: 160 << 20,
+            tensors: 2_000_000,
+            depth: 64,
+            steps: 20_000_000,
+            tensor_bytes: 64 << 30,
+            tile_bytes: 1 << 30,
+            expansion: 1032,
+        }
+    }
+}
+
+impl Limits {
+    /// No limits, for files of your own. Malformed files are still rejected.
+    pub const fn none() -> Self {
+        Self {
+            memory: u64::MAX,
+            tensors: u64::MAX,
+            depth: u64::MAX,
+            steps: u64::MAX,
+            tensor_bytes: u64::MAX,
+            tile_bytes: u64::MAX,
+            expansion: u64::MAX,
+        }
+    }
+}
+
+/// What opening, planning and listing have charged to [`Limits`], counted over all calls that share it.
+///
+/// ```
+/// use anamnesis::{OpenOptions, Usage};
+///
+/// let usage = Usage::new();
+/// let checkpoint = OpenOptions::new().usage(&usage).open("fixtures/gguf/plain_v3.gguf")?;
+/// assert_eq!(usage.tensors(), 8);
+/// assert!(usage.memory() > 0 && checkpoint.catalog().tensors().len() == 8);
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Usage(Arc<UsageCounters>);
+
+#[derive(Debug, Default)]
+struct UsageCounters {
+    memory: AtomicU64,
+    tensors: AtomicU64,
+    steps: AtomicU64,
+}
+
+impl Usage {
+    /// All zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The most bytes of memory that were charged at once. A charge that was refused does not count: nothing was allocated.
+    pub fn memory(&self) -> u64 {
+        self.0.memory.load(Relaxed)
+    }
+
+    /// Tensors charged, over all calls.
+    pub fn tensors(&self) -> u64 {
+        self.0.tensors.load(Relaxed)
+    }
+
+    /// Steps charged, over all calls.
+    pub fn steps(&self) -> u64 {
+        self.0.steps.load(Relaxed)
+    }
+}
+
+/// The limits of one call, and what has been spent of them.
+///
+/// Memory is charged before it is allocated, by the capacity that is allocated and not by the bytes that are used. It is
+/// released only where the work that it stands for is linear in bytes that the file has: a header's text, a window.
+/// What is inflated or expanded stays charged, so that the limit on memory bounds the work too.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limits: Limits,
+    /// Bytes charged and not released.
+    memory: Cell<u64>,
+    peak: Cell<u64>,
+    tensors: Cell<u64>,
+    steps: Cell<u64>,
+    usage: Option<Usage>,
+}
+
+impl Budget {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self::resume(limits, 0, None)
+    }
+
+    /// A budget of which `memory` bytes are in use, by what an earlier call has made. Reports to `usage` when it is dropped.
+    pub(crate) fn resume(limits: Limits, memory: u64, usage: Option<Usage>) -> Self {
+        Self {
+            limits,
+            memory: Cell::new(memory),
+            peak: Cell::new(memory),
+            tensors: Cell::new(0),
+            steps: Cell::new(0),
+            usage,
+        }
+    }
+
+    /// Bytes charged and not released.
+    pub(crate) fn in_use(&self) -> u64 {
+        self.memory.get()
+    }
+
+    /// Charges `bytes` of memory. Called before an allocation whose size a file decides.
+    #[inline]
+    pub(crate) fn memory(&self, bytes: u64, what: &str) -> Result<()> {
+        let total = self.memory.get().saturating_add(bytes);
+        within(total, self.limits.memory, what, "memory")?;
+        self.memory.set(total);
+        self.peak.set(self.peak.get().max(total));
+        Ok(())
+    }
+
+    /// Releases memory that was charged and is freed.
+    pub(crate) fn release(&self, bytes: u64) {
+        self.memory.set(self.memory.get().saturating_sub(bytes));
+    }
+
+    /// Charges memory that is freed when the returned value is dropped.
+    pub(crate) fn temporary(&self, bytes: u64, what: &str) -> Result<TemporaryCharge<'_>> {
+        let mut held = self.nothing();
+        held.grow(bytes, what)?;
+        Ok(held)
+    }
+
+    /// Releases what is charged while the returned value lives, when it is dropped.
+    pub(crate) fn scope(&self) -> ChargeScope<'_> {
+        ChargeScope {
+            budget: self,
+            in_use: self.in_use(),
+        }
+    }
+
+    /// A temporary charge of no bytes, to be grown.
+    pub(crate) fn nothing(&self) -> TemporaryCharge<'_> {
+        TemporaryCharge {
+            budget: self,
+            bytes: 0,
+        }
+    }
+
+    /// Makes room for `n` more items and charges it. Grows by a half, so that the charge is at most 1.5 times what is needed.
+    #[inline]
+    pub(crate) fn reserve<T>(&self, list: &mut Vec<T>, n: usize, what: &str) -> Result<()> {
+        if list.capacity() - list.len() < n {
+            self.grow(list, n, what)?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn grow<T>(&self, list: &mut Vec<T>, n: usize, what: &str) -> Result<()> {
+        const LEAST: usize = 4;
+        let more = n.max(list.capacity() / 2).max(LEAST);
+        let room = more.saturating_sub(list.capacity() - list.len());
+        self.memory((room as u64).saturating_mul(size_of::<T>() as u64), what)?;
+        list.reserve_exact(more);
+        Ok(())
+    }
+
+    /// Appends an item and charges the memory by which the list grows.
+    #[inline]
+    pub(crate) fn push<T>(&self, list: &mut Vec<T>, item: T, what: &str) -> Result<()> {
+        self.reserve(list, 1, what)?;
+        list.push(item);
+        Ok(())
+    }
+
+    /// Charges the copy of a text of this length: its bytes, and what the allocator adds to each allocation.
+    #[inline]
+    pub(crate) fn text(&self, len: usize, what: &str) -> Result<()> {
+        self.memory(text_cost(len), what)
+    }
+
+    /// Charges `n` tensors. The memory of their descriptions is charged where they are stored.
+    #[inline]
+    pub(crate) fn tensors(&self, n: u64) -> Result<()> {
+        let total = self.tensors.get().saturating_add(n);
+        self.tensors.set(total);
+        within(total, self.limits.tensors, "the list of tensors", "tensors")
+    }
+
+    /// Charges `n` steps: of the pickle machine, of a walk over what it built, of matching names with patterns.
+    #[inline]
+    pub(crate) fn steps(&self, n: u64, what: &str) -> Result<()> {
+        let total = self.steps.get().saturating_add(n);
+        within(total, self.limits.steps, what, "steps")?;
+        self.steps.set(total);
+        Ok(())
+    }
+
+    /// Rejects nesting deeper than the limit.
+    #[inline]
+    pub(crate) fn depth(&self, depth: u64, what: &str) -> Result<()> {
+        within(depth, self.limits.depth, what, "depth")
+    }
+}
+
+impl Drop for Budget {
+    fn drop(&mut self) {
+        if let Some(Usage(counters)) = &self.usage {
+            counters.memory.fetch_max(self.peak.get(), Relaxed);
+            counters.tensors.fetch_add(self.tensors.get(), Relaxed);
+            counters.steps.fetch_add(self.steps.get(), Relaxed);
+        }
+    }
+}
+
+/// A charge that ends with this value.
+#[derive(Debug)]
+pub(crate) struct TemporaryCharge<'b> {
+    budget: &'b Budget,
+    bytes: u64,
+}
+
+impl TemporaryCharge<'_> {
+    /// Charges more.
+    pub(crate) fn grow(&mut self, bytes: u64, what: &str) -> Result<()> {
+        self.budget.memory(bytes, what)?;
+        self.bytes = self.bytes.saturating_add(bytes);
+        Ok(())
+    }
+
+    /// Charges this much in all.
+    pub(crate) fn set(&mut self, bytes: u64, what: &str) -> Result<()> {
+        if let Some(more) = bytes.checked_sub(self.bytes) {
+            return self.grow(more, what);
+        }
+        self.budget.release(self.bytes - bytes);
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for TemporaryCharge<'_> {
+    fn drop(&mut self) {
+        self.budget.release(self.bytes);
+    }
+}
+
+/// A part of a call, of which nothing is kept.
+#[derive(Debug)]
+pub(crate) struct ChargeScope<'b> {
+    budget: &'b Budget,
+    in_use: u64,
+}
+
+impl Drop for ChargeScope<'_> {
+    fn drop(&mut self) {
+        self.budget.memory.set(self.in_use);
+    }
+}
+
+/// Memory of one allocated text, with what the allocator adds.
+#[inline]
+pub(crate) const fn text_cost(len: usize) -> u64 {
+    len as u64 + 16
+}
+
+#[inline]
+fn within(needed: u64, allowed: u64, what: &str, limit: &'static str) -> Result<()> {
+    if needed > allowed {
+        return Err(over(needed, allowed, what, limit));
+    }
+    Ok(())
+}
+
+/// The error for something that needs more than the limit of this name allows.
+#[cold]
+pub(crate) fn over(
+    needed: u64,
+    allowed: u64,
+    what: impl Into<String>,
+    limit: &'static str,
+) -> Error {
+    Error::new(ErrorKind::Limit {
+        what: what.into(),
+        needed,
+        allowed,
+        limit,
+    })
+}
+
+/// Allocates `len` zeroed bytes; `None` if the allocation fails.
+///
+/// `alloc_zeroed` leaves new pages untouched, since the system hands them out zeroed: a large buffer costs page faults only
+/// where it is written.
+pub(crate) fn zeroed(len: usize) -> Option<Vec<u8>> {
+    zeroed_numbers(len)
+}
+
+/// As [`zeroed`], of numbers.
+pub(crate) fn zeroed_numbers<T: bytemuck::Zeroable>(len: usize) -> Option<Vec<T>> {
+    // fallible: `vec![0; n]` aborts the process if the system has no memory, and the length comes from a file
+    bytemuck::allocation::try_zeroed_vec(len).ok()
+}

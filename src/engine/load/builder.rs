@@ -1,0 +1,411 @@
+//! The builder [`load`]: which tensors are loaded, how, and into which memory.
+
+mod into;
+mod stream;
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use zeropool::BufferPool;
+
+use super::choose::choose_for;
+use super::loaded::{LoadOutcome, Loaded, LoadedTensor};
+use super::slices::SliceChoice;
+use super::tasks::{
+    ByteOrigin, LoadRun, LoadTask, MAX_ALIGN, MemoryOptions, SLICE_GAP, plan_tasks,
+};
+use super::{Feed, LoadContext, Loader, LoaderChoice, MAX_GAP};
+use crate::base::error::{Error, Result};
+use crate::base::limits::{Budget, Limits, over};
+use crate::base::progress::{CancelToken, Progress, RunControl};
+use crate::base::template::parallel::Rules;
+use crate::models::parallel::TensorParallel;
+use crate::read::catalog::{ByteRange, TensorInfo, quote};
+use crate::read::checkpoint::{Checkpoint, CheckpointHandle, Ownership};
+use crate::read::selection::Selection;
+use crate::read::slice::TensorSlice;
+use crate::read::tensor::Tensor;
+
+/// Loads the tensors of a checkpoint into memory. Made by [`load`].
+#[derive(Clone)]
+pub struct Load<'c> {
+    checkpoint: CheckpointHandle<'c>,
+    choice: Option<LoaderChoice>,
+    pool: Option<BufferPool>,
+    memory: MemoryOptions,
+    threads: usize,
+    selection: Selection<'c>,
+    slices: SliceChoice<'c>,
+    limits: Limits,
+    read_ahead: u64,
+    control: RunControl<'c>,
+}
+
+/// Loads the tensors of a checkpoint into memory, as they are stored: little endian, in C order, quantised weights
+/// still quantised (see [`remember`](crate::remember)), with the checksums of archives verified.
+///
+/// The bytes lie in buffers of a pool, several small tensors in one; a buffer returns to the pool when the last of its
+/// tensors is dropped. Tensors share a buffer only as long as it has at most 16 MiB, so that a small tensor that is kept keeps
+/// no more than that. Pass the same [`pool`](Load::pool) to the next load, and its memory needs no new page faults,
+/// which take most of the time of loading from a warm page cache.
+///
+/// ```
+/// use anamnesis::{Checkpoint, load};
+///
+/// let pool = anamnesis::pool::BufferPool::new();
+/// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+/// let tensors = load(&checkpoint).pool(&pool).run()?;
+/// println!("loaded by {}", tensors.choice());
+/// assert_eq!(tensors.get("lm_head.weight").expect("the checkpoint has it").bytes().len(), 1024);
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+///
+/// With an `Arc<Checkpoint>` the builder and its results have no lifetime: see [`CheckpointHandle`].
+pub fn load<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Load<'c> {
+    let checkpoint = checkpoint.into();
+    Load {
+        choice: None,
+        pool: None,
+        memory: MemoryOptions {
+            borrow_mapped: false,
+            align: 1,
+        },
+        threads: 0,
+        selection: Selection::default(),
+        slices: SliceChoice::Whole,
+        // the limits of opening hold for loading too, unless the caller sets others
+        limits: *checkpoint.limits(),
+        checkpoint,
+        read_ahead: 256 << 20,
+        control: RunControl::default(),
+    }
+}
+
+impl<'c> Load<'c> {
+    /// Uses this loader instead of the one that [`choose`](crate::load::choose) picks.
+    #[must_use]
+    pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
+        self.choice = Some(LoaderChoice {
+            loader: Arc::new(loader),
+            reason: "set by the caller".into(),
+        });
+        self
+    }
+
+    /// Uses a loader that was chosen before, and reports its reason.
+    #[must_use]
+    pub fn choice(mut self, choice: LoaderChoice) -> Self {
+        self.choice = Some(choice);
+        self
+    }
+
+    /// Gets memory from this pool instead of a new one.
+    #[must_use]
+    pub fn pool(mut self, pool: &BufferPool) -> Self {
+        self.pool = Some(pool.clone());
+        self
+    }
+
+    /// Allows tensors to borrow from the mapped file, instead of being copied into the pool. The file must not change
+    /// while they are used. Borrowed bytes are not read, so that checksums of archives are not verified. Of a checkpoint that was
+    /// opened with [`OpenOptions::private`](crate::OpenOptions::private) they are writable.
+    #[must_use]
+    pub fn borrow_mapped(mut self) -> Self {
+        self.memory.borrow_mapped = true;
+        self
+    }
+
+    /// Makes the address of every tensor a multiple of `bytes`: a power of two up to 64. Default 1: tensors have the alignment
+    /// that they have in the file. A tensor that is placed otherwise is copied once.
+    ///
+    /// ```
+    /// use anamnesis::{Checkpoint, load};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/safetensors/all_dtypes.safetensors")?;
+    /// for tensor in load(&checkpoint).align(64).run()?.tensors() {
+    ///     assert!(tensor.bytes().is_empty() || tensor.bytes().as_ptr().addr() % 64 == 0);
+    /// }
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    #[must_use]
+    pub fn align(mut self, bytes: usize) -> Self {
+        self.memory.align = bytes;
+        self
+    }
+
+    /// The number of threads that inflate, gather and verify; 0, the default, for one per core. The loader decides how
+    /// many threads read.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Loads only tensors whose name this accepts.
+    #[must_use]
+    pub fn filter(mut self, keep: impl Fn(&str) -> bool + Send + Sync + 'c) -> Self {
+        self.selection.set_filter(keep);
+        self
+    }
+
+    /// Which part of each tensor is loaded. Only its bytes are read, except of tensors that must be inflated or gathered, and
+    /// of archives, whose checksums cover whole tensors. Replaces what [`slices`](Self::slices) or
+    /// [`tensor_parallel`](Self::tensor_parallel) have set.
+    #[must_use]
+    pub fn slice(mut self, slice: impl Fn(&TensorInfo) -> TensorSlice + Send + Sync + 'c) -> Self {
+        self.slices = SliceChoice::One(Arc::new(slice));
+        self
+    }
+
+    /// Which parts of each tensor are loaded, each as a tensor of its own, in this order: the projections that are fused into
+    /// one tensor, for example. A tensor without parts is not loaded.
+    ///
+    /// ```
+    /// use anamnesis::slice::TensorSlice;
+    /// use anamnesis::{Checkpoint, load};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+    /// let halves = load(&checkpoint)
+    ///     .filter(|name| name == "lm_head.weight")
+    ///     .slices(|_| vec![TensorSlice::Rows(0..16), TensorSlice::Rows(16..32)])
+    ///     .run()?;
+    /// let [_, second] = halves.tensors() else { panic!("two parts of one tensor") };
+    /// assert_eq!((second.name(), second.slice()), ("lm_head.weight", &TensorSlice::Rows(16..32)));
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    #[must_use]
+    pub fn slices(
+        mut self,
+        slices: impl Fn(&TensorInfo) -> Vec<TensorSlice> + Send + Sync + 'c,
+    ) -> Self {
+        self.slices = SliceChoice::Several(Arc::new(slices));
+        self
+    }
+
+    /// Loads the share of worker `rank` of `of` in each tensor, by the rules that [`predict`](crate::predict()) uses, and
+    /// with the numbers of heads in the model's configuration. Axes that the number of workers does not divide are split as
+    /// evenly as possible, between blocks. A tensor whose rows end inside of a block is loaded whole by every worker, and so
+    /// are tensors without a rule, and vectors of up to 4096 bytes unless they are biases. Of a fused matrix a worker has
+    /// [one tensor](TensorSlice::Joined) with its part of each.
+    ///
+    /// ```
+    /// use anamnesis::template::parallel::Rules;
+    /// use anamnesis::{Checkpoint, load};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+    /// let rules = Rules::default();
+    /// let share = load(&checkpoint).tensor_parallel(1, 2, &rules).tensor("lm_head.weight")?;
+    /// // the vocabulary of 32 is padded to 64, of which the second half has no rows
+    /// assert_eq!(share.shape(), [0, 16]);
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    #[must_use]
+    pub fn tensor_parallel(mut self, rank: u32, of: u32, rules: &Rules) -> Self {
+        self.slices = SliceChoice::Parallel(Arc::new(TensorParallel::new(rank, of, rules)));
+        self
+    }
+
+    /// The order in which tensors are loaded. Default: file order.
+    #[must_use]
+    pub fn order(
+        mut self,
+        order: impl Fn(&TensorInfo, &TensorInfo) -> Ordering + Send + Sync + 'c,
+    ) -> Self {
+        self.selection.set_order(order);
+        self
+    }
+
+    /// Limits of the load, instead of those that the checkpoint was opened with.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Bytes that [`stream`](Self::stream) reads ahead of the consumer. Default 256 MiB.
+    #[must_use]
+    pub fn read_ahead(mut self, bytes: u64) -> Self {
+        self.read_ahead = bytes;
+        self
+    }
+
+    /// A callback for progress in bytes of tensors. It is invoked by one thread at a time, about every 4 MiB, at least
+    /// every 100 ms while the load waits for bytes, and at the end.
+    #[must_use]
+    pub fn progress(mut self, callback: impl FnMut(Progress) + Send + 'c) -> Self {
+        self.control.set_progress(callback);
+        self
+    }
+
+    /// A token that cancels the load, which then returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
+    #[must_use]
+    pub fn cancel(mut self, token: &CancelToken) -> Self {
+        self.control.set_cancel(token);
+        self
+    }
+
+    /// Loads all selected tensors.
+    ///
+    /// # Errors
+    /// I/O errors; tensors that cannot be read (sparse, without data, damaged) or sliced as requested; a tensor above
+    /// [`Limits::tensor_bytes`], or more in sum than the pool's budget; cancellation.
+    pub fn run(&self) -> Result<Loaded<'c>> {
+        match &self.checkpoint.0 {
+            Ownership::Borrowed(checkpoint) => self.run_on(checkpoint),
+            Ownership::Shared(checkpoint) => Ok(self.run_on(checkpoint)?.shared(checkpoint)),
+        }
+    }
+
+    /// As [`run`](Self::run), with results that borrow from the checkpoint.
+    fn run_on<'k>(&self, checkpoint: &'k Checkpoint) -> Result<Loaded<'k>>
+    where
+        'c: 'k,
+    {
+        let pool = self.pool_or_new();
+        // shared buffers: all tensors are kept, so one read can serve tied weights
+        let (reads, tasks) = self.tasks(checkpoint, true)?;
+        self.check_budget(&tasks, &pool)?;
+        let run = LoadRun::new(&pool, self.memory, &tasks, &self.control);
+        let load_all = &mut |feed: &dyn Feed<'k>| run.load_all(feed, self.threads);
+        let context = self.context(checkpoint, &pool, u64::MAX);
+        let outcome = Self::feed(self.chosen(), &context, &reads, load_all)?;
+        run.progress.finish();
+        Ok(Loaded::new(run.into_tensors(), outcome))
+    }
+
+    /// Loads one tensor, or its [`slice`](Self::slice).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), if the checkpoint has no tensor of this name, and if [`slices`](Self::slices) chooses none or
+    /// several parts of it.
+    pub fn tensor(&self, name: &str) -> Result<LoadedTensor<'c>> {
+        let mut loaded = self.only(name).run()?.into_iter();
+        match (loaded.next(), loaded.next()) {
+            (Some(tensor), None) => Ok(tensor),
+            (None, _) => Err(self.checkpoint.no_tensor(name)),
+            (Some(_), Some(_)) => Err(several(name)),
+        }
+    }
+
+    /// The same load, of one tensor.
+    fn only(&self, name: &str) -> Self {
+        let wanted = name.to_owned();
+        self.clone().filter(move |found| *found == *wanted)
+    }
+
+    fn pool_or_new(&self) -> BufferPool {
+        self.pool.clone().unwrap_or_default()
+    }
+
+    /// The reads and tasks of the load. `share`: whether tensors of the same bytes share one buffer.
+    fn tasks<'k>(
+        &self,
+        checkpoint: &'k Checkpoint,
+        share: bool,
+    ) -> Result<(Vec<ByteRange>, Vec<LoadTask<'k>>)> {
+        let align = self.memory.align;
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            return Err(Error::invalid_argument(format!(
+                "an alignment of {align} bytes: it must be a power of two up to {MAX_ALIGN}"
+            )));
+        }
+        let selected = |tensor: &Tensor<'_>| self.selection.contains(&tensor.info().name);
+        let mut tensors: Vec<_> = checkpoint.tensors().filter(selected).collect();
+        // before tasks are planned, because reads are issued in their order
+        self.selection.sort(&mut tensors, |tensor| tensor.info());
+        // of the limits of the load, in which the checkpoint's own memory does not count
+        let budget = Budget::new(self.limits);
+        let slices = self.slices.of(checkpoint)?;
+        let (reads, tasks) = plan_tasks(
+            checkpoint.catalog(),
+            tensors.into_iter(),
+            &slices,
+            share,
+            &budget,
+        )?;
+        let allowed = self.limits.tensor_bytes;
+        if let Some(task) = tasks.iter().find(|task| task.nbytes() > allowed) {
+            let what = format!("tensor {}", quote(&task.tensor.info().name));
+            return Err(over(task.nbytes(), allowed, what, "tensor_bytes"));
+        }
+        Ok((reads, tasks))
+    }
+
+    /// Refuses, before anything is read, a load that cannot fit into the pool.
+    fn check_budget(&self, tasks: &[LoadTask<'_>], pool: &BufferPool) -> Result<()> {
+        let needed = tasks
+            .iter()
+            .filter(|task| !matches!(task.origin, ByteOrigin::SameAs(_)))
+            .map(LoadTask::nbytes)
+            .fold(0, u64::saturating_add);
+        // refused now instead of after the pool is full: `run` keeps every tensor, so waiting for a buffer could
+        // never end
+        let allowed = pool.budget() as u64;
+        if !self.memory.borrow_mapped && needed > allowed {
+            let what = "all tensors in memory at once".to_owned();
+            return Err(over(needed, allowed, what, "budget"));
+        }
+        Ok(())
+    }
+
+    /// The loader that was set, or the one that is chosen for the files.
+    fn chosen(&self) -> LoaderChoice {
+        let choose = || choose_for(&self.checkpoint, self.memory.borrow_mapped);
+        self.choice.clone().unwrap_or_else(choose)
+    }
+
+    /// What a loader needs besides the list of reads.
+    fn context<'k>(
+        &self,
+        checkpoint: &'k Checkpoint,
+        pool: &BufferPool,
+        read_ahead: u64,
+    ) -> LoadContext<'k> {
+        let max_gap = match self.slices {
+            SliceChoice::Whole => MAX_GAP,
+            _ => SLICE_GAP,
+        };
+        LoadContext {
+            checkpoint,
+            pool: pool.clone(),
+            read_ahead,
+            max_gap,
+            into_memory: false,
+        }
+    }
+
+    /// Runs the loader over the reads.
+    fn feed<'k>(
+        choice: LoaderChoice,
+        context: &LoadContext<'k>,
+        reads: &[ByteRange],
+        consumer: &mut (dyn FnMut(&dyn Feed<'k>) -> Result<()> + Send),
+    ) -> Result<LoadOutcome> {
+        let mut report = None;
+        context.run(&*choice.loader, reads, &mut |feed| {
+            consumer(feed)?;
+            // after the consumer, because only what was read is reported
+            report = feed.report();
+            Ok(())
+        })?;
+        Ok(LoadOutcome { choice, report })
+    }
+}
+
+#[cold]
+fn several(name: &str) -> Error {
+    let what = format!(
+        "tensor {}: several slices, where one is loaded",
+        quote(name)
+    );
+    Error::invalid_argument(what)
+}
+
+impl std::fmt::Debug for Load<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Load")
+            .field("choice", &self.choice)
+            .field("borrow_mapped", &self.memory.borrow_mapped)
+            .finish_non_exhaustive()
+    }
+}

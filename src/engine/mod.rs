@@ -1,0 +1,52 @@
+//! What moves bytes: loaders that read them, the executor that decodes them, sinks that store them.
+//!
+//! | module | content | start reading at |
+//! |---|---|---|
+//! | `load` | stored tensors into memory, by the loader that suits the device | the trait `Loader` |
+//! | `execute` | a plan run by workers: reads, tiles, results | `execute` |
+//! | `sink` | where outputs go: memory, safetensors files, uploads | the trait `Sink` |
+//! | `companions` | the files of a model that hold no tensors, carried over or changed | |
+//! | `remember` | dequantise: plan, execute, sink under one builder | `Remember` |
+//! | `predict` | the bytes that each worker of a service will read, as an I/O template | `Predict` |
+//!
+//! # Why it is as it is
+//!
+//! - A loader is called with a consumer instead of returning a handle, so that everything it started (threads, a ring)
+//!   ends before it returns and nothing outlives the files. Reads are consumed by number, once. Read-ahead is bounded in
+//!   bytes, except for a read that a consumer waits for, so that no order of consumption deadlocks.
+//! - A stream within a closure is the one form of loading tensor by tensor. `Load::start` runs it on a thread of its own
+//!   and hands tensors over through a channel without room, so that a handle bounds memory as the closure does, and
+//!   dropping it ends everything.
+//! - `load` and `execute` are two engines over the same loaders, progress, cancellation and thread counts. A loaded tensor
+//!   is a reference-counted slice of a pool buffer that tensors share; the output of a plan is exclusive memory of a sink,
+//!   filled tile by tile by several workers. One engine for both would need either a copy per loaded tensor or shared
+//!   mutable outputs.
+//! - Memory of the caller (`run_into`) is cut into pieces that no two threads share. Ordinary reads and copies from a map
+//!   go straight into them, by threads of the load, which end before it returns. Direct I/O and io_uring keep reading into
+//!   buffers of the pool, whose alignment they need and which the pool keeps while a cancelled read is under way; those
+//!   are copied. Checksums of pieces are computed apart and combined.
+//! - A sink either provides its memory, and elements are decoded in place, or receives pieces from a buffer that stays in
+//!   the second-level cache. Large outputs in resident memory are written with non-temporal stores. Workers share one
+//!   queue and no worker waits for a batch.
+//! - Where files get their names is a trait (`OutputPlace`): headers, cut and index are common to files that are staged
+//!   locally and to uploads. An upload in parts needs its bytes about in order, so such a sink states an order of outputs
+//!   (`Sink::order`), in which the executor makes them; a worker that is ahead waits in `Sink::put_while`, and the worker
+//!   with the first missing bytes never does.
+//! - Many workers convert one checkpoint by making one file each (`remember/shards.rs`). One process cuts the outputs and
+//!   writes the index last; a worker receives the names of its outputs, plans only those, and writes its file with the
+//!   sink that writes single files. The cut and the headers are made by the code that one run uses, so that the bytes are
+//!   the same. The header of each file in a directory names the id of the plan (`anamnesis.plan` in `__metadata__`): a
+//!   digest of what decides the bytes. A file is complete when it has the header and the length that were computed;
+//!   nothing else is recorded, so there is no state that could contradict the files. A single file has no id: it is made
+//!   by one run, which names it when it is complete.
+//! - Bytes that do not pass through the loader (inflated or gathered tensors, archive headers) are reported to it, so that
+//!   a recording is complete.
+//! - An access of a template is a strided range, or a row-parallel slice would be thousands of entries. A template file
+//!   encodes repeated accesses as references, relative to the current position, because layers and experts are alike.
+
+pub mod companions;
+pub mod execute;
+pub mod load;
+pub mod predict;
+pub(crate) mod remember;
+pub mod sink;

@@ -1,0 +1,540 @@
+//! `remember`: dequantising the weights of a checkpoint.
+//!
+//! A façade over [`Plan`] and [`Executor`]: it plans with the schemes, then executes the plan into a sink.
+
+mod conv1d;
+mod dtype;
+mod metadata;
+mod output;
+mod planning;
+mod shards;
+mod slices;
+mod tied;
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use zeropool::{Buffer, BufferPool};
+
+use crate::base::error::{Error, Result};
+use crate::base::kernel::Dtype;
+use crate::base::limits::{Budget, over, zeroed};
+use crate::base::progress::{CancelToken, Progress, RunControl, RunProgress};
+use crate::base::template::parallel::Rules;
+use crate::engine::companions::{CompanionContent, CompanionFile, Companions};
+use crate::engine::execute::Executor;
+use crate::engine::load::{Loader, get_buffer};
+use crate::engine::sink::{MemorySink, SafetensorsSink, Sharding, Sink};
+use crate::models::architecture::{self, Names};
+use crate::models::parallel::TensorParallel;
+use crate::plan::{Plan, TensorSpec};
+use crate::quant::scheme::QuantConfig;
+use crate::read::catalog::quote;
+use crate::read::checkpoint::CheckpointHandle;
+use crate::read::selection::Selection;
+use crate::read::slice::TensorSlice;
+
+use slices::OutputSlices;
+
+/// A function from the name of an output to the name that it is written under.
+type Rename<'c> = Arc<dyn Fn(&str) -> String + Send + Sync + 'c>;
+
+/// Dequantises the weights of a checkpoint. Made by [`remember`].
+#[derive(Clone)]
+pub struct Remember<'c> {
+    checkpoint: CheckpointHandle<'c>,
+    dtype: OutputDtype,
+    cast: bool,
+    native: bool,
+    names: Names,
+    threads: usize,
+    selection: Selection<'c>,
+    /// Names of outputs, as they are written.
+    only: Option<Arc<HashSet<Box<str>>>>,
+    slices: OutputSlices<'c>,
+    rename: Option<Rename<'c>>,
+    config: Option<QuantConfig>,
+    overwrite: bool,
+    code: bool,
+    untie: bool,
+    loader: Option<Arc<dyn Loader>>,
+    control: RunControl<'c>,
+}
+
+/// One weight in memory: in a `Vec`, or in a pool's buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered<B = Vec<u8>> {
+    /// Its name, shape and dtype.
+    pub spec: TensorSpec,
+    /// Its elements in C order, little endian.
+    pub bytes: B,
+}
+
+pub use dtype::OutputDtype;
+pub(crate) use tied::is_output_layer;
+
+/// Dequantises every weight of a checkpoint, to BF16 unless another [`dtype`](Remember::dtype) is set. Tensors that are
+/// not quantised are copied.
+///
+/// Arithmetic is F32 in the order of the scheme's reference implementation, then one rounding to nearest
+/// even. Outputs have the names and shapes that the model has in PyTorch.
+///
+/// ```
+/// use anamnesis::{Checkpoint, Dtype, remember};
+///
+/// let checkpoint = Checkpoint::open("fixtures/gguf/types/q4_k.gguf")?;
+/// for spec in remember(&checkpoint).plan()?.jobs.iter().map(|job| &job.output) {
+///     println!("{spec}");
+/// }
+/// let weight = remember(&checkpoint).dtype(Dtype::F32).tensor("blk.0.quant.weight")?;
+/// assert_eq!(weight.bytes.len(), 3 * 512 * 4);
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+///
+/// With an `Arc<Checkpoint>` the builder has no lifetime: see [`CheckpointHandle`].
+pub fn remember<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Remember<'c> {
+    Remember {
+        checkpoint: checkpoint.into(),
+        dtype: Dtype::BF16.into(),
+        cast: false,
+        native: false,
+        names: Names::Stored,
+        threads: 0,
+        selection: Selection::default(),
+        only: None,
+        slices: OutputSlices::Whole,
+        rename: None,
+        config: None,
+        overwrite: false,
+        code: false,
+        untie: false,
+        loader: None,
+        control: RunControl::default(),
+    }
+}
+
+impl<'c> Remember<'c> {
+    /// The dtype of dequantised weights: `BF16` (the default), `F16` or `F32`, or the checkpoint's own
+    /// ([`OutputDtype::Auto`]).
+    #[must_use]
+    pub fn dtype(mut self, dtype: impl Into<OutputDtype>) -> Self {
+        self.dtype = dtype.into();
+        self
+    }
+
+    /// Whether floating-point tensors that are not quantised are cast to that dtype as well. Default off.
+    #[must_use]
+    pub fn cast(mut self, cast: bool) -> Self {
+        self.cast = cast;
+        self
+    }
+
+    /// Whether HQQ, MLX and quanto weights are rounded as their references do, after each operation to the dtype of their
+    /// scales, instead of once at the end. Default off.
+    #[must_use]
+    pub fn native_rounding(mut self, native: bool) -> Self {
+        self.native = native;
+        self
+    }
+
+    /// Which names the outputs of a GGUF have. Default [`Names::Stored`].
+    #[must_use]
+    pub fn names(mut self, names: Names) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// The number of threads that decode; 0, the default, for one per core. The outputs do not depend on it.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Makes only outputs whose name this accepts.
+    #[must_use]
+    pub fn filter(mut self, keep: impl Fn(&str) -> bool + Send + Sync + 'c) -> Self {
+        self.selection.set_filter(keep);
+        self
+    }
+
+    /// Which part of each output is made, by its name (before [`rename`](Self::rename)), shape and dtype. The elements are those
+    /// of the whole output. A slice may begin inside of a block. Of a slice of rows the stored bytes of these rows are read, to
+    /// the next unit that a scheme decodes at once (for GPTQ and AWQ 32 rows); of a slice of columns the blocks of a GGUF that
+    /// contain them, and of other schemes whole rows. Tensors that are inflated or gathered are read whole. Replaces what
+    /// [`tensor_parallel`](Self::tensor_parallel) has set.
+    ///
+    /// ```
+    /// use anamnesis::slice::TensorSlice;
+    /// use anamnesis::{Checkpoint, remember};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/gguf/types/q4_k.gguf")?;
+    /// // blocks have 256 columns
+    /// let columns = TensorSlice::Range { axis: 1, range: 100..300 };
+    /// let part = remember(&checkpoint)
+    ///     .slice(move |_| columns.clone())
+    ///     .tensor("blk.0.quant.weight")?;
+    /// assert_eq!((&part.spec.shape[..], part.bytes.len()), (&[3, 200][..], 3 * 200 * 2));
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// The [plan](Self::plan) fails if an output has no such slice.
+    #[must_use]
+    pub fn slice(mut self, slice: impl Fn(&TensorSpec) -> TensorSlice + Send + Sync + 'c) -> Self {
+        self.slices = OutputSlices::One(Arc::new(slice));
+        self
+    }
+
+    /// Makes the share of worker `rank` of `of` in each output, by the rules that [`predict`](crate::predict()) uses, and
+    /// with the numbers of heads in the model's configuration. As [`Load::tensor_parallel`](crate::Load::tensor_parallel)
+    /// does for stored tensors, except that outputs have no blocks, so that shares are as even as elements allow.
+    ///
+    /// ```
+    /// use anamnesis::template::parallel::{Rule, Rules};
+    /// use anamnesis::{Checkpoint, remember};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/gguf/types/q4_k.gguf")?;
+    /// let mut rules = Rules::default();
+    /// rules.put_first("*.quant.weight", Rule::Row);
+    /// let share = remember(&checkpoint).tensor_parallel(0, 2, &rules).tensor("blk.0.quant.weight")?;
+    /// assert_eq!(&share.spec.shape[..], [3, 256]);
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    #[must_use]
+    pub fn tensor_parallel(mut self, rank: u32, of: u32, rules: &Rules) -> Self {
+        self.slices = OutputSlices::Parallel(Arc::new(TensorParallel::new(rank, of, rules)));
+        self
+    }
+
+    /// Writes outputs under the names that this returns for their own. [`filter`](Self::filter) and
+    /// [`tensor`](Self::tensor) use the names before. Two outputs that get one name are refused.
+    #[must_use]
+    pub fn rename(mut self, rename: impl Fn(&str) -> String + Send + Sync + 'c) -> Self {
+        self.rename = Some(Arc::new(rename));
+        self
+    }
+
+    /// Uses this configuration instead of the one in the checkpoint's directory.
+    #[must_use]
+    pub fn config(mut self, config: QuantConfig) -> Self {
+        self.config = Some(config);
+        self
+    }
+
+    /// Reads stored bytes with this loader, ahead of the threads that decode: for files that are not in the page cache.
+    /// Without a loader they are borrowed from the mapped file, or read tile by tile. The outputs are the same.
+    #[must_use]
+    pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
+        self.loader = Some(Arc::new(loader));
+        self
+    }
+
+    /// A callback for progress in bytes of outputs. It is invoked by one thread at a time, about every 4 MiB, at least
+    /// every 100 ms while the run waits, and at the end.
+    #[must_use]
+    pub fn progress(mut self, callback: impl FnMut(Progress) + Send + 'c) -> Self {
+        self.control.set_progress(callback);
+        self
+    }
+
+    /// A token that cancels the run, which then returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
+    #[must_use]
+    pub fn cancel(mut self, token: &CancelToken) -> Self {
+        self.control.set_cancel(token);
+        self
+    }
+
+    /// Whether existing files are replaced. Default off.
+    #[must_use]
+    pub fn overwrite(mut self, overwrite: bool) -> Self {
+        self.overwrite = overwrite;
+        self
+    }
+
+    /// Whether Python files of the source's directory are copied to an output directory. Default off: they are code that
+    /// clients run.
+    #[must_use]
+    pub fn code(mut self, code: bool) -> Self {
+        self.code = code;
+        self
+    }
+
+    /// Whether an output layer that shares the weight of the input embedding is written as well. Default off: where
+    /// the checkpoint's `config.json` ties them, clients restore the one from the other.
+    #[must_use]
+    pub fn untie(mut self, untie: bool) -> Self {
+        self.untie = untie;
+        self
+    }
+
+    /// The dtype of dequantised weights, also where [`OutputDtype::Auto`] is set.
+    ///
+    /// # Errors
+    /// A configuration that cannot be read.
+    pub fn output_dtype(&self) -> Result<Dtype> {
+        match self.dtype {
+            OutputDtype::Of(dtype) => Ok(dtype),
+            OutputDtype::Auto => {
+                let config = planning::config(self, &self.checkpoint.budget())?;
+                Ok(self.dtype.resolve(self.checkpoint.catalog(), &config))
+            }
+        }
+    }
+
+    /// The files that [`to_dir`](Self::to_dir) writes beside the tensors: configuration, tokenizer, chat template. Those of a
+    /// GGUF are made from its metadata, if its outputs have the names of [`Names::HuggingFace`].
+    ///
+    /// # Errors
+    /// I/O; a `config.json` that is not a JSON object, or is over a limit; metadata that lacks a value which every model of
+    /// the architecture has.
+    pub fn companions(&self) -> Result<Companions> {
+        let dtype = self.output_dtype()?;
+        let mut companions = Companions::of(&self.checkpoint, dtype, self.code)?;
+        if self.names == Names::HuggingFace {
+            let made = architecture::files(&self.checkpoint, dtype, &self.checkpoint.budget())?;
+            let made = made.into_iter().map(|(name, bytes)| CompanionFile {
+                name,
+                content: CompanionContent::Bytes(bytes),
+            });
+            companions.files.extend(made);
+        }
+        Ok(companions)
+    }
+
+    /// The plan that would be executed. Needs the catalog, the configuration in the checkpoint's directory, and stored
+    /// descriptors of a few bytes each.
+    ///
+    /// # Errors
+    /// I/O errors; a configuration that is not JSON; an unsupported output dtype; a [`slice`](Self::slice) that an output does
+    /// not have; cancellation; a plan over
+    /// [`Limits::memory`](crate::Limits::memory) or [`Limits::steps`](crate::Limits::steps). Weights that cannot be made are
+    /// no error, but listed in [`Plan::refused`].
+    pub fn plan(&self) -> Result<Plan> {
+        self.plan_within(&self.checkpoint.budget())
+    }
+
+    /// As [`plan`](Self::plan), charged to a budget of which the checkpoint's own memory is spent.
+    pub(crate) fn plan_within(&self, budget: &Budget) -> Result<Plan> {
+        planning::plan(self, budget)
+    }
+
+    /// Executes a plan of [`plan`](Self::plan) into a sink.
+    ///
+    /// # Errors
+    /// As [`Plan::check`] and [`Executor::run`].
+    pub fn run(&self, plan: &Plan, sink: &mut dyn Sink) -> Result<()> {
+        // a refused weight ends the run before anything is written: an output without one of its weights looks
+        // complete
+        plan.check()?;
+        sink.identify(&|| plan.id(self.checkpoint.catalog()));
+        let mut executor = Executor::new(&self.checkpoint, plan).threads(self.threads);
+        if let Some(loader) = &self.loader {
+            executor = executor.loader(Arc::clone(loader));
+        }
+        executor.run_with(&self.control, sink)
+    }
+
+    /// One weight, or one plain tensor.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and if there is no output of this name.
+    pub fn tensor(&self, name: &str) -> Result<Remembered> {
+        let wanted = name.to_owned();
+        // the filter replaces the caller's: a name that was given explicitly is made even if a filter excludes it
+        let mut all = self.clone().filter(move |found| *found == *wanted).all()?;
+        all.pop().ok_or_else(|| Error::not_found("weight", name))
+    }
+
+    /// One weight, or one plain tensor, decoded straight into a buffer of exactly its length in bytes.
+    ///
+    /// # Errors
+    /// As [`tensor`](Self::tensor), and if the buffer has another length.
+    pub fn tensor_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
+        let wanted = name.to_owned();
+        let one = self.clone().filter(move |found| *found == *wanted);
+        let plan = one.plan()?;
+        // a refused weight exists, and its refusal is the better error
+        if plan.jobs.is_empty() && plan.refused.is_empty() {
+            return Err(Error::not_found("weight", name));
+        }
+        one.run(&plan, &mut MemorySink::new(vec![out]))
+    }
+
+    /// All weights and plain tensors, in memory.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and if one is longer than [`Limits::tensor_bytes`](crate::Limits::tensor_bytes).
+    pub fn all(&self) -> Result<Vec<Remembered>> {
+        self.run_into_memory(&self.plan()?, |output, _| {
+            zeroed(self.bounded_len(output)?).ok_or_else(|| self.over(output))
+        })
+    }
+
+    /// All weights and plain tensors, in buffers of a pool. Memory that the pool reuses needs no page faults, which take
+    /// most of the time of filling a new `Vec`.
+    ///
+    /// ```
+    /// use anamnesis::{Checkpoint, remember};
+    ///
+    /// let pool = anamnesis::pool::BufferPool::new();
+    /// let checkpoint = Checkpoint::open("fixtures/gguf/types/q4_k.gguf")?;
+    /// for weight in remember(&checkpoint).all_in(&pool)? {
+    ///     println!("{}: {} bytes", weight.spec, weight.bytes.len());
+    /// }
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`all`](Self::all), and if the pool's budget does not hold them: buffers that are in use elsewhere are waited
+    /// for, up to 5 seconds for each output.
+    pub fn all_in(&self, pool: &BufferPool) -> Result<Vec<Remembered<Buffer>>> {
+        self.planned_in(&self.plan()?, pool)
+    }
+
+    /// The outputs of a plan of [`plan`](Self::plan), of which jobs may have been left out, in buffers of a pool. For callers that
+    /// make outputs one by one: planning costs as much for one of them as for all.
+    ///
+    /// ```
+    /// use anamnesis::plan::Plan;
+    /// use anamnesis::{Checkpoint, remember};
+    ///
+    /// let pool = anamnesis::pool::BufferPool::new();
+    /// let checkpoint = Checkpoint::open("fixtures/gguf/types/q4_k.gguf")?;
+    /// let remember = remember(&checkpoint);
+    /// let plan = remember.plan()?;
+    /// plan.check()?;
+    /// for job in plan.jobs {
+    ///     let one = Plan { jobs: vec![job], ..Plan::default() };
+    ///     for weight in remember.planned_in(&one, &pool)? {
+    ///         println!("{}: {} bytes", weight.spec, weight.bytes.len());
+    ///     }
+    /// }
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`all_in`](Self::all_in).
+    pub fn planned_in(&self, plan: &Plan, pool: &BufferPool) -> Result<Vec<Remembered<Buffer>>> {
+        self.run_into_memory(plan, |output, flow| {
+            get_buffer(pool, self.bounded_len(output)? as u64, flow)
+        })
+    }
+
+    /// The outputs of a plan, in memory that `allocate` returns for each. Its second argument checks for cancellation.
+    fn run_into_memory<B: AsMut<[u8]>>(
+        &self,
+        plan: &Plan,
+        allocate: impl Fn(&TensorSpec, &mut dyn FnMut() -> ControlFlow<()>) -> Result<B>,
+    ) -> Result<Vec<Remembered<B>>> {
+        plan.check()?;
+        // only for cancellation while buffers are waited for; the run below has its own progress
+        let waiting = RunProgress::new(plan.nbytes(), &self.control);
+        let output = |spec: TensorSpec| {
+            Ok(Remembered {
+                bytes: allocate(&spec, &mut || waiting.flow())?,
+                spec,
+            })
+        };
+        let mut all = plan
+            .jobs
+            .iter()
+            .map(|job| output(job.output.clone()))
+            .collect::<Result<Vec<_>>>()?;
+        // all outputs exist before the run: workers decode into them in any order
+        let buffers = all.iter_mut().map(|one| one.bytes.as_mut()).collect();
+        self.run(plan, &mut MemorySink::new(buffers))?;
+        Ok(all)
+    }
+
+    /// Writes one safetensors file, which appears under its name when it is complete. With the feature `remote`, the path may be
+    /// the URL of an object in a bucket (`s3://`, `gs://`, `az://`, `abfss://`), which is uploaded in parts.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run); if the file cannot be written, or is one of the source's.
+    pub fn to_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.write(path.as_ref(), Sharding::SingleFile)
+    }
+
+    /// Writes a checkpoint: a directory of safetensors files of at most `shard_bytes` bytes of tensors each, their index,
+    /// and the [`companions`](Self::companions) of the source, so that clients open it as they open the source. The path may be a
+    /// URL as for [`to_file`](Self::to_file): the index is then written last, when all other objects are there.
+    ///
+    /// # Errors
+    /// As [`to_file`](Self::to_file), and [`companions`](Self::companions).
+    pub fn to_dir(&self, path: impl AsRef<Path>, shard_bytes: u64) -> Result<()> {
+        self.write(path.as_ref(), Sharding::Shards(shard_bytes))
+    }
+
+    /// Whether `path` is written as a file or as a directory, and with which size of shards, if the caller has set none.
+    ///
+    /// A path is a directory if it ends in a separator, exists as one, or if `shard_bytes` is set; also if the source is a
+    /// directory or several files and the path does not end in `.safetensors`. Shards have 5 GB then.
+    ///
+    /// # Errors
+    /// If the path has the ending of another format.
+    pub fn sharding(&self, path: impl AsRef<Path>, shard_bytes: Option<u64>) -> Result<Sharding> {
+        output::sharding(&self.checkpoint, path.as_ref(), shard_bytes)
+    }
+
+    fn write(&self, path: &Path, sharding: Sharding) -> Result<()> {
+        let plan = self.plan()?;
+        let mut sink = self.safetensors(path, sharding)?;
+        self.run(&plan, &mut sink)
+    }
+
+    /// The sink that [`to_file`](Self::to_file) and [`to_dir`](Self::to_dir) write to, with the checkpoint's metadata.
+    ///
+    /// # Errors
+    /// If the metadata or the companion files cannot be read, or the path is that of the source, inside it, or a link to it.
+    pub fn safetensors(
+        &self,
+        path: impl AsRef<Path>,
+        sharding: Sharding,
+    ) -> Result<SafetensorsSink> {
+        let path = path.as_ref();
+        output::check_not_source(&self.checkpoint, path, &sharding)?;
+        let companions = match sharding {
+            Sharding::Shards(_) => self.companions()?,
+            Sharding::SingleFile => Companions::default(),
+        };
+        // read before the sink is made: arrays of a GGUF are still in the file
+        let metadata = metadata::safetensors_metadata(&self.checkpoint, self.names)?;
+        Ok(SafetensorsSink::new(path, sharding)
+            .overwrite(self.overwrite)
+            .file_stem(output::file_stem(&self.checkpoint))
+            .companions(companions)
+            .metadata(metadata))
+    }
+
+    /// The length of an output, within the limits.
+    fn bounded_len(&self, output: &TensorSpec) -> Result<usize> {
+        let allowed = self.checkpoint.limits().tensor_bytes;
+        let len = output
+            .nbytes()
+            // per output: the limit is that of one tensor, not of their sum
+            .filter(|len| *len <= allowed)
+            .and_then(|len| usize::try_from(len).ok());
+        len.ok_or_else(|| self.over(output))
+    }
+
+    #[cold]
+    fn over(&self, output: &TensorSpec) -> Error {
+        let (needed, allowed) = (
+            output.nbytes().unwrap_or(u64::MAX),
+            self.checkpoint.limits().tensor_bytes,
+        );
+        let what = format!("weight {}", quote(&output.name));
+        over(needed, allowed, what, "tensor_bytes")
+    }
+}
+
+impl std::fmt::Debug for Remember<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Remember")
+            .field("dtype", &self.dtype)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,45 @@
+//! Weights of `Conv1D` modules, which transformers stores `[in, out]`.
+//!
+//! Quantisers replace a `Conv1D` by a linear layer and store its weight as one, `[out, in]`. The class that loads the
+//! dequantised checkpoint has `Conv1D` modules again: a weight that is not square would not load, and a square one would
+//! load in the wrong orientation without an error.
+//!
+//! Source: `transformers.pytorch_utils.Conv1D` and the classes that use it.
+
+use std::sync::Arc;
+
+use crate::plan::decode::TransposedMatrices;
+use crate::quant::scheme::Weight;
+use crate::read::catalog::Shape;
+
+/// Model types of `config.json` whose classes have `Conv1D` modules.
+static MODEL_TYPES: &[&str] = &["gpt2", "openai-gpt", "imagegpt", "decision_transformer"];
+
+/// Names of these modules.
+static MODULES: &[&str] = &["c_attn", "c_fc", "c_proj", "q_attn"];
+
+/// The weight in the orientation in which the class of this model type stores it.
+pub(super) fn oriented(weight: Weight, model_type: Option<&str>) -> Weight {
+    let is_conv1d = model_type.is_some_and(|model| MODEL_TYPES.contains(&model))
+        && weight
+            .name
+            .strip_suffix(".weight")
+            .and_then(|module| module.rsplit('.').next())
+            .is_some_and(|module| MODULES.contains(&module));
+    let &[rows, cols] = weight.shape.as_slice() else {
+        return weight;
+    };
+    if !is_conv1d {
+        return weight;
+    }
+    Weight {
+        shape: Shape::from_slice(&[cols, rows]),
+        decoder: Arc::new(TransposedMatrices {
+            inner: weight.decoder,
+            matrices: 1,
+            rows,
+            cols,
+        }),
+        ..weight
+    }
+}

@@ -1,0 +1,490 @@
+//! Planning: schemes claim their weights from the catalog, and the remaining tensors are plain.
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::kernel::Dtype;
+use crate::base::limits::{Budget, over, text_cost};
+use crate::models::architecture::{ConvertedJob, Model, Names, convert};
+use crate::plan::decode::{Cast, cast::casts};
+use crate::plan::{
+    Grid, Job, JobWork, PLAIN, Plan, RefusedWeight, StoredPart, TensorSpec, addressable,
+};
+use crate::quant::scheme::{
+    Context, ContextCaches, QuantConfig, SCHEMES, UnclaimedTensor, Weight, classify_unclaimed,
+};
+use crate::read::catalog::{TensorInfo, elements, quote};
+
+use crate::models::tokenizer;
+use crate::read::slice::TensorSlice;
+
+use super::slices::OutputSlices;
+use super::{Remember, conv1d, tied};
+
+const PLAN: &str = "the plan";
+
+/// The configuration that the caller has set, or the one in the checkpoint's directory.
+pub(super) fn config(what: &Remember<'_>, budget: &Budget) -> Result<QuantConfig> {
+    let checkpoint = &*what.checkpoint;
+    Ok(match (&what.config, checkpoint.path()) {
+        (Some(config), _) => config.clone(),
+        // the other formats describe their quantisation themselves, and their directory may hold the configuration of another
+        // model
+        (None, Some(path)) if matches!(checkpoint.catalog().format, "safetensors" | "pth") => {
+            QuantConfig::load_sidecar(checkpoint.files(), path, budget)?
+        }
+        (None, _) => QuantConfig::default(),
+    })
+}
+
+pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
+    let checkpoint = &*what.checkpoint;
+    let config = config(what, budget)?;
+    let dtype = what.dtype.resolve(checkpoint.catalog(), &config);
+    if !matches!(dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32) {
+        return Err(Error::invalid_argument(format!(
+            "weights become BF16, F16 or F32, not {dtype}"
+        )));
+    }
+    let read = |info: &TensorInfo| {
+        checkpoint
+            .tensor_of(info)
+            .bytes()
+            .map(std::borrow::Cow::into_owned)
+    };
+    let cx = Context {
+        catalog: checkpoint.catalog(),
+        config: &config,
+        read: &read,
+        native_rounding: what.native,
+        budget,
+        caches: ContextCaches::default(),
+    };
+    let mut plan = Plan::default();
+    let model = match what.names {
+        Names::HuggingFace => Model::of(checkpoint),
+        Names::Stored => None,
+    };
+    // a filter selects outputs, whose names are made from those of stored tensors below
+    let wanted = |name: &str| model.is_some() || what.makes(name);
+    let mut slots = claims(&cx, &mut plan, &wanted, &|| what.control.check())?;
+    for (tensor, slot) in slots.iter_mut().enumerate() {
+        // in file order, so that outputs are read in the order in which they are stored
+        match std::mem::replace(slot, TensorClaim::Taken) {
+            TensorClaim::Weight(weight) if wanted(&weight.name) => {
+                let sound = weigh(&weight, dtype);
+                let weight = conv1d::oriented(*weight, config.model_type());
+                let job = decode_job(weight, dtype);
+                let sound = sound.and_then(|()| fits(&cx, &job, checkpoint.limits().tile_bytes));
+                match sound {
+                    Ok(()) => budget.push(&mut plan.jobs, job, PLAN)?,
+                    Err(error) => refuse(&mut plan, &job.output.name, error, budget)?,
+                }
+            }
+            TensorClaim::Free if wanted(&cx.info(tensor).name) => {
+                match classify_unclaimed(&cx, tensor) {
+                    Ok(UnclaimedTensor::Plain(from)) => {
+                        let info = cx.info(tensor);
+                        budget.memory(
+                            PLAIN_JOB + text_cost(info.name.len()) + spilled(info.shape.len()),
+                            PLAN,
+                        )?;
+                        let job = plain(&cx, tensor, from, what.cast.then_some(dtype));
+                        budget.push(&mut plan.jobs, job, PLAN)?;
+                    }
+                    Ok(UnclaimedTensor::Dropped) => {}
+                    Err(error) => refuse(&mut plan, &cx.info(tensor).name, error, budget)?,
+                }
+                cx.check()?;
+            }
+            TensorClaim::Free | TensorClaim::Weight(_) | TensorClaim::Taken => {}
+        }
+    }
+    for listed in cx
+        .catalog
+        .refused
+        .iter()
+        .filter(|listed| wanted(&listed.name))
+    {
+        let what = format!(
+            "{}: {}; leave it out with `Remember::filter`",
+            quote(&listed.name),
+            listed.reason
+        );
+        refuse(&mut plan, &listed.name, Error::unsupported(what), budget)?;
+    }
+    if !what.untie
+        && let Some(note) = tied::leave_out(&mut plan, cx.catalog, &config)
+    {
+        cx.note(note);
+    }
+    if let Some(model) = &model {
+        convert_names(model, &cx, &mut plan, what, dtype)?;
+    } else if checkpoint.catalog().format() == "gguf" {
+        cx.note(stored_names(what));
+    }
+    if !matches!(what.slices, OutputSlices::Whole) {
+        slice_outputs(&cx, &mut plan, what)?;
+    }
+    if let Some(rename) = &what.rename {
+        for job in &mut plan.jobs {
+            let renamed = rename(&job.output.name);
+            budget.memory(text_cost(renamed.len()), PLAN)?;
+            job.output.name = renamed.into();
+        }
+    }
+    // two schemes can give one name to different tensors (`X.qweight` and `X.weight_packed`), and so can the caller; a file
+    // has room for one
+    twice(&mut plan, budget)?;
+    plan.quantised = cx.quantised();
+    plan.notes = cx.take_notes();
+    Ok(plan)
+}
+
+/// Reduces each output to the part of it that the caller has chosen.
+fn slice_outputs(cx: &Context<'_>, plan: &mut Plan, what: &Remember<'_>) -> Result<()> {
+    let checkpoint = &*what.checkpoint;
+    let slices = what.slices.of(checkpoint, cx.budget)?;
+    for mut job in std::mem::take(&mut plan.jobs) {
+        let sound = match slices.apply(&mut job, cx.budget, PLAN)? {
+            true => fits(cx, &job, checkpoint.limits().tile_bytes),
+            false => Ok(()),
+        };
+        match sound {
+            Ok(()) => cx.budget.push(&mut plan.jobs, job, PLAN)?,
+            Err(error) => refuse(plan, &job.output.name, error, cx.budget)?,
+        }
+    }
+    Ok(())
+}
+
+/// Replaces the outputs of stored tensors by those of a Hugging Face checkpoint.
+fn convert_names(
+    model: &Model<'_>,
+    cx: &Context<'_>,
+    plan: &mut Plan,
+    what: &Remember<'_>,
+    dtype: Dtype,
+) -> Result<()> {
+    let (wanted, check) = (|name: &str| what.makes(name), || what.control.check());
+    let stored = std::mem::take(&mut plan.jobs);
+    let refused = std::mem::take(&mut plan.refused);
+    let converted = convert(model, stored, refused, dtype, &wanted, &check, cx.budget)?;
+    for ConvertedJob { job, changed } in converted.jobs {
+        let sound = if changed {
+            let allowed = what.checkpoint.limits().tile_bytes;
+            fills(&job).and_then(|()| fits(cx, &job, allowed))
+        } else {
+            Ok(())
+        };
+        match sound {
+            Ok(()) => cx.budget.push(&mut plan.jobs, job, PLAN)?,
+            Err(error) => refuse(plan, &job.output.name, error, cx.budget)?,
+        }
+    }
+    for (name, error) in converted.refused {
+        refuse(plan, &name, error, cx.budget)?;
+    }
+    if let Some(reason) = tokenizer::unsupported(&what.checkpoint) {
+        cx.note(reason);
+    }
+    for name in converted.unknown {
+        cx.note(format!(
+            "tensor {}: unknown in its architecture; its name is llama.cpp's",
+            quote(&name)
+        ));
+    }
+    Ok(())
+}
+
+/// The note for a GGUF whose outputs have the names of the file.
+fn stored_names(what: &Remember<'_>) -> String {
+    match (what.names, Model::name(&what.checkpoint)) {
+        (Names::Stored, _) if Model::of(&what.checkpoint).is_some() => {
+            "the names of the outputs are llama.cpp's; `Names::HuggingFace` makes those of transformers".to_owned()
+        }
+        (Names::Stored, _) => "the names of the outputs are llama.cpp's".to_owned(),
+        (Names::HuggingFace, Some(name)) => format!(
+            "the architecture {} is unknown, or its metadata incomplete; the names of the outputs are llama.cpp's",
+            quote(name)
+        ),
+        (Names::HuggingFace, None) => {
+            "the file names no architecture; the names of the outputs are llama.cpp's".to_owned()
+        }
+    }
+}
+
+/// Memory of the decoder and the list of parts of a plain tensor.
+const PLAIN_JOB: u64 = 128;
+
+/// Memory that a decoder refers to, beyond its own size: tables of up to 16 values, inner decoders.
+const DECODER: u64 = 1 << 10;
+
+/// Memory of sizes that a shape does not hold inline.
+fn spilled(rank: usize) -> u64 {
+    if rank > 4 { 16 * rank as u64 } else { 0 }
+}
+
+/// Charges a weight that a scheme has claimed.
+fn charge_weight(weight: &Weight, budget: &Budget) -> Result<()> {
+    let own = size_of::<Weight>()
+        + size_of_val(&*weight.decoder)
+        + weight.parts.capacity() * size_of::<StoredPart>();
+    let bytes = own as u64 + DECODER + text_cost(weight.name.len()) + spilled(weight.shape.len());
+    budget.memory(bytes, PLAN)
+}
+
+/// Lists a weight that cannot be made. An exhausted budget ends planning instead: it would refuse every further weight.
+fn refuse(plan: &mut Plan, name: &str, error: Error, budget: &Budget) -> Result<()> {
+    if let ErrorKind::Limit {
+        limit: "memory" | "steps",
+        ..
+    } = error.kind()
+    {
+        return Err(error);
+    }
+    budget.memory(text_cost(name.len()) + error.memory(), PLAN)?;
+    let refused = RefusedWeight {
+        name: name.into(),
+        error,
+    };
+    budget.push(&mut plan.refused, refused, PLAN)
+}
+
+/// The claim on a stored tensor.
+enum TensorClaim {
+    /// No scheme has claimed it.
+    Free,
+    /// A scheme has recognised a weight by it.
+    Weight(Box<Weight>),
+    /// It is a part of a weight, possibly of a refused one.
+    Taken,
+}
+
+/// Offers every tensor to every scheme. The first claim counts, and covers the parts of its weight.
+fn claims(
+    cx: &Context<'_>,
+    plan: &mut Plan,
+    wanted: &dyn Fn(&str) -> bool,
+    check: &dyn Fn() -> Result<()>,
+) -> Result<Vec<TensorClaim>> {
+    let tensors = cx.catalog.tensors();
+    let mut slots = Vec::new();
+    cx.budget.reserve(&mut slots, tensors.len(), PLAN)?;
+    slots.extend(tensors.iter().map(|_| TensorClaim::Free));
+    // names of siblings are made from a tensor's name, a few at a time
+    let longest = tensors.iter().map(|info| info.name.len()).max();
+    let _names = cx.budget.temporary(8 * longest.unwrap_or(0) as u64, PLAN)?;
+    for tensor in 0..tensors.len() {
+        // a part of an earlier weight
+        if matches!(slots[tensor], TensorClaim::Taken) {
+            continue;
+        }
+        // in the order of the table, which has schemes with stricter conditions first
+        check()?;
+        let name = &cx.info(tensor).name;
+        cx.budget.steps(1 + name.len() as u64 / 16, PLAN)?;
+        for scheme in SCHEMES {
+            let claimed = (scheme.claim)(cx, tensor);
+            cx.check()?;
+            match claimed {
+                Ok(None) => continue,
+                Ok(Some(weight)) => {
+                    // also for a weight that is refused below: it shows that the checkpoint is quantised
+                    cx.caches.claimed.set(true);
+                    charge_weight(&weight, cx.budget)?;
+                    slots[tensor] = match take(cx, &mut slots, &weight) {
+                        Ok(()) => TensorClaim::Weight(Box::new(weight)),
+                        Err(error) => {
+                            if wanted(&weight.name) {
+                                refuse(plan, &weight.name, error, cx.budget)?;
+                            }
+                            TensorClaim::Taken
+                        }
+                    };
+                }
+                Err(error) => {
+                    if wanted(name) {
+                        refuse(plan, name, error, cx.budget)?;
+                    }
+                    slots[tensor] = TensorClaim::Taken;
+                }
+            }
+            // the first scheme that claims or refuses a tensor decides about it
+            break;
+        }
+    }
+    Ok(slots)
+}
+
+/// Takes the parts of a weight, which may belong to no other.
+fn take(cx: &Context<'_>, slots: &mut [TensorClaim], weight: &Weight) -> Result<()> {
+    for (i, part) in weight.parts.iter().enumerate().skip(1) {
+        let free = match &slots[part.tensor] {
+            TensorClaim::Free => true,
+            // it precedes the weight, and was recognised as a weight of its own
+            // of one part only: a weight with siblings has better evidence than this one and keeps its parts
+            TensorClaim::Weight(other) => other.parts.len() == 1,
+            TensorClaim::Taken => false,
+        };
+        if !free
+            || weight.parts[..i]
+                .iter()
+                .any(|earlier| earlier.tensor == part.tensor)
+        {
+            let (name, part) = (quote(&weight.name), quote(&cx.info(part.tensor).name));
+            return Err(Error::malformed(format!(
+                "weight {name}: its part {part} belongs to another weight too"
+            )));
+        }
+    }
+    weight.parts[1..]
+        .iter()
+        .for_each(|part| slots[part.tensor] = TensorClaim::Taken);
+    Ok(())
+}
+
+/// A tile, what it reads, and what all of them share must fit in memory, once per thread.
+fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
+    let JobWork::Tiles { decoder, rows } = &job.work else {
+        return Ok(());
+    };
+    let grid = decoder.grid();
+    // a small weight is one tile of fewer rows
+    let rows = (*rows).min(grid.rows);
+    if rows == 0 {
+        return Ok(());
+    }
+    let output = rows
+        .saturating_mul(grid.cols)
+        .saturating_mul(job.output.dtype.bits())
+        / 8;
+    let spans = decoder.inputs(0..rows).into_iter().chain(decoder.shared());
+    let inputs = spans
+        .map(|span| span.bytes.nbytes())
+        .fold(0, u64::saturating_add);
+    let whole = job
+        .parts
+        .iter()
+        .map(|part| cx.info(part.tensor))
+        .filter(|info| !addressable(info));
+    // a part that is not addressable is read whole before the first tile, so it counts fully
+    let whole = whole.map(|info| info.nbytes()).fold(0, u64::saturating_add);
+    let needed = output.saturating_add(inputs).saturating_add(whole);
+    let what = || format!("a tile of weight {}", quote(&job.output.name));
+    if needed > allowed {
+        return Err(over(needed, allowed, what(), "tile_bytes"));
+    }
+    if isize::try_from(needed).is_err() {
+        return Err(Error::unsupported(format!(
+            "{} needs {needed} bytes, which cannot be addressed",
+            what()
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses a weight whose decoder makes another number of elements than its shape has.
+fn weigh(weight: &Weight, dtype: Dtype) -> Result<()> {
+    same_elements(&weight.name, &weight.shape, weight.decoder.grid(), dtype)
+}
+
+/// As [`weigh`], for a job.
+fn fills(job: &Job) -> Result<()> {
+    let JobWork::Tiles { decoder, .. } = &job.work else {
+        return Ok(());
+    };
+    let TensorSpec { name, shape, dtype } = &job.output;
+    same_elements(name, shape, decoder.grid(), *dtype)
+}
+
+fn same_elements(name: &str, shape: &[u64], grid: Grid, dtype: Dtype) -> Result<()> {
+    let made = grid.rows.checked_mul(grid.cols);
+    let shaped = elements(shape).filter(|&n| dtype.nbytes(n).is_some());
+    if made.is_none() || made != shaped {
+        let what = format!(
+            "weight {}: {} rows of {} are not {shape:?}",
+            quote(name),
+            grid.rows,
+            grid.cols,
+        );
+        return Err(Error::malformed(what));
+    }
+    Ok(())
+}
+
+/// The job of a tensor that is not quantised, cast to a dtype if one is given.
+fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, cast: Option<Dtype>) -> Job {
+    let info = cx.info(tensor);
+    let to = cast.filter(|to| casts(from, *to)).unwrap_or(from);
+    let work = if addressable(info) {
+        let decoder = Cast {
+            from,
+            elements: info.elements(),
+        };
+        let rows = crate::plan::Decoder::grid(&decoder).rows_per_tile(to);
+        JobWork::Tiles {
+            decoder: std::sync::Arc::new(decoder),
+            rows,
+        }
+    } else {
+        JobWork::Stream {
+            from,
+            slice: TensorSlice::Whole,
+        }
+    };
+    let parts = vec![StoredPart {
+        role: "values",
+        tensor,
+    }];
+    Job {
+        output: TensorSpec {
+            name: info.name.clone(),
+            shape: info.shape.clone(),
+            dtype: to,
+        },
+        scheme: PLAIN,
+        parts,
+        work,
+    }
+}
+
+/// Refuses the later of two outputs with the same name.
+fn twice(plan: &mut Plan, budget: &Budget) -> Result<()> {
+    const NAME: u64 = 3 * size_of::<&str>() as u64;
+    let _seen = budget.temporary(NAME * plan.jobs.len() as u64, PLAN)?;
+    let mut seen = std::collections::HashSet::with_capacity(plan.jobs.len());
+    let names = plan.jobs.iter().map(|job| &*job.output.name);
+    let repeated: Vec<usize> = names
+        .enumerate()
+        .filter_map(|(row, name)| (!seen.insert(name)).then_some(row))
+        .collect();
+    for &row in &repeated {
+        let name = plan.jobs[row].output.name.clone();
+        let error = Error::malformed(format!("two weights would be called {}", quote(&name)));
+        refuse(plan, &name, error, budget)?;
+    }
+    let (mut row, mut repeated) = (0, repeated.into_iter().peekable());
+    plan.jobs.retain(|_| {
+        let keep = repeated.next_if_eq(&row).is_none();
+        row += 1;
+        keep
+    });
+    Ok(())
+}
+
+/// The job that dequantises a weight into `dtype`, tile by tile.
+fn decode_job(weight: Weight, dtype: Dtype) -> Job {
+    let rows = weight.decoder.grid().rows_per_tile(dtype);
+    Job {
+        output: TensorSpec {
+            name: weight.name,
+            shape: weight.shape,
+            dtype,
+        },
+        scheme: weight.scheme,
+        parts: weight.parts,
+        work: JobWork::Tiles {
+            decoder: weight.decoder,
+            rows,
+        },
+    }
+}

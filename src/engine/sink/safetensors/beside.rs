@@ -1,0 +1,198 @@
+//! The companion files that are written beside the tensors, and the old files that they replace.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::base::error::{Error, Result};
+use crate::base::limits::{Budget, Limits};
+use crate::engine::companions::{CompanionContent, CompanionFile};
+use crate::read::json::{JsonReader, Tree};
+use crate::read::source::fill;
+use crate::read::source::regular::{open_regular, read_regular};
+
+use super::file::Shard;
+use super::names::{PartNames, Stem};
+use super::operations::FileOperations;
+
+/// Bytes that are copied at a time.
+const COPIED: usize = 256 << 10;
+
+/// A companion file that has been written, and what has its name.
+#[derive(Debug)]
+pub(super) struct Companion {
+    file: Shard,
+    existing: Existing,
+}
+
+/// What has the name of a companion file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Existing {
+    Nothing,
+    /// A file with the same bytes, which stays.
+    Equal,
+    Different,
+}
+
+impl Companion {
+    /// Writes a companion file, without its name. A file of that name with other bytes is refused by `check_free`.
+    pub(super) fn create(
+        system: &Arc<dyn FileOperations>,
+        parts: &PartNames,
+        companion: &CompanionFile,
+        check_free: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<Self> {
+        let target = parts.directory().join(plain_name(&companion.name)?);
+        let file = match &companion.content {
+            CompanionContent::Bytes(bytes) => {
+                Shard::create(system, parts, &target, bytes, bytes.len() as u64)?
+            }
+            CompanionContent::Copy(from) => copy(system, parts, &target, from)?,
+        };
+        let equal = || file.equals(&target);
+        let existing = match target.symlink_metadata() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Existing::Nothing,
+            Err(e) => return Err(Error::from(e).in_file(&target)),
+            // also where nothing may be replaced: another run from the same source is no conflict
+            Ok(_) if equal().map_err(|e| Error::from(e).in_file(&target))? => Existing::Equal,
+            Ok(_) => {
+                check_free(&target)?;
+                Existing::Different
+            }
+        };
+        Ok(Self { file, existing })
+    }
+
+    /// Whether a file of other bytes is replaced.
+    pub(super) fn replaces(&self) -> bool {
+        self.existing == Existing::Different
+    }
+
+    /// The written file.
+    #[cfg(target_os = "linux")]
+    pub(super) fn file(&self) -> &Shard {
+        &self.file
+    }
+
+    /// The same, unless the existing one stays.
+    #[cfg(target_os = "linux")]
+    pub(super) fn new_file(&mut self) -> Option<&mut Shard> {
+        (self.existing != Existing::Equal).then_some(&mut self.file)
+    }
+
+    /// Removes the file of other bytes that has the name.
+    pub(super) fn remove_replaced(&mut self, system: &dyn FileOperations) -> Result<()> {
+        if self.replaces() {
+            remove_if_there(system, self.file.target())?;
+            self.existing = Existing::Nothing;
+        }
+        Ok(())
+    }
+
+    pub(super) fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+
+    /// Gives the file its name, and replaces what has it.
+    pub(super) fn publish(&mut self) -> Result<()> {
+        match self.existing {
+            // the file of another process is refused
+            Existing::Nothing => self.file.publish_new(),
+            Existing::Equal => Ok(()),
+            Existing::Different => self.file.publish_over(),
+        }
+    }
+
+    /// Removes a published file that has replaced none, because a later one failed.
+    pub(super) fn remove(&self) {
+        if self.existing == Existing::Nothing {
+            self.file.remove();
+        }
+    }
+}
+
+/// Removes a file; whether there was one.
+pub(super) fn remove_if_there(system: &dyn FileOperations, path: &Path) -> Result<bool> {
+    match system.remove(path) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(Error::from(e).in_file(path)),
+    }
+}
+
+/// The name of a companion file, which must not lead out of the directory.
+pub(super) fn plain_name(name: &str) -> Result<&str> {
+    let is_plain =
+        !name.is_empty() && !name.contains(['/', '\\', '\0']) && name != "." && name != "..";
+    is_plain.then_some(name).ok_or_else(|| {
+        Error::invalid_argument("the name of a companion file is not a plain file name")
+    })
+}
+
+fn copy(
+    system: &Arc<dyn FileOperations>,
+    parts: &PartNames,
+    target: &Path,
+    from: &Path,
+) -> Result<Shard> {
+    let in_source = |e: Error| e.in_file(from);
+    let (source, len) = open_regular(from).map_err(in_source)?;
+    let file = Shard::create(system, parts, target, &[], len)?;
+    let (mut buffer, mut start) = (vec![0; COPIED], 0);
+    let (mut source, mut left) = (&source, len);
+    while left > 0 {
+        let take = usize::try_from(left).map_or(COPIED, |left| left.min(COPIED));
+        let buffer = &mut buffer[..take];
+        let read = fill(buffer, |buf| source.read(buf)).map_err(|e| in_source(e.into()))?;
+        if read < take {
+            let end = io::Error::from(io::ErrorKind::UnexpectedEof);
+            return Err(in_source(end.into()));
+        }
+        file.write(start, buffer)?;
+        start += take as u64;
+        left -= take as u64;
+    }
+    Ok(file)
+}
+
+/// The files that the index in a directory names, and that a new checkpoint there replaces. An index that cannot be read
+/// names none: readers cannot follow it either.
+pub(super) fn files_of_index(directory: &Path, stem: &Stem) -> BTreeSet<PathBuf> {
+    let budget = Budget::new(Limits::default());
+    let index = directory.join(stem.index());
+    let Ok((text, _charge)) = read_regular(&index, &budget, "the old index") else {
+        return BTreeSet::new();
+    };
+    let names = names_in(&text, &budget);
+    names.map(|name| directory.join(name)).collect()
+}
+
+/// The names of files in the text of an old index.
+#[cfg(feature = "remote")]
+pub(super) fn index_files(text: &[u8]) -> BTreeSet<String> {
+    names_in(text, &Budget::new(Limits::default())).collect()
+}
+
+fn names_in(text: &[u8], budget: &Budget) -> impl Iterator<Item = String> {
+    let reader = JsonReader::new(budget, "the old index");
+    let malformed = |e: serde_json::Error| Error::malformed(e.to_string());
+    let tree = std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| reader.parse(text, Tree(&reader), malformed).ok());
+    let map = match tree {
+        Some(Value::Object(mut index)) => index.remove("weight_map"),
+        _ => None,
+    };
+    let map = match map {
+        Some(Value::Object(map)) => map,
+        _ => serde_json::Map::new(),
+    };
+    let names = map.into_iter().filter_map(|(_, name)| match name {
+        Value::String(name) => Some(name),
+        _ => None,
+    });
+    names.filter(|name| name.ends_with(".safetensors") && plain_name(name).is_ok())
+}

@@ -1,0 +1,171 @@
+//! Runs whose companion files change with the tensors: by an exchange of directories, or where none is possible.
+
+use std::fs;
+use std::sync::Arc;
+
+use super::recording::{Operation, RecordingFiles};
+use super::{Form, NEW, OLD, RUNS, RecordedRun, TestDirectory, is_hidden, record, run_over, write};
+use crate::engine::companions::{CompanionContent, CompanionFile};
+
+/// `config.json` with this text.
+pub(super) fn config(text: impl Into<Vec<u8>>) -> Vec<CompanionFile> {
+    vec![CompanionFile {
+        name: "config.json".to_owned(),
+        content: CompanionContent::Bytes(text.into()),
+    }]
+}
+
+/// Runs into a directory.
+fn directory_runs() -> impl Iterator<Item = (Option<Form>, Form)> {
+    RUNS.into_iter().filter(|(_, new)| *new != Form::File)
+}
+
+pub(super) fn exchanges(operations: &[Operation]) -> usize {
+    let is_exchange = |o: &&Operation| matches!(o, Operation::Exchange(..));
+    operations.iter().filter(is_exchange).count()
+}
+
+#[test]
+fn a_configuration_changes_in_the_same_moment_as_the_tensors() {
+    for (old, new) in directory_runs() {
+        for unnamed in [true, false] {
+            let run = record(old, new, unnamed, |value| config([value]));
+            assert_eq!(exchanges(&run.operations), usize::from(old.is_some()));
+            let violation =
+                run.state_not(&run.operations, 0, |value, config, is_end| match value {
+                    // no client opens tensors without their configuration
+                    None => old.is_none() && !is_end,
+                    Some(value) => {
+                        let own = config == Some(&[value]) || old.is_none() && config.is_none();
+                        own && (value == NEW || value == OLD && !is_end)
+                    }
+                });
+            assert_eq!(violation, None, "{old:?} to {new:?}, unnamed: {unnamed}");
+        }
+    }
+}
+
+/// An overwrite by exchange, of which the operations that `is_dropped` returns true for are lost.
+fn violation_without(is_dropped: impl Fn(&RecordedRun, &Operation) -> bool) -> Option<String> {
+    let run = record(Some(Form::OnlyFile), Form::Shards, true, |v| config([v]));
+    let operations = run.without(|operation| is_dropped(&run, operation));
+    assert!(operations.len() < run.operations.len());
+    run.state_not(&operations, 0, |value, config, is_end| {
+        let is_one = value == Some(NEW) || value == Some(OLD) && !is_end;
+        is_one && config == value.as_ref().map(std::slice::from_ref)
+    })
+}
+
+#[test]
+fn each_sync_of_an_exchange_is_needed() {
+    let new_files = violation_without(|_, o| matches!(o, Operation::Sync(_)));
+    let staging = violation_without(
+        |_, o| matches!(o, Operation::SyncDirectory(path) if path.file_name().is_some_and(is_hidden)),
+    );
+    let parent = violation_without(
+        |run, o| matches!(o, Operation::SyncDirectory(path) if *path == run.root.0),
+    );
+    for (what, violation) in [
+        ("the new files", new_files),
+        ("the new directory", staging),
+        ("the parent", parent),
+    ] {
+        assert!(violation.is_some(), "{what}");
+    }
+}
+
+#[test]
+fn the_next_run_removes_what_an_exchange_left() {
+    for (old, new) in directory_runs().filter(|(old, _)| old.is_some()) {
+        let run = record(old, new, true, |value| config([value]));
+        let states = run.states_left();
+        let hidden = states.iter().filter(|tree| {
+            let is_hidden = |name: &str| name.starts_with('.');
+            tree.keys().any(|path| path.to_str().is_some_and(is_hidden))
+        });
+        assert!(hidden.count() > 5, "{old:?} to {new:?}");
+        for tree in &states {
+            for overwrite in [true, false] {
+                run_over(tree, new, overwrite, config([3]));
+            }
+        }
+    }
+}
+
+/// The first run ends after each of its calls, and the second one begins over what it left.
+#[test]
+fn a_run_after_a_killed_one_leaves_one_of_their_checkpoints() {
+    for (old, unnamed) in [(Form::Shards, true), (Form::OnlyFile, false)] {
+        let mut ended_early = 0;
+        for calls in 0.. {
+            let root = TestDirectory::new();
+            let system = Arc::new(RecordingFiles::new(unnamed));
+            write(&root.0, old, OLD, false, system, config([OLD])).unwrap();
+            let (tree, system) = (root.tree(), Arc::new(RecordingFiles::new(unnamed)));
+            system.end_after(calls);
+            let first = write(&root.0, old, 3, true, system.clone(), config([3]));
+            if first.is_ok() {
+                break;
+            }
+            ended_early += 1;
+            // what the second run finds may not be synced yet
+            let begun = system.operations().len();
+            system.end_after(usize::MAX);
+            write(&root.0, old, NEW, true, system.clone(), config([NEW])).unwrap();
+            let run = RecordedRun {
+                operations: system.operations(),
+                old: tree,
+                root,
+            };
+            let violation = run.state_not(&run.operations, begun, |value, config, is_end| {
+                let is_one = value == Some(NEW) || matches!(value, Some(OLD | 3)) && !is_end;
+                is_one && config == value.as_ref().map(std::slice::from_ref)
+            });
+            assert_eq!(violation, None, "{calls} calls, then {begun} operations");
+        }
+        assert!(ended_early > 20, "{ended_early}");
+    }
+}
+
+/// What an exchange is impossible for: a directory in the directory. The old checkpoint may be lost, but no tensors are found
+/// beside the configuration of others.
+#[test]
+fn without_an_exchange_no_tensors_are_found_beside_the_configuration_of_others() {
+    for (old, new) in directory_runs().filter(|(old, _)| old.is_some()) {
+        for unnamed in [true, false] {
+            let root = TestDirectory::new();
+            let system = || Arc::new(RecordingFiles::new(unnamed));
+            write(&root.0, old.unwrap(), OLD, false, system(), config([OLD])).unwrap();
+            fs::create_dir(root.0.join("out/directory")).unwrap();
+            let (tree, system) = (root.tree(), system());
+            write(&root.0, new, NEW, true, system.clone(), config([NEW])).unwrap();
+            let run = RecordedRun {
+                operations: system.operations(),
+                old: tree,
+                root,
+            };
+            assert_eq!(exchanges(&run.operations), 0);
+            assert!(run.root.0.join("out/directory").is_dir());
+            let violation =
+                run.state_not(&run.operations, 0, |value, config, is_end| match value {
+                    None => !is_end,
+                    Some(value) => {
+                        config.is_none_or(|config| config == [value])
+                            && (!is_end || value == NEW && config.is_some())
+                    }
+                });
+            assert_eq!(violation, None, "{old:?} to {new:?}, unnamed: {unnamed}");
+        }
+    }
+}
+
+/// A configuration that stays the same needs no exchange.
+#[test]
+fn an_equal_configuration_is_not_replaced() {
+    for (old, new) in directory_runs() {
+        let run = record(old, new, true, |_| config("{}"));
+        assert_eq!(exchanges(&run.operations), 0);
+        let violation = run.violation(&run.operations);
+        assert_eq!(violation, None, "{old:?} to {new:?}");
+    }
+}

@@ -1,0 +1,185 @@
+//! How written files get their names, and what a loss of power or a killed run leaves.
+//!
+//! Files are written without a name (`O_TMPFILE`), or under a temporary one where the file system has no such files. A
+//! temporary file is locked while its process lives, and the next run to the same target removes those that are not
+//! locked. Where an overwrite changes companion files (`config.json`) too, the directory is exchanged for a new one
+//! (`exchange.rs`), and a reader finds the complete old checkpoint or the complete new one at any time. Everything else is
+//! done by the following calls, also such an overwrite where no exchange is possible. After any prefix of them a reader finds
+//! the complete old checkpoint or the complete new one, or after step 2 none:
+//!
+//! 1. Each file is synced.
+//! 2. Companion files that would get other bytes are removed, so that no client, all of which need them, finds
+//!    tensors beside the configuration of others: from here to the commit the directory contains no checkpoint. Where
+//!    all of them are new or equal, nothing is removed, and a reader finds a complete checkpoint at any time.
+//! 3. Of several shards: the index gets a temporary name that records the names of the shards. The shards get names that
+//!    no shard in the directory has (`ShardNames::generation`), so that the index which is still in place keeps its
+//!    shards. The directory and the parents of new directories are synced.
+//! 4. Companion files get their names; after step 2, what the old checkpoint leaves is removed before that.
+//! 5. The index, or the only file, gets its name by one rename or link. This is the commit. The directory is synced.
+//! 6. What the old checkpoint leaves is removed: the files that its index names, and all numbered shards. Some readers prefer
+//!    the index to `model.safetensors`, some the reverse: a new index is in place before the old single file goes, and a
+//!    new single file before the old index. An old index is removed, and the directory synced, before its shards are.
+//!
+//! A run that ends between 2 and 5 leaves shards without an index. The record of step 3 lets the next run remove them;
+//! companion files that it left are those of the next run too, or are refused without `overwrite`.
+//! A directory of numbered shards without an index has no such commit: until step 5 it contains two numbered sets, which
+//! readers refuse as ambiguous.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::base::error::{Error, Result};
+
+use super::beside::{Companion, remove_if_there};
+use super::directory_of;
+use super::file::Shard;
+use super::local::LocalOutput;
+use super::names::{PartNames, Stem};
+#[cfg(target_os = "linux")]
+use super::staging;
+
+impl LocalOutput {
+    /// Removes what dead runs to this target left. An overwrite leaves their shards, and the record of them, until its own
+    /// checkpoint is in place: they may have become part of the old one.
+    ///
+    /// A file that cannot be removed does not keep the run from writing, so that failures are not reported.
+    pub(super) fn remove_abandoned(&self, parts: &PartNames, stem: &Stem) {
+        #[cfg(target_os = "linux")]
+        staging::remove_abandoned(&*self.system, &self.target);
+        for part in parts.abandoned().into_iter().flatten() {
+            if part.shards.is_none() || !self.overwrite {
+                let _ = part.remove_with_shards(&*self.system, parts.directory(), stem);
+            }
+        }
+    }
+
+    /// Whether the file that readers open first has its name.
+    fn is_committed(&self) -> bool {
+        match &self.index {
+            Some((index, _)) => index.is_published(),
+            None => self.shards.iter().all(Shard::is_published),
+        }
+    }
+
+    pub(super) fn sync_directory(&self, directory: &Path) -> Result<()> {
+        let synced = self.system.sync_directory(directory);
+        synced.map_err(|e| Error::from(e).in_file(directory))
+    }
+
+    /// Names the files, or removes those that nothing refers to.
+    pub(super) fn name_all(&mut self, parts: &PartNames) -> Result<()> {
+        let replaces = self.companions.iter().any(Companion::replaces);
+        #[cfg(target_os = "linux")]
+        if replaces && self.exchange_directories(parts)? {
+            return Ok(());
+        }
+        let named = self.name_files(parts.directory(), replaces);
+        if named.is_err() {
+            // A single file is not removed: it may have replaced another. Shards have replaced none, and without their
+            // index nothing refers to them.
+            if let Some((index, _)) = &self.index
+                && !index.is_published()
+            {
+                self.shards.iter().for_each(Shard::remove);
+            }
+            if !self.is_committed() {
+                self.companions.iter().for_each(Companion::remove);
+            }
+        }
+        named
+    }
+
+    /// Steps 2 to 5 of the protocol.
+    fn name_files(&mut self, directory: &Path, replaces: bool) -> Result<()> {
+        for created in &self.created_directories {
+            self.sync_directory(directory_of(created))?;
+        }
+        if let Some((index, names)) = &mut self.index {
+            index.name_temporarily(Some(*names))?;
+        }
+        if replaces {
+            let system = &*self.system;
+            let mut companions = self.companions.iter_mut();
+            companions.try_for_each(|companion| companion.remove_replaced(system))?;
+            self.sync_directory(directory)?;
+        }
+        if self.index.is_some() {
+            self.shards.iter_mut().try_for_each(Shard::publish_new)?;
+            self.sync_directory(directory)?;
+        }
+        if replaces {
+            let stem = self.stem()?;
+            for old in [stem.index(), stem.single()] {
+                remove_if_there(&*self.system, &directory.join(old))?;
+            }
+            self.sync_directory(directory)?;
+            // some readers open numbered shards without an index
+            self.remove_old_shards(directory)?;
+            self.sync_directory(directory)?;
+        }
+        if !self.companions.is_empty() {
+            self.companions
+                .iter_mut()
+                .try_for_each(Companion::publish)?;
+            self.sync_directory(directory)?;
+        }
+        let commit = match &mut self.index {
+            Some((index, _)) => std::slice::from_mut(index),
+            // without an index there is one file
+            None => &mut self.shards[..],
+        };
+        for file in commit {
+            if self.overwrite {
+                file.publish_over()?;
+            } else {
+                file.publish_new()?;
+            }
+        }
+        self.sync_directory(directory)
+    }
+
+    /// The files of tensors of the old checkpoint that the new one has no file for: those that its index names, and all
+    /// numbered shards.
+    pub(super) fn old_shards(&self, directory: &Path) -> Result<Vec<PathBuf>> {
+        let new = self.index.as_ref().map(|(_, names)| *names);
+        let old = self.stem()?.shards(directory, |found| Some(found) != new);
+        let mut old = old.map_err(|e| Error::from(e).in_file(directory))?;
+        let named = self.old_files.iter().filter(|old| {
+            let is_file = fs::symlink_metadata(old).is_ok_and(|meta| !meta.is_dir());
+            is_file && !self.shards.iter().any(|shard| shard.target() == *old)
+        });
+        old.extend(named.cloned());
+        Ok(old)
+    }
+
+    /// Removes the shards of the old checkpoint; whether there were any.
+    fn remove_old_shards(&self, directory: &Path) -> Result<bool> {
+        let mut removed = false;
+        for path in self.old_shards(directory)? {
+            removed |= remove_if_there(&*self.system, &path)?;
+        }
+        Ok(removed)
+    }
+
+    /// Removes what the old checkpoint left: step 6 of the protocol.
+    pub(super) fn remove_old(&self, parts: &PartNames) -> Result<()> {
+        let (directory, stem) = (parts.directory(), self.stem()?);
+        let remove = |path: &Path| remove_if_there(&*self.system, path);
+        let mut removed = false;
+        if self.index.is_some() {
+            removed |= remove(&directory.join(stem.single()))?;
+        } else if remove(&directory.join(stem.index()))? {
+            // an index that returns after a loss of power must find its shards
+            self.sync_directory(directory)?;
+        }
+        removed |= self.remove_old_shards(directory)?;
+        // their shards were among the old ones, or have the names of the new ones
+        for part in parts.abandoned().into_iter().flatten() {
+            removed |= remove(&part.path).unwrap_or(false);
+        }
+        if removed {
+            self.sync_directory(directory)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+//! DeepSeek V2 and V3, which GGUF stores under one name.
+//!
+//! Sources: llama.cpp `conversion/deepseek.py` (`kv_b_proj` is divided, and its keys transposed), gguf-py
+//! `tensor_mapping.py`.
+
+use serde_json::json;
+
+use crate::base::error::Result;
+
+use super::Architecture;
+use super::config::CheckpointConfig;
+use super::llama::DECODER;
+use super::model::Model;
+use super::qwen::EXPERTS;
+use super::rows::RowSource;
+use super::rules::{ChangedTensor, StoredTensors, TensorRule, changed, same};
+
+static LATENT: &[TensorRule] = &[
+    same(&["blk.{i}.attn_q_a"], "model.layers.{i}.self_attn.q_a_proj"),
+    same(
+        &["blk.{i}.attn_q_a_norm"],
+        "model.layers.{i}.self_attn.q_a_layernorm",
+    ),
+    same(&["blk.{i}.attn_q_b"], "model.layers.{i}.self_attn.q_b_proj"),
+    same(
+        &["blk.{i}.attn_kv_a_mqa"],
+        "model.layers.{i}.self_attn.kv_a_proj_with_mqa",
+    ),
+    same(
+        &["blk.{i}.attn_kv_a_norm"],
+        "model.layers.{i}.self_attn.kv_a_layernorm",
+    ),
+    // files before the division
+    same(
+        &["blk.{i}.attn_kv_b"],
+        "model.layers.{i}.self_attn.kv_b_proj",
+    ),
+    changed(
+        &["blk.{i}.attn_k_b", "blk.{i}.attn_v_b"],
+        "model.layers.{i}.self_attn.kv_b_proj",
+        keys_and_values,
+    ),
+    same(
+        &["blk.{i}.exp_probs_b.bias"],
+        "model.layers.{i}.mlp.gate.e_score_correction_bias",
+    ),
+    same(
+        &["blk.{i}.ffn_gate_shexp"],
+        "model.layers.{i}.mlp.shared_experts.gate_proj",
+    ),
+    same(
+        &["blk.{i}.ffn_up_shexp"],
+        "model.layers.{i}.mlp.shared_experts.up_proj",
+    ),
+    same(
+        &["blk.{i}.ffn_down_shexp"],
+        "model.layers.{i}.mlp.shared_experts.down_proj",
+    ),
+];
+
+/// For each head the rows of its keys, stored `[heads, rank, keys]`, and of its values, stored `[heads, values, rank]`.
+fn keys_and_values(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
+    let (&[heads, rank, keys], &[other_heads, values, other_rank]) =
+        (stored.shape(0), stored.shape(1))
+    else {
+        return Err(stored.wrong(0));
+    };
+    let rows = keys
+        .checked_add(values)
+        .and_then(|rows| rows.checked_mul(heads));
+    let (Some(rows), true) = (rows, heads == other_heads && rank == other_rank) else {
+        return Err(stored.wrong(1));
+    };
+    let transposed = RowSource {
+        decoder: stored.transposed(0)?.decoder,
+        first_part: 0,
+    };
+    let sources = vec![transposed, stored.source(1)?];
+    stored.interleaved(sources, vec![keys, values], heads, rank, &[rows, rank])
+}
+
+/// `general.architecture` = `deepseek2`.
+pub(super) const DEEPSEEK2: Architecture = Architecture {
+    name: "deepseek2",
+    tensors: &[LATENT, EXPERTS, DECODER],
+    omitted: &[],
+    config: deepseek,
+};
+
+fn deepseek(model: &Model<'_>) -> Result<CheckpointConfig> {
+    // V3's router has sigmoids and a bias, V2's a softmax; older files do not name the function
+    let dense = model.integer("leading_dense_block_count").unwrap_or(0);
+    let third = model.integer("expert_gating_func") == Some(2)
+        || model.has_tensor(&format!("blk.{dense}.exp_probs_b.bias"));
+    let (class, model_type) = if third {
+        ("DeepseekV3ForCausalLM", "deepseek_v3")
+    } else {
+        ("DeepseekV2ForCausalLM", "deepseek_v2")
+    };
+    let mut config = CheckpointConfig::decoder(class, model_type, model)?;
+    let (heads, rotary) = (model.heads(None)?, model.required("rope.dimension_count")?);
+    // the file describes attention to the latent vectors, which has one head of keys
+    config.set("num_key_value_heads", heads);
+    config.set("head_dim", rotary);
+    let of = |latent: &str, plain: &str| {
+        model
+            .integer(latent)
+            .map_or_else(|| model.required(plain), Ok)
+    };
+    let keys = of("attention.key_length_mla", "attention.key_length")?;
+    let values = of("attention.value_length_mla", "attention.value_length")?;
+    config.set("qk_rope_head_dim", rotary);
+    config.set("qk_nope_head_dim", keys.saturating_sub(rotary));
+    config.set("v_head_dim", values);
+    config.set("kv_lora_rank", model.required("attention.kv_lora_rank")?);
+    // null where queries have no latent vectors: the classes have a rank by default
+    let rank = model.integer("attention.q_lora_rank");
+    config.set("q_lora_rank", rank);
+    config.set("hidden_act", "silu");
+    config.rms_norm(model)?;
+    config.rotary(model)?;
+    if let Some(scaling) = config.rope_scaling()
+        && let Some(multiplier) = model.float("rope.scaling.yarn_log_multiplier")
+    {
+        // the converter stores a tenth of `mscale_all_dim`, to which `mscale` is equal in the published models
+        let scale = (multiplier * 1e4).round() / 1e3;
+        scaling.insert("mscale".into(), scale.into());
+        scaling.insert("mscale_all_dim".into(), scale.into());
+    }
+    config.set("n_routed_experts", model.required("expert_count")?);
+    config.set("num_experts_per_tok", model.required("expert_used_count")?);
+    config.set(
+        "moe_intermediate_size",
+        model.required("expert_feed_forward_length")?,
+    );
+    config.set_some("n_shared_experts", model.integer("expert_shared_count"));
+    config.set("first_k_dense_replace", dense);
+    let scale = model.float("expert_weights_scale").unwrap_or(1.0);
+    config.set("routed_scaling_factor", scale);
+    let norm = model.flag("expert_weights_norm").unwrap_or(false);
+    config.set("norm_topk_prob", norm);
+    // older files have no groups: eight of V3, and one of the small V2, are those of the published models
+    let (groups, used) = match (third, model.integer("expert_group_count")) {
+        (_, Some(groups)) => (
+            groups,
+            model.integer("expert_group_used_count").unwrap_or(groups),
+        ),
+        (true, None) => (8, 4),
+        (false, None) if model.integer("expert_count") == Some(160) => (8, 3),
+        (false, None) => (1, 1),
+    };
+    config.set("n_group", groups);
+    config.set("topk_group", used);
+    if third {
+        config.set("scoring_func", "sigmoid");
+        config.set("topk_method", "noaux_tc");
+    } else {
+        let method = if groups > 1 {
+            "group_limited_greedy"
+        } else {
+            "greedy"
+        };
+        config.set("topk_method", method);
+    }
+    config.set("moe_layer_freq", json!(1));
+    config.set("attention_bias", false);
+    Ok(config)
+}

@@ -1,0 +1,219 @@
+//! GPT-2, BLOOM and Falcon: fused queries, keys and values, in orders of their own.
+//!
+//! Sources: llama.cpp `conversion/{gpt2,bloom,falcon}.py`, gguf-py `tensor_mapping.py`; transformers `GPT2TensorProcessor`,
+//! `BloomTensorProcessor`.
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+
+use super::Architecture;
+use super::config::CheckpointConfig;
+use super::model::{Model, Need};
+use super::rows::{RowGather, RowOrder, RowSource};
+use super::rules::{ChangedTensor, StoredTensors, TensorRule, changed, same};
+
+/// Matrices of PyTorch's `Conv1D`, which are `[in, out]`.
+static GPT2_TRANSPOSED: &[TensorRule] = &[
+    changed(
+        &["blk.{i}.attn_qkv.weight"],
+        "transformer.h.{i}.attn.c_attn.weight",
+        transposed,
+    ),
+    changed(
+        &["blk.{i}.attn_output.weight"],
+        "transformer.h.{i}.attn.c_proj.weight",
+        transposed,
+    ),
+    changed(
+        &["blk.{i}.ffn_up.weight"],
+        "transformer.h.{i}.mlp.c_fc.weight",
+        transposed,
+    ),
+    changed(
+        &["blk.{i}.ffn_down.weight"],
+        "transformer.h.{i}.mlp.c_proj.weight",
+        transposed,
+    ),
+];
+
+fn transposed(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
+    stored.transposed(0)
+}
+
+static GPT2_NAMES: &[TensorRule] = &[
+    same(&["token_embd"], "transformer.wte"),
+    same(&["position_embd"], "transformer.wpe"),
+    same(&["output_norm"], "transformer.ln_f"),
+    same(&["output"], "lm_head"),
+    same(&["blk.{i}.attn_norm"], "transformer.h.{i}.ln_1"),
+    same(&["blk.{i}.ffn_norm"], "transformer.h.{i}.ln_2"),
+    same(&["blk.{i}.attn_qkv"], "transformer.h.{i}.attn.c_attn"),
+    same(&["blk.{i}.attn_output"], "transformer.h.{i}.attn.c_proj"),
+    same(&["blk.{i}.ffn_up"], "transformer.h.{i}.mlp.c_fc"),
+    same(&["blk.{i}.ffn_down"], "transformer.h.{i}.mlp.c_proj"),
+];
+
+/// `general.architecture` = `gpt2`.
+pub(super) const GPT2: Architecture = Architecture {
+    name: "gpt2",
+    tensors: &[GPT2_TRANSPOSED, GPT2_NAMES],
+    omitted: &[],
+    config: |model| {
+        let mut config = CheckpointConfig::new("GPT2LMHeadModel", "gpt2");
+        config.set("vocab_size", model.vocabulary()?);
+        config.set("n_positions", model.required("context_length")?);
+        config.set("n_embd", model.required("embedding_length")?);
+        config.set("n_layer", model.required("block_count")?);
+        config.set("n_head", model.heads(None)?);
+        config.set("n_inner", model.required("feed_forward_length")?);
+        config.set("activation_function", "gelu_new");
+        config.layer_norm(model, "layer_norm_epsilon")?;
+        config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
+        Ok(config)
+    },
+};
+
+/// Names that the classes of Bloom and Falcon have in common.
+static BLOOM_AND_FALCON_NAMES: &[TensorRule] = &[
+    same(&["token_embd"], "transformer.word_embeddings"),
+    same(&["output_norm"], "transformer.ln_f"),
+    same(&["output"], "lm_head"),
+    same(&["blk.{i}.attn_norm"], "transformer.h.{i}.input_layernorm"),
+    same(
+        &["blk.{i}.attn_output"],
+        "transformer.h.{i}.self_attention.dense",
+    ),
+    same(
+        &["blk.{i}.ffn_norm"],
+        "transformer.h.{i}.post_attention_layernorm",
+    ),
+    same(&["blk.{i}.ffn_up"], "transformer.h.{i}.mlp.dense_h_to_4h"),
+    same(&["blk.{i}.ffn_down"], "transformer.h.{i}.mlp.dense_4h_to_h"),
+];
+
+static BLOOM_NAMES: &[TensorRule] = &[
+    same(
+        &["token_embd_norm"],
+        "transformer.word_embeddings_layernorm",
+    ),
+    changed(
+        &["blk.{i}.attn_qkv"],
+        "transformer.h.{i}.self_attention.query_key_value",
+        bloom_attention,
+    ),
+];
+
+/// Queries, keys and values of each head in turn; llama.cpp has all queries first.
+fn bloom_attention(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
+    let heads = model.heads(stored.layer)?;
+    let rows = stored.matrix(0)?.0;
+    let head = rows.checked_div(heads.saturating_mul(3)).unwrap_or(0);
+    stored.swapped(3, heads, head)
+}
+
+/// `general.architecture` = `bloom`.
+pub(super) const BLOOM: Architecture = Architecture {
+    name: "bloom",
+    tensors: &[BLOOM_NAMES, BLOOM_AND_FALCON_NAMES],
+    omitted: &[],
+    config: |model| {
+        let mut config = CheckpointConfig::new("BloomForCausalLM", "bloom");
+        config.set("vocab_size", model.vocabulary()?);
+        config.set("hidden_size", model.required("embedding_length")?);
+        config.set("n_layer", model.required("block_count")?);
+        config.set("n_head", model.heads(None)?);
+        config.set_some("seq_length", model.integer("context_length"));
+        config.layer_norm(model, "layer_norm_epsilon")?;
+        config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
+        Ok(config)
+    },
+};
+
+/// Models with two norms side by side, from 40B on.
+static FALCON_NORMS: &[TensorRule] = &[
+    same(&["blk.{i}.attn_norm"], "transformer.h.{i}.ln_mlp").needs(TWO_NORMS),
+    same(&["blk.{i}.attn_norm_2"], "transformer.h.{i}.ln_attn").needs(TWO_NORMS),
+];
+
+const TWO_NORMS: Need = Need::Tensor("blk.0.attn_norm_2.weight");
+
+static FALCON_NAMES: &[TensorRule] = &[changed(
+    &["blk.{i}.attn_qkv"],
+    "transformer.h.{i}.self_attention.query_key_value",
+    falcon_attention,
+)];
+
+/// For each head of keys its queries, the key and the value; llama.cpp has all queries, then all keys, then all values.
+fn falcon_attention(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
+    let (heads, groups) = (
+        model.heads(stored.layer)?,
+        model.key_value_heads(stored.layer)?,
+    );
+    let (rows, cols) = stored.matrix(0)?;
+    let all = groups
+        .checked_mul(2)
+        .and_then(|both| both.checked_add(heads));
+    let head = all
+        .and_then(|all| {
+            rows.checked_div(all)
+                .filter(|head| head.checked_mul(all) == Some(rows))
+        })
+        .filter(|_| heads.is_multiple_of(groups))
+        .ok_or_else(|| stored.wrong(0))?;
+    let source = stored.source(0)?;
+    let section = |first: u64, count: u64| RowSource {
+        decoder: Arc::new(RowGather {
+            sources: vec![source.clone()],
+            rows: count,
+            cols,
+            order: RowOrder::From(first),
+        }),
+        first_part: 0,
+    };
+    let (queries, keys) = (heads * head, groups * head);
+    let sources = vec![
+        section(0, queries),
+        section(queries, keys),
+        section(queries + keys, keys),
+    ];
+    let counts = vec![queries / groups, head, head];
+    stored.interleaved(sources, counts, groups, cols, stored.shape(0))
+}
+
+/// `general.architecture` = `falcon`.
+pub(super) const FALCON: Architecture = Architecture {
+    name: "falcon",
+    tensors: &[FALCON_NORMS, FALCON_NAMES, BLOOM_AND_FALCON_NAMES],
+    omitted: &[],
+    config: |model| {
+        let mut config = CheckpointConfig::new("FalconForCausalLM", "falcon");
+        let groups = model.key_value_heads(None)?;
+        let two = model.satisfies(TWO_NORMS);
+        let sequential = model.has_tensor("blk.0.ffn_norm.weight");
+        let grouped = two || (groups > 1 && groups < model.heads(None)?);
+        config.set("vocab_size", model.vocabulary()?);
+        config.set("hidden_size", model.required("embedding_length")?);
+        config.set("num_hidden_layers", model.required("block_count")?);
+        config.set("num_attention_heads", model.heads(None)?);
+        config.set("num_kv_heads", groups);
+        config.set("ffn_hidden_size", model.required("feed_forward_length")?);
+        config.set("new_decoder_architecture", grouped);
+        if grouped {
+            config.set("num_ln_in_parallel_attn", if two { 2 } else { 1 });
+        }
+        // without effect in the newer architecture, whose files say so all the same
+        config.set("multi_query", groups == 1 || grouped);
+        config.set("parallel_attn", !sequential);
+        config.set("bias", model.has_tensor("blk.0.attn_qkv.bias"));
+        config.set("alibi", false);
+        config.layer_norm(model, "layer_norm_epsilon")?;
+        config.set_some("max_position_embeddings", model.integer("context_length"));
+        config.set(
+            "rope_theta",
+            model.float("rope.freq_base").unwrap_or(10_000.0),
+        );
+        config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
+        Ok(config)
+    },
+};

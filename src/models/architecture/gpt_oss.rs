@@ -1,0 +1,110 @@
+//! gpt-oss, whose experts transformers stores stacked, `[in, out]`, with the columns of gate and up in turn.
+//!
+//! Sources: llama.cpp `conversion/gpt_oss.py`, gguf-py `tensor_mapping.py`.
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::plan::decode::TransposedMatrices;
+use crate::read::catalog::Shape;
+
+use super::Architecture;
+use super::config::CheckpointConfig;
+use super::llama::DECODER;
+use super::model::Model;
+use super::rules::{ChangedTensor, StoredTensors, TensorRule, changed, same};
+
+static EXPERTS: &[TensorRule] = &[
+    same(
+        &["blk.{i}.post_attention_norm"],
+        "model.layers.{i}.post_attention_layernorm",
+    ),
+    same(
+        &["blk.{i}.attn_sinks.weight"],
+        "model.layers.{i}.self_attn.sinks",
+    ),
+    same(&["blk.{i}.ffn_gate_inp"], "model.layers.{i}.mlp.router"),
+    changed(
+        &["blk.{i}.ffn_gate_exps.weight", "blk.{i}.ffn_up_exps.weight"],
+        "model.layers.{i}.mlp.experts.gate_up_proj",
+        gate_up,
+    ),
+    changed(
+        &["blk.{i}.ffn_gate_exps.bias", "blk.{i}.ffn_up_exps.bias"],
+        "model.layers.{i}.mlp.experts.gate_up_proj_bias",
+        gate_up_bias,
+    ),
+    changed(
+        &["blk.{i}.ffn_down_exps.weight"],
+        "model.layers.{i}.mlp.experts.down_proj",
+        |_, stored| stored.transposed(0),
+    ),
+    same(
+        &["blk.{i}.ffn_down_exps.bias"],
+        "model.layers.{i}.mlp.experts.down_proj_bias",
+    ),
+];
+
+/// Rows of gate and up in turn.
+fn in_turn(stored: &StoredTensors<'_>, cols: u64, shape: &[u64]) -> Result<ChangedTensor> {
+    if stored.shape(0) != stored.shape(1) {
+        return Err(stored.wrong(1));
+    }
+    let rows = crate::read::catalog::elements(stored.shape(0)).unwrap_or(0) / cols.max(1);
+    let sources = vec![stored.source(0)?, stored.source(1)?];
+    stored.interleaved(sources, vec![1, 1], rows, cols, shape)
+}
+
+fn gate_up(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
+    let &[experts, rows, cols] = stored.shape(0) else {
+        return Err(stored.wrong(0));
+    };
+    let both = rows.checked_mul(2).ok_or_else(|| stored.wrong(0))?;
+    let inner = in_turn(stored, cols, &[experts, both, cols])?.decoder;
+    Ok(ChangedTensor {
+        shape: Shape::from_slice(&[experts, cols, both]),
+        decoder: Arc::new(TransposedMatrices {
+            inner,
+            matrices: experts,
+            rows: both,
+            cols,
+        }),
+    })
+}
+
+fn gate_up_bias(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
+    let &[experts, length] = stored.shape(0) else {
+        return Err(stored.wrong(0));
+    };
+    let both = length.checked_mul(2).ok_or_else(|| stored.wrong(0))?;
+    in_turn(stored, 1, &[experts, both])
+}
+
+/// `general.architecture` = `gpt-oss`.
+pub(super) const GPT_OSS: Architecture = Architecture {
+    name: "gpt-oss",
+    tensors: &[EXPERTS, DECODER],
+    omitted: &[],
+    config: |model| {
+        let mut config = CheckpointConfig::decoder("GptOssForCausalLM", "gpt_oss", model)?;
+        let length = model.required("expert_feed_forward_length")?;
+        config.set("intermediate_size", length);
+        config.set("hidden_act", "silu");
+        config.rms_norm(model)?;
+        config.rotary(model)?;
+        // not in the metadata, the same in both published models
+        if let Some(scaling) = config.rope_scaling() {
+            for (key, value) in [("beta_fast", 32.0), ("beta_slow", 1.0)] {
+                if !scaling.contains_key(key) {
+                    scaling.insert(key.into(), value.into());
+                }
+            }
+            scaling.insert("truncate".into(), false.into());
+        }
+        config.set("attention_bias", true);
+        config.set("num_local_experts", model.required("expert_count")?);
+        config.set("num_experts_per_tok", model.required("expert_used_count")?);
+        config.set_some("sliding_window", model.integer("attention.sliding_window"));
+        Ok(config)
+    },
+};

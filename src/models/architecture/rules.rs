@@ -1,0 +1,299 @@
+//! Rules: which stored tensors make which outputs, and how values change.
+
+use std::sync::Arc;
+
+use crate::base::error::{Error, Result};
+use crate::plan::decode::{Cast, TransposedMatrices};
+use crate::plan::{Decoder, Job, JobWork, StoredPart};
+use crate::read::catalog::{Shape, elements, quote};
+
+use super::mapped_elements::MappedElements;
+use super::model::{Model, Need};
+use super::rows::{RowGather, RowOrder, RowSource};
+
+/// One output, or one per expert.
+///
+/// In patterns `{i}` is the first number of a stored name (the layer) and `{e}` the second. A pattern without `.weight` or
+/// `.bias` at its end covers both, and the output has the same ending.
+#[derive(Debug)]
+pub(super) struct TensorRule {
+    /// Patterns of the stored tensors. The rule applies to the first; the others belong to it.
+    pub(super) stored: &'static [&'static str],
+    /// Name of the output. `{e}` without a number in the stored name means one output per expert.
+    pub(super) output: &'static str,
+    /// `None` if values, shape and order are those of the stored tensor.
+    pub(super) change: Option<Change>,
+    /// The rule applies only if this holds for the model.
+    pub(super) needs: Need,
+}
+
+/// Makes an output from its stored tensors.
+pub(super) type Change = fn(&Model<'_>, &StoredTensors<'_>) -> Result<ChangedTensor>;
+
+/// The jobs of the stored tensors of a rule.
+#[derive(Debug)]
+pub(super) struct StoredTensors<'j> {
+    pub(super) jobs: Vec<&'j Job>,
+    /// The layer, if the name has one.
+    pub(super) layer: Option<u64>,
+    /// The number of the expert, for rules that make an output for each.
+    pub(super) expert: u64,
+}
+
+/// Shape and decoder of an output. The decoder's parts are those of all stored tensors in order.
+#[derive(Debug)]
+pub(super) struct ChangedTensor {
+    pub(super) shape: Shape,
+    pub(super) decoder: Arc<dyn Decoder>,
+}
+
+/// A rule that only renames.
+pub(super) const fn same(stored: &'static [&'static str; 1], output: &'static str) -> TensorRule {
+    TensorRule {
+        stored,
+        output,
+        change: None,
+        needs: Need::Nothing,
+    }
+}
+
+/// A rule that changes values, shape or order.
+pub(super) const fn changed(
+    stored: &'static [&'static str],
+    output: &'static str,
+    change: Change,
+) -> TensorRule {
+    TensorRule {
+        stored,
+        output,
+        change: Some(change),
+        needs: Need::Nothing,
+    }
+}
+
+impl TensorRule {
+    /// This rule, under a condition.
+    pub(super) const fn needs(self, needs: Need) -> Self {
+        Self { needs, ..self }
+    }
+}
+
+impl StoredTensors<'_> {
+    pub(super) fn shape(&self, number: usize) -> &[u64] {
+        &self.jobs[number].output.shape
+    }
+
+    /// The decoder of a stored tensor, with the number of its first part among the parts of all.
+    pub(super) fn source(&self, number: usize) -> Result<RowSource> {
+        let job = self.jobs[number];
+        let decoder: Arc<dyn Decoder> = match &job.work {
+            JobWork::Tiles { decoder, .. } => Arc::clone(decoder),
+            // a big-endian tensor: its part is read whole, and byte-swapped, before the first tile
+            JobWork::Stream { from, .. } => Arc::new(Cast {
+                from: *from,
+                elements: elements(&job.output.shape).ok_or_else(|| self.wrong(number))?,
+            }),
+        };
+        let before = self.jobs[..number].iter().map(|job| job.parts.len()).sum();
+        Ok(RowSource {
+            decoder,
+            first_part: before,
+        })
+    }
+
+    pub(super) fn parts(&self) -> Vec<StoredPart> {
+        self.jobs
+            .iter()
+            .flat_map(|job| job.parts.iter().copied())
+            .collect()
+    }
+
+    /// The error for a tensor whose shape contradicts the metadata.
+    #[cold]
+    pub(super) fn wrong(&self, number: usize) -> Error {
+        let output = &self.jobs[number].output;
+        Error::malformed(format!(
+            "tensor {}: its shape {:?} contradicts the metadata",
+            quote(&output.name),
+            output.shape.as_slice()
+        ))
+    }
+
+    /// Rows and elements of a row of a stored tensor.
+    pub(super) fn matrix(&self, number: usize) -> Result<(u64, u64)> {
+        let shape = self.shape(number);
+        let (rows, cols) = match shape {
+            [] => (1, 1),
+            [rows] => (*rows, 1),
+            [rows @ .., cols] => (elements(rows).ok_or_else(|| self.wrong(number))?, *cols),
+        };
+        Ok((rows, cols))
+    }
+
+    /// The first stored tensor with its rows `[n, a, b, inner]` as `[n, b, a, inner]`.
+    pub(super) fn swapped(&self, a: u64, b: u64, inner: u64) -> Result<ChangedTensor> {
+        let (rows, cols) = self.matrix(0)?;
+        let unit = a.checked_mul(b).and_then(|n| n.checked_mul(inner));
+        if unit.is_none_or(|unit| unit == 0 || !rows.is_multiple_of(unit)) {
+            return Err(self.wrong(0));
+        }
+        Ok(ChangedTensor {
+            shape: Shape::from_slice(self.shape(0)),
+            decoder: Arc::new(RowGather {
+                sources: vec![self.source(0)?],
+                rows,
+                cols,
+                order: RowOrder::Swapped { a, b, inner },
+            }),
+        })
+    }
+
+    /// The first stored tensor with this function of each element.
+    pub(super) fn mapped(&self, function: fn(f32) -> f32) -> Result<ChangedTensor> {
+        Ok(ChangedTensor {
+            shape: Shape::from_slice(self.shape(0)),
+            decoder: Arc::new(MappedElements {
+                inner: self.source(0)?.decoder,
+                function,
+            }),
+        })
+    }
+
+    /// A stored tensor whose innermost two dimensions are exchanged.
+    pub(super) fn transposed(&self, number: usize) -> Result<ChangedTensor> {
+        let shape = self.shape(number);
+        let [outer @ .., rows, cols] = shape else {
+            return Err(self.wrong(number));
+        };
+        let matrices = elements(outer).ok_or_else(|| self.wrong(number))?;
+        let shape: Vec<u64> = outer.iter().copied().chain([*cols, *rows]).collect();
+        Ok(ChangedTensor {
+            shape: Shape::from_slice(&shape),
+            decoder: Arc::new(TransposedMatrices {
+                inner: self.source(number)?.decoder,
+                matrices,
+                rows: *rows,
+                cols: *cols,
+            }),
+        })
+    }
+
+    /// Rows `range` of the first stored tensor, counted over all its outer dimensions, in this shape.
+    pub(super) fn rows_from(&self, first: u64, shape: &[u64]) -> Result<ChangedTensor> {
+        let (rows, cols) = self.matrix(0)?;
+        let count = elements(shape)
+            .filter(|n| cols > 0 && n.is_multiple_of(cols))
+            .map(|n| n / cols);
+        let count = count
+            .filter(|&count| first.checked_add(count).is_some_and(|end| end <= rows))
+            .ok_or_else(|| self.wrong(0))?;
+        Ok(ChangedTensor {
+            shape: Shape::from_slice(shape),
+            decoder: Arc::new(RowGather {
+                sources: vec![self.source(0)?],
+                rows: count,
+                cols,
+                order: RowOrder::From(first),
+            }),
+        })
+    }
+
+    /// Rows of several sources in groups, in this shape.
+    pub(super) fn interleaved(
+        &self,
+        sources: Vec<RowSource>,
+        counts: Vec<u64>,
+        groups: u64,
+        cols: u64,
+        shape: &[u64],
+    ) -> Result<ChangedTensor> {
+        let group = counts
+            .iter()
+            .try_fold(0u64, |sum, count| sum.checked_add(*count))
+            .filter(|&group| group > 0);
+        let rows = group
+            .and_then(|group| group.checked_mul(groups))
+            .ok_or_else(|| self.wrong(0))?;
+        if rows.checked_mul(cols) != elements(shape) {
+            return Err(self.wrong(0));
+        }
+        Ok(ChangedTensor {
+            shape: Shape::from_slice(shape),
+            decoder: Arc::new(RowGather {
+                sources,
+                rows,
+                cols,
+                order: RowOrder::Interleaved(counts),
+            }),
+        })
+    }
+}
+
+/// Rows of the query projection in the order of transformers.
+///
+/// llama.cpp rotates neighbouring elements of a head and transformers its halves, so the converter makes each head's rows
+/// `[2, n]` into `[n, 2]`.
+pub(super) fn rotary_query(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
+    rotary(stored, model.heads(stored.layer)?)
+}
+
+/// As [`rotary_query`], for the key projection.
+pub(super) fn rotary_key(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
+    rotary(stored, model.key_value_heads(stored.layer)?)
+}
+
+fn rotary(stored: &StoredTensors<'_>, heads: u64) -> Result<ChangedTensor> {
+    let rows = stored.matrix(0)?.0;
+    let pairs = rows
+        .checked_div(heads)
+        .filter(|head| head * heads == rows && head.is_multiple_of(2));
+    stored.swapped(pairs.ok_or_else(|| stored.wrong(0))? / 2, 2, 1)
+}
+
+/// One expert of a stack.
+pub(super) fn expert(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
+    let [experts, shape @ ..] = stored.shape(0) else {
+        return Err(stored.wrong(0));
+    };
+    // a stack of vectors, as biases of experts are, has a row per expert too
+    let rows = stored.matrix(0)?.0.checked_div(*experts).unwrap_or(0);
+    stored.rows_from(stored.expert * rows, shape)
+}
+
+/// A vector as a matrix of one row.
+pub(super) fn one_row(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
+    let shape = stored.shape(0);
+    let count = elements(shape).ok_or_else(|| stored.wrong(0))?;
+    stored.rows_from(0, &[1, count])
+}
+
+/// The stored tensor's name with its first number as `{i}` and its second as `{e}`, and these numbers as text.
+pub(super) fn pattern_of(name: &str) -> (String, Vec<&str>) {
+    let mut numbers = Vec::new();
+    // two marks may be longer than their numbers
+    let mut pattern = String::with_capacity(name.len() + 2 * "{i}".len());
+    for (position, component) in name.split('.').enumerate() {
+        if position > 0 {
+            pattern.push('.');
+        }
+        let number = !component.is_empty() && component.bytes().all(|b| b.is_ascii_digit());
+        if number && numbers.len() < 2 {
+            numbers.push(component);
+            pattern.push_str(["{i}", "{e}"][numbers.len() - 1]);
+        } else {
+            pattern.push_str(component);
+        }
+    }
+    (pattern, numbers)
+}
+
+/// A pattern with the layer and the expert in place.
+pub(super) fn filled(pattern: &str, layer: Option<&str>, expert: Option<&str>) -> String {
+    let mut name = pattern.to_owned();
+    for (mark, number) in [("{i}", layer), ("{e}", expert)] {
+        if let Some(number) = number {
+            name = name.replace(mark, number);
+        }
+    }
+    name
+}

@@ -1,0 +1,51 @@
+//! Reading a configuration: a JSON object of a file next to the weights.
+
+use std::io;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits::Budget;
+use crate::read::json::edit::{python_numbers_cost, without_python_numbers};
+use crate::read::json::{JsonReader, Tree};
+use crate::read::source::files::Files;
+
+/// Reads and parses a configuration file, whose memory stays charged.
+pub(crate) fn read(files: &Files, path: &Path, budget: &Budget) -> Result<Map<String, Value>> {
+    let (text, _charge) = files.read_whole(path, budget, "the configuration")?;
+    parse(&text, budget)
+}
+
+/// Whether a configuration file cannot be opened, most often because there is none.
+pub(crate) fn is_absent(error: &Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    let ErrorKind::Io(e) = error.kind() else {
+        return false;
+    };
+    matches!(e.kind(), NotFound | PermissionDenied | NotADirectory)
+}
+
+/// Parses a configuration, whose memory stays charged.
+pub(crate) fn parse(text: &[u8], budget: &Budget) -> Result<Map<String, Value>> {
+    // files that were edited on Windows begin with a byte order mark, which serde_json refuses
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let malformed = |what: String| Error::malformed(what).in_format("config");
+    let text = std::str::from_utf8(text)
+        .map_err(|_| malformed("the configuration is not UTF-8".to_owned()))?;
+    let _replaced = match python_numbers_cost(text) {
+        0 => budget.nothing(),
+        bytes => budget.temporary(bytes, "the configuration")?,
+    };
+    let text = &*without_python_numbers(text);
+    let reader = JsonReader::new(budget, "the configuration");
+    let tree = reader.parse(text, Tree(&reader), |e| {
+        malformed(format!("the configuration is not JSON: {e}"))
+    });
+    match tree? {
+        Value::Object(map) => Ok(map),
+        _ => Err(malformed(
+            "the configuration is not a JSON object".to_owned(),
+        )),
+    }
+}

@@ -1,0 +1,174 @@
+//! The shares of tensor-parallel workers: the rules by which tensors are split, applied to the tensors of a checkpoint.
+//!
+//! The rules and their arithmetic are in `anamnesis-template` and know only names and shapes. This adds what a stored tensor
+//! is: blocks that are not divided, matrices that are stored as `[inputs, outputs]`, small vectors. `predict`, `load` and
+//! `remember` all use it.
+
+mod config;
+mod packed;
+
+use anamnesis_template::StridedRange;
+use anamnesis_template::parallel::{self, AxisShare, Rule, Rules, Split};
+
+use crate::base::error::{Error, Result};
+use crate::base::kernel::Dtype;
+use crate::base::limits::Budget;
+use crate::read::catalog::{Catalog, Layout, TensorInfo, elements, quote};
+use crate::read::checkpoint::Checkpoint;
+use crate::read::slice::TensorSlice;
+
+pub(crate) use config::{HEADS, HeadCounts, KV_HEADS};
+
+/// A vector of up to this many bytes is not split, unless it is a bias: shapes, single scales, tables of codes.
+pub(crate) const SMALL_VECTOR: u64 = 4096;
+
+/// One worker of a tensor-parallel group, and the rules by which the group splits tensors.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorParallel {
+    rank: u32,
+    of: u32,
+    rules: Rules,
+}
+
+/// The shares of one worker in the tensors of a checkpoint.
+#[derive(Debug)]
+pub(crate) struct WorkerShares<'p> {
+    rules: &'p Rules,
+    split: Split,
+}
+
+impl TensorParallel {
+    pub(crate) fn new(rank: u32, of: u32, rules: &Rules) -> Self {
+        Self {
+            rank,
+            of,
+            rules: rules.clone(),
+        }
+    }
+
+    /// With the numbers of heads that the checkpoint's configuration states.
+    pub(crate) fn shares(
+        &self,
+        checkpoint: &Checkpoint,
+        budget: &Budget,
+    ) -> Result<WorkerShares<'_>> {
+        let config = HeadCounts::of(checkpoint, budget)?;
+        Ok(WorkerShares {
+            rules: &self.rules,
+            split: Split {
+                rank: self.rank,
+                world: self.of,
+                heads: config.heads.unwrap_or(0),
+                kv_heads: config.kv_heads.unwrap_or(0),
+                experts: 0,
+            },
+        })
+    }
+}
+
+impl WorkerShares<'_> {
+    /// The worker's slice of a stored tensor. A tensor whose rows end inside of a block is not split.
+    pub(crate) fn stored(&self, catalog: &Catalog, info: &TensorInfo) -> Result<TensorSlice> {
+        let Some(items) = item_shape(info) else {
+            return Ok(TensorSlice::Whole);
+        };
+        let rule = self.rule(&info.name, &info.shape, info.nbytes());
+        let share = stored_share(catalog, info, rule, &items, &self.split);
+        let share = share.map_err(|e| of_tensor(&info.name, e))?;
+        let (per_item, _) = info.encoding.unit();
+        Ok(share.map_or(TensorSlice::Whole, |mut share| {
+            if share.axis + 1 == items.len() {
+                for range in &mut share.ranges {
+                    *range = range.start * per_item..range.end * per_item;
+                }
+            }
+            slice_of(share)
+        }))
+    }
+
+    /// The worker's slice of a dequantised weight, or of a tensor that is copied. Ranges may begin inside of blocks.
+    pub(crate) fn output(&self, name: &str, shape: &[u64], dtype: Dtype) -> Result<TensorSlice> {
+        let nbytes = elements(shape).and_then(|n| dtype.nbytes(n));
+        let rule = self.rule(name, shape, nbytes.unwrap_or(u64::MAX));
+        let share = parallel::share(rule, shape, &self.split).map_err(|e| of_tensor(name, e))?;
+        Ok(share.map_or(TensorSlice::Whole, slice_of))
+    }
+
+    fn rule(&self, name: &str, shape: &[u64], nbytes: u64) -> Rule {
+        if shape.len() < 2 && nbytes <= SMALL_VECTOR && !name.ends_with("bias") {
+            Rule::Replicated
+        } else {
+            self.rules.rule(name)
+        }
+    }
+}
+
+fn slice_of(AxisShare { axis, mut ranges }: AxisShare) -> TensorSlice {
+    match &mut ranges[..] {
+        [range] => TensorSlice::Range {
+            axis,
+            range: std::mem::take(range),
+        },
+        _ => TensorSlice::Joined { axis, ranges },
+    }
+}
+
+/// The bytes of a worker's share of a stored tensor, of this shape in items of `item` bytes.
+pub(crate) fn stored_runs(
+    catalog: &Catalog,
+    info: &TensorInfo,
+    rule: Rule,
+    shape: &[u64],
+    item: u64,
+    split: &Split,
+) -> Result<Vec<StridedRange>> {
+    let whole = || parallel::slice(Rule::Replicated, shape, item, split);
+    let runs = match stored_share(catalog, info, rule, shape, split) {
+        Ok(None) => whole(),
+        Ok(Some(share)) => share.runs(shape, item).or_else(|error| {
+            // more rows of inputs than a template can count
+            if packed::inputs_first(catalog, info) {
+                whole()
+            } else {
+                Err(error)
+            }
+        }),
+        Err(error) => Err(error),
+    };
+    runs.map_err(|e| of_tensor(&info.name, e))
+}
+
+/// A worker's share of a stored tensor, of this shape in items: also of one that is stored as `[inputs, outputs]`.
+fn stored_share(
+    catalog: &Catalog,
+    info: &TensorInfo,
+    rule: Rule,
+    shape: &[u64],
+    split: &Split,
+) -> anamnesis_template::Result<Option<AxisShare>> {
+    if packed::inputs_first(catalog, info) {
+        packed::share(rule, shape, split)
+    } else {
+        parallel::share(rule, shape, split)
+    }
+}
+
+/// The shape in indivisible items: elements, blocks, or elements that fill whole bytes. `None` if a row ends inside of an
+/// item, or the elements of the tensor do not stand for themselves.
+pub(crate) fn item_shape(info: &TensorInfo) -> Option<Vec<u64>> {
+    if matches!(info.layout, Layout::Sparse(_) | Layout::Absent) || info.quantizer().is_some() {
+        return None;
+    }
+    let (per_item, _) = info.encoding.unit();
+    let mut shape = info.shape.to_vec();
+    if per_item > 1 {
+        let last = shape.last_mut()?;
+        *last = last.is_multiple_of(per_item).then_some(*last / per_item)?;
+    }
+    Some(shape)
+}
+
+/// An error of the arithmetic, with the tensor's name.
+pub(crate) fn of_tensor(name: &str, error: anamnesis_template::Error) -> Error {
+    Error::from(error).context(&format!("tensor {}", quote(name)))
+}

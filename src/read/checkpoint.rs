@@ -1,0 +1,482 @@
+//! Opening a checkpoint: a file, a directory, an index, a split GGUF, a directory of torch.distributed.checkpoint, a reader
+//! or bytes.
+
+mod directory;
+mod distributed;
+mod faults;
+mod files;
+mod handle;
+mod index;
+mod merge;
+mod named_files;
+mod objects;
+mod open;
+mod search;
+mod shards;
+
+use std::borrow::Cow;
+use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::kernel::Dtype;
+use crate::base::limits::{Budget, Limits, Usage};
+use crate::base::progress::CancelToken;
+use crate::read::catalog::{Catalog, Value};
+use crate::read::format::{self, Format};
+use crate::read::source::cursor::Cursor;
+use crate::read::source::file_system::MapMode;
+use crate::read::source::files::{Files, UrlOptions};
+use crate::read::source::snapshot::snapshot_of;
+use crate::read::source::{CheckedSource, MemorySource, ReaderSource, Source, StreamSource};
+
+use faults::FaultList;
+pub(crate) use faults::{OpenFault, OpenFaultKind, Survey};
+pub(crate) use files::TemplateFiles;
+pub use handle::CheckpointHandle;
+pub(crate) use handle::Ownership;
+pub use objects::Objects;
+pub use search::checkpoints_below;
+
+/// Options of opening: limits, mapping, and what the file does not state itself.
+///
+/// ```
+/// use anamnesis::{Dtype, OpenOptions};
+///
+/// // numpy does not store that an ml_dtypes array is BF16: it writes raw 2-byte items
+/// let checkpoint = OpenOptions::new().void_as(Dtype::BF16).open("fixtures/npy/bf16.npy")?;
+/// assert_eq!(checkpoint.catalog().tensors()[0].encoding.name(), "BF16");
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    limits: Limits,
+    mmap: bool,
+    private: bool,
+    single: bool,
+    format: Option<&'static Format>,
+    void_as: Vec<Dtype>,
+    opaque: bool,
+    usage: Option<Usage>,
+    cancel: Option<CancelToken>,
+    urls: UrlOptions,
+    /// See [`Self::survey`].
+    faults: Option<FaultList>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            // the default: borrowing the tensors of a warm file needs no copy; `Checkpoint::open` documents the
+            // danger of SIGBUS
+            mmap: true,
+            private: false,
+            single: false,
+            format: None,
+            void_as: Vec::new(),
+            opaque: false,
+            usage: None,
+            cancel: None,
+            urls: UrlOptions::default(),
+            faults: None,
+        }
+    }
+}
+
+impl OpenOptions {
+    /// The defaults: limits for untrusted files, paths mapped, all files of a split opened.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bounds on the resources that the files may consume.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Reports what opening, and later planning and listing, charge to the limits.
+    #[must_use]
+    pub fn usage(mut self, usage: &Usage) -> Self {
+        self.usage = Some(usage.clone());
+        self
+    }
+
+    /// Whether paths are memory-mapped (the default) or read with positioned reads.
+    ///
+    /// Use `false` for files that other programs may truncate, and on network file systems: see
+    /// [`Checkpoint::open`]. Without the feature `mmap`, paths are never mapped.
+    #[must_use]
+    pub fn mmap(mut self, mmap: bool) -> Self {
+        self.mmap = mmap;
+        self
+    }
+
+    /// Whether bytes that [`Load::borrow_mapped`](crate::Load::borrow_mapped) borrows are writable (copy on write). Default off.
+    ///
+    /// Each load maps the files for itself: what is written is seen through its own tensors alone, and never by the file, by other
+    /// loads and by other processes. Only pages that are written to take memory. Tensors that cannot be mapped so, or that have
+    /// bytes in common with another one, are copied into the pool.
+    ///
+    /// ```
+    /// use anamnesis::{OpenOptions, load};
+    ///
+    /// let path = "fixtures/safetensors/sharded/model-00001-of-00002.safetensors";
+    /// let checkpoint = OpenOptions::new().private(true).open(path)?;
+    /// let before = std::fs::read(path)?;
+    /// for tensor in load(&checkpoint).borrow_mapped().run()? {
+    ///     let mut bytes = tensor.into_part().expect("no tensor of this file is tied");
+    ///     bytes.fill(0);
+    /// }
+    /// assert_eq!(std::fs::read(path)?, before);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn private(mut self, private: bool) -> Self {
+        self.private = private;
+        self
+    }
+
+    /// Whether to open the named file alone, even if it is one of the files of a split GGUF.
+    #[must_use]
+    pub fn single(mut self, single: bool) -> Self {
+        self.single = single;
+        self
+    }
+
+    /// Reads the file as this format, without detecting the format from its first bytes.
+    #[must_use]
+    pub fn format(mut self, format: &'static Format) -> Self {
+        self.format = Some(format);
+        self
+    }
+
+    /// Reads raw void items of the width of `dtype` as `dtype` (numpy's `V2` as `BF16`, `V1` as an FP8).
+    /// May be called once per width; the last call for a width counts.
+    #[must_use]
+    pub fn void_as(mut self, dtype: Dtype) -> Self {
+        // a list and not a map by width: an option may be given before another one of the same width replaces it
+        self.void_as.push(dtype);
+        self
+    }
+
+    /// Whether objects of unknown classes in a pickle are kept as a class name and plain state, instead of refusing the
+    /// file. Nothing is called or imported. The tensors around and inside of such objects are read; a tensor that is made
+    /// by an unknown function or class is refused. What was set aside is in a [warning](Catalog::warnings).
+    ///
+    /// ```
+    /// use anamnesis::{ErrorKind, OpenOptions};
+    ///
+    /// let path = "fixtures/pth/values/opaque.pth";
+    /// let refused = OpenOptions::new().open(path).unwrap_err();
+    /// assert!(matches!(refused.kind(), ErrorKind::RefusedGlobal { .. }));
+    /// let checkpoint = OpenOptions::new().opaque(true).open(path)?;
+    /// assert!(checkpoint.catalog().get("weight").is_some());
+    /// assert_eq!(checkpoint.catalog().metadata().text("args"), Some("argparse.Namespace"));
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    #[must_use]
+    pub fn opaque(mut self, opaque: bool) -> Self {
+        self.opaque = opaque;
+        self
+    }
+
+    /// A token that cancels opening, which then returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled). It is checked
+    /// before each file, of which a checkpoint on a network file system may have hundreds, and while an answer about a URL is waited for.
+    /// It has no effect on loads.
+    ///
+    /// ```
+    /// use anamnesis::{CancelToken, ErrorKind, OpenOptions};
+    ///
+    /// let token = CancelToken::new();
+    /// token.cancel(); // in an interactive program: by another thread
+    /// let options = OpenOptions::new().cancel(&token);
+    /// let error = options.open("fixtures/safetensors/sharded").unwrap_err();
+    /// assert!(matches!(error.kind(), ErrorKind::Cancelled));
+    /// ```
+    #[must_use]
+    pub fn cancel(mut self, token: &CancelToken) -> Self {
+        self.cancel = Some(token.clone());
+        self
+    }
+
+    /// Bounds on time and requests for URLs, and counters of them. They hold for loads as well.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use anamnesis::OpenOptions;
+    /// use anamnesis::remote::{RemoteOptions, RequestCounters};
+    ///
+    /// let counters = RequestCounters::default();
+    /// let mut options = RemoteOptions::default();
+    /// options.first_byte = Duration::from_secs(5);
+    /// options.counters = Some(counters.clone());
+    /// let checkpoint = OpenOptions::new().remote(options).open("https://example.org/model.safetensors")?;
+    /// println!("{} tensors by {} requests", checkpoint.catalog().tensors().len(), counters.stats().requests);
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    #[cfg(feature = "remote")]
+    #[must_use]
+    pub fn remote(mut self, options: crate::base::remote::RemoteOptions) -> Self {
+        self.urls.remote = options;
+        self
+    }
+
+    /// The error of a cancelled call.
+    fn check_cancelled(&self) -> Result<()> {
+        let cancelled = self.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
+        if cancelled {
+            return Err(Error::new(ErrorKind::Cancelled));
+        }
+        Ok(())
+    }
+
+    /// Opens a path with these options. See [`Checkpoint::open`].
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Checkpoint> {
+        let (files, mut path) = self.files(path.as_ref())?;
+        if files.is_local()
+            && let Some(snapshot) = snapshot_of(&path)?
+        {
+            path = snapshot.into();
+        }
+        let opened = shards::open(&files, &path, self);
+        // at a URL, a cancelled wait for an answer looks like a failure of the network
+        let opened = opened.map_err(|e| match files.is_local() {
+            true => e,
+            false => self.check_cancelled().err().unwrap_or(e),
+        });
+        // an error names the innermost file; this path is added to errors without one
+        let mut checkpoint = opened.map_err(|e| e.in_file(&path))?;
+        files.opened();
+        checkpoint.path = Some(path.into_owned());
+        checkpoint.files = files;
+        Ok(checkpoint)
+    }
+
+    /// The place of a path, and the path as it is shown, with these options for URLs.
+    pub(crate) fn files<'p>(&self, path: &'p Path) -> Result<(Files, Cow<'p, Path>)> {
+        let urls = self.urls.cancelled_by(self.cancel.as_ref());
+        Files::with(path, &urls, self.limits.memory)
+    }
+
+    /// Opens a [`Source`] as one file.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`], except missing parts.
+    pub fn from_source(&self, source: impl Source + 'static) -> Result<Checkpoint> {
+        let budget = self.budget();
+        let source = Arc::new(CheckedSource::new(source));
+        let file = open::parse_source(source, None, self, &budget)?;
+        merge::merge(vec![file], self, &budget)
+    }
+
+    /// The limits that are set.
+    pub(crate) fn limits_of(&self) -> Limits {
+        self.limits
+    }
+
+    fn mapping(&self) -> MapMode {
+        MapMode {
+            mmap: self.mmap,
+            private: self.private,
+        }
+    }
+
+    /// A budget of these limits, of which nothing is spent.
+    fn budget(&self) -> Budget {
+        Budget::resume(self.limits, 0, self.usage.clone())
+    }
+
+    /// Opens bytes in memory as one file.
+    ///
+    /// # Errors
+    /// As [`from_source`](Self::from_source).
+    pub fn from_bytes(
+        &self,
+        bytes: impl AsRef<[u8]> + Send + Sync + 'static,
+    ) -> Result<Checkpoint> {
+        self.from_source(MemorySource::new(bytes))
+    }
+
+    /// Opens any `Read + Seek` as one file.
+    ///
+    /// # Errors
+    /// As [`from_source`](Self::from_source).
+    pub fn from_reader(&self, reader: impl Read + Seek + Send + 'static) -> Result<Checkpoint> {
+        // without a `BufReader` in between: the cursor's window does the same, and a second buffer is a second copy
+        // (experiment 30)
+        self.from_source(ReaderSource::new(reader)?)
+    }
+
+    /// Lists a forward-only reader. See [`Checkpoint::from_stream`].
+    ///
+    /// # Errors
+    /// As [`Checkpoint::from_stream`].
+    pub fn from_stream(&self, reader: impl Read + Send + 'static) -> Result<Checkpoint> {
+        self.from_source(StreamSource::new(reader))
+    }
+}
+
+/// A checkpoint: the catalog of its tensors, and the files to read them from.
+///
+/// ```
+/// use anamnesis::Checkpoint;
+///
+/// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+/// for tensor in checkpoint.catalog().tensors() {
+///     println!("{:40} {:6} {:?}", tensor.name, tensor.encoding, tensor.shape);
+/// }
+/// let bytes = checkpoint.tensor("lm_head.weight").expect("the tensor exists").bytes()?;
+/// assert_eq!(bytes.len(), 1024);
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+pub struct Checkpoint {
+    sources: Vec<Arc<dyn Source>>,
+    catalog: Catalog,
+    limits: Limits,
+    usage: Option<Usage>,
+    /// Memory that opening has charged and that this value keeps.
+    charged: u64,
+    /// See [`OpenOptions::private`].
+    private: bool,
+    /// See [`OpenOptions::opaque`].
+    opaque: bool,
+    path: Option<PathBuf>,
+    /// Where the path is.
+    files: Files,
+}
+
+impl Checkpoint {
+    /// Opens a file, a directory (also of torch.distributed.checkpoint), an index (`….index.json`), or any file of a split
+    /// GGUF, with the default [`OpenOptions`]. Reads headers only. With the feature `remote`, the path may be a URL:
+    /// `https://host/file`, `s3://bucket/prefix`, `hf://owner/name`, `hf://owner/name@revision/file`. Its query is not part of
+    /// [`path`](Self::path). A directory `models--owner--name` of the hub's cache is opened as its snapshot
+    /// ([`source::local_path`](crate::source::local_path)).
+    ///
+    /// Files are memory-mapped by default. **If another process truncates a mapped file, reading the
+    /// bytes behind the new end raises `SIGBUS` and ends the process; if it overwrites the file, the
+    /// bytes change while they are borrowed.** Neither can be prevented from here. For files that other
+    /// programs may change, and on network file systems, use [`OpenOptions::mmap`]`(false)`, which reads
+    /// with positioned reads and reports a shorter file as an error.
+    ///
+    /// # Errors
+    /// I/O, unknown format, malformed (with the offset), unsupported, over a limit, a refused global
+    /// of a pickle, or a missing part. See [`ErrorKind`](crate::ErrorKind).
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        OpenOptions::new().open(path)
+    }
+
+    /// Opens a [`Source`] as one file, with the default [`OpenOptions`].
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), except missing parts.
+    pub fn from_source(source: impl Source + 'static) -> Result<Self> {
+        OpenOptions::new().from_source(source)
+    }
+
+    /// Opens bytes in memory as one file, with the default [`OpenOptions`].
+    ///
+    /// # Errors
+    /// As [`from_source`](Self::from_source).
+    pub fn from_bytes(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self> {
+        OpenOptions::new().from_bytes(bytes)
+    }
+
+    /// Opens any `Read + Seek` as one file, with the default [`OpenOptions`].
+    ///
+    /// # Errors
+    /// As [`from_source`](Self::from_source).
+    pub fn from_reader(reader: impl Read + Seek + Send + 'static) -> Result<Self> {
+        OpenOptions::new().from_reader(reader)
+    }
+
+    /// Lists a forward-only reader, such as standard input: safetensors, GGUF, NPY and legacy PyTorch.
+    ///
+    /// Reads to the end of the stream, to check that the file is complete. Tensor bytes cannot be read
+    /// afterwards.
+    ///
+    /// # Errors
+    /// As [`from_source`](Self::from_source); zip archives are unsupported.
+    pub fn from_stream(reader: impl Read + Send + 'static) -> Result<Self> {
+        OpenOptions::new().from_stream(reader)
+    }
+
+    /// The path that was opened: a file, a directory or an index; `None` for a reader or bytes.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Where the path and the other files next to it are.
+    pub(crate) fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// The description of the checkpoint: tensors, metadata, files.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The value of a metadata key. An array that was left in the file is read completely.
+    ///
+    /// # Errors
+    /// I/O, or an array over [`Limits::memory`].
+    pub fn metadata(&self, key: &str) -> Result<Option<Value>> {
+        let Some(value) = self.catalog.metadata.get(key) else {
+            return Ok(None);
+        };
+        // only GGUF leaves arrays in the file
+        let Value::Array(array) = value else {
+            return Ok(Some(value.clone()));
+        };
+        let budget = self.budget();
+        let mut cursor = Cursor::new(self.source(array.bytes.file), &budget);
+        let list = format::gguf::read_array(&mut cursor, array);
+        list.map(Some)
+            .map_err(|e| self.place(e.in_format(self.catalog.format), array.bytes.file))
+    }
+
+    /// The sources of the checkpoint's files, indexed by [`ByteRange::file`](crate::ByteRange::file).
+    pub fn sources(&self) -> &[Arc<dyn Source>] {
+        &self.sources
+    }
+
+    pub(crate) fn source(&self, file: u32) -> &dyn Source {
+        &*self.sources[file as usize]
+    }
+
+    /// Whether loads borrow from private maps.
+    pub(crate) fn is_private(&self) -> bool {
+        self.private
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// A budget for what is made from this checkpoint, of which the checkpoint's own memory is spent.
+    pub(crate) fn budget(&self) -> Budget {
+        Budget::resume(self.limits, self.charged, self.usage.clone())
+    }
+
+    /// Adds the path of the file to an error of reading it.
+    pub(crate) fn place(&self, error: Error, file: u32) -> Error {
+        match &self.catalog.files[file as usize].path {
+            Some(path) => error.in_file(path),
+            None => error,
+        }
+    }
+}
+
+impl std::fmt::Debug for Checkpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Checkpoint")
+            .field("catalog", &self.catalog)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,164 @@
+//! Faults of a checkpoint's files, as a list: opening that goes on after a fault, and reports all of them instead of the first.
+//!
+//! Opening is one code for both. Where it finds a fault it calls [`OpenOptions::fault`], which returns the fault's error, or
+//! keeps the fault for the caller of [`OpenOptions::survey`].
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits::{Budget, text_cost};
+use crate::base::sync::PoisonMutex;
+use crate::read::source::files::Files;
+
+use super::named_files::{file_name, require};
+use super::{Checkpoint, OpenOptions};
+
+/// What is wrong with a file or an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum OpenFaultKind {
+    /// A file that the index or the names of its siblings announce is not there.
+    MissingFile,
+    /// A file cannot be opened, or its header is malformed.
+    UnreadableFile,
+    /// The file that the index names for a tensor does not contain it.
+    MissingTensor,
+    /// A tensor is in another file than the index says.
+    WrongShard,
+    /// The index lacks a tensor of the files.
+    UnlistedTensor,
+    /// `total_size` of the index is not the sum of the tensors.
+    TotalSize,
+    /// Two files have a tensor of one name.
+    DuplicateName,
+    /// The metadata of the files of a split contradict each other.
+    SplitMetadata,
+    /// One of several checkpoints of a directory, each of which can be opened.
+    OneOfSeveral,
+}
+
+/// A fault, and the error of opening without a list of faults.
+#[derive(Debug)]
+pub(crate) struct OpenFault {
+    pub(crate) kind: OpenFaultKind,
+    /// The file: for a misplaced tensor the one that the index names.
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) tensor: Option<Box<str>>,
+    pub(crate) error: Error,
+}
+
+impl OpenFault {
+    /// A file that is there, and cannot be read.
+    pub(crate) fn unreadable(path: &Path, error: Error) -> Self {
+        Self {
+            kind: OpenFaultKind::UnreadableFile,
+            file: Some(path.to_owned()),
+            tensor: None,
+            error,
+        }
+    }
+
+    /// The path of one of several checkpoints.
+    pub(crate) fn one_of_several(&self) -> Option<PathBuf> {
+        let path = (self.kind == OpenFaultKind::OneOfSeveral).then_some(self.file.as_ref())?;
+        path.cloned()
+    }
+
+    /// Whether a file that is there was not read.
+    pub(crate) fn is_unreadable_file(&self) -> bool {
+        self.kind == OpenFaultKind::UnreadableFile
+    }
+}
+
+/// The list of faults that a survey collects.
+pub(crate) type FaultList = Arc<PoisonMutex<Vec<OpenFault>>>;
+
+/// What could be opened, and what is wrong with the rest.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    /// The checkpoint of the files that could be read.
+    pub(crate) checkpoint: Result<Checkpoint>,
+    pub(crate) faults: Vec<OpenFault>,
+}
+
+impl OpenOptions {
+    /// As [`open`](Self::open), with all faults of the files and of their index. What a fault concerns is left out.
+    pub(crate) fn survey(&self, path: &Path) -> Survey {
+        let list = FaultList::default();
+        let options = Self {
+            faults: Some(Arc::clone(&list)),
+            ..self.clone()
+        };
+        let checkpoint = options.open(path);
+        let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
+        Survey {
+            checkpoint,
+            faults: std::mem::take(&mut list),
+        }
+    }
+
+    /// Whether faults are collected.
+    pub(super) fn surveys(&self) -> bool {
+        self.faults.is_some()
+    }
+
+    /// Reports a fault.
+    ///
+    /// # Errors
+    /// The fault's own error, unless faults are collected; a list of faults over the limit on memory.
+    pub(super) fn fault(&self, fault: OpenFault, budget: &Budget) -> Result<()> {
+        let Some(list) = &self.faults else {
+            return Err(fault.error);
+        };
+        // a caller that has cancelled, and a limit, end opening in any case
+        if let ErrorKind::Cancelled | ErrorKind::Limit { .. } = fault.error.kind() {
+            return Err(fault.error);
+        }
+        let texts = fault
+            .tensor
+            .as_ref()
+            .map_or(0, |name| text_cost(name.len()))
+            + fault
+                .file
+                .as_ref()
+                .map_or(0, |path| text_cost(path.as_os_str().len()));
+        budget.memory(texts + fault.error.memory(), WHAT)?;
+        let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
+        budget.push(&mut list, fault, WHAT)
+    }
+
+    /// The files among `paths` that exist; each of the others is a fault.
+    ///
+    /// # Errors
+    /// As [`require`], unless faults are collected.
+    pub(super) fn present(
+        &self,
+        files: &Files,
+        paths: Vec<PathBuf>,
+        budget: &Budget,
+    ) -> Result<Vec<PathBuf>> {
+        if !self.surveys() {
+            require(files, &paths)?;
+            return Ok(paths);
+        }
+        let mut present = Vec::new();
+        budget.reserve(&mut present, paths.len(), WHAT)?;
+        for path in paths {
+            if files.exists(&path) {
+                present.push(path);
+                continue;
+            }
+            let error = Error::new(ErrorKind::MissingPart(file_name(&path)));
+            let fault = OpenFault {
+                kind: OpenFaultKind::MissingFile,
+                file: Some(path),
+                tensor: None,
+                error,
+            };
+            self.fault(fault, budget)?;
+        }
+        Ok(present)
+    }
+}
+
+const WHAT: &str = "the list of faults";

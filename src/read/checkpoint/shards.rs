@@ -1,0 +1,291 @@
+//! The files of a checkpoint: those that an `….index.json` lists, those of a split GGUF, and those that are selected of a
+//! directory.
+
+use std::collections::{BTreeSet, HashSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value as Json;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits::Budget;
+use crate::read::catalog::metadata::Value;
+use crate::read::format::gguf;
+use crate::read::json::{self, JsonReader};
+use crate::read::source::file_system::OpenedPath;
+use crate::read::source::files::Files;
+
+use super::directory::select_files;
+use super::distributed;
+use super::faults::{OpenFault, OpenFaultKind};
+use super::index::{IndexSeed, compare, compare_size};
+use super::merge::{ParsedFile, merge};
+use super::named_files::{charge_files, file_name, is_index, plain_name, split_name};
+use super::open::{parse_path, parse_source};
+use super::{Checkpoint, OpenOptions};
+
+pub(super) fn open(files: &Files, path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
+    let budget = options.budget();
+    // before the file is opened: an index is text, which no format recognises
+    if is_index(path) && !files.is_directory(path) {
+        return open_index(files, path, options, &budget);
+    }
+    if distributed::is_metadata(path) && files.is_file(path) {
+        return distributed::open(files, path, options, &budget);
+    }
+    let file = match files.open_path(path, options.mapping(), &budget)? {
+        OpenedPath::Directory => return open_directory(files, path, options, &budget),
+        OpenedPath::File(_)
+            if path
+                .extension()
+                .is_some_and(|e| e == distributed::EXTENSION) =>
+        {
+            return Err(distributed::opened_alone());
+        }
+        OpenedPath::File(source) => parse_source(source, Some(path), options, &budget)?,
+    };
+    merge_single_or_split(files, path, file, options, &budget)
+}
+
+fn open_directory(
+    files: &Files,
+    path: &Path,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Checkpoint> {
+    let selection = select_files(files, path, options, budget)?;
+    let mut checkpoint = match selection.files.as_slice() {
+        [one] if is_index(one) => open_index(files, one, options, budget)?,
+        [one] if distributed::is_metadata(one) => distributed::open(files, one, options, budget)?,
+        [one] => {
+            let file = parse_path(files, one, options, budget)?;
+            merge_single_or_split(files, one, file, options, budget)?
+        }
+        paths => merge(parse_all(files, paths, options, budget)?.1, options, budget)?,
+    };
+    checkpoint.catalog.warnings.extend(selection.warning);
+    Ok(checkpoint)
+}
+
+/// Opens the other files of a split GGUF if this file is one of them, and merges the catalogs.
+fn merge_single_or_split(
+    files: &Files,
+    path: &Path,
+    file: ParsedFile,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Checkpoint> {
+    let count = file.catalog.metadata.integer("split.count").unwrap_or(1);
+    if count <= 1 || file.catalog.format != gguf::FORMAT.name {
+        return merge(vec![file], options, budget);
+    }
+    // one file of a split has its own header and tensors, so that it can be read without the others
+    if options.single {
+        let mut checkpoint = merge(vec![file], options, budget)?;
+        let text = format!(
+            "one of the {count} files of a split GGUF; the tensors of the others are not listed"
+        );
+        checkpoint.catalog.warnings.push(text);
+        return Ok(checkpoint);
+    }
+    open_split(files, path, file, count, options, budget)
+}
+
+/// Parses the files; returns those that could be read, with their paths.
+fn parse_all<'p>(
+    files: &Files,
+    paths: &'p [PathBuf],
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<(Vec<&'p Path>, Vec<ParsedFile>)> {
+    // where each file is a round trip, all are requested before the first is parsed
+    files.begin(&mut paths.iter().cloned());
+    let (mut read, mut parsed) = (
+        Vec::with_capacity(paths.len()),
+        Vec::with_capacity(paths.len()),
+    );
+    let mut first = None;
+    for path in paths {
+        match parse_path(files, path, options, budget) {
+            Ok(file) => {
+                read.push(path.as_path());
+                parsed.push(file);
+            }
+            Err(error) => {
+                first.get_or_insert_with(|| error.duplicate());
+                options.fault(OpenFault::unreadable(path, error), budget)?;
+            }
+        }
+    }
+    match first {
+        Some(error) if parsed.is_empty() => Err(error),
+        _ => Ok((read, parsed)),
+    }
+}
+
+fn open_index(
+    files: &Files,
+    path: &Path,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Checkpoint> {
+    read_index(files, path, options, budget).map_err(|e| e.in_file(path).in_format("index"))
+}
+
+fn read_index(
+    files: &Files,
+    path: &Path,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Checkpoint> {
+    let index = {
+        let (text, _charge) = files.read_whole(path, budget, "the index")?;
+        let reader = JsonReader::new(budget, "the index");
+        let malformed = |what: String| {
+            Error::malformed(format!("not an index of a sharded checkpoint: {what}"))
+        };
+        let text = std::str::from_utf8(&text).map_err(|e| malformed(e.to_string()))?;
+        reader.parse(text, IndexSeed(&reader), |e| malformed(e.to_string()))?
+    };
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let mut names = BTreeSet::new();
+    for (_, file) in &index.weight_map {
+        // a set: the index names its file for each tensor, a thousand times per file
+        if names.insert(plain_name(file)?) {
+            charge_files(budget, 1, directory, file.len())?;
+        }
+    }
+    let paths: Vec<PathBuf> = names.iter().map(|name| directory.join(name)).collect();
+    if paths.is_empty() {
+        return Err(Error::malformed("the index lists no files"));
+    }
+    // all missing files are reported at once, before any is parsed
+    let present = options.present(files, paths, budget)?;
+    if present.is_empty() {
+        return Err(Error::new(ErrorKind::MissingPart(
+            "all files of the index".to_owned(),
+        )));
+    }
+    let (read, parsed) = parse_all(files, &present, options, budget)?;
+    let mut checkpoint = merge(parsed, options, budget)?;
+    compare(&index, directory, &read, &mut checkpoint, options, budget)?;
+    if read.len() == names.len() {
+        compare_size(&index, &checkpoint, options, budget)?;
+    }
+    let catalog = &mut checkpoint.catalog;
+    // the files' own metadata take precedence over `total_size` and its like
+    let known = catalog.metadata.len();
+    let _keys = budget.temporary(64 * known as u64, "the keys of the metadata")?;
+    let known: HashSet<&str> = catalog.metadata.iter().map(|(key, _)| key).collect();
+    let mut added = index.metadata;
+    added.retain(|key, _| !known.contains(&**key));
+    for (key, value) in added {
+        let value = from_json(value, budget)?;
+        catalog.metadata.push_charged(&key, value, budget)?;
+    }
+    checkpoint.charged = budget.in_use();
+    Ok(checkpoint)
+}
+
+fn from_json(value: Json, budget: &Budget) -> Result<Value> {
+    Ok(match value {
+        Json::Null => Value::Null,
+        Json::Bool(b) => Value::Bool(b),
+        Json::String(s) => Value::text(s),
+        Json::Number(n) => n
+            .as_u64()
+            .map(Value::U64)
+            .or_else(|| n.as_i64().map(Value::I64))
+            .unwrap_or_else(|| Value::F64(n.as_f64().unwrap_or(f64::NAN))),
+        other => Value::text(json::compact(&other, budget, "the metadata of the index")?),
+    })
+}
+
+/// Opens the other files of a split GGUF. Their names follow `{prefix}-{no:05}-of-{count:05}.gguf`
+/// (llama.cpp, `llama_split_path`).
+fn open_split(
+    files: &Files,
+    path: &Path,
+    first: ParsedFile,
+    count: u64,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Checkpoint> {
+    let name = file_name(path);
+    let no = first.catalog.metadata.integer("split.no").unwrap_or(0);
+    let prefix = match split_name(&name) {
+        // names count from 1, `split.no` from 0. Without this check a renamed file would be combined with files of
+        // another model
+        Some((prefix, n, of)) if of == count && n == no + 1 => prefix,
+        _ => {
+            return Err(Error::new(ErrorKind::MissingPart(format!(
+                "this is file {} of {count} of a split GGUF, but its name has no such number, so that the other files \
+                 cannot be found; rename it to NAME-{:05}-of-{count:05}.gguf, or open it alone with `OpenOptions::single`",
+                no + 1,
+                no + 1
+            ))));
+        }
+    };
+    let directory = path.parent().unwrap_or(Path::new(""));
+    charge_files(budget, count, directory, name.len())?;
+    let paths: Vec<PathBuf> = (1..=count)
+        .map(|n| directory.join(format!("{prefix}-{n:05}-of-{count:05}.gguf")))
+        .collect();
+    let all = paths.len();
+    let present = options.present(files, paths, budget)?;
+    files.begin(&mut present.iter().filter(|other| *other != path).cloned());
+    let mut parsed = Vec::with_capacity(present.len());
+    // the file that was opened first is not parsed again
+    let mut first = Some(first);
+    for file in &present {
+        // the names were made above, and some of the files may be absent
+        let (_, number, _) = split_name(&file_name(file)).expect("a name with a number");
+        let n = number - 1;
+        let part = match first.take_if(|_| n == no) {
+            Some(first) => first,
+            None => match parse_path(files, file, options, budget) {
+                Ok(part) => part,
+                Err(error) => {
+                    options.fault(OpenFault::unreadable(file, error), budget)?;
+                    continue;
+                }
+            },
+        };
+        let meta = &part.catalog.metadata;
+        // the names only find the files; their metadata must confirm that they belong together
+        if (meta.integer("split.no"), meta.integer("split.count")) != (Some(n), Some(count)) {
+            let error = Error::malformed(format!(
+                "the name of this file is that of file {} of {count}, but its metadata differ",
+                n + 1
+            ));
+            let fault = OpenFault {
+                kind: OpenFaultKind::SplitMetadata,
+                file: Some(file.clone()),
+                tensor: None,
+                error: error.in_format(gguf::FORMAT.name).in_file(file),
+            };
+            options.fault(fault, budget)?;
+            continue;
+        }
+        parsed.push(part);
+    }
+    let complete = parsed.len() == all;
+    let checkpoint = merge(parsed, options, budget)?;
+    let catalog = &checkpoint.catalog;
+    // the only check that no tensor is missing: a split has no index
+    let announced = catalog.metadata.integer("split.tensors.count");
+    if complete && announced.is_some_and(|n| n != catalog.tensors.len() as u64) {
+        let error = Error::malformed(format!(
+            "split.tensors.count is {}, but the files contain {} tensors",
+            announced.unwrap_or_default(),
+            catalog.tensors.len()
+        ));
+        let fault = OpenFault {
+            kind: OpenFaultKind::SplitMetadata,
+            file: None,
+            tensor: None,
+            error: error.in_format(gguf::FORMAT.name),
+        };
+        options.fault(fault, budget)?;
+    }
+    Ok(checkpoint)
+}

@@ -1,0 +1,74 @@
+//! The access to names, directories and files that opening has, wherever they are.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::base::limits::{Budget, TemporaryCharge};
+
+use super::Source;
+
+/// What opening needs of the place where files are.
+pub(crate) trait FileSystem: Send + Sync {
+    /// Whether a path is a directory. A path that does not exist is none.
+    fn is_directory(&self, path: &Path) -> bool;
+
+    /// Whether a path is a file, as far as this is known without opening it.
+    fn is_file(&self, path: &Path) -> bool;
+
+    /// Whether something has this path. `true` where only opening it would answer that: the error then comes from there.
+    fn exists(&self, path: &Path) -> bool;
+
+    /// Passes the `wanted` names in a directory that are not directories to `each`, in an unspecified order.
+    fn list(
+        &self,
+        directory: &Path,
+        wanted: &dyn Fn(&OsStr) -> bool,
+        each: &mut dyn FnMut(OsString) -> Result<()>,
+    ) -> Result<()>;
+
+    /// Opens a path of the caller's, which may also be a directory or, locally, a pipe.
+    fn open_path(&self, path: &Path, mapping: MapMode, budget: &Budget) -> Result<OpenedPath>;
+
+    /// Opens a file that an index or a directory names, which must be a regular one.
+    fn open_named(&self, path: &Path, mapping: MapMode, budget: &Budget)
+    -> Result<Arc<dyn Source>>;
+
+    /// Reads a regular file whole, and charges its length while the second value lives.
+    fn read_whole<'b>(
+        &self,
+        path: &Path,
+        budget: &'b Budget,
+        what: &str,
+    ) -> Result<(Vec<u8>, TemporaryCharge<'b>)>;
+
+    /// Announces files that will be opened or read whole, in this order, so that their requests run side by side. A hint;
+    /// never an error.
+    fn begin(&self, paths: &mut dyn Iterator<Item = PathBuf>) {
+        let _ = paths;
+    }
+
+    /// Opening has ended: cancelling it has no effect on later reads.
+    fn opened(&self) {}
+
+    /// Whether the files are those of the operating system, by the same paths.
+    fn is_local(&self) -> bool {
+        false
+    }
+}
+
+/// How local files are mapped; elsewhere without effect.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MapMode {
+    /// See [`OpenOptions::mmap`](crate::OpenOptions::mmap).
+    pub(crate) mmap: bool,
+    /// See [`OpenOptions::private`](crate::OpenOptions::private).
+    pub(crate) private: bool,
+}
+
+/// An opened path.
+pub(crate) enum OpenedPath {
+    Directory,
+    File(Arc<dyn Source>),
+}

@@ -1,0 +1,223 @@
+//! Where the files of a checkpoint are, by the path that the caller opens: one row per kind of place.
+//!
+//! Paths are `Path`s everywhere: of a URL, `join`, `parent` and `file_name` work on its text.
+
+use std::borrow::Cow;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::base::error::{Error, Result};
+use crate::base::progress::CancelToken;
+
+use super::file_system::FileSystem;
+use super::local_files::LocalFiles;
+
+/// The place that an opening and its checkpoint share; `None` is the local file system, which needs no allocation.
+#[derive(Clone, Default)]
+pub(crate) struct Files(Option<Arc<dyn FileSystem>>);
+
+/// How URLs are accessed; without the feature `remote` they are not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UrlOptions {
+    #[cfg(feature = "remote")]
+    pub(crate) remote: anamnesis_remote::RemoteOptions,
+}
+
+impl UrlOptions {
+    /// The same, of which waits end when the token is cancelled.
+    pub(crate) fn cancelled_by(&self, token: Option<&CancelToken>) -> Self {
+        let options = self.clone();
+        #[cfg(feature = "remote")]
+        if let Some(token) = token.cloned() {
+            let mut options = options;
+            let check = anamnesis_remote::CancelCheck::new(move || token.is_cancelled());
+            options.remote.cancel = Some(check);
+            return options;
+        }
+        let _ = token;
+        options
+    }
+}
+
+impl Files {
+    /// As [`with`](Self::with), with the defaults for URLs.
+    pub(crate) fn of(path: &Path) -> Result<(Self, Cow<'_, Path>)> {
+        Self::with(path, &UrlOptions::default(), u64::MAX)
+    }
+
+    /// The place of a path of the caller's, and the path as it is shown and joined: that of a URL lacks its query, which
+    /// may be a signature. What is read ahead of remote files takes at most half of
+    /// `memory` bytes.
+    pub(crate) fn with<'p>(
+        path: &'p Path,
+        options: &UrlOptions,
+        memory: u64,
+    ) -> Result<(Self, Cow<'p, Path>)> {
+        match url(path) {
+            None => Ok((Self::default(), Cow::Borrowed(path))),
+            Some(url) => {
+                Self::of_url(url, options, memory).map_err(|e| e.in_file(Path::new(&*shown(url))))
+            }
+        }
+    }
+
+    #[cfg(feature = "remote")]
+    fn of_url<'p>(url: &str, options: &UrlOptions, memory: u64) -> Result<(Self, Cow<'p, Path>)> {
+        let mut remote = options.remote.clone();
+        // the other half is for what is made of it
+        remote.memory = remote.memory.min(memory / 2);
+        let (files, path) = super::remote::open(url, remote)?;
+        Ok((Self(files), Cow::Owned(path)))
+    }
+
+    #[cfg(not(feature = "remote"))]
+    fn of_url<'p>(url: &str, _: &UrlOptions, _: u64) -> Result<(Self, Cow<'p, Path>)> {
+        let scheme = url.split(':').next().unwrap_or_default();
+        Err(Error::unsupported(format!(
+            "this program was built without access to {scheme}:// URLs: build it with the feature `remote`, or download \
+             the file"
+        )))
+    }
+}
+
+impl Deref for Files {
+    type Target = dyn FileSystem;
+
+    fn deref(&self) -> &Self::Target {
+        match &self.0 {
+            Some(files) => &**files,
+            None => &LocalFiles,
+        }
+    }
+}
+
+/// Schemes of URLs that are opened. A directory of such a name is opened as `./https:/…`.
+static SCHEMES: &[&str] = &["http", "https", "s3", "gs", "az", "abfs", "abfss", "hf"];
+
+/// The text of a path that is a URL.
+pub(crate) fn url(path: &Path) -> Option<&str> {
+    /// Of a scheme.
+    const LONGEST: usize = "https".len();
+    // by the first bytes, as this is asked of every path: searching all of it for `://` costs a small file 2 % of its opening
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let colon = bytes.iter().take(LONGEST + 1).position(|&b| b == b':')?;
+    let (scheme, rest) = bytes.split_at(colon);
+    let is_known = |known: &&str| known.as_bytes().eq_ignore_ascii_case(scheme);
+    let is_url = rest.starts_with(b"://") && SCHEMES.iter().any(is_known);
+    // one that is not UTF-8 is no URL
+    is_url.then(|| path.to_str()).flatten()
+}
+
+/// A path as it is shown: a URL without query, fragment and credentials, which may be secrets.
+///
+/// ```
+/// use std::path::Path;
+/// use anamnesis::source::shown_path;
+///
+/// let signed = Path::new("https://name:word@host/model.gguf?Signature=secret");
+/// assert_eq!(shown_path(signed), Path::new("https://host/model.gguf"));
+/// assert_eq!(shown_path(Path::new("a?b")), Path::new("a?b"));
+/// ```
+pub fn shown_path(path: &Path) -> Cow<'_, Path> {
+    match url(path).map(shown) {
+        None => Cow::Borrowed(path),
+        Some(Cow::Borrowed(url)) => Cow::Borrowed(Path::new(url)),
+        Some(Cow::Owned(url)) => Cow::Owned(PathBuf::from(url)),
+    }
+}
+
+/// A URL without what may be a secret.
+fn shown(url: &str) -> Cow<'_, str> {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    match host.rsplit_once('@') {
+        // the revision of a repository of the hub stands behind its name, and so behind a slash
+        // of Azure, the container stands in front of the account's host
+        Some((_, host)) if !scheme.to_ascii_lowercase().starts_with("abfs") => {
+            Cow::Owned(format!("{scheme}://{host}{path}"))
+        }
+        _ => Cow::Borrowed(url),
+    }
+}
+
+/// Refuses a checkpoint whose files have no paths in the file system, where those are needed.
+pub(crate) fn require_local(files: &Files, path: &Path, what: &str) -> Result<()> {
+    if files.is_local() {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "{what} local files, and this checkpoint is at a URL; download it first"
+    ))
+    .in_file(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_known_by_their_scheme() {
+        for path in [
+            "https://h/a",
+            "HTTP://h",
+            "s3://b/k",
+            "hf://o/n",
+            "abfss://c@a/k",
+        ] {
+            assert_eq!(url(Path::new(path)), Some(path));
+        }
+        for path in [
+            "a/b",
+            "/https://h",
+            "./s3://b",
+            "ftp://h/a",
+            "C://a",
+            "https:/h",
+            "s3",
+        ] {
+            assert_eq!(url(Path::new(path)), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn secrets_of_a_url_are_not_shown() {
+        for (url, expected) in [
+            ("https://h/a?sig=x#y", "https://h/a"),
+            ("https://user:secret@h/a", "https://h/a"),
+            ("hf://org/model@v1/a.gguf", "hf://org/model@v1/a.gguf"),
+            ("abfss://container@account/a", "abfss://container@account/a"),
+            ("s3://bucket", "s3://bucket"),
+        ] {
+            assert_eq!(shown(url), expected);
+        }
+        let refused = Files::of(Path::new("https://user:secret@h/a?secret"));
+        let error = refused.err().unwrap().to_string();
+        assert!(
+            error.starts_with("https://h/a: ") && !error.contains("secret"),
+            "{error}"
+        );
+    }
+
+    #[cfg(not(feature = "remote"))]
+    #[test]
+    fn urls_are_refused() {
+        let error = Files::of(Path::new("https://h/a")).err().unwrap();
+        assert!(error.to_string().contains("feature `remote`"), "{error}");
+    }
+
+    #[test]
+    fn a_url_keeps_its_text_in_a_path() {
+        let index = Path::new("https://h/m/model.safetensors.index.json");
+        let folder = index.parent().unwrap();
+        assert_eq!(folder.to_str(), Some("https://h/m"));
+        let shard = folder.join("a-00001-of-00002.safetensors");
+        #[cfg(unix)]
+        assert_eq!(
+            shard.to_str(),
+            Some("https://h/m/a-00001-of-00002.safetensors")
+        );
+        assert_eq!(shard.file_name().unwrap(), "a-00001-of-00002.safetensors");
+    }
+}

@@ -1,0 +1,60 @@
+//! Files that are found by name next to others and not named by the caller: regular ones only.
+//!
+//! A name in an index, or of a configuration, may lead to a FIFO, on which `open` waits for a writer, or to a device, which
+//! has length 0 and can be read without end. So the file is opened without waiting, and what is not regular is refused.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anamnesis_os::files::open_without_waiting;
+
+use crate::base::error::{Error, Result};
+use crate::base::limits::{Budget, TemporaryCharge, zeroed};
+
+use super::fill;
+
+/// Opens a regular file and returns its length.
+pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
+    let file = open_without_waiting(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        let what = if meta.is_dir() {
+            "a directory"
+        } else {
+            "a pipe, a socket or a device"
+        };
+        return Err(Error::unsupported(format!(
+            "{what} is in the place of a regular file"
+        )));
+    }
+    Ok((file, meta.len()))
+}
+
+/// Reads a regular file whole, and charges its length while the second value lives. No more is read than the length
+/// that the file had when it was opened, so that a file that grows, or a file of `/proc`, has an end.
+pub(crate) fn read_regular<'b>(
+    path: &Path,
+    budget: &'b Budget,
+    what: &str,
+) -> Result<(Vec<u8>, TemporaryCharge<'b>)> {
+    let (file, len) = open_regular(path)?;
+    let (mut text, charge) = charged_buffer(len, budget, what)?;
+    // in one call; `read_to_end` begins with 8 KiB
+    let read = fill(&mut text, |buf| (&file).read(buf))?;
+    text.truncate(read);
+    Ok((text, charge))
+}
+
+/// A buffer for a file of this length, of zeros, which is charged while the second value lives.
+pub(super) fn charged_buffer<'b>(
+    len: u64,
+    budget: &'b Budget,
+    what: &str,
+) -> Result<(Vec<u8>, TemporaryCharge<'b>)> {
+    let charge = budget.temporary(len, what)?;
+    let buffer = usize::try_from(len).ok().and_then(zeroed);
+    let buffer =
+        buffer.ok_or_else(|| Error::unsupported(format!("{what} does not fit in memory")))?;
+    Ok((buffer, charge))
+}
