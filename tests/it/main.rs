@@ -37,6 +37,7 @@ mod npz;
 mod numpy;
 mod output_directory;
 mod owned_results;
+mod page_cache_imports;
 mod predict;
 mod predict_large_models;
 mod predict_parallel;

@@ -18,27 +18,32 @@ pub struct CodeFile {
     pub code: String,
 }
 
-/// The root crate and every crate of `crates/`.
+/// The root crate and every crate below `crates/`. A folder without `src` contains crates.
 pub fn crates() -> Vec<CrateSource> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = vec![CrateSource {
         name: "anamnesis".to_owned(),
         src: root.join("src"),
     }];
-    let mut folders: Vec<_> = std::fs::read_dir(root.join("crates"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    folders.sort();
-    for folder in folders {
-        if folder.join("src").is_dir() {
-            found.push(CrateSource {
-                name: folder.file_name().unwrap().to_string_lossy().into_owned(),
-                src: folder.join("src"),
-            });
+    let mut folders = vec![root.join("crates")];
+    while let Some(folder) = folders.pop() {
+        let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+        let src = folder.join("src");
+        if src.is_dir() {
+            found.push(CrateSource { name, src });
+        } else {
+            folders.extend(folders_in(&folder));
         }
     }
+    found[1..].sort_by(|a, b| a.src.cmp(&b.src));
     found
+}
+
+fn folders_in(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir())
 }
 
 impl CrateSource {

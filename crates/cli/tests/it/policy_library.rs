@@ -12,7 +12,7 @@ pub(crate) fn compile(source: &str, library: &Path) -> Option<()> {
     fs::write(&file, source).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-shared", "-fPIC", "-w", "-pthread", "-I"]);
-    cc.arg(workspace().join("crates/ppc/include"));
+    cc.arg(workspace().join("crates/pagecache/ppc/include"));
     cc.arg(&file).arg("-o").arg(library);
     match cc.stdin(Stdio::null()).status() {
         Ok(status) => {

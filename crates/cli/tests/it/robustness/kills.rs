@@ -30,7 +30,7 @@ fn a_runtime_killed_at_any_moment_changes_no_byte_and_leaves_nothing() {
     let template = model.template(scratch.path());
     let mut policies = vec!["eager".to_owned(), format!("maio:{}", template.display())];
     let library = scratch.path().join("libeager.so");
-    let example = workspace().join("crates/ppc/examples/policies/eager.c");
+    let example = workspace().join("crates/pagecache/ppc/examples/policies/eager.c");
     if compile(&std::fs::read_to_string(example).unwrap(), &library).is_some() {
         policies.push(library.display().to_string());
     }

@@ -1,5 +1,5 @@
 //! Policies in C that misbehave alongside a load: its bytes and its status are right, the reason is printed, and no process is
-//! left. The tests of `crates/ppc/tests/it/library_policies` have more ways, without a load.
+//! left. The tests of `crates/pagecache/ppc/tests/it/library_policies` have more ways, without a load.
 
 use std::path::Path;
 use std::process::Stdio;

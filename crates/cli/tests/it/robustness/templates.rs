@@ -1,5 +1,5 @@
 //! Damaged templates: each is refused with an error, or followed like any other; the command ends by itself. The library is
-//! tested with each byte and bit (`crates/template/tests/it/damaged_files.rs`, `crates/maio/tests/it/damaged_templates.rs`).
+//! tested with each byte and bit (`crates/template/tests/it/damaged_files.rs`, `crates/pagecache/maio/tests/it/damaged_templates.rs`).
 
 use std::fs;
 

@@ -7,7 +7,7 @@
 use anamnesis_template::FileSpan;
 
 /// Smallest chunk length: two reads of the prefetcher, whose rate does not grow with longer ones
-/// (crates/ppc/EXPERIMENTS.md, "Reading" and "Interrupts").
+/// (crates/pagecache/ppc/EXPERIMENTS.md, "Reading" and "Interrupts").
 const MIN_CHUNK: u64 = 1 << 20;
 /// Number of chunks up to which a group keeps [`MIN_CHUNK`]; beyond it, chunks become longer. It
 /// bounds the memory of a schedule: 64 Ki chunks of 1 MiB cover 64 GiB per worker.

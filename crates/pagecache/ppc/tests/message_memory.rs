@@ -1,7 +1,7 @@
 //! A message of *n* bytes from a host process costs the daemon at most 16 *n* bytes of memory and 1 MiB. A binary of its
 //! own, because it counts the allocations of all threads.
 
-#[path = "../../../benches/guard/src/counting_allocator.rs"]
+#[path = "../../../../benches/guard/src/counting_allocator.rs"]
 mod counting_allocator;
 
 use std::io::Write;

@@ -2,9 +2,9 @@
 //! random lists: no panic, no hang, and memory in proportion to the bytes. A binary of its own, because it counts the
 //! allocations of all threads.
 
-#[path = "../../../benches/guard/src/counting_allocator.rs"]
+#[path = "../../../../benches/guard/src/counting_allocator.rs"]
 mod counting_allocator;
-#[path = "../../fuzz/src/host.rs"]
+#[path = "../../../fuzz/src/host.rs"]
 mod host;
 
 use counting_allocator::CountingAllocator;
