@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 static IMPORTERS: &[&str] = &[
     "benches/pagecache",
     "crates/cli",
-    "crates/fuzz",
     "crates/pagecache/maio",
+    "tests/hostile/fuzz",
 ];
 
 #[test]

@@ -1,20 +1,25 @@
 //! Code that the integration tests share: fixtures, the shared corpus with its manifests, file writers, and comparisons.
 #![allow(dead_code, missing_docs, unreachable_pub)] // not every test binary uses all of it
 
+#[path = "../hostile/files/amplifiers.rs"]
 pub mod amplifiers;
 pub mod cancelled_load;
 pub mod checkpoint_builder;
 pub mod corpus;
 #[cfg(target_os = "linux")]
+#[path = "../hostile/files/faulty_files.rs"]
 pub mod faulty_files;
 pub mod fn_sources;
 pub mod loaders;
+#[path = "../hostile/files/malformed_files.rs"]
 pub mod malformed_files;
 pub mod manifest_comparison;
 pub mod manifest_dtypes;
 pub mod manifest_exceptions;
+#[path = "../hostile/files/model_amplifiers.rs"]
 pub mod model_amplifiers;
 pub mod mounted;
+#[path = "../hostile/files/object_amplifiers.rs"]
 pub mod object_amplifiers;
 pub mod object_references;
 pub mod open_modes;

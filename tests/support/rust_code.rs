@@ -18,14 +18,14 @@ pub struct CodeFile {
     pub code: String,
 }
 
-/// The root crate and every crate below `crates/`. A folder without `src` contains crates.
+/// The root crate, every crate below `crates/`, and the fuzz targets. A folder without `src` contains crates.
 pub fn crates() -> Vec<CrateSource> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = vec![CrateSource {
         name: "anamnesis".to_owned(),
         src: root.join("src"),
     }];
-    let mut folders = vec![root.join("crates")];
+    let mut folders = vec![root.join("crates"), root.join("tests/hostile/fuzz")];
     while let Some(folder) = folders.pop() {
         let name = folder.file_name().unwrap().to_string_lossy().into_owned();
         let src = folder.join("src");

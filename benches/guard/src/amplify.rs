@@ -1,6 +1,6 @@
 //! `guard amplify [NAME…]`: memory and instructions per byte of files that are made to cost much.
 //!
-//! The files are those of `tests/support/{amplifiers,model_amplifiers}.rs`, of 1 MiB each. Each is opened and listed in a process
+//! The files are those of `tests/hostile/files/{amplifiers,model_amplifiers}.rs`, of 1 MiB each. Each is opened and listed in a process
 //! of its own, with the default limits; a GGUF model is also planned and its configuration and tokenizer made. Refusals count
 //! as well as successes. The table has the worst of each format; `docs/untrusted.md` shows it.
 
@@ -17,10 +17,10 @@ use crate::case::measured_call;
 use crate::{callgrind, counting_allocator, process};
 
 // shared with tests, whose modules are public in their crate
-#[path = "../../../tests/support/amplifiers.rs"]
+#[path = "../../../tests/hostile/files/amplifiers.rs"]
 #[allow(unreachable_pub)]
 mod amplifiers;
-#[path = "../../../tests/support/model_amplifiers.rs"]
+#[path = "../../../tests/hostile/files/model_amplifiers.rs"]
 #[allow(unreachable_pub)]
 mod model_amplifiers;
 

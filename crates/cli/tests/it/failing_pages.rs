@@ -1,7 +1,7 @@
 //! Mapped files whose storage fails, so that a page cannot be read (`EIO` of a file system in memory, FUSE): a message and exit
 //! status 1, nothing is left of an output, and the next run over the repaired storage is right.
 
-#[path = "../../../../tests/support/faulty_files.rs"]
+#[path = "../../../../tests/hostile/files/faulty_files.rs"]
 #[allow(dead_code, missing_docs, unreachable_pub)] // not every test binary uses all of it
 pub(crate) mod faulty_files;
 

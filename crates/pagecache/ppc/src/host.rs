@@ -15,7 +15,7 @@
 //! | `foreign`, `sent_lists` | host | calls through the C ABI, and the lists that they return |
 //!
 //! Neither side trusts the other's messages. A reply of *n* bytes costs the daemon at most 16 *n* bytes of memory and
-//! 1 MiB, and a message has at most 32 MiB (`crates/fuzz`, target `host`). A malformed message, a reply that is not the
+//! 1 MiB, and a message has at most 32 MiB (`tests/hostile/fuzz`, target `host`). A malformed message, a reply that is not the
 //! one to the last request, and a deadline that passes end the process and deregister the policy with one error.
 
 mod confine;

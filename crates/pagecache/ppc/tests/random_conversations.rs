@@ -4,7 +4,7 @@
 
 #[path = "../../../../benches/guard/src/counting_allocator.rs"]
 mod counting_allocator;
-#[path = "../../../fuzz/src/host.rs"]
+#[path = "../../../../tests/hostile/fuzz/src/host.rs"]
 mod host;
 
 use counting_allocator::CountingAllocator;

@@ -6,10 +6,10 @@
 //! reads I/O templates. `host` is the conversation with the
 //! host process of a policy.
 
-#[path = "../../../benches/guard/src/counting_allocator.rs"]
+#[path = "../../../../benches/guard/src/counting_allocator.rs"]
 mod counting_allocator;
 mod host;
-#[path = "../../../tests/support/object_references.rs"]
+#[path = "../../../support/object_references.rs"]
 mod object_references;
 
 use std::path::PathBuf;
@@ -160,19 +160,19 @@ fn read_with(options: &OpenOptions, bytes: &[u8]) {
 const DISTRIBUTED: [(&str, &[u8]); 4] = [
     (
         "__0_0.distcp",
-        include_bytes!("../../../fixtures/dcp/grid/__0_0.distcp"),
+        include_bytes!("../../../../fixtures/dcp/grid/__0_0.distcp"),
     ),
     (
         "__1_0.distcp",
-        include_bytes!("../../../fixtures/dcp/grid/__1_0.distcp"),
+        include_bytes!("../../../../fixtures/dcp/grid/__1_0.distcp"),
     ),
     (
         "__2_0.distcp",
-        include_bytes!("../../../fixtures/dcp/grid/__2_0.distcp"),
+        include_bytes!("../../../../fixtures/dcp/grid/__2_0.distcp"),
     ),
     (
         "__3_0.distcp",
-        include_bytes!("../../../fixtures/dcp/grid/__3_0.distcp"),
+        include_bytes!("../../../../fixtures/dcp/grid/__3_0.distcp"),
     ),
 ];
 

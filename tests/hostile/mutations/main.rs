@@ -3,7 +3,7 @@
 
 mod mutate;
 mod seeds;
-#[path = "../support/mod.rs"]
+#[path = "../../support/mod.rs"]
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
