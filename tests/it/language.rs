@@ -1,9 +1,13 @@
-//! The tracked files contain no rejected word of the glossary in `CONVENTIONS.md`, and each type name is defined once.
+//! The tracked files contain no rejected word of the glossary in `CONVENTIONS.md` and no sentence that it rejects, the pages of
+//! modules have an example, and each type name is defined once.
+
+mod prose;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use self::prose::Sentence;
 use crate::support::rust_code::crates;
 use crate::support::skip;
 
@@ -24,6 +28,22 @@ static UNQUALIFIED: &[&str] = &[
     "Place", "Kind", "Part", "Piece", "Order", "Memory", "Stream", "Facts", "Cut", "Choice",
     "Slot", "Config", "State", "Inner",
 ];
+
+/// Words that begin no sentence: they put a relation before its subject.
+static REJECTED_BEGINNINGS: &[&str] = &["Of", "What", "As [", "As `"];
+
+/// Phrases with a pronoun where a noun is clearer. Whole words, in lower case.
+static REJECTED_PHRASES: &[&str] = &[
+    "what of",
+    "that of",
+    "those of",
+    "of which this",
+    "in the place of a",
+    "nothing of nothing",
+];
+
+/// Paths whose sentences are held to these rules; a folder stands for everything below it.
+static HELD_TO_SENTENCES: &[&str] = &["tests/it/language"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -107,6 +127,107 @@ fn tracked_files_contain_no_rejected_word() {
     }
     println!("{} hits: {counts:?}", hits.len());
     assert!(hits.is_empty(), "{} hits\n{}", hits.len(), hits.join("\n"));
+}
+
+/// The rules that a sentence breaks.
+fn broken_rules(sentence: &Sentence) -> Vec<&'static str> {
+    let beginning = sentence.text.trim_start_matches(['"', '(', '*', '_', '[']);
+    let begins = |with: &str| {
+        let is_word = |rest: &str| {
+            with.ends_with(['[', '`'])
+                || !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-')
+        };
+        let starts = |with: &str| beginning.strip_prefix(with).is_some_and(is_word);
+        // in Markdown, fragments in lists and tables begin with a small letter
+        starts(with) || sentence.begins_comment && starts(&with.to_lowercase())
+    };
+    let text = words(&sentence.text);
+    let beginnings = REJECTED_BEGINNINGS.iter().filter(|with| begins(with));
+    let phrases = REJECTED_PHRASES
+        .iter()
+        .filter(|phrase| text.contains(&format!(" {phrase} ")));
+    beginnings.chain(phrases).copied().collect()
+}
+
+#[test]
+fn sentences_have_their_subject_first_and_nouns_for_pronouns() {
+    let Some(mut files) = tracked_files() else {
+        return skip("tracked files can be listed in a git checkout only");
+    };
+    files.retain(|name| HELD_TO_SENTENCES.iter().any(|held| name.starts_with(held)));
+    let (mut hits, mut sentences) = (Vec::new(), 0);
+    for name in &files {
+        let Ok(text) = std::fs::read_to_string(root().join(name)) else {
+            continue; // deleted, not yet committed
+        };
+        for sentence in prose::sentences(name, &text) {
+            sentences += 1;
+            for rule in broken_rules(&sentence) {
+                let Sentence { line, text, .. } = &sentence;
+                hits.push(format!("{}:{line}: {rule}: {text}", name.display()));
+            }
+        }
+    }
+    assert!(sentences > 10, "only {sentences} sentences were found");
+    assert!(hits.is_empty(), "{} hits\n{}", hits.len(), hits.join("\n"));
+}
+
+#[test]
+fn broken_rules_of_sentences_are_found() {
+    let broken = |text: &str| -> Vec<&str> {
+        let sentences = prose::sentences(Path::new("a.rs"), &format!("// {text}\n"));
+        sentences.iter().flat_map(broken_rules).collect()
+    };
+    assert_eq!(broken("of a range, nothing"), ["Of"]);
+    assert_eq!(broken("Reads. (Of a range, nothing.)"), ["Of"]);
+    assert_eq!(
+        broken("Reads: As [`read`], later. As `x`."),
+        ["As [", "As `"]
+    );
+    assert_eq!(
+        broken("the name is that of a file, or those of two"),
+        ["that of", "those of"]
+    );
+    assert_eq!(
+        broken("Of-the-shelf. Whatever is `that of`. As long as `x`"),
+        [""; 0]
+    );
+}
+
+/// Pages of modules that have no example yet.
+static WITHOUT_EXAMPLE: &[&str] = &[
+    "src/analysis/mod.rs",
+    "src/base/mod.rs",
+    "src/engine/mod.rs",
+    "src/models/mod.rs",
+    "src/plan/mod.rs",
+    "src/quant/mod.rs",
+];
+
+#[test]
+fn pages_of_storeys_and_crates_have_an_example() {
+    let Some(mut files) = tracked_files() else {
+        return skip("tracked files can be listed in a git checkout only");
+    };
+    files.retain(|name| {
+        let depth = name.components().count();
+        name.starts_with("src") && name.ends_with("mod.rs") && depth == 3
+            || name.starts_with("crates") && name.ends_with("README.md")
+    });
+    assert!(files.len() > 12, "only {} pages were found", files.len());
+    let has_example = |name: &PathBuf| {
+        let text = std::fs::read_to_string(root().join(name)).unwrap();
+        let mut lines = text
+            .lines()
+            .filter_map(|line| match name.ends_with("mod.rs") {
+                true => line.strip_prefix("//!").map(str::trim),
+                false => Some(line),
+            });
+        lines.any(|line| line.starts_with("```") || line.to_lowercase().contains("for example"))
+    };
+    files.retain(|name| !has_example(name));
+    let without: Vec<&str> = files.iter().filter_map(|name| name.to_str()).collect();
+    assert_eq!(without, WITHOUT_EXAMPLE);
 }
 
 #[test]

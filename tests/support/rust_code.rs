@@ -1,6 +1,7 @@
 //! The Rust code of the workspace as text, without comments, literals and tests: for tests about imports and names.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// A crate of the workspace.
@@ -91,20 +92,44 @@ fn module_of(path: &Path) -> Vec<String> {
     module
 }
 
+/// A part of a source text: code, a comment or a literal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Piece {
+    Code,
+    Comment,
+    Literal,
+}
+
 /// The text with comments and the contents of literals replaced by spaces; line breaks stay.
 pub fn without_comments(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
-    let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
-    let mut out = String::with_capacity(text.len());
-    let mut i = 0;
     let blank = |c: char| if c == '\n' { '\n' } else { ' ' };
+    let mut out = String::with_capacity(text.len());
+    for (piece, range) in pieces(&chars) {
+        let part = chars[range].iter();
+        match piece {
+            Piece::Code => out.extend(part),
+            Piece::Comment | Piece::Literal => out.extend(part.map(|c| blank(*c))),
+        }
+    }
+    out
+}
+
+/// The text in pieces: every comment, every literal, and each character of code on its own.
+pub fn pieces(chars: &[char]) -> Vec<(Piece, Range<usize>)> {
+    let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
+    let mut out = Vec::new();
+    let mut i = 0;
     while i < chars.len() {
         let from = i;
+        let mut piece = Piece::Literal;
         if at(i) == '/' && at(i + 1) == '/' {
+            piece = Piece::Comment;
             while i < chars.len() && at(i) != '\n' {
                 i += 1;
             }
         } else if at(i) == '/' && at(i + 1) == '*' {
+            piece = Piece::Comment;
             let mut depth = 0;
             loop {
                 match (at(i), at(i + 1)) {
@@ -141,11 +166,10 @@ pub fn without_comments(text: &str) -> String {
             }
             i += 1;
         } else {
-            out.push(at(i));
+            piece = Piece::Code;
             i += 1;
-            continue;
         }
-        out.extend(chars[from..i.min(chars.len())].iter().map(|c| blank(*c)));
+        out.push((piece, from..i.min(chars.len())));
     }
     out
 }
