@@ -157,7 +157,7 @@ static FOREIGN: &[(u32, &str, &str)] = &[
     (158, "IQ1_KT", "ik_llama.cpp"),
 ];
 
-/// The highest id of upstream ggml: unread ids above it are those of forks, below it those that ggml removed.
+/// The highest id of upstream ggml: unread ids above it belong to forks, those below it were removed by ggml.
 const LAST_UPSTREAM_ID: u32 = 42;
 
 /// Describes a ggml type id that this crate does not read, for an error message.

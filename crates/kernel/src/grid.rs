@@ -1,4 +1,4 @@
-//! What the IQ types share: elements are looked up eight at a time, as entries of a grid.
+//! The common part of the IQ types: elements are looked up eight at a time, as entries of a grid.
 //!
 //! A grid is a published list of points, each of eight (or four) small integers. A code is an index into it, and magnitudes
 //! and signs are stored apart. 32 elements are four entries of eight bytes, put into one vector, given their signs, widened
@@ -37,7 +37,7 @@ macro_rules! grid_kernel {
 pub(crate) use grid_kernel;
 
 /// Unpacks the scales of IQ2_XS and IQ2_S: `d * (0.5 + scale) * 0.25`, in this order of operations. The first array has the
-/// scales of the low nibbles, the second those of the high ones; only the first eight of each are used.
+/// scales of the low nibbles, the second the scales of the high ones; only the first eight of each are used.
 #[inline(always)]
 pub(crate) fn iq2_scales<S: Simd>(simd: S, d: f32, scales: &[u8; 8]) -> [[f32; 16]; 2] {
     let mut padded = [0; 16];

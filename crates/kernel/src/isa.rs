@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 /// An instruction set that kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Isa {
-    /// What the compilation target guarantees, such as SSE2 on x86-64.
+    /// The features that the compilation target guarantees, such as SSE2 on x86-64.
     Baseline,
     #[cfg(target_arch = "x86_64")]
     Avx2,
@@ -146,7 +146,7 @@ pub(crate) trait Computation: Copy {
 
     fn run(self) -> Self::Output;
 
-    /// As `run`, with the same result, where a multiplication and an addition are one instruction: `mul_add` is fast.
+    /// Gives the same result as `run`, where a multiplication and an addition are one instruction: `mul_add` is fast.
     #[inline(always)]
     fn run_fused(self) -> Self::Output {
         self.run()
@@ -162,7 +162,7 @@ const COMPUTATION_ISAS: &[Isa] = &[
     Isa::Baseline,
 ];
 
-/// Whether this machine has the features that [`compute_with`] enables: those of the instruction set, and with them the one
+/// Whether this machine has the features that [`compute_with`] enables: the instruction set's own, and with them the one
 /// that multiplies and adds in one instruction, which kernels do without.
 fn computes_with(isa: Isa) -> bool {
     #[cfg(target_arch = "x86_64")]

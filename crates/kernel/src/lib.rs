@@ -108,7 +108,7 @@ pub fn builds(format: &BlockFormat) -> Result<Vec<&'static str>> {
 /// Like [`dequantize`], with the build for a given instruction set (one of [`builds`]): for tests and measurements.
 ///
 /// # Errors
-/// As [`dequantize`], and [`Error::Mismatch`] if this machine cannot run such a build.
+/// The errors of [`dequantize`], and [`Error::Mismatch`] if this machine cannot run such a build.
 pub fn dequantize_with(
     isa: &str,
     format: &BlockFormat,

@@ -10,8 +10,8 @@
 /// pages the operating system has just zeroed in the caches (experiment 42). On other targets than x86-64 this is a plain
 /// copy.
 ///
-/// The bytes are visible to other threads as those of plain stores are: a fence at the end orders the non-temporal stores,
-/// which are weakly ordered, before whatever the caller stores next.
+/// The bytes are visible to other threads as after plain stores: a fence at the end orders the non-temporal stores, which
+/// are weakly ordered, before whatever the caller stores next.
 ///
 /// # Panics
 /// The slices differ in length.

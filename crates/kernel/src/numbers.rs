@@ -33,7 +33,7 @@ impl FloatBits {
         huge: 0x7e80_0000,
     };
 
-    /// Those of F16, BF16, F32 or F64; `None` for another dtype.
+    /// The layout of F16, BF16, F32 or F64; `None` for another dtype.
     pub fn of(dtype: Dtype) -> Option<Self> {
         let (width, infinity, normal, huge) = match dtype {
             Dtype::F16 => (2, 0x7c00, 0x0400, 0x7400),
@@ -51,7 +51,7 @@ impl FloatBits {
     }
 }
 
-/// What was counted in the numbers of a buffer.
+/// Counts of the numbers of a buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NumberCounts {
     /// Not a number.
@@ -64,7 +64,7 @@ pub struct NumberCounts {
     pub subnormal: u64,
     /// Finite, and a quarter of the range or more.
     pub huge: u64,
-    /// Whether the bits of a number differ from those of the first.
+    /// Whether the bits of a number differ from the first number's bits.
     pub varies: bool,
     /// The sum of all bits: equal buffers have equal sums.
     pub sum: u64,

@@ -52,7 +52,7 @@ pub struct RowGeometry {
     pub stride: usize,
     /// How the codes of a row are packed.
     pub packing: CodePacking,
-    /// What value a code stands for.
+    /// The value that a code stands for.
     pub value: CodeValue,
     /// How value, scale and zero point combine.
     pub formula: Formula,

@@ -155,7 +155,7 @@ pub(crate) trait Simd: Copy + 'static {
     fn unpack_nibbles(self, x: &[u8; 16]) -> Self::Bytes;
 
     /// Unpacks 64 codes of 4 bits in storage order: low and high nibble of byte 0, of byte 1, and so on. The first vector
-    /// holds the nibbles of bytes 0 to 15, the second those of bytes 16 to 31.
+    /// holds the nibbles of bytes 0 to 15, the second the nibbles of bytes 16 to 31.
     ///
     /// AVX2, AVX-512: `vpmovzxbw` gives each byte 16 bits, a shifted copy is or-ed in, `vpand` keeps both nibbles.
     /// NEON: `and`, `ushr`, `zip1`, `zip2`.

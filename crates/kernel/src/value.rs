@@ -6,7 +6,7 @@
 use super::half::from_f16;
 use crate::dtype::Dtype;
 
-/// What value a code of up to 8 bits stands for.
+/// The value that a code of up to 8 bits stands for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CodeValue {
     /// OCP E4M3: no infinities, NaN is `0x7f` and `0xff`.

@@ -29,7 +29,7 @@ pub struct NamedInode {
 ///
 /// # Errors
 ///
-/// Those of `open`.
+/// The errors of `open`.
 pub fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
@@ -43,7 +43,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 ///
-/// Those of `mkdir`; [`io::ErrorKind::AlreadyExists`] if something has the name.
+/// The errors of `mkdir`; [`io::ErrorKind::AlreadyExists`] if something has the name.
 pub fn create_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
@@ -52,7 +52,7 @@ pub fn create_private(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// Those of `getdents` and `fstatat`.
+/// The errors of `getdents` and `fstatat`.
 pub fn entries(directory: &File) -> io::Result<Vec<NamedInode>> {
     let mut found = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -82,7 +82,7 @@ pub fn entries(directory: &File) -> io::Result<Vec<NamedInode>> {
 ///
 /// # Errors
 ///
-/// Those of `unlinkat`.
+/// The errors of `unlinkat`.
 pub fn remove_file(directory: &File, name: &OsStr) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(directory, name, AtFlags::empty())?)
 }
@@ -101,7 +101,7 @@ pub fn lock_abandoned(directory: &File, name: &OsStr) -> Option<File> {
 ///
 /// # Errors
 ///
-/// Those of `renameat2`; `EINVAL` on a file system that cannot.
+/// The errors of `renameat2`; `EINVAL` on a file system that cannot exchange names.
 pub fn exchange(a: &Path, b: &Path) -> io::Result<()> {
     let exchanged = rustix::fs::renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE);
     Ok(exchanged?)
@@ -112,7 +112,7 @@ pub fn exchange(a: &Path, b: &Path) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// Those of `fchown`, `fchmod` and of reading the attributes.
+/// The errors of `fchown`, of `fchmod` and of reading the attributes.
 pub fn carry_attributes(from: &File, to: &File) -> io::Result<bool> {
     let (old, new) = (from.metadata()?, to.metadata()?);
     if old.gid() != new.gid() {
@@ -128,8 +128,8 @@ pub fn carry_attributes(from: &File, to: &File) -> io::Result<bool> {
         && extended_attributes(from)? == extended_attributes(to)?)
 }
 
-/// What `lsattr` shows, without flags for how the file system stores the entries: `EXT4_INDEX_FL`, `EXT4_HUGE_FILE_FL`,
-/// `EXT4_EXTENTS_FL` and `EXT4_INLINE_DATA_FL`.
+/// The flags that `lsattr` shows, without flags for how the file system stores the entries: `EXT4_INDEX_FL`,
+/// `EXT4_HUGE_FILE_FL`, `EXT4_EXTENTS_FL` and `EXT4_INLINE_DATA_FL`.
 fn inode_flags(directory: &File) -> io::Result<u32> {
     const LAYOUT: u32 = 0x1000 | 0x4_0000 | 0x8_0000 | 0x1000_0000;
     match rustix::fs::ioctl_getflags(directory) {

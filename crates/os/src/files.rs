@@ -1,5 +1,5 @@
 //! Files that a program is led to, not ones that its caller chose: opened without waiting; and files under construction,
-//! which are locked while their process lives, so that those of dead processes can be found.
+//! which are locked while their process lives, so that files of dead processes can be found.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -19,7 +19,7 @@ pub fn resolved(path: &Path) -> PathBuf {
             }
             let is_parent = |component| component == Component::ParentDir;
             if missing.components().any(is_parent) {
-                // what `..` led to may be a link; no `..` is left, so that this is done once
+                // `..` may have led to a link; no `..` is left, so that this is done once
                 return resolved(&real);
             }
             return real;
@@ -28,12 +28,12 @@ pub fn resolved(path: &Path) -> PathBuf {
     whole
 }
 
-/// Opens a file for reading. A FIFO is opened without waiting for a writer, and a terminal does not become that of the
-/// process. The caller checks what was opened (`File::metadata`) before it reads.
+/// Opens a file for reading. A FIFO is opened without waiting for a writer, and a terminal does not become the controlling
+/// terminal of the process. The caller checks what was opened (`File::metadata`) before it reads.
 ///
 /// # Errors
 ///
-/// Those of `open`.
+/// The errors of `open`.
 pub fn open_without_waiting(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -52,7 +52,7 @@ pub fn open_without_waiting(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 ///
-/// Those of `open`; [`io::ErrorKind::AlreadyExists`] if something has the name.
+/// The errors of `open`; [`io::ErrorKind::AlreadyExists`] if something has the name.
 pub fn create_locked(path: &Path) -> io::Result<Option<File>> {
     // `create_new` neither follows a link nor opens a file that another process has placed under this name
     let mut options = OpenOptions::new();
@@ -107,7 +107,7 @@ pub fn is_abandoned(path: &Path) -> bool {
 ///
 /// # Errors
 ///
-/// Those of `rename`; [`io::ErrorKind::AlreadyExists`] if something has the name.
+/// The errors of `rename`; [`io::ErrorKind::AlreadyExists`] if something has the name.
 pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
@@ -132,8 +132,8 @@ pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// Those of `open` and `fsync`, except where the file system cannot sync a directory, or a directory that may be written may
-/// not be read: its names are then as durable as that system makes them.
+/// The errors of `open` and `fsync`, except where the file system cannot sync a directory, or a directory that may be
+/// written may not be read: its names are then as durable as that system makes them.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {

@@ -2,7 +2,7 @@
 //! opening, locking and naming files.
 //!
 //! Each function is one query or one request to the operating system. None of them decides what to do with the result.
-//! The interfaces are those of Linux; on other systems a call returns
+//! The interfaces are Linux's; on other systems a call returns
 //! [`io::ErrorKind::Unsupported`](std::io::ErrorKind::Unsupported), an empty list or `None`, as documented per function.
 //!
 //! | module | |

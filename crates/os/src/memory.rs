@@ -80,7 +80,7 @@ impl MemoryUsage {
     /// See [`MemoryMeter::cache_room`]; of a group with this many bytes of inactive pages of files.
     fn cache_room(&self, threshold: f64, own: u64, inactive: u64) -> u64 {
         let needed = self.used.saturating_sub(inactive).saturating_add(own);
-        // without any eviction, or with that of inactive pages
+        // without any eviction, or by eviction of inactive pages
         self.room(threshold)
             .max(self.below(threshold).saturating_sub(needed))
     }
@@ -176,12 +176,12 @@ impl MemoryMeter {
         Ok(MemoryUsage { file, ..usage })
     }
 
-    /// As [`MemoryMeter::usage`], with [`MemoryUsage::file`] 0 for a group. Cheaper, because reading `memory.stat` makes the
-    /// kernel sum the counters of every core, and that takes longer the more pages were charged since the last reading.
+    /// Like [`MemoryMeter::usage`], with [`MemoryUsage::file`] 0 for a group. Cheaper, because reading `memory.stat` makes
+    /// the kernel sum the counters of every core, and that takes longer the more pages were charged since the last reading.
     ///
     /// # Errors
     ///
-    /// As [`MemoryMeter::usage`].
+    /// The errors of [`MemoryMeter::usage`].
     pub fn usage_without_file(&self) -> Result<MemoryUsage> {
         let machine = machine_usage()?;
         // the group that is closest to its limit is the one whose limit is reached first
@@ -202,14 +202,14 @@ impl MemoryMeter {
     ///
     /// # Errors
     ///
-    /// As [`MemoryMeter::usage`].
+    /// The errors of [`MemoryMeter::usage`].
     pub fn cache_room(&self, threshold: f64, own: u64) -> Result<u64> {
         let machine = machine_usage()?;
         let groups = self.groups.iter().filter_map(|group| {
             let usage = of_group(group, machine.limit)?;
             Some(usage.cache_room(threshold, own, inactive(group).unwrap_or(0)))
         });
-        // what is available includes the inactive pages
+        // available memory includes the inactive pages
         let whole = machine.below(threshold).saturating_sub(machine.used);
         Ok(groups.fold(whole.saturating_sub(own), u64::min))
     }

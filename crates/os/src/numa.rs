@@ -65,7 +65,8 @@ pub fn prefer_node_for_thread(node: Option<u32>) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// As [`prefer_node_for_thread`]; `EINVAL` if `memory` does not start at a page boundary, `EFAULT` if it is not mapped.
+/// The errors of [`prefer_node_for_thread`]; `EINVAL` if `memory` does not start at a page boundary, `EFAULT` if it is not
+/// mapped.
 pub fn prefer_node_for_memory(memory: *const [u8], node: u32) -> io::Result<()> {
     let mask = NodeMask::of(Some(node))?;
     #[cfg(target_os = "linux")]

@@ -22,7 +22,7 @@ impl PopulateMap {
     ///
     /// # Errors
     ///
-    /// Those of `mmap` and `madvise`; `EINVAL` on kernels without transparent huge pages.
+    /// The errors of `mmap` and `madvise`; `EINVAL` on kernels without transparent huge pages.
     pub fn new(file: BorrowedFd<'_>, start: u64, len: usize) -> io::Result<Self> {
         let offset = libc::off_t::try_from(start).map_err(io::Error::other)?;
         // SAFETY: a new mapping at an address that the kernel chooses; no memory of this process changes.

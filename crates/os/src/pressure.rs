@@ -87,8 +87,8 @@ mod trigger {
         ///
         /// # Errors
         ///
-        /// As [`MemoryPressure::of`](super::MemoryPressure::of); the process may not write the pressure file, or the
-        /// kernel rejects the window.
+        /// The errors of [`MemoryPressure::of`](super::MemoryPressure::of); the process may not write the pressure file, or
+        /// the kernel rejects the window.
         pub fn new(scope: &MemoryScope, stall: Duration, window: Duration) -> Result<Self> {
             let path = pressure_file(scope)?;
             let mut file = OpenOptions::new()

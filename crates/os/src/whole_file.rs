@@ -22,8 +22,8 @@ pub struct WriteOptions {
 ///
 /// # Errors
 ///
-/// Those of `open`, `write` and `rename`; [`io::ErrorKind::AlreadyExists`] if the name exists and is not to be replaced. No file
-/// is left behind.
+/// The errors of `open`, `write` and `rename`; [`io::ErrorKind::AlreadyExists`] if the name exists and is not to be
+/// replaced. No file is left behind.
 pub fn write(path: &Path, bytes: &[u8], label: &str, options: WriteOptions) -> io::Result<()> {
     let name = path
         .file_name()
@@ -62,7 +62,7 @@ pub fn write(path: &Path, bytes: &[u8], label: &str, options: WriteOptions) -> i
     renamed
 }
 
-/// Of the temporary names for a target: a hash, so that they are short whatever the target's length.
+/// The beginning of the temporary names for a target: a hash, so that they are short whatever the target's length.
 fn part_prefix(name: &OsStr, label: &str) -> String {
     // FNV-1a: the same in every version of this library
     let hash = name
@@ -127,7 +127,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("whole-file-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let path = directory.join("page");
-        // what a killed process left
+        // the file of a killed process
         let abandoned = directory.join(format!("{}1-0.part", part_prefix(OsStr::new("page"), "t")));
         fs::write(&abandoned, b"half").unwrap();
         let replace = WriteOptions {

@@ -138,8 +138,7 @@ impl TemplateBuilder {
         self
     }
 
-    /// Sets the accesses of a group to those of a template, unmerged. `more` says that other
-    /// accesses will follow.
+    /// Sets the accesses of a group to a template's accesses, unmerged. `more` says that other accesses will follow.
     pub(crate) fn adopt(&mut self, rank: u32, accesses: Vec<Access>, more: bool) {
         let group = self.groups.entry(rank).or_default();
         for access in accesses.iter().filter(|_| more) {

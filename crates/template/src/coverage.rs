@@ -97,7 +97,7 @@ pub(crate) fn overlaps(
     of: &[AccessGroup],
     by: &[AccessGroup],
 ) -> Vec<Overlap> {
-    // files of `b` that match none of `a` get rows behind those of `a`, and are summed up as the last row
+    // files of `b` that match none of `a` get rows behind the rows of `a`, and are summed up as the last row
     let matched = matched_files(a, b);
     let mut left = per_file(of, a.files().len(), |file| usize::try_from(file).ok());
     let shared_rows = a.files().len();

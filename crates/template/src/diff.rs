@@ -22,7 +22,7 @@ pub struct Diff {
     pub groups: Vec<GroupDiff>,
 }
 
-/// What one worker reads in either template. A byte counts once.
+/// The reads of one worker in either template. A byte counts once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupDiff {
     /// The worker's rank.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong ([`ErrorKind`]) and where: file and byte offset, if known.
+/// The failure ([`ErrorKind`]) and its place: file and byte offset, if known.
 ///
 /// ```
 /// use anamnesis_template::{ErrorKind, TemplateLimits, Template};
@@ -41,7 +41,7 @@ pub enum ErrorKind {
     /// Continuing would exceed the caller's [`TemplateLimits`](crate::TemplateLimits).
     #[error("limit: {what} needs {needed}, which exceeds the limit `{limit}` of {allowed}")]
     Limit {
-        /// What would exceed the limit.
+        /// The thing that would exceed the limit.
         what: String,
         /// How much of it the file states.
         needed: u64,
@@ -116,7 +116,7 @@ impl Error {
         self.0.offset
     }
 
-    /// What can be done about the failure, where the kind decides that.
+    /// A remedy for the failure, if its kind has one.
     pub fn remedy(&self) -> Option<&'static str> {
         match &self.0.kind {
             ErrorKind::Io(e) if e.kind() == io::ErrorKind::NotFound => Some("check the path"),

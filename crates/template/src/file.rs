@@ -49,7 +49,7 @@ impl File {
     /// `root/path`, which must be a regular file.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and [`Io`](crate::ErrorKind::Io).
+    /// The errors of [`new`](Self::new), and [`Io`](crate::ErrorKind::Io).
     pub fn probe(root: &Path, path: &str) -> Result<Self> {
         check_path(path)?;
         let absolute = root.join(path);
@@ -66,7 +66,7 @@ impl File {
     /// Creates a file from its metadata and its first [`ContentKey::HEAD`] bytes.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn of(path: impl Into<Box<str>>, metadata: &fs::Metadata, head: &[u8]) -> Result<Self> {
         let mtime =
             metadata

@@ -121,8 +121,8 @@ impl Template {
     /// Reads the JSON form. Nothing is merged: the template has the accesses of the document.
     ///
     /// # Errors
-    /// As [`from_bytes`](Self::from_bytes). 24 times the length of the document is charged as
-    /// memory before it is parsed.
+    /// The errors of [`from_bytes`](Self::from_bytes). 24 times the length of the document is charged as memory before it is
+    /// parsed.
     pub fn from_json(json: &[u8], limits: &TemplateLimits) -> Result<Self> {
         let mut budget = TemplateBudget::new(limits);
         budget.bytes(json.len() as u64)?;

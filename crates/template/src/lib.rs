@@ -41,9 +41,8 @@
 //! | identifying | [`service_id`], [`ContentKey`] |
 //! | splitting tensors among workers | [`parallel`] |
 //!
-//! [`Error`] and [`TemplateLimits`] resemble those of the `anamnesis` crate, but are types of their own: this crate
-//! depends on no other crate of the workspace, so that a page cache can use templates without the tensor
-//! library.
+//! [`Error`] and [`TemplateLimits`] resemble the types of the `anamnesis` crate, but are types of their own: this crate
+//! depends on no other crate of the workspace, so that a page cache can use templates without the tensor library.
 
 mod binary;
 mod builder;

@@ -2,10 +2,9 @@
 //!
 //! [`Rules`] map a tensor's name to how it is split; [`share()`] computes the indices that a worker
 //! has, [`slice()`] their bytes. All of it is plain data and arithmetic: neither a file nor a catalog is
-//! needed. The rules are those of Megatron-LM (arXiv 1909.08053: the first of two matrices is split by its outputs, the
-//! second by its inputs), as vLLM's layers load them: `ColumnParallelLinear`, `RowParallelLinear`,
-//! `QKVParallelLinear`, `MergedColumnParallelLinear`, `VocabParallelEmbedding`, and `FusedMoE` with
-//! linear placement of experts.
+//! needed. The rules are Megatron-LM's (arXiv 1909.08053: the first of two matrices is split by its outputs, the second by
+//! its inputs), as vLLM's layers load them: `ColumnParallelLinear`, `RowParallelLinear`, `QKVParallelLinear`,
+//! `MergedColumnParallelLinear`, `VocabParallelEmbedding`, and `FusedMoE` with linear placement of experts.
 //!
 //! Shapes are in items, outermost dimension first: `[outputs, inputs]`. An item is an element, or,
 //! for types that store several elements together (GGUF blocks, packed codes), such a block; the

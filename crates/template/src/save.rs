@@ -21,10 +21,10 @@ impl Template {
         self.put(path, sync, true)
     }
 
-    /// As [`save`](Self::save), but refuses to replace an existing file.
+    /// Like [`save`](Self::save), but refuses to replace an existing file.
     ///
     /// # Errors
-    /// As [`save`](Self::save), and if `path` exists; it is left unchanged.
+    /// The errors of [`save`](Self::save), and one if `path` exists; it is left unchanged.
     pub fn save_new(&self, path: &Path, sync: bool) -> Result<()> {
         self.put(path, sync, false)
     }
@@ -43,8 +43,8 @@ impl Template {
     /// from JSON.
     ///
     /// # Errors
-    /// As [`from_bytes`](Self::from_bytes), and [`Io`](crate::ErrorKind::Io), also for a named pipe,
-    /// a socket or a device. The error contains the path.
+    /// The errors of [`from_bytes`](Self::from_bytes), and [`Io`](crate::ErrorKind::Io), also for a named pipe, a socket or
+    /// a device. The error contains the path.
     pub fn load(path: &Path, limits: &TemplateLimits) -> Result<Self> {
         let read = || -> std::io::Result<Vec<u8>> {
             let (file, metadata) = open_regular(path)?;

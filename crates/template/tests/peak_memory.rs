@@ -1,5 +1,5 @@
 //! A refused file whose counts stand for much memory does not raise the peak of resident memory. In a process of its own,
-//! as the peak is that of the process.
+//! because the peak is measured of the whole process.
 
 use anamnesis_template::{Template, TemplateLimits};
 

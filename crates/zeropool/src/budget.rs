@@ -67,7 +67,7 @@ impl Ledger {
 pub(crate) fn of_machine() -> usize {
     let read = |path: &PathBuf| std::fs::read_to_string(path).ok();
     let machine = read(&"/proc/meminfo".into());
-    // where the process's groups cannot be read, those of the root
+    // where the process's groups cannot be read, the limits of the root
     let groups =
         read(&"/proc/self/cgroup".into()).unwrap_or_else(|| "0::/\n1:memory:/\n".to_owned());
     let limits = limit_files(&groups)

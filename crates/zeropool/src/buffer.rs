@@ -67,7 +67,7 @@ impl Buffer {
         self.len == 0
     }
 
-    /// The capacity in bytes: that of the size class.
+    /// The capacity in bytes: the size class's.
     #[inline]
     #[must_use]
     pub fn capacity(&self) -> usize {

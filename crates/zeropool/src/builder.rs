@@ -115,9 +115,9 @@ impl PoolBuilder {
         self
     }
 
-    /// Buffers of size classes below that of this length are not pooled: each is allocated on the heap and freed when it
-    /// is dropped. Where buffers are locked, wiped (`zero_on_return`) or bound to a node, they are mapped instead of
-    /// taken from the heap. They count against the budget in either case. Default: 0, everything is pooled.
+    /// Buffers of size classes below this length's class are not pooled: each is allocated on the heap and freed when it is
+    /// dropped. Where buffers are locked, wiped (`zero_on_return`) or bound to a node, they are mapped instead of taken from
+    /// the heap. They count against the budget in either case. Default: 0, everything is pooled.
     pub fn min_pooled(mut self, len: usize) -> Self {
         self.min_pooled = len;
         self

@@ -1,10 +1,10 @@
 //! CLOCK-Pro (Jiang, Chen and Zhang, USENIX ATC 2005) over size classes instead of pages.
 //!
 //! Every requested class has an entry on a clock and is hot or cold. A new entry is cold and in its test period. If the
-//! class is requested again, or misses again, before the hot hand has passed, its reuse distance is shorter than that of
-//! some hot class, and it becomes hot. The cold hand searches for victims. The hot hand cools classes that were not
-//! requested since its last visit, and ends test periods. The bytes allowed to cold classes adapt: they grow when a
-//! class misses in its test period, and shrink when a test period ends without another request.
+//! class is requested again, or misses again, before the hot hand has passed, its reuse distance is shorter than some hot
+//! class's, and it becomes hot. The cold hand searches for victims. The hot hand cools classes that were not requested since
+//! its last visit, and ends test periods. The bytes allowed to cold classes adapt: they grow when a class misses in its test
+//! period, and shrink when a test period ends without another request.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::class::Class;
 use crate::sync::AtomicBool;
 
-/// What an eviction policy can read of the pool.
+/// The state of the pool that an eviction policy can read.
 pub(crate) trait FreeBuffers {
     /// Bytes that the pool holds in this class, in use and free.
     fn held(&self, class: Class) -> usize;
@@ -214,7 +214,7 @@ impl ClockPro {
 mod tests {
     use super::*;
 
-    /// A pool that holds one object of each class; that of the named class is free.
+    /// A pool that holds one object of each class; the object of the named class is free.
     struct OneFree(Option<Class>);
 
     impl FreeBuffers for OneFree {

@@ -38,7 +38,7 @@ use crate::stats::PoolCounters;
 use crate::sync::Mutex;
 use crate::wait::{self, Queue, Waiter};
 
-/// What a request is granted under the queue's lock: an object, or a charge with which to allocate one.
+/// The grant to a request, made under the queue's lock: an object, or a charge with which to allocate one.
 pub(crate) enum Grant {
     Object(Object),
     Room(Charge),

@@ -1,7 +1,7 @@
 //! Parts of a buffer that several threads, or several reads in flight, fill concurrently, and the memory that parts and views
 //! share.
 //!
-//! What this file guarantees:
+//! Guarantees of this file:
 //!
 //! 1. The parts of a memory cover disjoint ranges of its bytes: [`Buffer::split`] and [`DividedBuffer::part`] divide it so,
 //!    and a part is neither cloned nor created elsewhere, except of the only view of its bytes.
@@ -38,8 +38,8 @@ struct OtherOwner(*mut dyn Send);
 
 impl Drop for OtherOwner {
     fn drop(&mut self) {
-        // SAFETY: the pointer is that of a box, is dropped once, and its bytes are no longer used: parts and views hold the
-        // memory that this is a part of.
+        // SAFETY: the pointer is a box's, is dropped once, and its bytes are no longer used: parts and views hold the memory
+        // that this is a part of.
         drop(unsafe { Box::from_raw(self.0) });
     }
 }
@@ -74,7 +74,7 @@ impl PartMemory {
     fn of_owner<O: AsMut<[u8]> + Send + 'static>(owner: O) -> Arc<Self> {
         let pointer = Box::into_raw(Box::new(owner));
         let owner = OtherOwner(pointer);
-        // SAFETY: the pointer is that of a box, and nothing else uses it before it is dropped.
+        // SAFETY: the pointer is a box's, and nothing else uses it before it is dropped.
         let bytes = NonNull::from(unsafe { &mut *pointer }.as_mut());
         Arc::new(Self {
             base: bytes.cast(),

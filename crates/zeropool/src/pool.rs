@@ -101,7 +101,7 @@ impl BufferPool {
     ///
     /// # Panics
     ///
-    /// As [`get`](Self::get).
+    /// The panics of [`get`](Self::get).
     #[must_use]
     pub fn get_zeroed(&self, len: usize) -> Buffer {
         Buffer::zeroed(self.get_or_panic(len), len)

@@ -1,8 +1,8 @@
 //! Regions of memory: anonymous mappings, or heap allocations where mappings are unavailable or not wanted.
 //!
-//! What this file guarantees: a [`Region`] is `len` bytes that are mapped, readable, writable and **initialised** from
-//! its creation to its drop. Anonymous mappings are zero pages, `alloc_zeroed` zeroes, and no call in this file makes a
-//! byte uninitialised: after `MADV_DONTNEED`, private anonymous memory reads as zeros.
+//! Guarantee of this file: a [`Region`] is `len` bytes that are mapped, readable, writable and **initialised** from its
+//! creation to its drop. Anonymous mappings are zero pages, `alloc_zeroed` zeroes, and no call in this file makes a byte
+//! uninitialised: after `MADV_DONTNEED`, private anonymous memory reads as zeros.
 #![allow(unsafe_code)]
 
 use std::io;

@@ -1,7 +1,7 @@
 //! Slabs, and the objects they are divided into. A slab is a region of memory for objects of one size class; an object is
 //! the memory of one buffer.
 //!
-//! What this file guarantees, on top of the guarantee of `region.rs`:
+//! Guarantees of this file, on top of the guarantee of `region.rs`:
 //!
 //! 1. A [`Slab`] hands out each index at most once until the index is returned, and only the drop of the [`Object`] that
 //!    had it returns it. So two live objects never share a byte.
@@ -21,7 +21,7 @@ use crate::region::{HUGE, Region, RegionError, RegionOptions};
 use crate::stats::SlabBytes;
 use crate::sync::Mutex;
 
-/// What an object needs of the pool that it belongs to. A trait, so that this file does not depend on the pool.
+/// The services that an object needs of the pool that it belongs to. A trait, so that this file does not depend on the pool.
 pub(crate) trait OwningPool: Send + Sync {
     fn ledger(&self) -> &Ledger;
 

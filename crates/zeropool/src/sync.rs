@@ -1,5 +1,5 @@
-//! Locks and atomics. With `--cfg shuttle` they are those of the model checker, which controls every interleaving. Under Miri
-//! the locks are those of `std`: it refuses parking_lot's `syscall(SYS_futex, …)`, as a variadic argument is
+//! Locks and atomics. With `--cfg shuttle` they are the model checker's, which controls every interleaving. Under Miri the
+//! locks are the standard library's: it refuses parking_lot's `syscall(SYS_futex, …)`, as a variadic argument is
 //! `&AtomicI32` where the kernel declares `u32 *`.
 
 #[cfg(not(shuttle))]

@@ -1,6 +1,6 @@
 //! The pool's memory as the kernel reports it in `/proc/self`: locked, resident, page faults, excluded from core dumps;
-//! trimming under memory pressure. In a process of its own, as locked and resident memory, limits and the threads' names
-//! are those of the whole process.
+//! trimming under memory pressure. In a process of its own, because locked and resident memory, limits and the threads'
+//! names belong to the whole process.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ fn faults() -> u64 {
         .unwrap()
 }
 
-/// One test, as the locked memory and its limit are those of the whole process.
+/// One test, because the locked memory and its limit belong to the whole process.
 #[test]
 fn pinned_memory_is_locked_until_it_is_trimmed() {
     let before = status("VmLck");

@@ -26,7 +26,7 @@ fn nvfp4<S: Simd, O: OutputElement>(simd: S, blocks: &[u8], out: &mut [u8]) {
             .iter_mut()
             .zip(blocks.as_flattened().as_chunks::<4>().0)
         {
-            // 16 scales are those of four blocks
+            // four blocks have 16 scales
             *d = ue4m3_halves(
                 simd,
                 unroll!(i in [0, 1, 2, 3] => u32::from_le_bytes(*field(&blocks[i], 0))),

@@ -20,7 +20,7 @@ kernel!(q4_k);
 
 /// Unpacks the scales and minima of Q4_K and Q5_K from the first 16 bytes of a block, multiplied by `d` and `dmin`.
 ///
-/// Of `scales[12]`, bytes 0 to 3 hold scales 0 to 3 in bits 0 to 5, bytes 4 to 7 minima 0 to 3 likewise. Bytes 8 to 11 hold
+/// Bytes 0 to 3 of `scales[12]` hold scales 0 to 3 in bits 0 to 5, bytes 4 to 7 minima 0 to 3 likewise. Bytes 8 to 11 hold
 /// bits 0 to 3 of scales 4 to 7 (low nibbles) and minima 4 to 7 (high nibbles), whose bits 4 and 5 are bits 6 and 7 of the
 /// former eight bytes.
 #[inline(always)]

@@ -9,7 +9,7 @@
 //! `x = d * (digit - 1)`.
 //!
 //! A byte `b` is the fraction `b / 256` in base 3. Its first digit is the integer part of `3 * b / 256`, and the remaining
-//! digits are those of `3 * b` modulo 256. So a digit takes two comparisons, the next two additions, and no division.
+//! digits are the digits of `3 * b` modulo 256. So a digit takes two comparisons, the next two additions, and no division.
 
 use crate::field::field;
 use crate::half::from_f16;

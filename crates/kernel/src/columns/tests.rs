@@ -1,4 +1,4 @@
-//! Column decoding: every build gives the baseline's bits; the unpacking of nibbles gives those of `column_code`.
+//! Column decoding: every build gives the baseline's bits; unpacked nibbles equal the nibbles of `column_code`.
 
 use super::*;
 use crate::dtype::Dtype;

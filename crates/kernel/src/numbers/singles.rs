@@ -4,8 +4,8 @@
 //! greatest words as signed and as unsigned numbers, which are the greatest and the least value as well, and the words
 //! without an exponent. Only a batch with other values is counted by their kinds.
 //!
-//! Sums are those of the values and of their squares. The square of an F32 is exact in F64, so that builds which multiply and
-//! add in one instruction and builds which do not have the same result.
+//! Sums are taken of the values and of their squares. The square of an F32 is exact in F64, so that builds which multiply
+//! and add in one instruction and builds which do not have the same result.
 
 use crate::isa::{Computation, compute};
 
@@ -23,8 +23,8 @@ const SIGN: u32 = 1 << 31;
 const INFINITY: u32 = FloatBits::F32.infinity as u32;
 const HUGE: u32 = FloatBits::F32.huge as u32;
 
-/// As [`count_floats`](super::count_floats) of F32 and as [`sum_f32`] of all finite values, batch by batch. Sums are in F64
-/// and in an order that no build changes.
+/// Does the work of [`count_floats`](super::count_floats) for F32 and of [`sum_f32`] for all finite values, batch by batch.
+/// Sums are in F64 and in an order that no build changes.
 ///
 /// # Examples
 /// ```
@@ -164,7 +164,7 @@ fn add<const FUSED: bool>(
     }
 }
 
-/// What a batch of F32 is like, as words.
+/// A summary of a batch of F32, as words.
 struct BatchSurvey {
     /// The greatest as a signed number: of the values without a sign the greatest one.
     signed: i32,

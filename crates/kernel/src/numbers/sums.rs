@@ -9,7 +9,7 @@ use super::BATCH;
 pub struct NumberSums {
     /// How many were summed.
     pub n: u64,
-    /// What deviations are from: the first of them, so that they lose no digits where the mean is large; or 0.
+    /// The number that deviations are from: the first number, so that no digits are lost where the mean is large; or 0.
     pub shift: f32,
     /// The sum of the deviations from `shift`.
     pub sum: f64,

@@ -121,7 +121,7 @@ fn every_build_sums_the_same_values() {
     }
 }
 
-/// Counts and sums in one pass against those of a pass each.
+/// Counts and sums in one pass against counts and sums in a pass each.
 fn assert_both(values: &[f32], what: &str) {
     let bytes: Vec<u8> = values
         .iter()

@@ -65,9 +65,9 @@ macro_rules! avx512 {
                 }
 
                 fn widen_f16_strided(windows: [&[u8; 64]; 4], stride: u16) -> __m512 {
-                    // `vpermt2w` picks words of two registers: indices from 32 on are those of the second. The eight
-                    // indices are repeated, so each permutation leaves its words in every 128-bit lane, and a blend
-                    // joins those of the first two windows with those of the last two.
+                    // `vpermt2w` picks words of two registers: indices from 32 on belong to the second. The eight indices
+                    // are repeated, so each permutation leaves its words in every 128-bit lane, and a blend joins the words
+                    // of the first two windows with the words of the last two.
                     let of_first = unroll!(i in [0, 1, 2, 3] => i * stride);
                     let of_second = unroll!(i in [0, 1, 2, 3] => 32 + i * stride);
                     let eight: __m128i = must_cast([of_first, of_second]);

@@ -52,8 +52,7 @@ fn page_size() -> u64 {
 ///
 /// # Errors
 ///
-/// Those of the system call: `ENOSYS` before Linux 6.5, `EPERM` for a file that the process neither owns nor may
-/// write.
+/// The errors of the system call: `ENOSYS` before Linux 6.5, `EPERM` for a file that the process neither owns nor may write.
 pub fn cachestat(file: BorrowedFd<'_>, start: u64, len: u64) -> io::Result<Cachestat> {
     let range = CachestatRange { off: start, len };
     let mut stat = Cachestat::default();

@@ -7,7 +7,7 @@ use crate::{StridedFileRange, StridedRange};
 /// An access relative to the earlier accesses of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Token {
-    /// File number minus that of the previous access, modulo 2³².
+    /// File number minus the previous access's file number, modulo 2³².
     pub(super) file: i32,
     /// First byte minus the end of the group's last access to this file, modulo 2⁶⁴.
     pub(super) gap: i64,

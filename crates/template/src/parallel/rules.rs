@@ -156,7 +156,7 @@ impl Rules {
     /// experts (`….experts.…`, `…_exps.…`) are split by their first dimension.
     ///
     /// # Errors
-    /// As [`slice()`].
+    /// The errors of [`slice()`].
     pub fn slices(
         &self,
         name: &str,

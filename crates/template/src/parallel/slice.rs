@@ -34,7 +34,7 @@ impl AxisShare {
     /// range for each range of indices that is not empty.
     ///
     /// # Errors
-    /// As [`slice()`].
+    /// The errors of [`slice()`].
     pub fn runs(&self, shape: &[u64], item_bytes: u64) -> Result<Vec<StridedRange>> {
         let parts = self.ranges.iter();
         parts
@@ -44,8 +44,8 @@ impl AxisShare {
     }
 }
 
-/// Returns the bytes of a tensor that a worker reads, relative to the tensor's first byte, in
-/// order: those of its [`share()`], or all.
+/// Returns the bytes of a tensor that a worker reads, relative to the tensor's first byte, in order: the bytes of its
+/// [`share()`], or all.
 ///
 /// `shape` is in items of `item_bytes` bytes, outermost dimension first.
 ///
@@ -182,8 +182,7 @@ impl Experts {
     }
 }
 
-/// As [`slice()`], where each worker has whole experts. If they do not divide evenly, the first
-/// workers have one more.
+/// Like [`slice()`], where each worker has whole experts. If they do not divide evenly, the first workers have one more.
 pub(super) fn slice_experts(
     experts: Experts,
     shape: &[u64],

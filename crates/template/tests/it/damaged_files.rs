@@ -58,7 +58,7 @@ proptest! {
             let bit = bit.index(body.len() * 8);
             body[bit / 8] ^= 1 << (bit % 8);
         }
-        // What is accepted satisfies the rules of a template and has exactly one encoding.
+        // An accepted file satisfies the rules of a template and has exactly one encoding.
         if let Ok(read) = Template::from_bytes(&with_checksum(&body), &TemplateLimits::default()) {
             assert_valid(&read);
             prop_assert_eq!(Template::from_bytes(&read.to_bytes(), &TemplateLimits::default()).unwrap(), read);

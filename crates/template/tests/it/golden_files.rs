@@ -1,5 +1,5 @@
 //! The format does not change: the stored files of `fixtures/template` must remain readable, and the bytes of a small
-//! template are those of the specification.
+//! template are as specified.
 
 use std::path::{Path, PathBuf};
 

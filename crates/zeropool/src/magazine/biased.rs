@@ -5,10 +5,11 @@
 //! observes the other's store, so they never both proceed. The state is then `SHARED` until the bias is set again, after
 //! [`REBIAS_AFTER`] accesses of the owner without one from another thread.
 //!
-//! Guarantee, if the owner's methods are called on one thread at a time and those of other threads and
-//! [`set_biased`](BiasedLock::set_biased) under one mutex: while the closure of [`try_owner`](BiasedLock::try_owner) runs, no
-//! other thread observes `SHARED` from [`is_shared`](BiasedLock::is_shared). What the closure did is visible to a thread that
-//! observes `SHARED` later, and the reverse. `tests/interleavings/biased_lock.rs` explores this file itself with loom.
+//! Guarantee, if the owner's methods are called on one thread at a time, and the other threads' methods and
+//! [`set_biased`](BiasedLock::set_biased) under one mutex: while the closure of [`try_owner`](BiasedLock::try_owner) runs,
+//! no other thread observes `SHARED` from [`is_shared`](BiasedLock::is_shared). The effects of the closure are visible to a
+//! thread that observes `SHARED` later, and the reverse. `tests/interleavings/biased_lock.rs` explores this file itself with
+//! loom.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

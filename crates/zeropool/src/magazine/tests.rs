@@ -34,7 +34,7 @@ impl OneSlot {
         self.lock.set_biased(true);
     }
 
-    /// As `Magazines::take_remote`.
+    /// Does the steps of `Magazines::take_remote`.
     fn take_remote(&self) {
         let _registry = self.registry.lock();
         if !self.lock.is_shared() {

@@ -25,7 +25,7 @@ const EMPTY: TlsEntry = TlsEntry {
     pool: u64::MAX,
     magazine: ptr::null(),
 };
-/// Stands for the pool number in objects that never enter a magazine. No pool has this number or that of [`EMPTY`].
+/// Stands for the pool number in objects that never enter a magazine. No pool has this number or the number [`EMPTY`].
 pub(crate) const NOT_CACHED: u64 = u64::MAX - 1;
 
 /// A direct-mapped table: this many pools made one after the other do not displace each other.

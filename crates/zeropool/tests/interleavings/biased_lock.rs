@@ -74,7 +74,7 @@ struct OneSlot {
     lock: BiasedLock,
     registry: Mutex<()>,
     slot: AtomicUsize,
-    /// What the owner wrote into each object before it was put.
+    /// The value that the owner wrote into each object before it was put.
     contents: [AtomicUsize; OBJECTS],
     /// How often each object was taken. Atomics of the standard library, which order nothing in the model.
     taken: [std::sync::atomic::AtomicUsize; OBJECTS],
@@ -111,13 +111,13 @@ impl OneSlot {
         }
     }
 
-    /// As `ObjectSlot::put`, by the owner.
+    /// Does the steps of `ObjectSlot::put`, by the owner.
     fn put(&self, object: usize) {
         self.contents[object - 1].store(object, Relaxed);
         self.slot.store(object, Release);
     }
 
-    /// As `Magazine::put` after the slot was filled. Returns false if the owner observes a waiter.
+    /// Does the steps of `Magazine::put` after the slot was filled. Returns false if the owner observes a waiter.
     fn complete_put(&self) -> bool {
         barrier::light();
         if self.lock.is_biased() {
@@ -130,7 +130,7 @@ impl OneSlot {
         self.has_waiters.load(SeqCst) == 0
     }
 
-    /// As `ObjectSlot::take`, by any thread.
+    /// Does the steps of `ObjectSlot::take`, by any thread.
     fn take(&self) -> usize {
         if self.slot.load(SeqCst) == 0 {
             0
@@ -139,10 +139,10 @@ impl OneSlot {
         }
     }
 
-    /// As `Magazine::get`, by the owner. With `rebias`, sets the bias again after a shared access.
+    /// Does the steps of `Magazine::get`, by the owner. With `rebias`, sets the bias again after a shared access.
     fn get(&self, rebias: bool) {
         let found = self.lock.try_owner(|| {
-            // as `ObjectSlot::take_exclusive`
+            // the steps of `ObjectSlot::take_exclusive`
             let object = self.slot.load(Relaxed);
             if object != 0 {
                 self.slot.store(0, Relaxed);
@@ -162,7 +162,7 @@ impl OneSlot {
         }
     }
 
-    /// As `Magazines::take_remote`. Returns 0 also where the bias cannot be revoked.
+    /// Does the steps of `Magazines::take_remote`. Returns 0 also where the bias cannot be revoked.
     fn take_remote(&self) -> usize {
         let _registry = self.registry.lock().unwrap();
         if !self.lock.is_shared() {

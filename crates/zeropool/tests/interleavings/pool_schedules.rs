@@ -28,7 +28,7 @@ fn no_waiting_request_misses_a_return() {
         let threads: Vec<_> = (0..3)
             .map(|i| {
                 let pool = pool.clone();
-                // of different classes, so that a returned buffer may have to be evicted for the next request
+                // buffers of different classes, so that a returned one may have to be evicted for the next request
                 thread::spawn(move || {
                     for _ in 0..2 {
                         pool.get(4096 - 600 * i).fill(1);

@@ -128,7 +128,7 @@ fn a_panicking_thread_returns_its_buffer() {
 #[test]
 fn a_forgotten_buffer_stays_charged() {
     let pool = pool(3 * 4096);
-    // as `forget`, but released at the end: a leak would be reported by Miri and LeakSanitizer
+    // like `forget`, but released at the end: a leak would be reported by Miri and LeakSanitizer
     let forgotten = std::mem::ManuallyDrop::new(pool.get(4096));
     let stats = pool.stats();
     assert_eq!((stats.in_use, stats.free), (4096, 0));

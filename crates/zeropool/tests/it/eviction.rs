@@ -1,4 +1,4 @@
-//! What the pool keeps of returned buffers: class limits, the eviction policies, trimming; the statistics; settings that are
+//! Returned buffers that the pool keeps: class limits, the eviction policies, trimming; the statistics; settings that are
 //! refused.
 
 use zeropool::{BufferPool, BuildError, EvictionPolicy};
@@ -67,7 +67,7 @@ fn clock_pro_keeps_a_class_that_is_reused() {
         let mut hits = 0;
         for i in 0..STEPS {
             hits += usize::from(is_hit(&pool, C));
-            // of changing classes, each of which needs an eviction
+            // changing classes, each of which needs an eviction
             let len = 7 * PAGE + (i % 5) * 4 * PAGE / 2;
             drop(pool.get(len));
         }

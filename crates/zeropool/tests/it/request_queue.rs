@@ -321,7 +321,7 @@ fn buffers_of_an_idle_thread_are_evicted_before_a_request_waits() {
         ended.recv().unwrap_err();
     });
     for round in 0..10 {
-        // of another class each time, so the cached buffer must be evicted
+        // another class each time, so the cached buffer must be evicted
         let buffer = pool.get(PAGE - 600 * (round % 2));
         sender.send(buffer).unwrap();
         returned.recv().unwrap();
