@@ -257,7 +257,7 @@ impl Deref for OpenArgs {
 }
 
 impl OpenArgs {
-    /// What was requested so far; `None` without `--stats`.
+    /// The requests so far; `None` without `--stats`.
     #[cfg(feature = "remote")]
     pub(crate) fn request_stats(&self) -> Option<anamnesis::remote::RequestStats> {
         self.stats.then(|| self.counters.stats())
@@ -276,7 +276,7 @@ impl OpenArgs {
 }
 
 impl FileArgs {
-    /// What is done at URLs.
+    /// Options of requests to URLs.
     #[cfg(feature = "remote")]
     fn remote(&self) -> anamnesis::remote::RemoteOptions {
         let mut remote = anamnesis::remote::RemoteOptions::default();

@@ -18,7 +18,7 @@ use crate::output::{Screen, Stdout, json};
 use crate::paths::{self, InputPath, is_url};
 use crate::request_stats;
 
-/// What is loaded with each model.
+/// Further models that are loaded with each model.
 struct Extras {
     draft: Option<Checkpoint>,
     projector: Option<Checkpoint>,

@@ -12,7 +12,7 @@ use crate::output::{Screen, Stdout, metadata, overview, tensors, tree};
 use crate::paths::{self, InputPath};
 use crate::{hash, request_stats, select};
 
-/// What `inspect` shows of one checkpoint.
+/// The answer of `inspect` for one checkpoint.
 struct Inspection {
     summary: Summary,
     /// Number of tensors before the filter.

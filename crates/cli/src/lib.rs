@@ -71,9 +71,10 @@ struct Readme;
 
 /// Runs the command. The first argument is the program's name, as in [`std::env::args_os`].
 ///
-/// The exit status is 0 for success, 1 for failure and 2 for invalid arguments; of `fit`, 1 for a model that does not fit, of `check`, 1
-/// for findings, of `diff`, 1 for checkpoints that differ, and of all three 2 for a model that cannot be read; of `ppc run`, `record`
-/// and `warm`, that of the program that they started. Failures have been reported on standard error. The run cannot be interrupted: see [`run_with`].
+/// The exit status is 0 for success, 1 for failure and 2 for invalid arguments. `fit` returns 1 for a model that does not
+/// fit, `check` 1 for findings, `diff` 1 for checkpoints that differ, and all three 2 for a model that cannot be read. `ppc
+/// run`, `record` and `warm` return the status of the program that they started. Failures have been reported on standard
+/// error. The run cannot be interrupted: see [`run_with`].
 ///
 /// A policy in a shared library (`ppc run --policy ./lib.so`) runs in a host process, for which the running program is
 /// started with the arguments `ppc host`: a program other than `anamnesis` passes them to this function. `record` and `ppc run`
@@ -82,8 +83,8 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString>>) -> ExitCode {
     ExitCode::from(run_with(args, &Interrupt::by_token(&CancelToken::new())))
 }
 
-/// As [`run`], and can be interrupted; the exit status is 130 then. Returns the status as a number, which an [`ExitCode`] does
-/// not tell: not every caller is a `main`.
+/// Like [`run`], but can be interrupted; the exit status is 130 then. Returns the status as a number, which an [`ExitCode`]
+/// does not tell: not every caller is a `main`.
 pub fn run_with(args: impl IntoIterator<Item = impl Into<OsString>>, interrupt: &Interrupt) -> u8 {
     let words: Vec<OsString> = args.into_iter().map(Into::into).collect();
     let cli = match Cli::read(&words) {

@@ -96,7 +96,7 @@ pub(crate) fn run(
     }
 }
 
-/// What was written.
+/// The result of `remember`.
 #[derive(Default)]
 struct RememberReport {
     files: Vec<PathBuf>,

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::args::{FileArgs, OpenArgs};
 
-/// What was requested, as a field of `--json`; `None` without `--stats`.
+/// The requests, as a field of `--json`; `None` without `--stats`.
 #[cfg(feature = "remote")]
 pub(crate) fn document(opening: &OpenArgs) -> Option<Value> {
     let stats = opening.request_stats()?;
@@ -80,7 +80,7 @@ pub(crate) fn report(opening: &OpenArgs) {
     }
 }
 
-/// Says on standard error that headers are those of an earlier opening.
+/// Says on standard error that headers are from an earlier opening.
 #[cfg(feature = "remote")]
 pub(crate) fn report_uncompared(files: &FileArgs) {
     use crate::text::plural;

@@ -56,7 +56,7 @@ impl ResourceUsage {
         now
     }
 
-    /// The usage between `before` and `self`; `resident` is that of `self`.
+    /// The usage between `before` and `self`; `resident` is `self`'s.
     pub(crate) fn since(self, before: &Self) -> Self {
         Self {
             cpu: self.cpu - before.cpu,

@@ -69,7 +69,7 @@ fn write_report(address: u64) {
     };
     let mut maps = FixedText::<4352>::new();
     let place = Mapping::containing(address, &mut maps);
-    // what does not fit is cut off; there is nowhere to report it
+    // a report that does not fit is cut off; there is nowhere to report it
     let _ = match place {
         Some(Mapping { path, offset }) => writeln!(
             report,

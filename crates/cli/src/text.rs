@@ -5,7 +5,7 @@ use std::fmt;
 use anamnesis::quote::is_hidden;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// As [`escape`], but keeps line feeds and tabs.
+/// Like [`escape`], but keeps line feeds and tabs.
 pub(crate) fn escape_lines(text: &str) -> String {
     let keep = |c: char| matches!(c, '\n' | '\t') || !is_hidden(c);
     let mut out = String::with_capacity(text.len());
@@ -37,8 +37,8 @@ pub(crate) fn cut_end(out: &mut String, text: &str, max: usize) {
     out.push('…');
 }
 
-/// Appends the text, with its middle omitted if it is wider than `max` columns. The first `keep` columns are kept. Of the
-/// rest, two fifths go to the start and three fifths to the end. A dotted name keeps its first number, which is the layer:
+/// Appends the text, with its middle omitted if it is wider than `max` columns. The first `keep` columns are kept. Two
+/// fifths of the rest go to the start and three fifths to the end. A dotted name keeps its first number, which is the layer:
 /// the layer and the end are what distinguishes tensor names.
 pub(crate) fn cut_middle(out: &mut String, text: &str, max: usize, keep: usize) {
     if width(text) <= max {

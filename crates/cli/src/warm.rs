@@ -36,7 +36,7 @@ enum WarmEnd {
     Command,
 }
 
-/// What was read, and what could not be.
+/// The files and bytes that were read, and those that could not be.
 #[derive(Debug)]
 pub(crate) struct WarmReport {
     models: usize,

@@ -193,8 +193,8 @@ impl CoreCheckpoint {
         tensors.map(|info| row(py, info)).collect()
     }
 
-    /// Tensors that are tied, each with the first one that has the same bytes, dtype and shape. Of compressed, strided and
-    /// big-endian ones none is named.
+    /// Tensors that are tied, each with the first one that has the same bytes, dtype and shape. Compressed, strided and
+    /// big-endian tensors are not named.
     fn tied(&self) -> HashMap<&str, &str> {
         let mut first = HashMap::new();
         let mut tied = HashMap::new();

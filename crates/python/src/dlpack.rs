@@ -72,7 +72,7 @@ struct Exported<T> {
 
 /// One of the two structures.
 trait Managed: Sized {
-    /// Of a capsule that no consumer has taken.
+    /// The name of a capsule that no consumer has taken.
     const NAME: &CStr;
 
     fn new(tensor: DlpackTensor) -> Self;
@@ -115,9 +115,9 @@ impl Managed for VersionedTensor {
 }
 
 /// # Safety
-/// `structure` is that of an [`Exported`] in a box that nothing uses any more.
+/// `structure` belongs to an [`Exported`] in a box that nothing uses any more.
 unsafe extern "C" fn delete<T: Managed>(structure: *mut T) {
-    // SAFETY: by the contract, the pointer is that of `export`, and `Exported` begins with the structure.
+    // SAFETY: by the contract, the pointer comes from `export`, and `Exported` begins with the structure.
     drop(unsafe { Box::from_raw(structure.cast::<Exported<T>>()) });
 }
 
@@ -185,7 +185,7 @@ fn export<'py, T: Managed>(
 /// The capsule that `__dlpack__` returns, of contiguous elements that fill the memory.
 ///
 /// # Errors
-/// `ValueError` for a shape that is not that of the memory.
+/// `ValueError` for a shape whose bytes are not the memory's.
 #[pyfunction]
 #[pyo3(signature = (memory, code, bits, lanes, shape, *, versioned))]
 pub(crate) fn dlpack<'py>(

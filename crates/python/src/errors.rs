@@ -76,7 +76,7 @@ fn instance(
 fn system_error(e: &io::Error, error: &Error, text: String) -> PyErr {
     let path = error.path().map(|path| path.display().to_string());
     let code = e.raw_os_error().or(match e.kind() {
-        // what the library states itself has no number
+        // errors that the library states itself have no number
         io::ErrorKind::NotFound => Some(2),
         io::ErrorKind::AlreadyExists => Some(17),
         io::ErrorKind::NotADirectory => Some(20),
@@ -90,7 +90,7 @@ fn system_error(e: &io::Error, error: &Error, text: String) -> PyErr {
     }
 }
 
-/// What can be done about an error, in the names of this package.
+/// The remedy for an error, in the names of this package.
 fn remedy(remedy: Remedy) -> String {
     match remedy {
         Remedy::AllowOverwrite => "choose another path, or pass overwrite=True".to_owned(),

@@ -31,7 +31,7 @@ struct OwnedTensor {
 
 enum OwnedMemory {
     Part(BufferPart),
-    /// That of an earlier tensor of the load, with this index: the two are tied.
+    /// The bytes of an earlier tensor of the load, with this index: the two are tied.
     SameAs(usize),
 }
 
@@ -74,7 +74,7 @@ fn described(tensor: &LoadedTensor<'static>) -> impl FnOnce(OwnedMemory) -> Owne
     }
 }
 
-/// As [`owned`], for the tensors of one load, of which those with the same bytes keep one memory.
+/// Like [`owned`], for the tensors of one load; tensors with the same bytes keep one memory.
 fn all_owned(tensors: impl IntoIterator<Item = LoadedTensor<'static>>) -> Vec<OwnedTensor> {
     let mut first = HashMap::new();
     // all duplicates are dropped before the first tensor becomes writable, which needs its memory for itself
@@ -278,7 +278,7 @@ impl CoreStream {
         }
     }
 
-    /// Ends the load. What was read and not returned is released.
+    /// Ends the load. Tensors that were read and not returned are released.
     fn close(&self, py: Python<'_>) {
         py.detach(|| {
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);

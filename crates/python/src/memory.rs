@@ -23,10 +23,10 @@ pub(crate) fn pool() -> BufferPool {
         Some((process, pool)) if *process == own => pool.clone(),
         _ => {
             // without magazines: they are for frequent requests, and loads make few; a pool with magazines registers for
-            // `membarrier`, which takes milliseconds in a process with threads (those of PyTorch)
+            // `membarrier`, which takes milliseconds in a process with threads (PyTorch's, for example)
             let builder = BufferPool::builder().thread_cache(0);
             let new = builder.build().expect("these settings suit every machine");
-            // the parent's buffers are those of tensors that the child still has: the pool is left to them
+            // the parent's buffers belong to tensors that the child still has: the pool is left to them
             if let Some(parents) = pool.replace((own, new.clone())) {
                 std::mem::forget(parents);
             }
@@ -38,13 +38,13 @@ pub(crate) fn pool() -> BufferPool {
 /// Bytes that belong to the tensors made over them, and to nothing else. They are writable, as tensors are.
 #[pyclass(frozen, name = "Memory", module = "anamnesis._core")]
 pub(crate) struct TensorMemory {
-    /// Of the first byte. The part below is not used while views exist, and stays in place when it is moved.
+    /// The address of the first byte. The part below is not used while views exist, and stays in place when it is moved.
     start: *mut u8,
     len: usize,
     part: Arc<BufferPart>,
 }
 
-// SAFETY: the pointer is that of `part`, which is `Send`, and whose bytes nothing else uses.
+// SAFETY: the pointer belongs to `part`, which is `Send`, and whose bytes nothing else uses.
 unsafe impl Send for TensorMemory {}
 // SAFETY: `&TensorMemory` gives the address and the length alone. Reads and writes through the buffer protocol are
 // synchronised by Python programs, as for every object with a buffer.
@@ -59,7 +59,7 @@ impl TensorMemory {
         }
     }
 
-    /// What holds the memory, also without this object.
+    /// The owner of the memory, which keeps it also without this object.
     pub(crate) fn part(&self) -> Arc<BufferPart> {
         Arc::clone(&self.part)
     }
@@ -77,7 +77,7 @@ impl TensorMemory {
 #[pymethods]
 impl TensorMemory {
     /// # Safety
-    /// As `PyObject_GetBuffer`: `view` is valid for writing.
+    /// Called like `PyObject_GetBuffer`: `view` is valid for writing.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
@@ -113,7 +113,7 @@ pub(crate) struct OutMemory {
 }
 
 impl OutMemory {
-    /// Of objects with a buffer, which is contiguous, writable, and shares no byte with another of them.
+    /// Takes objects with a buffer, which is contiguous, writable, and shares no byte with another of them.
     pub(crate) fn new(objects: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Self> {
         let mut outputs = Vec::with_capacity(objects.len());
         for (name, object) in objects {

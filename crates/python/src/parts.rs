@@ -8,13 +8,13 @@ use anamnesis::{Load, Remember};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Of tensors by name, the range of each axis.
+/// The range of each axis, by the name of a tensor.
 pub(crate) type Boxes = HashMap<String, Vec<(u64, u64)>>;
 
 /// The parts that a caller has chosen.
 pub(crate) enum Parts {
     Boxes(Boxes),
-    /// Of worker `rank` of `of`.
+    /// The share of worker `rank` of `of`.
     Shares {
         rank: u32,
         of: u32,
@@ -71,7 +71,7 @@ pub(crate) fn rules_of(own: Option<Vec<(String, String)>>) -> PyResult<Rules> {
     let mut rules = Rules::default();
     for (pattern, name) in own.unwrap_or_default().into_iter().rev() {
         let rule = match &*name {
-            // what programs of the frameworks call it
+            // the name in programs of the frameworks
             "replicate" => Rule::Replicated,
             name => name.parse().map_err(|error: anamnesis::template::Error| {
                 PyValueError::new_err(error.to_string())

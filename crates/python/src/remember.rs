@@ -17,7 +17,7 @@ use crate::memory::{TensorMemory, pool};
 use crate::parts::{Boxes, Parts};
 use crate::run::interruptible;
 
-/// What the outputs are.
+/// Options that decide the outputs.
 #[derive(Clone, Copy)]
 pub(crate) struct RememberOptions {
     dtype: OutputDtype,
@@ -97,7 +97,7 @@ impl CoreCheckpoint {
         })
     }
 
-    /// What dequantising would make: name, scheme, dtype, shape, bytes; and what it refuses: name, reason; and notes.
+    /// The plan of dequantising: name, scheme, dtype, shape, bytes; its refusals: name, reason; and notes.
     #[pyo3(signature = (*, dtype = "auto", cast = false, names = "stored"))]
     fn plan<'py>(
         &self,

@@ -14,7 +14,7 @@ use crate::errors::exception;
 /// which is also the library's own bound.
 pub(crate) const POLL: Duration = Duration::from_millis(50);
 
-/// What the thread of a run reports and obeys.
+/// The state that the thread of a run reports and obeys.
 #[derive(Default)]
 pub(crate) struct RunState {
     pub(crate) cancel: CancelToken,

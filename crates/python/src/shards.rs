@@ -58,7 +58,7 @@ impl CoreDirectory {
 }
 
 impl CoreCheckpoint {
-    /// Of directories, whose clients need their own names.
+    /// Options for directories, whose clients need their own names.
     fn options(&self, dtype: &str, cast: bool, names: Option<&str>) -> PyResult<RememberOptions> {
         RememberOptions::new(dtype, cast, names.unwrap_or(self.client_names()))
     }

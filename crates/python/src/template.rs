@@ -17,7 +17,7 @@ pub(crate) struct CoreTemplate {
     inner: Template,
 }
 
-/// Of a file: path, bytes, and those of them that are covered.
+/// One file: path, bytes, and covered bytes.
 type CoveredFile = (String, u64, u64);
 
 #[pymethods]
@@ -42,7 +42,7 @@ impl CoreTemplate {
             .collect()
     }
 
-    /// Of each worker: rank, name, bytes, accesses.
+    /// Each worker's rank, name, bytes and accesses.
     #[getter]
     fn groups(&self) -> Vec<(u32, String, u64, usize)> {
         let groups = self.inner.groups().iter();

@@ -1,4 +1,4 @@
-"""What the tests of transformers and diffusers share."""
+"""The common part of the tests of transformers and diffusers."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def equal(ours: Any, theirs: Any) -> bool:
 
 
 def forbidden(*_: Any, **__: Any) -> Any:
-    """In the place of a function that must not be called."""
+    """Replaces a function that must not be called."""
     raise AssertionError("a file was read by another package")

@@ -87,7 +87,7 @@ def test_stored_tensors_are_those_of_the_manifest(folder: Path, entry: dict[str,
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Equal bits, but for those of NaN, which the references do not fix."""
+    """Equal bits, but for the bits of NaN, which the references do not fix."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return False
     nan = np.isnan(expected.astype(np.float32))
@@ -102,7 +102,7 @@ DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 
 
 def oracle_of(source: Path, oracle: Path, name: str) -> Any:
-    # `native` outputs are those of the references' own dtypes
+    # `native` outputs have the references' own dtypes
     dtype = oracle.name.removesuffix(".safetensors").rpartition(".")[2]
     return pytest.param(source, oracle, DTYPES[dtype], id=name) if dtype in DTYPES else None
 

@@ -1,4 +1,5 @@
-"""Loading to a device through pinned memory: with copies that are late, as those of a GPU are, and with a GPU where there is one."""
+"""Loading to a device through pinned memory: with copies that are late, as a GPU's are, and with a GPU where there is
+one."""
 
 from __future__ import annotations
 

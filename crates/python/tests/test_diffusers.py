@@ -72,7 +72,7 @@ def test_files_of_whole_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     forbid(monkeypatch)
     for file in ("model.ckpt", "model.safetensors"):
         with anamnesis.diffusers.loading():
-            # what `from_single_file` calls
+            # the function that `from_single_file` calls
             found = single_file_utils.load_single_file_checkpoint(str(tmp_path / file))
         assert found.keys() == state.keys()
         assert all(torch.equal(found[name], state[name]) for name in state)

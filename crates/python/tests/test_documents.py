@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "python.md").read_text(), re.M | re.S)
-# of the modules that examples import
+# packages for the modules that examples import
 NEEDED = {"torch": ["torch"], "ray": ["ray"], "transformers": ["torch", "transformers"]}
 
 

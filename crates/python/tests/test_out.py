@@ -23,7 +23,7 @@ def test_memory_of_the_caller_gets_what_a_load_has(path: Path, framework: str) -
     try:
         checkpoint = anamnesis.open(path)
         expected = checkpoint.load(framework)
-    except (anamnesis.AnamnesisError, TypeError, ValueError) as e:  # of numpy and PyTorch: sizes that they do not have
+    except (anamnesis.AnamnesisError, TypeError, ValueError) as e:  # errors of numpy and PyTorch: sizes that they do not have
         pytest.skip(f"refused: {e}")
 
     def bits(tensor: Any) -> bytes:

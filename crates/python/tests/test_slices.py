@@ -35,7 +35,7 @@ def random_index(of: random.Random, shape: tuple[int, ...]) -> Any:
         else:
             entries.append(slice(bound(size), bound(size), of.choice([None, 1, 2, 3, -1, -2, -7])))
     if of.random() < 0.4:
-        # what follows counts from the end: these axes may differ in size, so that only ranges are put there
+        # the entries after it count from the end: these axes may differ in size, so that only ranges are put there
         at = of.randint(0, len(entries))
         entries[at:] = [Ellipsis, *(e if isinstance(e, slice) else slice(None) for e in entries[at:])]
     for _ in range(of.choice([0, 0, 1, 2])):

@@ -301,7 +301,7 @@ def test_a_file_without_a_configuration_needs_one(tmp_path: Path) -> None:
     config = LlamaConfig(**SIZES, tie_word_embeddings=True, quantization_config={"quant_method": "fp8"})
     ours = anamnesis.transformers.from_pretrained(AutoModelForCausalLM, tmp_path / "weights.pth", config=config)
     assert equal(ours, made) and ours.lm_head.weight is ours.model.embed_tokens.weight
-    # that of the caller is as it was
+    # the caller's configuration is as it was
     assert config.quantization_config
 
 

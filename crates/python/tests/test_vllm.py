@@ -41,7 +41,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 class Model(torch.nn.Module):
-    """A model that loads as those of vLLM do: names and tensors, one by one, copied into its parameters."""
+    """A model that loads as vLLM's models do: names and tensors, one by one, copied into its parameters."""
 
     def __init__(self, shapes: dict[str, tuple[int, ...]], dtype: Any = torch.float32) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ def check(model: Model, expected: dict[str, Any], dtype: Any = torch.float32) ->
 
 
 def in_use() -> int:
-    """Bytes of the pool that are in use, without those of tensors of other tests that are in cycles."""
+    """Bytes of the pool that are in use, without tensors of other tests that are in cycles."""
     gc.collect()
     used: int = anamnesis._core.pool_bytes()[0]
     return used
@@ -105,7 +105,7 @@ def test_a_directory_is_loaded_tensor_by_tensor(vllm: Any, folder: Path) -> None
     loader.download_model(config)
     loader.load_weights(model, config)
     check(model, anamnesis.load(folder, "pt"))
-    # what is read ahead, and what the tensors in use share with their neighbours; all have 8 MiB
+    # the read-ahead, and the bytes that the tensors in use share with their neighbours; all have 8 MiB
     assert 0 < model.in_use - before <= 3 * read_ahead
     assert in_use() == before
 
@@ -133,7 +133,7 @@ def test_a_gguf_is_dequantised_for_the_model_of_a_directory(vllm: Any, folder: P
     before = in_use()
     model = Model({name: tuple(value.shape) for name, value in expected.items()}, torch.bfloat16)
     largest = max(value.nbytes for value in expected.values())
-    # what is read is not the directory
+    # the directory is not what is read
     loader = vllm.get_model_loader(load_config(source=str(SCRIBE), dequantise=True))
     config = model_config("owner/name")
     loader.download_model(config)

@@ -1,7 +1,7 @@
 //! Which addresses a redirect may lead to.
 //!
-//! A server that a user names may be anywhere. What it redirects to is its choice: a host on the internet must not make this
-//! program read from the network that it runs in, and no host from the metadata service of a cloud.
+//! A server that a user names may be anywhere. The target of a redirect is the server's choice: a host on the internet must
+//! not make this program read from the network that it runs in, and no host from the metadata service of a cloud.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -14,7 +14,7 @@ pub(crate) enum Allowed {
     Any,
     /// All but link-local ones: a host of an inner network redirects.
     NotLinkLocal,
-    /// Those of the internet: a host of the internet redirects.
+    /// Hosts of the internet only: a host of the internet redirects.
     Public,
 }
 
@@ -28,7 +28,7 @@ impl Allowed {
     }
 }
 
-/// An address of IPv4 in the form of IPv6 is that of IPv4.
+/// An address of IPv4 in the form of IPv6 counts as the address of IPv4.
 fn unmapped(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(v6) => match (v6.to_ipv4_mapped(), v6.segments()) {

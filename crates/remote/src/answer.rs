@@ -28,7 +28,7 @@ impl RequestedRange {
     }
 }
 
-/// What identifies the content of a file: it is the same in all answers.
+/// The identity of a file's content: it is the same in all answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileVersion {
     pub(crate) len: u64,

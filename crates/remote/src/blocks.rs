@@ -68,7 +68,7 @@ struct RequestedBlock {
     used: Range<u64>,
 }
 
-/// What a place in the file holds.
+/// The content of a place in the file.
 #[derive(Debug, PartialEq)]
 pub(crate) enum BlockAt<'b> {
     /// These bytes, and possibly others behind them.
@@ -121,7 +121,7 @@ impl Blocks {
         self.nbytes
     }
 
-    /// Makes blocks of at most `piece` bytes for what of a range has none, and returns their ranges.
+    /// Makes blocks of at most `piece` bytes for the parts of the range that no block covers, and returns their ranges.
     pub(crate) fn request(&mut self, start: u64, end: u64, piece: u64) -> Vec<(u64, u64)> {
         let mut made = Vec::new();
         let mut at = start;
@@ -177,7 +177,7 @@ impl Blocks {
         (block.used.end - block.used.start).saturating_sub(before)
     }
 
-    /// Stores bytes that arrived. What no block waits for at its end is dropped.
+    /// Stores bytes that arrived. Bytes that no block waits for at its end are dropped.
     pub(crate) fn put(&mut self, start: u64, bytes: &[u8]) {
         let end = start + bytes.len() as u64;
         let first = self.containing(start).map_or(start, |(from, _)| from);
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(blocks.at(10), BlockAt::Missing);
         assert_eq!(blocks.at(25), BlockAt::Arrived(&[1; 5]));
         assert_eq!(blocks.at(30), BlockAt::Requested);
-        // what is requested is never evicted
+        // requested blocks are never evicted
         blocks.evict(25, 0);
         assert_eq!(blocks.nbytes(), 20);
     }

@@ -364,7 +364,7 @@ impl Client {
     }
 }
 
-/// Whether all addresses of the host that the caller named are those of the internet.
+/// Whether all addresses of the host that the caller named belong to the internet.
 async fn origin_is_public(url: &Url) -> bool {
     let addresses: Vec<IpAddr> = match url.host() {
         Some(Host::Ipv4(v4)) => vec![v4.into()],

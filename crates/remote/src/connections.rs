@@ -17,7 +17,7 @@ use roots::SystemRoots;
 /// HTTP clients: one per rule for addresses, each made when it is needed. They keep connections open.
 pub(crate) struct Connections {
     clients: [OnceLock<reqwest::Client>; 3],
-    /// Those of all clients.
+    /// Shared by all clients.
     roots: Arc<SystemRoots>,
     /// See [`RemoteOptions::connect`].
     timeout: Duration,
@@ -32,7 +32,7 @@ impl Connections {
         }
     }
 
-    /// Those of this process for this time: the default is shared, so that further URLs find connections open.
+    /// The connections of this process for this time: the default is shared, so that further URLs find connections open.
     pub(crate) fn with_timeout(timeout: Duration) -> Arc<Self> {
         static SHARED: PerProcess<Arc<Connections>> = PerProcess::new();
         let shared = SHARED.get(|| Arc::new(Self::new(RemoteOptions::default().connect)));

@@ -1,4 +1,4 @@
-//! What can go wrong with a remote file.
+//! Failures of a remote file.
 
 use std::fmt;
 use std::io;
@@ -59,7 +59,7 @@ impl Error {
         Self::new(ErrorKind::Changed, message)
     }
 
-    /// Of a request that is not sent.
+    /// The error of a request that is not sent.
     pub(crate) fn offline() -> Self {
         Self::new(
             ErrorKind::Offline,

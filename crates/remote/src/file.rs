@@ -32,7 +32,7 @@ use state::FileState;
 const PIECE: u64 = 8 << 20;
 /// A read of this length goes past the blocks, straight into the caller's buffer.
 const STRAIGHT: usize = 1 << 20;
-/// What a read at a new place requests at least, and where reading forward begins to double.
+/// The least that a read at a new place requests, and where reading forward begins to double.
 const STEP: u64 = 64 << 10;
 /// Bytes between two announced ranges that cost less than a request of their own.
 const GAP: u64 = 64 << 10;
@@ -43,7 +43,7 @@ const SHORT: u64 = 16;
 /// Announced bytes that are requested ahead of their reader.
 const AHEAD: u64 = 32 << 20;
 
-/// A file of a [`Store`](crate::Store), of one version: its length and ETag are those of the first answer, and every further
+/// A file of a [`Store`](crate::Store), of one version: its length and ETag come from the first answer, and every further
 /// answer is compared with them.
 pub struct RemoteFile {
     shared: Arc<SharedFile>,
@@ -111,7 +111,7 @@ impl RemoteFile {
         Self { shared }
     }
 
-    /// What is known of the file after this one is dropped.
+    /// The knowledge about the file that stays after this one is dropped.
     pub(crate) fn known(&self) -> KnownFile {
         KnownFile(Arc::clone(&self.shared))
     }
@@ -119,7 +119,7 @@ impl RemoteFile {
     /// The length in bytes. Waits for the first answer.
     ///
     /// # Errors
-    /// Those of the first request.
+    /// The errors of the first request.
     pub fn len(&self) -> Result<u64> {
         Ok(self.shared.known(self.shared.lock())?.0)
     }
@@ -127,7 +127,7 @@ impl RemoteFile {
     /// Whether the file has no bytes. Waits for the first answer.
     ///
     /// # Errors
-    /// Those of the first request.
+    /// The errors of the first request.
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
     }
@@ -135,7 +135,8 @@ impl RemoteFile {
     /// Reads into `buf` from `start` on and returns the number of bytes: less only at the end of the file.
     ///
     /// # Errors
-    /// Those of the requests; an error of kind [`Changed`](crate::ErrorKind::Changed) if an answer is about another content.
+    /// The errors of the requests; an error of kind [`Changed`](crate::ErrorKind::Changed) if an answer is about another
+    /// content.
     pub fn read_at(&self, start: u64, buf: &mut [u8]) -> Result<usize> {
         let n = self.read(start, buf)?;
         if self.shared.keeps_header
@@ -238,7 +239,8 @@ impl RemoteFile {
     }
 
     /// The header is parsed: gives up what is requested and frees what has arrived, except of a file that is there as a whole.
-    /// What was read until now is kept in the [cache of headers](crate::RemoteOptions::header_cache), if there is one.
+    /// Bytes that were read until now are kept in the [cache of headers](crate::RemoteOptions::header_cache), if there is
+    /// one.
     pub fn settled(&self) {
         let mut state = self.shared.lock();
         state.stop();
@@ -318,7 +320,7 @@ impl SharedFile {
         }
     }
 
-    /// Requests what of a range is neither here nor requested.
+    /// Requests the parts of a range that are neither here nor requested.
     fn request(self: &Arc<Self>, state: &mut FileState, range: Range<u64>) {
         for (start, end) in state.blocks.request(range.start, range.end, PIECE) {
             self.spawn(state, RequestedRange::Between(start, end));

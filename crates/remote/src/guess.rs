@@ -1,4 +1,4 @@
-//! What is requested of a file before anything is known of it, by the ending of its name.
+//! The ranges that are requested of a file before anything is known of it, by the ending of its name.
 
 /// The first and the last bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,9 +21,9 @@ const PYTORCH: FirstRequests = first(128, 64);
 
 /// Bytes cost less than a round trip: at 30 ms and 50 MB/s, one is worth 1.5 MB.
 static BY_ENDING: &[(&str, FirstRequests)] = &[
-    // an index is read whole. Those of 155 000 tensors have 15 MB
+    // an index is read whole. The indices of 155 000 tensors have 15 MB
     (".index.json", first(8 << 10, 0)),
-    // of 777 to 852 tensors: 97 to 100 KB
+    // headers of 777 to 852 tensors: 97 to 100 KB
     (".safetensors", first(128, 0)),
     // metadata up to the vocabulary, whose length tells the rest
     (".gguf", first(256, 0)),

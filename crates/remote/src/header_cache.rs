@@ -27,7 +27,7 @@ pub(crate) struct HeaderCache {
     directory: CacheDirectory,
     /// See [`RemoteOptions::header_cache_size`](crate::RemoteOptions::header_cache_size).
     most: u64,
-    /// Bytes of all entries, once they were counted. What other processes have written since is in the next count.
+    /// Bytes of all entries, once they were counted. Bytes that other processes have written since are in the next count.
     total: Mutex<Option<u64>>,
 }
 
@@ -45,7 +45,7 @@ impl HeaderCache {
         })
     }
 
-    /// What is kept under a key, if it and its file fit into `room` bytes of memory.
+    /// The entry under a key, if it and its file fit into `room` bytes of memory.
     pub(crate) fn load(&self, key: &str, room: u64) -> Option<CacheEntry> {
         let bytes = self.directory.read(&name_of(key), LONGEST.min(room / 2))?;
         entry::decode(key, &bytes)
@@ -65,7 +65,7 @@ impl HeaderCache {
             _ => self.directory.evict(self.most - len),
         };
         let is_written = self.directory.write(&name_of(key), &bytes).is_ok();
-        // what it replaces is counted twice until the next count
+        // the replaced entry is counted twice until the next count
         *total = Some(before.saturating_add(if is_written { len } else { 0 }));
     }
 

@@ -11,7 +11,7 @@ use url::Url;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::{has_ending, is_plain};
 
-/// What the environment says about the hub.
+/// The settings of the hub in the environment.
 #[derive(Clone, Debug)]
 pub(crate) struct HubSettings {
     pub(crate) endpoint: Url,
@@ -21,7 +21,7 @@ pub(crate) struct HubSettings {
 }
 
 impl HubSettings {
-    /// From variables that `get` returns: those of the environment.
+    /// From variables that `get` returns: the environment's.
     pub(crate) fn from_variables(get: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let set = |name: &str| get(name).filter(|value| !value.trim().is_empty());
         let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
@@ -209,7 +209,7 @@ pub(crate) fn parse_listing(text: &[u8], folder: &str) -> Result<(String, Vec<St
     };
     let names = files.iter().filter_map(|file| {
         let name = file.get("rfilename")?.as_str()?.strip_prefix(&prefix)?;
-        // those of other folders are left out
+        // files of other folders are left out
         is_plain(name).then(|| name.to_owned())
     });
     Ok((commit.to_owned(), names.collect()))

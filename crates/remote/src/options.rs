@@ -28,7 +28,7 @@ pub struct RemoteOptions {
     pub first_byte: Duration,
     /// The longest that is waited between two parts of an answer. Default 15 s.
     pub idle: Duration,
-    /// What an answer may take beyond the time of its bytes at [`least_rate`](Self::least_rate). Default 10 s.
+    /// The time that an answer may take beyond the time of its bytes at [`least_rate`](Self::least_rate). Default 10 s.
     pub slow: Duration,
     /// Bytes per second below which an answer is given up, once [`slow`](Self::slow) is over. Default 64 KiB; 0 for no bound.
     pub least_rate: u64,
@@ -52,7 +52,7 @@ pub struct RemoteOptions {
     pub offline: bool,
     /// A directory that keeps what opening reads of files, by URL and ETag (or commit, on the hub), and no tensors: opening such a file
     /// again costs one request without a body, and with [`offline`](Self::offline) none. It is made for this user alone if it
-    /// does not exist. Of URLs it has digests, and no credentials. Default none.
+    /// does not exist. URLs are kept as digests, and credentials not at all. Default none.
     pub header_cache: Option<PathBuf>,
     /// Bytes of [`header_cache`](Self::header_cache): entries that were used longest ago are evicted. Default 256 MiB.
     pub header_cache_size: u64,
@@ -63,7 +63,7 @@ pub struct RemoteOptions {
     pub part: u64,
     /// Bytes of memory for the parts of uploads that are filled or under way: at least one part. Default 40 MiB.
     pub upload_memory: u64,
-    /// Variables in place of those of the environment, such as the credentials of a bucket. Default none.
+    /// Variables that replace the environment's, such as the credentials of a bucket. Default none.
     pub variables: Variables,
     /// Counts what is requested. Default none.
     pub counters: Option<RequestCounters>,

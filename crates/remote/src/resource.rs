@@ -35,7 +35,7 @@ enum ResourcePlace {
 pub(crate) struct ResolvedUrl {
     pub(crate) url: Url,
     pub(crate) allowed: Allowed,
-    /// What is sent to its host besides the headers of a request: the credentials of a bucket.
+    /// Further headers for its host: the credentials of a bucket.
     pub(crate) headers: HeaderMap,
 }
 
@@ -119,7 +119,8 @@ impl Resource {
         }
     }
 
-    /// Whether a file that was kept under this commit belongs to those of the repository, whose commit it is if none is known.
+    /// Whether a file that was kept under this commit belongs to the files of the repository, whose commit it is if none is
+    /// known.
     pub(crate) fn is_of(&self, kept: &str) -> bool {
         match &self.place {
             ResourcePlace::Hub { commit, .. } => commit.get_or_init(|| kept.to_owned()) == kept,

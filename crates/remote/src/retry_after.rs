@@ -9,7 +9,7 @@ pub(crate) fn wait(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let date = |value: &str| {
         let at = http_date(value)?;
-        // by the clock of the server, if it states it: that of this machine may differ by more than the wait
+        // by the clock of the server, if it states it: this machine's may differ by more than the wait
         let sent = text(header::DATE.as_str()).and_then(http_date);
         let here = || now.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         Some(at.saturating_sub(sent.unwrap_or_else(here)))

@@ -56,7 +56,7 @@ pub(crate) fn wait<T: Send + 'static>(
     wait_while(request, &mut || true)
 }
 
-/// As [`wait`], and ends the request with an error once `wanted` returns false.
+/// Like [`wait`], but ends the request with an error once `wanted` returns false.
 pub(crate) fn wait_while<T: Send + 'static>(
     request: impl Future<Output = Result<T>> + Send + 'static,
     wanted: &mut dyn FnMut() -> bool,

@@ -1,4 +1,4 @@
-//! What was requested: counts, for people who want to know what an opening or a load costs.
+//! Counts of requests, for people who want to know what an opening or a load costs.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -6,25 +6,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What was requested of servers, at one time.
+/// The requests of servers, at one time.
 ///
 /// Requests for credentials and listings of buckets are not counted, nor repetitions of writing requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequestStats {
-    /// Requests that were sent, with those of redirects and repetitions.
+    /// Requests that were sent, including redirects and repetitions.
     pub requests: u64,
-    /// Of them: repetitions after a failure that may pass, and continuations of answers that broke off.
+    /// Included: repetitions after a failure that may pass, and continuations of answers that broke off.
     pub retries: u64,
-    /// Of them: second requests for ranges whose first request was late.
+    /// Included: second requests for ranges whose first request was late.
     pub hedges: u64,
-    /// Bytes of the ranges that were answered, as far as files have them. Of a request that is given up or breaks off, not all
-    /// of them arrive.
+    /// Bytes of the ranges that were answered, as far as files have them. A request that is given up or breaks off is
+    /// counted in full, though not all of its bytes arrive.
     pub requested: u64,
     /// Bytes of answers that arrived, without their headers.
     pub received: u64,
-    /// Of them: bytes that were read. Of a block that was read ahead, those from the first to the last one that was read; of a
-    /// range that was requested twice because it was late, those of both requests.
+    /// Included: bytes that were read. A block that was read ahead counts from the first to the last byte that was read; a
+    /// range that was requested twice because it was late counts for both requests.
     pub used: u64,
     /// Bytes of objects that were uploaded.
     pub uploaded: u64,
@@ -36,7 +36,7 @@ pub struct RequestStats {
     /// The time from a request to the beginning of its answer, of half of the requests; `None` without an answer. Rounded up by
     /// at most a quarter.
     pub first_byte_median: Option<Duration>,
-    /// As [`first_byte_median`](Self::first_byte_median), of 95 % of the requests.
+    /// Like [`first_byte_median`](Self::first_byte_median), for 95 % of the requests.
     pub first_byte_p95: Option<Duration>,
     /// URLs that the hub's cache on this machine had, so that nothing was requested for them.
     pub from_cache: u64,
@@ -84,7 +84,7 @@ struct Counts {
 }
 
 impl RequestCounters {
-    /// What was counted so far.
+    /// The counts so far.
     pub fn stats(&self) -> RequestStats {
         let counts = self.lock();
         RequestStats {

@@ -1,4 +1,4 @@
-//! What a status that is no success means, and what to do about it.
+//! The meaning of a status that is no success, and its remedy.
 
 use std::time::{Duration, SystemTime};
 

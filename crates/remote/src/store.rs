@@ -29,7 +29,7 @@ use known_files::KnownFiles;
 /// Announced files that are requested and not opened yet.
 const BEGUN: usize = 256;
 
-/// What a URL leads to.
+/// The target of a URL.
 pub enum OpenedUrl {
     /// Files on a server.
     Store(Box<Store>),
@@ -37,7 +37,7 @@ pub enum OpenedUrl {
     Local(PathBuf),
 }
 
-/// The files of one checkpoint on a server. Paths are the URL that was opened, without its query, and those of plain names
+/// The files of one checkpoint on a server. Paths are the URL that was opened, without its query, and URLs of plain names
 /// next to it.
 pub struct Store {
     place: StorePlace,
@@ -55,7 +55,7 @@ enum StorePlace {
     Web(Url),
     Hub {
         settings: HubSettings,
-        /// That of the first answer: all files are of one.
+        /// The first answer's commit: all files have it.
         commit: Arc<OnceLock<String>>,
     },
     Bucket(Arc<Bucket>),
@@ -80,10 +80,10 @@ impl Store {
         })
     }
 
-    /// As [`open`](Self::open), with other bounds on time, and variables in place of those of the environment.
+    /// Like [`open`](Self::open), with other bounds on time, and variables that replace the environment's.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn open_with(
         url: &str,
         options: RemoteOptions,
@@ -236,7 +236,7 @@ impl Store {
     pub fn begin(&self, paths: &mut dyn Iterator<Item = String>) {
         let mut begun = self.begun();
         let paths: VecDeque<String> = paths.collect();
-        // what was announced before and is not needed is given up
+        // files that were announced before and are not needed are given up
         let wanted: HashSet<&String> = paths.iter().collect();
         begun.ready.retain(|path, _| wanted.contains(path));
         begun.queue = paths;

@@ -84,7 +84,7 @@ struct ObjectUpload {
     id: watch::Sender<Option<Result<MultipartId>>>,
 }
 
-/// What is known of the objects' uploads.
+/// The state of the objects' uploads.
 #[derive(Default)]
 struct UploadState {
     /// The part that gets a buffer next.
@@ -212,7 +212,7 @@ impl Uploads {
     /// Waits until the bucket has all parts of all objects.
     ///
     /// # Errors
-    /// As [`write`](Self::write), and if bytes have not been written.
+    /// The errors of [`write`](Self::write), and one if bytes have not been written.
     pub fn flush(&self, wait: &mut dyn FnMut(bool) -> bool) -> Result<()> {
         let last = self.0.parts.last().map(|last| last.first + last.count - 1);
         let state = self.0.wait_until(wait, |state| {
@@ -220,7 +220,7 @@ impl Uploads {
                 // objects that are heads only
                 self.0.open_to(state, last)?;
             }
-            // what is open and not full waits for bytes that do not arrive any more
+            // a part that is open and not full waits for bytes that do not arrive any more
             Ok(state.sending == 0)
         })?;
         let is_sent = |parts: &Vec<Option<PartId>>| parts.iter().all(Option::is_some);

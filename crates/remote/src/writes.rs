@@ -28,7 +28,7 @@ impl Store {
     /// Bytes of the object with this path; `None` if there is none. `wanted` is called meanwhile, and ends the wait by returning false.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) for a place that is not a bucket; those of the request.
+    /// [`Unsupported`](ErrorKind::Unsupported) for a place that is not a bucket; the errors of the request.
     pub fn length(&self, path: &str, wanted: &mut dyn FnMut() -> bool) -> Result<Option<u64>> {
         let (bucket, key) = (self.written_bucket()?, key(path).to_owned());
         wait_while(async move { bucket.length(&key).await }, wanted)
@@ -59,7 +59,7 @@ impl Store {
     /// Removes an object, if there is one. `wanted` as for [`length`](Self::length).
     ///
     /// # Errors
-    /// As [`length`](Self::length).
+    /// The errors of [`length`](Self::length).
     pub fn remove(&self, path: &str, wanted: &mut dyn FnMut() -> bool) -> Result<()> {
         let (bucket, key) = (self.written_bucket()?, key(path).to_owned());
         let counters = self.counters().clone();

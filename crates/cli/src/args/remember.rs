@@ -111,7 +111,7 @@ pub(crate) struct WeightArgs {
     /// Exclude weights whose full name matches; may be repeated.
     #[arg(long, short = 'x', value_name = "GLOB", value_parser = name_pattern)]
     pub(crate) exclude: Vec<GlobMatcher>,
-    /// Names of a GGUF's tensors: `stored`, or `hf`, those of transformers, with its values, configuration and tokenizer
+    /// Names of a GGUF's tensors: `stored`, or `hf`, the names of transformers, with its values, configuration and tokenizer
     /// [default: hf where the output is a directory and the architecture is known, else stored].
     #[arg(long, value_name = "NAMES", value_parser = tensor_names())]
     pub(crate) names: Option<Names>,

@@ -69,7 +69,7 @@ pub(crate) struct PredictArgs {
     pub(crate) opening: OpenArgs,
 }
 
-/// What is predicted, shared by `template predict` and `warm`.
+/// Options of a prediction, shared by `template predict` and `warm`.
 #[derive(Debug, Args)]
 pub(crate) struct PredictionArgs {
     /// Tensor parallelism: number of workers that share each matrix.
@@ -163,7 +163,7 @@ pub(crate) struct CompareArgs {
 pub(crate) struct MergeArgs {
     /// Templates in binary or JSON form.
     ///
-    /// If several contain the same worker, its order is that of the first.
+    /// If several contain the same worker, the first one's order is kept.
     #[arg(required = true, value_name = "TEMPLATE", value_hint = ValueHint::FilePath)]
     pub(crate) templates: Vec<PathBuf>,
     /// Template to write; as JSON if its name ends in .json.

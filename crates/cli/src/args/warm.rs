@@ -34,7 +34,7 @@ pub(crate) struct WarmArgs {
     /// Start COMMAND when reading is complete or memory is full.
     #[arg(long, requires = "command")]
     pub(crate) wait: bool,
-    /// Of a template: directory of its model [default: from the arguments of COMMAND, else that of the template].
+    /// Directory of a template's model [default: from the arguments of COMMAND, else the template's own].
     #[arg(long, short, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
     /// Read for the worker with rank RANK only; may be repeated [default: all workers].

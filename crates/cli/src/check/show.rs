@@ -114,7 +114,7 @@ fn line(
     writeln!(out, "{level}{:rule_width$}{text}", finding.rule)
 }
 
-/// What was found, escaped, without the name of the tensor or file.
+/// The text of a finding, escaped, without the name of the tensor or file.
 pub(crate) fn finding_text(finding: &Finding) -> String {
     let mut text = with_flags(&escape(&finding.message));
     if let Some(first) = &finding.first {
@@ -127,7 +127,7 @@ pub(crate) fn finding_text(finding: &Finding) -> String {
     text
 }
 
-/// What can be done about errors and warnings, once for each rule.
+/// Remedies for errors and warnings, once for each rule.
 fn remedies(report: &CheckReport, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
     let mut shown = Vec::new();
     let findings = report.findings.iter();
@@ -180,7 +180,7 @@ fn statistics(report: &CheckReport, wide: bool) -> Table {
             // a column without content is left out
             table.cell(if wide { number(value) } else { String::new() });
         }
-        // what the percentiles rest on, where that is not all of them
+        // the number of values that the percentiles rest on, where it is not all of them
         let finite = values.elements.saturating_sub(values.nan + values.inf);
         table.cell(if wide && values.sampled < finite {
             ExactCount(values.sampled).to_string()

@@ -59,7 +59,7 @@ impl InspectDocument {
         self.failures.push(failure);
     }
 
-    /// `requests`: those of `--stats`.
+    /// `requests`: the counts of `--stats`.
     pub(crate) fn finish(self, requests: Option<Value>, out: &mut impl Write) -> io::Result<()> {
         out.write_all(b"]")?;
         if let Some(requests) = requests {

@@ -245,8 +245,8 @@ impl Table {
 const FREE_PADDING: usize = 16 << 10;
 const FREE_PADDING_PER_ROW: usize = 32;
 
-/// The width to which a column is padded: that of its widest cell, unless padding would exceed the column's content by
-/// more than [`FREE_PADDING`].
+/// The width to which a column is padded: its widest cell's, unless padding would exceed the column's content by more than
+/// [`FREE_PADDING`].
 ///
 /// Without this limit one name of 1 MB next to 20 000 short ones would be padded to 20 GB.
 fn aligned_width(mut widths: Vec<usize>) -> usize {

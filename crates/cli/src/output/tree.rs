@@ -95,7 +95,7 @@ impl<'s> TreeNode<'s> {
     }
 }
 
-/// What two subtrees must agree in to share a line.
+/// The properties in which two subtrees must agree to share a line.
 #[derive(PartialEq, Eq, Hash)]
 struct SubtreeKey<'s> {
     tensor: Option<(&'s str, &'s [u64], &'static str, u64)>,

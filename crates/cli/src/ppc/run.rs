@@ -33,7 +33,7 @@ pub(super) fn run(args: &PpcRunArgs, interrupt: &Interrupt) -> Result<Completion
     }
 }
 
-/// What runs before the command is started.
+/// The parts of a run that exist before the command is started.
 struct PreparedRun {
     runtime: Arc<Runtime>,
     source: Box<dyn EventSource>,

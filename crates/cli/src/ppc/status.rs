@@ -222,7 +222,7 @@ fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), RunErro
     show_services(policies, screen, out)
 }
 
-/// What the policies do for each model, of those that report it.
+/// The work of the policies for each model, if they report it.
 fn show_services(policies: &[Value], screen: &Screen, out: &mut Stdout) -> Result<(), RunError> {
     let columns = vec![
         Column::left("model").fit(ColumnFit::Middle(24)),

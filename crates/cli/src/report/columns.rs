@@ -41,7 +41,7 @@ pub(super) struct TensorColumns {
     rows: Vec<usize>,
 }
 
-/// What tensors have in common, by kind.
+/// Properties that tensors have in common, by kind.
 #[derive(Debug, Default, Serialize)]
 struct TensorKinds {
     dtype: Vec<String>,
@@ -68,7 +68,7 @@ struct TensorKind {
     notes: String,
 }
 
-/// What a tensor is to the quantised weights that it is a part of.
+/// The role of a tensor in the quantised weights that it is a part of.
 #[derive(Clone, Copy)]
 struct TensorRole {
     role: &'static str,
@@ -190,7 +190,7 @@ fn roles(weights: &[WeightSummary]) -> HashMap<&str, TensorRole> {
                 scheme,
                 weights: 0,
             });
-            // the codes are the first part; one tensor may hold those of several weights
+            // the codes are the first part; one tensor may hold the codes of several weights
             if number == 0 {
                 role.weights = role.weights.saturating_add(elements.unwrap_or(u64::MAX));
             }

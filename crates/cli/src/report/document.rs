@@ -27,7 +27,7 @@ const MAX_VALUES: usize = 400_000;
 /// Rows of dtypes.
 const MAX_DTYPES: usize = 200;
 
-/// What a page shows of one model.
+/// The data of a page about one model.
 #[derive(Debug, Serialize)]
 pub(super) struct ReportDocument {
     version: u32,

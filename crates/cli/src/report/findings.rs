@@ -1,4 +1,4 @@
-//! What was found about a model: by opening it, or by a check of its bytes.
+//! Findings about a model, from opening it or from a check of its bytes.
 
 use anamnesis::Summary;
 use anamnesis::check::{CheckReport, FindingLevel};
@@ -48,7 +48,7 @@ impl ReportFinding {
     }
 }
 
-/// What opening says: warnings, entries that cannot be read, weights that cannot be dequantised.
+/// Findings of opening: warnings, entries that cannot be read, weights that cannot be dequantised.
 pub(super) fn of_opening(
     summary: &Summary,
     names: &ShownNames<'_>,
@@ -69,8 +69,8 @@ pub(super) fn of_opening(
     refused.chain(warnings(summary, names)).chain(weights)
 }
 
-/// What a check has found, and the warnings of opening. A check names each entry and weight that cannot be read. A remedy
-/// is shown once.
+/// Findings of a check, and the warnings of opening. A check names each entry and weight that cannot be read. A remedy is
+/// shown once.
 pub(super) fn of_check(
     report: &CheckReport,
     summary: &Summary,

@@ -1,6 +1,6 @@
 //! The page: its parts from `page/`, the data, and a content security policy that allows these parts and nothing else.
 //!
-//! Names in the data are those of an untrusted file. They are in a block of data, not of code or markup, in which no character
+//! Names in the data come from an untrusted file. They are in a block of data, not of code or markup, in which no character
 //! is left that ends it; the script writes them as text only; and the policy refuses every script, style, request, frame and
 //! form that is not a part of the page, by their digests.
 

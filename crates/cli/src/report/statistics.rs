@@ -1,5 +1,5 @@
-//! Statistics of values as columns of floats of 24 bits, those of 32 without the last eight: five digits are as many as a page
-//! shows, and twelve numbers of 20 000 tensors are less than a megabyte as text.
+//! Statistics of values as columns of floats of 24 bits, which are floats of 32 bits without the last eight: five digits are
+//! as many as a page shows, and twelve numbers of 20 000 tensors are less than a megabyte as text.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ const STATISTICS: [Statistic; 12] = [
     ("p99_9", |values| percentile(values, |p| p.p99_9)),
 ];
 
-/// The statistics of the tensors that are shown. A weight's are those of the tensor that holds its codes.
+/// The statistics of the tensors that are shown. A weight's statistics are in the row of the tensor that holds its codes.
 #[derive(Debug, Serialize)]
 pub(super) struct StatisticsColumns {
     /// By row of the columns, the number of tensors from the one of the row before.

@@ -1,4 +1,4 @@
-//! What `warm` reads: the accesses of a template or of a prediction, of one model or of several.
+//! The list that `warm` reads: the accesses of a template or of a prediction, of one model or of several.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use crate::model_argument::model_among;
 use crate::runtime_failure::failure;
 use crate::template::prediction;
 
-/// What a policy prefetches.
+/// A model that a policy prefetches.
 #[derive(Debug, PartialEq)]
 pub(crate) struct PolicyModel {
     pub(crate) dir: PathBuf,

@@ -19,7 +19,7 @@ const CAPABILITIES: [&str; 5] = [
 /// Whether a set has the capability of this name.
 type HasCapability<'a> = &'a dyn Fn(&str) -> bool;
 
-/// What is tried in a mount namespace: how tracefs is mounted there, the source, and whether it is permitted with a set of
+/// A try in a mount namespace: how tracefs is mounted there, the source, and whether it is permitted with a set of
 /// capabilities.
 struct SourceCase {
     tracefs: &'static str,

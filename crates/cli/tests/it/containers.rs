@@ -15,7 +15,7 @@ use crate::process::{path_str, workspace};
 use crate::runtime_process::RuntimeProcess;
 use crate::services::ModelDirectory;
 
-/// What a file says of a container.
+/// The description of a container in a file.
 #[derive(Debug)]
 struct ContainerSpec {
     command: Vec<String>,
@@ -204,7 +204,7 @@ impl ContainerImage {
             command.args(["--pid", "--fork"]);
         }
         command.args(["sh", "-c", &script]).stdin(Stdio::null());
-        // of its own, so that all processes of a container can be killed
+        // a process group of its own, so that all processes of a container can be killed
         command.process_group(0);
         command
     }

@@ -16,7 +16,7 @@ fn stdout_at(width: &str, args: &[&str]) -> String {
     run.stdout
 }
 
-/// A safetensors file with names like those of a model, some of them long; returns its path.
+/// A safetensors file with names as models have them, some of them long; returns its path.
 fn model_with_long_names(directory: &std::path::Path) -> String {
     let names: Vec<String> = (0..12)
         .flat_map(|layer| {

@@ -1,4 +1,4 @@
-//! What the page cache has of a file.
+//! The pages of a file that the page cache has.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What a policy in a shared library prints is shown as `--log` says. Needs a C compiler and CAP_PERFMON, and is skipped with a message
-//! elsewhere.
+//! The output of a policy in a shared library is shown as `--log` says. Needs a C compiler and CAP_PERFMON, and is skipped
+//! with a message elsewhere.
 
 use crate::policy_library::compile;
 use crate::process::{path_str, run};

@@ -58,7 +58,7 @@ fn policies_of_a_running_process_are_replaced_and_removed() {
     read_page();
     runtime.wait_for("8 MiB prefetched", |status| prefetched(status) >= 7 << 20);
 
-    // what is refused leaves the policies as they are
+    // a refused change leaves the policies as they are
     for (args, what) in [
         (
             &["reg", dir_text, "clever"][..],

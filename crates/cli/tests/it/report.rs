@@ -172,7 +172,7 @@ fn a_page_holds_what_inspect_and_fit_say() {
         .collect();
     found.sort_by(|a, b| a.0.cmp(&b.0));
     assert_eq!(found, expected);
-    // the curve's last point, and the memory's line, are those of `fit`
+    // the curve's last point, and the memory's line, equal the numbers of `fit`
     let fit = crate::process::json_of(&[
         "fit",
         "--json",

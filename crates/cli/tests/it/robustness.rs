@@ -1,6 +1,6 @@
-//! What happens to a runtime, to its policies and to the files that it watches changes no byte that a service loads, and leaves
-//! nothing behind: `docs/page-cache.md` ("Robustness") lists the tests. Most need CAP_PERFMON and a file system on a device, and
-//! are skipped with a message elsewhere.
+//! No failure of a runtime or of its policies, and no change of the files that it watches, changes a byte that a service
+//! loads, and none leaves anything behind: `docs/page-cache.md` ("Robustness") lists the tests. Most need CAP_PERFMON and a
+//! file system on a device, and are skipped with a message elsewhere.
 
 mod changed_files;
 mod fuse;

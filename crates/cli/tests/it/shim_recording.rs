@@ -34,7 +34,7 @@ fn record(dir: &Path, template: &Path, accesses: &[(u64, u64, u64)]) -> Run {
     let model = File::open(dir.join("model.safetensors")).unwrap();
     let model = model.metadata().unwrap();
     for &(kind, offset, len) in accesses {
-        // of a process that does not exist: one that has ended
+        // a process that does not exist: one that has ended
         let process = 0x7fff_fff0;
         let words = [
             0x616e_7331 | kind << 32,

@@ -12,7 +12,7 @@ from ._index import WHOLE, selection
 from ._select import chosen_names
 from ._tensor import Tensor
 
-# that of `typing`, which takes as long to import as the interpreter to start
+# avoids importing `typing`, which takes as long as starting the interpreter
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Path = str | PathLike[str]
     Progress = Callable[[int, int], object]
-    # what of a tensor is read, by its name
+    # the part of a tensor that is read, by the tensor's name
     Slices = Mapping[str, Any]
     # patterns of names, and how tensors are split over workers
     Rules = Mapping[str, str]
@@ -42,7 +42,7 @@ def _wrapped(wrap: Wrap, chosen: Mapping[str, Selection], row: _core._Loaded) ->
 
 
 class Summary(dict[str, "Any"]):
-    """What ``anamnesis inspect --json`` prints of a checkpoint: ``docs/json.md`` describes it."""
+    """The document that ``anamnesis inspect --json`` prints of a checkpoint: ``docs/json.md`` describes it."""
 
     def to_dict(self) -> dict[str, Any]:
         return dict(self)
@@ -63,8 +63,8 @@ class Summary(dict[str, "Any"]):
 
 
 class Plan(dict[str, "Any"]):
-    """What dequantising makes: ``outputs`` (name, scheme, dtype, shape, bytes), ``refused`` (name, reason), ``quantised``
-    and ``notes``."""
+    """The result that dequantising would have: ``outputs`` (name, scheme, dtype, shape, bytes), ``refused`` (name, reason),
+    ``quantised`` and ``notes``."""
 
 
 class Loaded(dict[str, "Any"]):
@@ -200,11 +200,11 @@ class Checkpoint(Mapping[str, Tensor]):
 
         ``borrow``: with ``"auto"`` tensors of local files in the page cache lie in a private map of the file, which is
         copied on write, and others in memory of their own; ``False`` always copies, ``True`` always maps. ``progress`` is
-        called with the bytes that are complete and those of all; an exception of it, or an interrupt, ends the load.
+        called with the number of complete bytes and of all bytes; an exception of it, or an interrupt, ends the load.
 
-        ``names`` and ``filter`` say which tensors, ``slices`` what of some of them: an index, by name. ``tp=(rank, world)``
-        loads a tensor-parallel worker's share of each, by the rules of ``anamnesis predict``, which ``rules`` precede:
-        patterns of names, each with ``column``, ``row``, ``replicated``, ``vocab``, ``kv``, ``qkv`` or ``gate-up``.
+        ``names`` and ``filter`` say which tensors, ``slices`` which parts of some of them: an index, by name. ``tp=(rank,
+        world)`` loads a tensor-parallel worker's share of each, by the rules of ``anamnesis predict``, which ``rules``
+        precede: patterns of names, each with ``column``, ``row``, ``replicated``, ``vocab``, ``kv``, ``qkv`` or ``gate-up``.
         ``dequantise``: as :meth:`remember`, with the names that the weights have in PyTorch.
 
         On a GPU (``device="cuda"``) tensors are copied from pinned memory while the next ones are read, which ``borrow`` and
@@ -280,7 +280,7 @@ class Checkpoint(Mapping[str, Tensor]):
         slices: Slices | None = None,
     ) -> Stream:
         """Names and tensors, one by one, while the next ones are read: at most ``read_ahead`` bytes of them. The other
-        options are those of :meth:`load`."""
+        options are the options of :meth:`load`."""
         wrap, chosen = wrap_for(framework, device), self._selections(slices)
         core = self._core.stream(
             chosen_names(filter, names, self),
@@ -297,7 +297,7 @@ class Checkpoint(Mapping[str, Tensor]):
         return {name: self[name].selection(index) for name, index in (slices or {}).items()}
 
     def plan(self, *, dtype: str = "auto", cast: bool = False, names: str = "stored") -> Plan:
-        """What :meth:`remember` would make."""
+        """The plan of :meth:`remember`."""
         return Plan(self._core.plan(dtype=dtype, cast=cast, names=names))
 
     def _outputs(
@@ -326,10 +326,9 @@ class Checkpoint(Mapping[str, Tensor]):
         slices: Slices | None = None,
         progress: Progress | None = None,
     ) -> Loaded:
-        """All weights, dequantised to ``bfloat16``, ``float16`` or ``float32`` as their schemes' references do, and the plain
-        tensors, in memory. ``names="hf"`` gives those of a GGUF the names of transformers.
-        ``tp``, ``rules`` and ``slices`` are as for :meth:`load`, of the outputs: these have no blocks, so that any range of
-        elements is made."""
+        """All weights, dequantised to ``bfloat16``, ``float16`` or ``float32`` as their schemes' references do, and the
+        plain tensors, in memory. ``names="hf"`` gives the tensors of a GGUF the names of transformers. ``tp``, ``rules`` and
+        ``slices`` are as for :meth:`load`, of the outputs: these have no blocks, so that any range of elements is made."""
         outputs = self._outputs(filter, dtype, cast, names)
         chosen: dict[str, Selection] = {}
         if slices:

@@ -14,7 +14,7 @@ __version__: str
 _Loaded = tuple[str, str, bool, tuple[int, ...], "Memory"]
 # name, dtype or block type, whether it is a dtype, shape, bytes, file, offset, elements of a block
 _Row = tuple[str, str, bool, tuple[int, ...], int, int, int | None, int]
-# of tensors by name, start and end of each axis
+# by a tensor's name, start and end of each axis
 _Slices = dict[str, list[tuple[int, int]]] | None
 # patterns of names, and rules
 _Rules = Sequence[tuple[str, str]] | None

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from ._index import Selection
     from ._tensor import Tensor
 
-# Of a slot of pinned memory, unless a tensor is larger. Two of them: one is read into while the other is copied. Large enough that
-# starting a load (a tenth of a millisecond) does not count, small enough that the first copy begins soon.
+# The size of a slot of pinned memory, unless a tensor is larger. Two of them: one is read into while the other is
+# copied. Large enough that starting a load (a tenth of a millisecond) does not count, small enough that the first copy
+# begins soon.
 SLOT_BYTES = 128 << 20
 SLOTS = 2
-# of tensors in a slot; the device copies from any address, and host memory is read in such lines
+# the alignment of tensors in a slot; the device copies from any address, and host memory is read in such lines
 ALIGN = 64
 
 
@@ -36,7 +37,7 @@ class Copies(Protocol):
         """Begins to copy a tensor in pinned memory, which must not change until :meth:`wait`."""
 
     def mark(self) -> Any:
-        """What the end of all copies so far is waited for by."""
+        """A mark for :meth:`wait`: the end of all copies so far."""
 
     def wait(self, mark: Any) -> None: ...
 
@@ -91,7 +92,7 @@ class _Read:
 
 
 def _groups(reads: Iterable[_Read], slot: int) -> Iterator[list[_Read]]:
-    """What is read into a slot together."""
+    """Reads that share a slot."""
     group: list[_Read] = []
     end = 0
     for read in reads:
@@ -118,7 +119,7 @@ def load(
     """Loads tensors to the device of ``copies``. Tied tensors are tied there too."""
     order = list(names)
     known = set(order)
-    # of those that are loaded whole, with the one that they are tied to
+    # tensors that are loaded whole, with the one that they are tied to
     same_as = {
         name: first for name, first in checkpoint.tied.items() if {name, first} <= known and not {name, first} & chosen.keys()
     }

@@ -1,4 +1,4 @@
-"""The methods of a checkpoint as functions of a path. Options of opening are those of :class:`Checkpoint`."""
+"""The methods of a checkpoint as functions of a path. Options of opening are the parameters of :class:`Checkpoint`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def open(source: Path | bytes, **options: Any) -> Checkpoint:
 
 
 def inspect(source: Path | bytes, **options: Any) -> Summary:
-    """What ``anamnesis inspect --json`` prints."""
+    """The document that ``anamnesis inspect --json`` prints."""
     return Checkpoint(source, **options).inspect()
 
 
@@ -66,7 +66,7 @@ def load_file(source: Path | bytes, device: Any = "cpu") -> dict[str, Any]:
 
 
 def plan(source: Path | bytes, *, dtype: str = "auto", cast: bool = False, names: str = "stored", **options: Any) -> Plan:
-    """What :func:`remember` would make."""
+    """The plan of :func:`remember`."""
     return Checkpoint(source, **options).plan(dtype=dtype, cast=cast, names=names)
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-# of an array of numpy; a nested list, or one of truth values, may be a mask of that many
+# the most axes of an array of numpy; a nested list, or one of truth values, may be a mask of that many
 MAX_AXES = 64
 # start and end of each axis
 Box = list[tuple[int, int]]
@@ -48,7 +48,8 @@ WHOLE = Selection(None, [], None, True)
 
 
 def selection(index: Any, shape: Sequence[int]) -> Selection:
-    """What an index needs of a tensor of this shape. A basic index (numbers, ranges, an ellipsis, ``None``) needs a box;
+    """The selection that an index makes in a tensor of this shape. A basic index (numbers, ranges, an ellipsis, ``None``)
+    needs a box;
     masks and arrays are selected by the framework from the whole tensor.
 
     Raises ``IndexError`` as numpy does.
@@ -58,7 +59,7 @@ def selection(index: Any, shape: Sequence[int]) -> Selection:
     entries = index if isinstance(index, tuple) else (index,)
     basic = [_basic(entry) for entry in entries]
     if any(entry is NotImplemented for entry in basic):
-        # what an ellipsis stands for is not counted here
+        # the axes that an ellipsis stands for are not counted here
         counted = not any(entry is Ellipsis for entry in entries)
         return Selection(None, [], entries, counted and sum(map(_axes_of, entries)) < len(shape))
     used = sum(entry is not None and entry is not Ellipsis for entry in basic)

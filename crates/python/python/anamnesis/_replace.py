@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 class Replaced(NamedTuple):
     """A function that a module calls by a name of its own. ``make`` returns, of the original, the function that takes its place.
 
-    ``parameters``: those of the replacement. An original that has others belongs to another version, and is refused.
+    ``parameters``: the parameters of the replacement. An original that has others belongs to another version, and is
+    refused.
     """
 
     module: str
@@ -25,9 +26,9 @@ class Replaced(NamedTuple):
 class Replacements:
     """A context manager, which may be entered several times, by one thread or by several.
 
-    The functions are those of the whole process: while any thread is in the context, all threads call the replacements, so that
-    pools of threads which a load starts do so too. The last one that leaves restores the originals. A module that has copied a
-    replacement in the meantime, as ``from … import`` does, calls the original by it from then on.
+    The functions belong to the whole process: while any thread is in the context, all threads call the replacements, so that
+    pools of threads which a load starts do so too. The last one that leaves restores the originals. A module that has copied
+    a replacement in the meantime, as ``from … import`` does, calls the original by it from then on.
     """
 
     def __init__(self, package: str, rows: list[Replaced]) -> None:
@@ -64,7 +65,7 @@ class Replacements:
         except (ModuleNotFoundError, AttributeError) as error:
             package = import_module(self._package)
             if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith(self._package):
-                # what the package itself needs
+                # a module that the package itself needs
                 raise
             raise self._refusal(package, f"has no {row.module}.{row.name}") from error
         if row.parameters is not None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Group(NamedTuple):
-    """What one worker reads."""
+    """The reads of one worker."""
 
     rank: int
     name: str
@@ -22,7 +22,7 @@ class Group(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """How much of a template another one has: bytes, and those of them that are covered; ``order``, from 0 to 1, says how far
+    """How much of a template another one has: bytes, and how many of them are covered; ``order``, from 0 to 1, says how far
     the orders agree, and is ``None`` where there is nothing to compare. ``files``: path, bytes, covered bytes."""
 
     nbytes: int
@@ -44,7 +44,7 @@ class Template:
 
     @property
     def groups(self) -> list[Group]:
-        """What each worker reads, by rank."""
+        """The reads of each worker, by rank."""
         return [Group(*group) for group in self._core.groups]
 
     @property
@@ -58,7 +58,7 @@ class Template:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """Of the service: degrees of parallelism, for example."""
+        """Parameters of the service: degrees of parallelism, for example."""
         return dict(self._core.parameters)
 
     def coverage(self, other: Template) -> Coverage:
@@ -91,9 +91,9 @@ def predict(
 ) -> Template:
     """Predicts which worker of a service with these degrees of parallelism reads which bytes, from the headers alone.
 
-    ``rules`` precede those of ``load(tp=…)``; ``order`` is ``file``, ``layer`` or ``name``; with ``whole`` a worker reads the whole
-    of each tensor that it has a share of. Reads with up to ``max_gap`` bytes between them are one. The other options are
-    those of opening.
+    ``rules`` precede the rules of ``load(tp=…)``; ``order`` is ``file``, ``layer`` or ``name``; with ``whole`` a worker
+    reads the whole of each tensor that it has a share of. Reads with up to ``max_gap`` bytes between them are one. The other
+    options are the options of opening.
     """
     core = Checkpoint(source, **options)._core.predict(
         tp=tp,

@@ -43,7 +43,7 @@ class Tensor:
         return self.shape[0]
 
     def selection(self, index: Any) -> Selection:
-        """What an index reads. Raises ``IndexError``, and ``ValueError`` for one that cuts blocks."""
+        """The selection of an index. Raises ``IndexError``, and ``ValueError`` for one that cuts blocks."""
         chosen = selection(index, self.shape)
         check_blocks(self.name, self.dtype, self.shape, self._unit, chosen)
         return chosen
@@ -56,8 +56,8 @@ class Tensor:
         return shape, self.nbytes * prod(shape) // max(prod(self.shape), 1)
 
     def to(self, framework: str, index: Any = ..., device: Any = None) -> Any:
-        """The tensor, or what ``index`` selects of it, as numpy indexes. Of a basic index (numbers, ranges, an ellipsis,
-        ``None``) only the box of elements that contains it is read; masks and arrays select from the whole tensor."""
+        """The tensor, or what ``index`` selects of it, as numpy indexes. A basic index (numbers, ranges, an ellipsis,
+        ``None``) reads only the box of elements that contains it; masks and arrays select from the whole tensor."""
         chosen = self.selection(index)
         _, dtype, is_dtype, shape, memory = self._load(chosen.box)
         return chosen.apply(wrap_for(framework, device)(dtype, is_dtype, shape, memory), shape)
@@ -75,7 +75,7 @@ class Tensor:
         return self.to("numpy", index)
 
     def __getitem__(self, index: Any) -> Any:
-        """What ``index`` selects, as an array of numpy."""
+        """The elements that ``index`` selects, as an array of numpy."""
         return self.numpy(index)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:

@@ -25,7 +25,7 @@ class Weight:
     def __repr__(self) -> str:
         return f"<Weight {self._name!r}: {self._dtype} {list(self._shape)}>"
 
-    # those of a slice of safetensors, for which clients take it
+    # the methods of a slice of safetensors, for which clients take it
     def get_shape(self) -> list[int]:
         return list(self._shape)
 

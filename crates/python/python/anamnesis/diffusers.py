@@ -25,7 +25,7 @@ def _state_dict_reader(original: Any) -> Any:
             return original(checkpoint_file, disable_mmap, map_location)
         if path.endswith(".safetensors") and not disable_mmap:
             return safetensors.load_file(path, map_location)
-        # of safetensors files too, by name
+        # called for safetensors files too, by name
         return torch.load(path, map_location, False if disable_mmap else None)
 
     return load_state_dict
@@ -43,7 +43,8 @@ _REPLACEMENTS = Replacements(
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """While it is entered, models of diffusers are read through this package, and those of transformers, which pipelines contain.
+    """While it is entered, models of diffusers are read through this package, and so are models of transformers, which
+    pipelines contain.
 
     As :func:`anamnesis.transformers.loading` otherwise. LoRA files, IP adapters and textual inversions, and the shards of a
     model that is loaded with ``parallel_config``, are read by diffusers itself.

@@ -27,7 +27,7 @@ class AnamnesisError(Exception):
 
 
 class UnknownFormatError(AnamnesisError):
-    """The first bytes are those of no supported format."""
+    """The first bytes belong to no supported format."""
 
 
 class MalformedError(AnamnesisError):

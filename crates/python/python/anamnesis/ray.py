@@ -60,8 +60,9 @@ def remember(
     is lost; errors of the source are not repeated.
 
     ``locality(file)`` returns the id of the node that should make a file, or ``None``; without it files are spread.
-    ``progress`` is called with the bytes that are made and those of all, twice a second; ``True`` draws a bar. An interrupt, or
-    an exception of ``progress``, cancels the tasks, which leave no unfinished file. ``options`` are those of :class:`Checkpoint`.
+    ``progress`` is called with the number of bytes that are made and of all bytes, twice a second; ``True`` draws a bar. An
+    interrupt, or an exception of ``progress``, cancels the tasks, which leave no unfinished file. ``options`` are the
+    parameters of :class:`Checkpoint`.
     """
     import ray
 
@@ -222,8 +223,8 @@ def load(
     filter: Filter | None = None,
     **options: Any,
 ) -> Loaded:
-    """The tensor-parallel share of worker ``rank`` of ``world``, for a call in an actor: it reads the bytes of its share only.
-    ``options`` are those of :class:`Checkpoint`."""
+    """The tensor-parallel share of worker ``rank`` of ``world``, for a call in an actor: it reads the bytes of its share
+    only. ``options`` are the parameters of :class:`Checkpoint`."""
     return Checkpoint(src, **options).load(framework, device=device, filter=filter, tp=(rank, world))
 
 
@@ -268,6 +269,6 @@ def _checkpoints(prefix: str) -> Iterator[str]:
             tensors = [name for name in tensors if name not in weights]
         for name in tensors:
             part = name.rpartition("-of-")[0].rpartition("-")[2]
-            # of a split GGUF, any file opens all of them
+            # any file of a split GGUF opens all of them
             if not (name.endswith(".gguf") and part.isdigit() and int(part) > 1):
                 yield os.path.join(directory, name)

@@ -53,7 +53,8 @@ def load(
     opaque: bool = False,
     limits: Mapping[str, int | None] | None = None,
 ) -> Any:
-    """What ``torch.load(path, weights_only=True)`` returns: the same containers, tensors, parameters, strides and ties.
+    """The object that ``torch.load(path, weights_only=True)`` returns: the same containers, tensors, parameters, strides and
+    ties.
     For other formats, and for directories, the tensors by name.
 
     Tensors are on the CPU, or on the device ``map_location``. ``mmap``: ``True`` maps the file (privately), ``False`` copies, and

@@ -69,13 +69,13 @@ def from_pretrained(
     """``cls.from_pretrained`` for every checkpoint that this package opens: ``cls`` is a class of transformers, such as
     ``AutoModelForCausalLM`` or ``LlamaForCausalLM``.
 
-    Weights are dequantised to ``dtype``: ``"auto"`` (that of the checkpoint), or bfloat16, float16 or float32, as a name or as
-    PyTorch's. They have the names of transformers and are made one at a time, as the model takes them. The configuration is that
-    of the checkpoint's directory, without quantisation, or made of the metadata of a GGUF; ``config`` replaces it, for files
-    without one. The other arguments are those of ``cls.from_pretrained``, which reports missing and unexpected weights as
-    always.
+    Weights are dequantised to ``dtype``: ``"auto"`` (the checkpoint's), or bfloat16, float16 or float32, as a name or as
+    PyTorch's. They have the names of transformers and are made one at a time, as the model takes them. The configuration
+    comes from the checkpoint's directory, without quantisation, or is made of the metadata of a GGUF; ``config`` replaces
+    it, for files without one. The other arguments go to ``cls.from_pretrained``, which reports missing and unexpected
+    weights as always.
 
-    Of a GGUF with a known architecture, ``cls`` may also be ``AutoConfig``, ``AutoTokenizer`` or another class that reads a
+    For a GGUF with a known architecture, ``cls`` may also be ``AutoConfig``, ``AutoTokenizer`` or another class that reads a
     directory. Raises ``ValueError`` where there is no configuration, and what ``remember`` raises.
     """
     from ._weights import Weights
@@ -92,7 +92,7 @@ def from_pretrained(
 
 
 def _name_of(dtype: Any) -> str:
-    # that of `torch.bfloat16` is `torch.bfloat16`
+    # the text of `torch.bfloat16` is `torch.bfloat16`
     return str(dtype).removeprefix("torch.")
 
 

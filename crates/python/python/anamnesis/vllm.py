@@ -10,7 +10,7 @@ from typing import Any
 
 from ._checkpoint import Checkpoint
 
-# of `model_loader_extra_config`, with their types
+# keys of `model_loader_extra_config`, with their types
 OPTIONS: dict[str, type] = {"source": str, "dequantise": bool, "read_ahead": int, "loader": str}
 
 # as vLLM's own loader looks for files: the first kind that a repository has
@@ -54,7 +54,7 @@ def register() -> None:
                 for name, weight in weights(path, self.options, model_config.dtype):
                     if is_unused is None or not is_unused(name):
                         yield name, weight
-            # of models that consist of several checkpoints
+            # for models that consist of several checkpoints
             for part in getattr(model, "secondary_weights", ()):
                 patterns = part.allow_patterns_overrides
                 found = folder(part.model_or_path, part.revision, patterns, part.subfolder, load_config=self.load_config)
@@ -66,8 +66,8 @@ def register() -> None:
 
 
 def needed(model: Any) -> set[str]:
-    """The parameters that a checkpoint must have: all but those of layers that make some themselves, after loading or while they
-    quantise."""
+    """The parameters that a checkpoint must have: all but the parameters of layers that make some themselves, after loading
+    or while they quantise."""
     made: set[str] = set()
     for prefix, module in model.named_modules():
         method = getattr(module, "quant_method", None)
@@ -110,7 +110,7 @@ def folder(
 
 
 def paths(found: str, patterns: list[str] | None) -> list[str]:
-    """The checkpoint, or each of its files that a model names by patterns: those of the first pattern that matches."""
+    """The checkpoint, or each of its files that a model names by patterns: the matches of the first pattern that has any."""
     for pattern in patterns or ():
         files = sorted(glob(os.path.join(escape(found), pattern)))
         if files:
@@ -126,7 +126,7 @@ def weights(path: str, options: dict[str, Any], dtype: Any) -> Iterator[tuple[st
     if options.get("dequantise"):
         from ._weights import Weights
 
-        # that of the model, which vLLM has chosen
+        # the dtype of the model, which vLLM has chosen
         for name, weight in Weights(checkpoint, dtype=str(dtype).removeprefix("torch.")).items():
             yield name, weight[...]
         return

@@ -67,7 +67,7 @@ impl HttpConnector for SharedConnector {
 }
 
 impl HttpService for SharedConnector {
-    // what `async_trait` makes of an asynchronous function
+    // the type that `async_trait` makes of an asynchronous function
     fn call<'s, 'f>(
         &'s self,
         request: HttpRequest,

@@ -78,7 +78,7 @@ static AZURE_VARIABLES: &[&str] = &[
     "AZURE_SKIP_SIGNATURE",
 ];
 
-/// What writing and listing need of a bucket.
+/// The operations that writing and listing need of a bucket.
 pub(super) trait BucketStore: ObjectStore + MultipartStore + PaginatedListStore {}
 
 impl<T: ObjectStore + MultipartStore + PaginatedListStore> BucketStore for T {}

@@ -77,7 +77,7 @@ impl ServerCertVerifier for SystemRoots {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        // what `Verifier` supports on every system; a client's first message states it
+        // the list of `Verifier` on every system; a client's first message states it
         let algorithms = &self.provider.signature_verification_algorithms;
         algorithms.supported_schemes()
     }

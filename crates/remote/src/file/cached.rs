@@ -120,7 +120,7 @@ impl SharedFile {
         if version.condition().is_none() && commit.is_none() {
             return;
         }
-        // an entry of an earlier commit would not be found together with those of this one
+        // an entry of an earlier commit would not be found together with the entries of this one
         if kept.is_filled && !kept.is_new && kept.commit == commit {
             return;
         }

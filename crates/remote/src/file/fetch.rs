@@ -105,7 +105,7 @@ impl SharedFile {
     }
 }
 
-/// A range that a task requests. What has not arrived when the task ends is given up.
+/// A range that a task requests. Bytes that have not arrived when the task ends are given up.
 struct PendingRange<'s> {
     shared: &'s SharedFile,
     range: RequestedRange,
@@ -115,7 +115,7 @@ struct PendingRange<'s> {
 impl Drop for PendingRange<'_> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        // blocks of this range may be those of a later request
+        // blocks of this range may belong to a later request
         if state.epoch != self.epoch {
             return;
         }

@@ -1,4 +1,4 @@
-//! What is kept of a file in the cache of headers, and what is read of it until its header is parsed.
+//! The header of a file in the cache of headers, and the bytes that are read until it is parsed.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ pub(crate) struct HeaderPlace {
     pub(crate) is_pinned: bool,
 }
 
-/// What is kept of a file, and what is to be.
+/// The kept bytes of a file, and the bytes to keep.
 pub(super) struct KeptHeader {
     pub(super) place: HeaderPlace,
-    /// What the cache has, while the server has not said whether that is the file.
+    /// The entry of the cache, while the server has not said whether that is the file.
     pub(super) offered: Option<CachedFile>,
     /// The commit under which it was kept.
     pub(super) commit: Option<String>,
     /// Whether the blocks have what was kept.
     pub(super) is_filled: bool,
-    /// What was read.
+    /// The bytes that were read.
     pub(super) read: ReadRanges,
     /// Whether bytes were requested, which the cache has not.
     pub(super) is_new: bool,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::blocks::BlockMemory;
 
-/// What was read, within the memory of the store.
+/// Bytes that were read, within the memory of the store.
 pub(super) struct ReadRanges {
     map: BTreeMap<u64, Vec<u8>>,
     nbytes: u64,
@@ -80,7 +80,8 @@ impl Drop for ReadRanges {
     }
 }
 
-/// Appends what of `bytes`, which are from `start` on, lies behind the end of a range from `first` on. Returns how much that is.
+/// Appends the part of `bytes`, which start at `start`, that lies behind the end of a range from `first` on. Returns how
+/// much that is.
 fn extend(range: &mut Vec<u8>, first: u64, start: u64, bytes: &[u8]) -> u64 {
     let end = first + range.len() as u64;
     let known = usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! What is known of a file, and what is requested of it.
+//! The state of a file: known bytes, and requests.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -26,7 +26,7 @@ pub(super) struct FileState {
     pub(super) next: u64,
     pub(super) step: u64,
     pub(super) tasks: Vec<AbortHandle>,
-    /// What is read for the cache of headers, until the header is parsed.
+    /// The bytes that are read for the cache of headers, until the header is parsed.
     pub(super) kept: Option<KeptHeader>,
     /// Counts how often everything was given up.
     pub(super) epoch: u64,

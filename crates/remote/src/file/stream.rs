@@ -6,7 +6,7 @@ use super::SharedFile;
 use crate::answer::{Answer, FileVersion, RequestedRange};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What a stream reports.
+/// A report of a stream.
 pub(super) enum RangeEvent {
     /// Bytes from this offset on.
     Bytes(u64, Bytes),
@@ -15,8 +15,8 @@ pub(super) enum RangeEvent {
 }
 
 impl SharedFile {
-    /// Passes the bytes of a range to `deliver` as they arrive, in order, until it returns `false`. What breaks off goes on where it
-    /// ended, under the same version.
+    /// Passes the bytes of a range to `deliver` as they arrive, in order, until it returns `false`. An answer that breaks
+    /// off goes on where it ended, under the same version.
     pub(super) async fn stream(
         &self,
         range: RequestedRange,
@@ -25,7 +25,7 @@ impl SharedFile {
         self.stream_from(None, range, deliver).await
     }
 
-    /// As [`stream`](Self::stream), of which the first answer may have been received.
+    /// Like [`stream`](Self::stream), but the first answer may have been received.
     pub(super) async fn stream_from(
         &self,
         mut first: Option<Answer>,

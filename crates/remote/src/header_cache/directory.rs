@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 pub(super) const ENDING: &str = ".header";
-/// Of a file that is written.
+/// The ending of a file that is being written.
 const UNFINISHED: &str = ".part";
 /// A file that was not finished in this time is one of a process that has ended.
 const ABANDONED: Duration = Duration::from_secs(60 * 60);
@@ -82,7 +82,7 @@ impl CacheDirectory {
     pub(super) fn touch(&self, name: &str) {
         let file = OpenOptions::new().append(true).open(self.path.join(name));
         if let Ok(file) = file {
-            // without the permission, the time is that of writing
+            // without the permission, the time is the time of writing
             let _ = file.set_modified(SystemTime::now());
         }
     }

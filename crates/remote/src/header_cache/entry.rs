@@ -13,10 +13,10 @@ use crate::answer::FileVersion;
 
 const MAGIC: &[u8] = b"ANMHDR1\n";
 const CHECKSUM: usize = 32;
-/// The longest text in bytes: that of the header of an answer.
+/// The longest text in bytes: an answer's header may be as long.
 const LONGEST_TEXT: usize = 1024;
 
-/// What is kept of a URL.
+/// The entry of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CacheEntry {
     File(CachedFile),
@@ -24,11 +24,11 @@ pub(crate) enum CacheEntry {
     Absent,
 }
 
-/// What is kept of a file.
+/// The entry of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CachedFile {
     pub(crate) version: FileVersion,
-    /// Of a file of the hub.
+    /// The commit of a file of the hub.
     pub(crate) commit: Option<String>,
     /// Ascending ranges with gaps in between: the first byte of each, and its bytes, of which it has some.
     pub(crate) ranges: Vec<(u64, Vec<u8>)>,
@@ -91,7 +91,7 @@ pub(super) fn checksum(key: &str, body: &[u8]) -> [u8; CHECKSUM] {
     digest.finalize().into()
 }
 
-/// What of an entry is not read yet.
+/// The part of an entry that is not read yet.
 struct Input<'b>(&'b [u8]);
 
 impl<'b> Input<'b> {

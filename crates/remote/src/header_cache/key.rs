@@ -12,7 +12,7 @@ static SIGNATURES: &[&str] = &[
     "Policy",
 ];
 
-/// Those of Azure, which are short enough to be others elsewhere.
+/// Parameters of Azure, which are short enough to be others elsewhere.
 static AZURE: &[&str] = &[
     "sv", "ss", "srt", "sr", "sp", "st", "se", "spr", "sip", "si", "sdd", "sig", "skoid", "sktid",
     "skt", "ske", "sks", "skv",
@@ -22,7 +22,7 @@ static AZURE: &[&str] = &[
 /// token of its own has the token, so that no key is written anywhere.
 pub(crate) fn key_of(mut url: Url) -> String {
     url.set_fragment(None);
-    // those of `HF_ENDPOINT` and the like; a URL without a host has none
+    // credentials of `HF_ENDPOINT` and the like; a URL without a host has none
     let _ = url.set_username("");
     let _ = url.set_password(None);
     let Some(query) = url.query().map(str::to_owned) else {

@@ -56,7 +56,7 @@ fn a_damaged_entry_is_none() {
     assert_eq!(entry::decode("key", &longer), None);
 }
 
-/// With a checksum that is right, as that of a hostile entry is.
+/// With a checksum that is right, as a hostile entry has.
 #[test]
 fn an_entry_that_contradicts_itself_is_none() {
     for ranges in [

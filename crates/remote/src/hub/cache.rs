@@ -1,4 +1,4 @@
-//! What huggingface_hub has downloaded to this machine.
+//! Files that huggingface_hub has downloaded to this machine.
 
 use std::path::{Component, Path, PathBuf};
 

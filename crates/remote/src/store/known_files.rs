@@ -1,5 +1,5 @@
-//! What is known of the files of a store, so that it is not requested again: configurations, which several parts of a program read,
-//! and the names in a directory that was listed.
+//! Known facts about the files of a store, so that they are not requested again: configurations, which several parts of a
+//! program read, and the names in a directory that was listed.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -11,7 +11,7 @@ const FILES: usize = 16;
 /// Bytes of names of a directory.
 const NAMES: usize = 1 << 20;
 
-/// What is known of the files of a store.
+/// Known facts about the files of a store.
 #[derive(Default)]
 pub(super) struct KnownFiles {
     /// Configurations by path, in the order in which they were requested.

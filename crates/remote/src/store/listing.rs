@@ -1,5 +1,5 @@
-//! The names of the files in a directory. Those of a repository are kept in the cache of headers, by which it is opened without a
-//! network, and a commit of it without a request.
+//! The names of the files in a directory. Lists of a repository are kept in the cache of headers, by which it is opened
+//! without a network, and a commit of it without a request.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl Store {
     /// The names of the files in a directory.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) for web servers, which do not list their files; those of the request.
+    /// [`Unsupported`](ErrorKind::Unsupported) for web servers, which do not list their files; the errors of the request.
     pub fn list(&self, directory: &str) -> Result<Vec<String>> {
         let directory = directory.trim_end_matches('/');
         let (settings, commit) = match &self.place {
@@ -70,7 +70,8 @@ impl Store {
         Ok(names)
     }
 
-    /// The text of a list that was kept. With a network, the list of a branch is that of the server, which may be of a newer commit.
+    /// The text of a list that was kept. With a network, the list of a branch comes from the server, which may have a newer
+    /// commit.
     fn kept_listing(&self, url: &Url, is_pinned: bool) -> Option<Vec<u8>> {
         let cache = self.headers.as_ref()?;
         if !is_pinned && !self.options().offline {

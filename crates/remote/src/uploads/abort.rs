@@ -1,4 +1,4 @@
-//! What has begun is undone: parts under way end first, then uploads are aborted, then objects that have appeared are removed.
+//! An upload is undone: parts under way end first, then uploads are aborted, then objects that have appeared are removed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const FOR_IDS: Duration = Duration::from_secs(5);
 /// How long after a part was cut off its upload is aborted again: the bucket may have had the part already.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// What could not be undone. `Display` says what to do about it.
+/// Uploads and objects that could not be undone. `Display` says what to do about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UploadLeftovers {

@@ -18,7 +18,7 @@ impl Uploads {
     /// by returning false.
     ///
     /// # Errors
-    /// Those of the requests, and [`Cancelled`](ErrorKind::Cancelled); some of the objects may be there then.
+    /// The errors of the requests, and [`Cancelled`](ErrorKind::Cancelled); some of the objects may be there then.
     pub fn complete(
         &self,
         objects: Range<usize>,

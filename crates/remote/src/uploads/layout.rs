@@ -16,7 +16,7 @@ pub(super) struct ObjectParts {
     pub(super) len: u64,
     /// Bytes of a part.
     part: u64,
-    /// The number of its first part among those of all objects.
+    /// The number of its first part among the parts of all objects.
     pub(super) first: usize,
     pub(super) count: usize,
 }
@@ -57,7 +57,7 @@ impl ObjectParts {
         })
     }
 
-    /// The number of the part with a byte, among those of all objects.
+    /// The number of the part with a byte, among the parts of all objects.
     pub(super) fn part_of(&self, byte: u64) -> usize {
         self.first + usize::try_from(byte / self.part).expect("at most 10 000")
     }
@@ -74,7 +74,7 @@ pub(super) fn cut(lens: impl Iterator<Item = u64>, part: u64) -> Result<Vec<Obje
     lens.map(next).collect()
 }
 
-/// A part by its number among those of all objects; `None` behind the last.
+/// A part by its number among the parts of all objects; `None` behind the last.
 pub(super) fn part(files: &[ObjectParts], number: usize) -> Option<UploadPart> {
     let file = files
         .partition_point(|file| file.first <= number)

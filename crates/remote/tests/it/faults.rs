@@ -28,7 +28,7 @@ const LEN: usize = 3_000_000;
 /// The longest that a fault takes.
 const MOST: Duration = Duration::from_secs(2);
 
-/// What reading a file with this fault gives, compared with the file. Ends within [`MOST`], or panics.
+/// The outcome of reading a file with this fault, compared with the file. Ends within [`MOST`], or panics.
 fn outcome(fault: &'static str) -> Result<()> {
     let server = TestServer::start();
     server.latency(Duration::ZERO);

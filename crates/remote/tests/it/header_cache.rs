@@ -52,7 +52,7 @@ fn open(server: &TestServer, url: &str, options: RemoteOptions) -> Store {
     }
 }
 
-/// What a format reads of a file: its first bytes, a part of them again, and some elsewhere.
+/// The reads of a format: the first bytes of a file, a part of them again, and some elsewhere.
 const HEADER: [(u64, usize); 6] = [
     (0, 8),
     (8, 3000),
@@ -143,7 +143,7 @@ fn a_second_opening_is_one_request_without_a_body() {
         let last = &second[requests - 1];
         assert!(last.headers["if-none-match"].starts_with('"'));
         assert_eq!(last.headers["range"], "bytes=0-8191");
-        // what follows is requested of the version that was compared
+        // the following requests are for the version that was compared
         let store = open(&server, &url, cached(scratch.path()));
         let file = store.file(store.path()).unwrap();
         read_header(&file).unwrap();

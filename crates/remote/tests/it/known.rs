@@ -1,4 +1,4 @@
-//! What is not requested again: configurations, and what a list says that there is not.
+//! Requests that are not repeated: configurations, and names that a list does not have.
 
 use anamnesis_remote::{ErrorKind, RemoteFile, Store};
 
@@ -24,14 +24,14 @@ fn a_configuration_is_requested_once_and_so_is_one_that_is_absent() {
         assert_eq!(none.len().unwrap_err().kind(), ErrorKind::NotFound);
     }
     assert_eq!(server.answered().len(), 2);
-    // two at a time are one file, and the end of one is not that of the other
+    // two at a time are one file, and the end of one does not end the other
     let mut both = [&paths[0], &paths[0]]
         .map(|path| store.file(path).unwrap())
         .into_iter();
     drop(both.next());
     assert_eq!(read(&both.next().unwrap(), 1, 100).unwrap(), b"}");
     assert!(server.answered().is_empty());
-    // of another checkpoint it is another file, as it may have changed since
+    // another checkpoint has a file of its own, as it may have changed since
     server.put("/m/config.json", "[1]");
     let later = super::store(&server.url("/m/model.safetensors"));
     assert_eq!(
@@ -85,14 +85,14 @@ fn what_a_list_does_not_have_is_not_requested() {
         assert!(server.answered().is_empty(), "{url}");
         let config = store.file(&path("config.json")).unwrap();
         assert_eq!(read(&config, 0, 100).unwrap(), b"{}", "{url}");
-        // of other directories, and of names that lists may have in another form, nothing is known
+        // nothing is known of other directories, and of names that lists may have in another form
         for name in ["sub/config.json", "c d.json"] {
             let error = store.file(&path(name)).unwrap().len().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotFound, "{url} {name}");
         }
         assert!(server.answered().len() >= 3, "{url}");
     }
-    // what is written is there, whatever the list was
+    // a written file is there, whatever the list was
     let store = store_with("s3://bucket/m/", &variables);
     store.list(store.path()).unwrap();
     let path = "s3://bucket/m/new.json";

@@ -21,7 +21,7 @@ fn content(len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Bounds that end within a second: those of a program that would rather fail early.
+/// Bounds that end within a second, for a program that would rather fail early.
 fn impatient() -> RemoteOptions {
     let mut options = RemoteOptions::default();
     options.first_byte = Duration::from_millis(500);
@@ -57,7 +57,7 @@ fn file(url: &str) -> RemoteFile {
     store.file(store.path()).unwrap()
 }
 
-/// As [`file`], with bounds that end within a second.
+/// Like [`file`], with bounds that end within a second.
 fn impatient_file(url: &str) -> RemoteFile {
     let store = open(url, impatient(), &[]);
     store.file(store.path()).unwrap()

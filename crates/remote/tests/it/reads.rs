@@ -1,4 +1,4 @@
-//! Which requests reads make, and that their bytes are those of the file.
+//! The requests that reads make, and a comparison of their bytes with the file.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -276,7 +276,7 @@ fn bytes_are_counted_from_the_request_to_the_reader() {
     assert_eq!(stats.used, 1008 + 3_000_000);
     assert!(stats.received > 3_000_000 && stats.received <= stats.requested);
     assert_eq!(stats.uploaded, 0);
-    // of a file that is shorter than the first request, as much as it has
+    // a file that is shorter than the first request gives as much as it has
     server.put("/b.safetensors", content(5000));
     let short = store_of(&server.url("/b.safetensors"), &counters);
     read(&short.file(short.path()).unwrap(), 0, 5000).unwrap();

@@ -49,7 +49,7 @@ struct ServerState {
     stopped: AtomicBool,
 }
 
-/// What is sent for a request.
+/// The answer to a request.
 struct Reply {
     status: &'static str,
     headers: Vec<String>,
@@ -200,7 +200,7 @@ impl ServerState {
             {
                 self.objects(bucket, request)
             }
-            // a bucket whose signatures are refused at the fourth request; those of one second are equal
+            // a bucket whose signatures are refused at the fourth request; signatures of one second are equal
             ["expiring", ..] if self.times(&request.query) == 4 => {
                 Reply::new("403 Forbidden", &[], "")
             }

@@ -228,7 +228,7 @@ fn completed_objects_are_removed_when_a_later_one_fails() {
     uploads.complete(2..3, &mut |_| true).unwrap_err();
     let left = uploads.abort();
     assert!(left.is_empty(), "{left}");
-    // what has replaced an object is not removed
+    // an object that replaced the upload is not removed
     assert_eq!(server.paths(), ["/bucket/dir/1.bin"]);
     assert_eq!(server.open_uploads(), Vec::<String>::new());
 }

@@ -1,5 +1,5 @@
-//! Files that are replaced, truncated, removed or extended while they are loaded: the load reads what it reads without a runtime,
-//! and the kernel alone manages the page cache of files that are not those of the template any more.
+//! Files that are replaced, truncated, removed or extended while they are loaded: the load reads the same bytes as without a
+//! runtime, and the kernel alone manages the page cache of files that are not the template's any more.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use crate::page_cache::evict_file;
 use crate::process::path_str;
 use crate::runtime_process::RuntimeProcess;
 
-/// What happens to a file.
+/// Changes of a file.
 const CHANGES: [&str; 4] = ["replaced", "truncated", "removed", "extended"];
 
 fn change(how: &str, path: &Path, len: u64) {

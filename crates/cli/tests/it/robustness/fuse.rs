@@ -9,7 +9,7 @@ use crate::failing_pages::faulty_files::{FaultyFiles, FileCall, Outcome};
 use crate::process::{Run, path_str, run};
 use crate::runtime_process::on_device;
 
-/// What is requested beside the model: the first bytes of files, which policies compare and identify them by.
+/// Bytes that are requested besides the model: the first bytes of files, which policies compare and identify them by.
 const OVERHEAD: u64 = 512 << 10;
 
 /// A model on a FUSE file system, and the bytes that were requested from its server.

@@ -9,7 +9,7 @@ use super::model::{MARK, RandomModel, has_socket, marked, wait_until};
 use crate::policy_library::compile;
 use crate::process::{command, path_str};
 
-/// What a policy does, and a part of what is printed; of two where it depends on the speed of the machine.
+/// An act of a policy, and a part of the text that is printed, or of two texts where it depends on the speed of the machine.
 const WAYS: [(&str, &str); 20] = [
     ("null", "its process ended (signal: 11 (SIGSEGV)"),
     ("pointer", "its process ended (signal: 11 (SIGSEGV)"),

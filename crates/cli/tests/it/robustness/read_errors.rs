@@ -56,7 +56,7 @@ fn errors_of_a_device_are_those_without_a_runtime_and_are_reported_once_a_file()
     let evict = || {
         [&whole, &cut].iter().for_each(|path| evict_file(path));
     };
-    // what is behind this byte of the image is lost
+    // everything behind this byte of the image is lost
     let shorter = File::options().write(true).open(&image).unwrap();
     shorter.set_len(40 * MIB).unwrap();
     evict();

@@ -41,7 +41,7 @@ def memory_of(
 
 
 def wrong_out(name: str, what: str) -> ValueError:
-    """What is wrong with a tensor of the caller."""
+    """A description of the fault of a caller's tensor."""
     return ValueError(f"out: tensor {name!r}: {what}")
 
 

@@ -1,4 +1,4 @@
-"""Arrays of numpy, over the memory that was loaded. The dtypes of machine learning are those of ``ml_dtypes``."""
+"""Arrays of numpy, over the memory that was loaded. The dtypes of machine learning come from ``ml_dtypes``."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .._checkpoint import Path
     from .._tensor import Tensor
 
-# what is raised for a file that cannot be read
+# the exception for a file that cannot be read
 SafetensorError = AnamnesisError
 
 _FRAMEWORKS = {
@@ -46,11 +46,11 @@ class PySafeSlice:
         return self._tensor.dtype
 
     def __getitem__(self, index: Any) -> Any:
-        """What ``index`` selects. Unlike a :class:`~anamnesis.Tensor`, a range must end within its axis."""
+        """The elements that ``index`` selects. Unlike a :class:`~anamnesis.Tensor`, a range must end within its axis."""
         return self._tensor.to(self._framework, checked(index, self._tensor.shape), self._device)
 
 
-class safe_open:  # noqa: N801  the name is that of the safetensors package
+class safe_open:  # noqa: N801  the safetensors package gave the name
     """Opens a checkpoint for reading tensor by tensor."""
 
     def __init__(self, filename: Path, framework: str, device: Any = "cpu", *, backend: str = "mmap") -> None:
@@ -95,7 +95,7 @@ class safe_open:  # noqa: N801  the name is that of the safetensors package
         return self._open[name].to(self._framework, device=self._device)
 
     def get_tensors(self, names: list[str] | None = None) -> dict[str, Any]:
-        """All tensors, or those of these names."""
+        """All tensors, or the named ones."""
         return self._open.load(self._framework, filter=names, device=self._device)
 
     def get_slice(self, name: str) -> PySafeSlice:

@@ -1,4 +1,4 @@
-"""What indices of ``get_slice`` the ``safetensors`` package refuses, and its errors: clients rely on both."""
+"""Indices of ``get_slice`` that the ``safetensors`` package refuses, and its errors: clients rely on both."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-//! A bucket that is listed and written to: the protocol of S3, which that of Google is like, and a subset of Azure's.
+//! A bucket that is listed and written to: the protocol of S3, which Google's is like, and a subset of Azure's.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::{AnsweredRequest, Reply, ServerState, etag};
 
-/// What is written to the buckets of a server.
+/// The objects and uploads of a server's buckets.
 #[derive(Default)]
 pub(super) struct BucketState {
     uploads: HashMap<String, OpenUpload>,
     started: usize,
-    /// What was done, in order: `part 2 /bucket/key`.
+    /// Events in order: `part 2 /bucket/key`.
     events: Vec<String>,
     fault: Option<UploadFault>,
     /// Parts whose bodies are being received, and the most at a time.
@@ -48,7 +48,7 @@ impl super::TestServer {
         self.shared.bucket.lock().unwrap().fault = None;
     }
 
-    /// What was written since the last call of this function, in order.
+    /// The events since the last call of this function, in order.
     pub fn events(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.bucket.lock().unwrap().events)
     }

@@ -20,7 +20,7 @@ impl ServerState {
             reply.headers.retain(|line| !line.starts_with(header));
             reply
         };
-        // what follows the chunk of the range
+        // bytes after the chunk of the range
         let in_chunks = |behind: &[u8]| {
             let mut reply = without("Content-Length");
             reply.headers.push("Transfer-Encoding: chunked".to_owned());

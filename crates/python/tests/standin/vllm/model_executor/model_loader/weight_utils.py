@@ -1,4 +1,4 @@
-"""A hub with one folder: that of ``HUB``."""
+"""A hub with one folder: ``HUB``'s."""
 
 HUB = {"folder": "", "calls": []}
 
