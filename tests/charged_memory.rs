@@ -1,5 +1,5 @@
-//! What a file makes the library allocate and compute is charged to its budget: a counting allocator compares. A test
-//! binary of its own, because of the allocator.
+//! Memory and computation that a file causes are charged to its budget: a counting allocator compares. A test binary of its
+//! own, because of the allocator.
 
 #[path = "../benches/guard/src/counting_allocator.rs"]
 mod counting_allocator;
@@ -45,7 +45,7 @@ const TIME_AT_LEAST: Duration = Duration::from_millis(100);
 /// little optimisation the slowest input takes 1.2 s, and machines change their pace by half.
 const MOST_TIME: Duration = Duration::from_secs(5);
 
-/// What opening and listing one input cost.
+/// The cost of opening and listing one input.
 #[derive(Debug)]
 struct Cost {
     nbytes: u64,
@@ -56,10 +56,10 @@ struct Cost {
     outcome: Result<usize>,
 }
 
-/// What a call on an input of `nbytes` bytes costs; it returns how much it made.
+/// The cost of a call on an input of `nbytes` bytes; the call returns how much it made.
 fn cost_of(nbytes: u64, call: &dyn Fn(&OpenOptions) -> Result<usize>) -> Cost {
     let usage = Usage::new();
-    // what is refused without the option is read further with it
+    // a file that is refused without the option is read further with it
     let options = OpenOptions::new().usage(&usage).opaque(true);
     let mut outcome = Ok(0);
     let began = ThreadTime::start();
@@ -93,7 +93,7 @@ fn object_costs(path: &Path, nbytes: u64) -> [Cost; 2] {
 }
 
 impl Cost {
-    /// What is wrong with it, if anything.
+    /// The fault of the result, if it has one.
     fn wrong(&self) -> Option<String> {
         let bytes = self.nbytes + self.charged;
         let time = TIME_AT_LEAST + TIME_PER_BYTE * u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -218,7 +218,7 @@ fn amplified(amplifier: &Amplifier, scratch: &ScratchDir) -> Vec<Cost> {
     all
 }
 
-/// The amplifiers of every format, and those of objects.
+/// The amplifiers of every format, and of objects.
 fn all_amplifiers(nbytes: usize) -> impl Iterator<Item = Amplifier> {
     let objects = object_amplifiers::all(nbytes);
     amplifiers::all(nbytes).into_iter().chain(objects)
@@ -358,7 +358,7 @@ fn models_of_ggufs_cost_what_is_charged() {
     assert_none(&wrong);
 }
 
-/// What opening a GGUF, planning its weights and making the files beside them cost. The outcome counts the files.
+/// The cost of opening a GGUF, planning its weights and making the files beside them. The outcome counts the files.
 fn model_cost(bytes: &[u8]) -> Cost {
     let usage = Usage::new();
     let source = source::MemorySource::new(bytes.to_vec());

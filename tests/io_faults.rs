@@ -266,7 +266,7 @@ fn third_read_is_invalid(call: FileCall) -> Outcome {
     })
 }
 
-/// The faults of reads: name, faults, and how a run ends if the results of calls are those of the system calls, and if the page
+/// The faults of reads: name, faults, and how a run ends if the results of calls are the system calls' own, and if the page
 /// cache is between (`None`: not tested, as the kernel takes a short result for the end of the file).
 static READ_FAULTS: &[(&str, Faults, Expected, Option<Expected>)] = {
     use Expected::{Bytes, Either, Error, Kind};

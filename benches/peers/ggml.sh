@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds ggml's C decoders as target/ggml/libggml.so, which `peers kernels` loads.
-# The source is that of a crate which includes it; this repository holds no copy.
+# The source comes from a crate which includes it; this repository holds no copy.
 set -euo pipefail
 cd "$(dirname "$0")"
 out="${CARGO_TARGET_DIR:-target}/ggml"

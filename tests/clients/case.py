@@ -9,7 +9,7 @@ import models
 import torch
 from table import Row
 
-# how the quantised model's own logits compare with those of the output
+# how the quantised model's own logits compare with the output's
 EQUAL = "equal"
 # the library multiplies otherwise: activations are quantised, or products scaled
 NEAR = "near"
@@ -24,7 +24,7 @@ class Case:
     name: str
     # writes the checkpoint into a folder: `models.Source`
     make: typing.Optional[typing.Callable] = None
-    # what the library makes of the checkpoint: `models.State` of a source
+    # the checkpoint as the library makes it: `models.State` of a source
     reference: typing.Optional[typing.Callable] = None
     # opens the output: `models.State` of an output folder and a source
     client: typing.Callable = transformers_client

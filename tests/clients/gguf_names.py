@@ -396,7 +396,7 @@ def counted(found, expected):
 
 
 def by_transformers(made, path):
-    """What transformers loads from the file itself, against what it loads from the checkpoint."""
+    """The weights that transformers loads from the file itself, against those that it loads from the checkpoint."""
     auto = tr.AutoModelForSeq2SeqLM if made.config.is_encoder_decoder else tr.AutoModelForCausalLM
     folder, file = os.path.split(path)
     try:

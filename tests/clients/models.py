@@ -20,7 +20,7 @@ transformers.utils.logging.disable_progress_bar()
 SIZES = dict(vocab_size=256, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=32, max_position_embeddings=128)
 GPT2 = dict(vocab_size=256, n_embd=128, n_layer=2, n_head=4, n_positions=128)
-# what differs from SIZES
+# differences from SIZES
 CONFIGS = {
     "Llama": dict(),
     "Qwen2": dict(),
@@ -47,7 +47,7 @@ class Source:
 
 @dataclasses.dataclass
 class State:
-    """What a client has after it opened a checkpoint, or should have."""
+    """The state of a client after it opened a checkpoint, or the state that it should have."""
 
     weights: dict
     logits: typing.Optional[torch.Tensor] = None
@@ -119,7 +119,7 @@ def quantised(name, quantise, tied=False, dtype=torch.bfloat16):
 
 
 def from_plain(source, changed, dtype="auto"):
-    """Weights of the plain model with those of `changed` in their place, and the logits of a model of them."""
+    """Weights of the plain model, some replaced by `changed`, and the logits of a model of them."""
     made = load(source.plain, dtype=dtype)
     weights = made.state_dict()
     for key, value in changed.items():

@@ -63,7 +63,7 @@ def child(group, out):
 
 
 def run_group(group, work, limit):
-    """What a group is about, its rows and its seconds; rows that its process did not reach have failed."""
+    """The subject of a group, its rows and its seconds; rows that its process did not reach have failed."""
     began = time.monotonic()
     folder = work / group
     shutil.rmtree(folder, ignore_errors=True)

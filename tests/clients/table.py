@@ -18,7 +18,7 @@ RESULTS = {"client": "**client differs**", "failed": "**FAILED**", "skipped": "S
 
 @dataclasses.dataclass
 class Row:
-    """What a case has shown."""
+    """The result of a case."""
 
     group: str
     case: str

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What hostile inputs cost the command: status, processor time, peak memory and size of the output of each.
+"""The cost of hostile inputs to the command: status, processor time, peak memory and size of the output of each.
 
     cargo build --release -p anamnesis-cli
     python3 tests/hostile/costs.py target/release/anamnesis [FILTER]

@@ -82,7 +82,7 @@ fn every_case_has_its_findings_and_status() {
                 "{id}: no {expected} in {found:#?}"
             );
         }
-        // what cannot be opened may be named by more rules than the case lists
+        // more rules than the case lists may name a file that cannot be opened
         for finding in found.iter().filter(|_| case["exit"] != 2) {
             let rule = expected.iter().find(|e| e["rule"] == finding["rule"]);
             assert!(

@@ -16,7 +16,7 @@ use anamnesis::source::{ConcurrentReads, ReadReceiver, Source, StartedRead};
 use anamnesis::{Checkpoint, load};
 use zeropool::BufferPool;
 
-/// What a read does, by its number: the numbers are those of the order in which reads are started.
+/// The behaviour of a read, by its number: reads are numbered in the order in which they are started.
 type Behaviour = fn(&StartedByTest, Box<dyn ReadReceiver>);
 
 /// A file in memory whose reads run on threads.

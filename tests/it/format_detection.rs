@@ -44,7 +44,7 @@ fn a_truncated_header_is_malformed_safetensors() {
     assert_eq!(error.kind().name(), "malformed", "{error}");
 }
 
-/// The error is that of the reader of this format, not that the format is unknown.
+/// The error comes from the reader of this format; it does not say that the format is unknown.
 #[test]
 fn an_extension_selects_the_reader_of_an_unknown_file() {
     let scratch = ScratchDir::new("format-detection-extension");
@@ -55,7 +55,7 @@ fn an_extension_selects_the_reader_of_an_unknown_file() {
     assert!(error.to_string().contains("magic"), "{error}");
 }
 
-/// A safetensors header of 640 bytes has the length 0x280: its first bytes are those of a pickle, 0x80 0x02.
+/// A safetensors header of 640 bytes has the length 0x280: its first bytes begin a pickle as well, 0x80 0x02.
 #[test]
 fn a_header_length_that_looks_like_a_pickle_is_safetensors() {
     for len in [640usize, 0x1_0280] {

@@ -15,7 +15,7 @@ use anamnesis::load::load;
 use anamnesis::sink::NullSink;
 use anamnesis::{Checkpoint, OpenOptions, Source, remember};
 
-/// What a source does instead of reading.
+/// A fault of a source in a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// Returns one byte more than the buffer has.

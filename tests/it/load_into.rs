@@ -419,7 +419,7 @@ fn a_recording_has_every_read() {
     assert_eq!(covered.share(), 1.0);
 }
 
-/// The loader's number of threads is that of the reads.
+/// The loader's number of threads is the number of the reads' threads.
 #[test]
 fn one_thread_reads_in_order() {
     let reads = Arc::new(Mutex::new(Vec::new()));

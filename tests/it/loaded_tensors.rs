@@ -1,5 +1,5 @@
-//! What a load gives to the caller: a stream or a list of tensors, in the order of the caller, in a buffer of the caller, as
-//! typed views, with checksums verified.
+//! The results of a load: a stream or a list of tensors, in the order of the caller, in a buffer of the caller, as typed
+//! views, with checksums verified.
 
 use crate::support::fixture;
 use crate::support::loaders::all_loaders;

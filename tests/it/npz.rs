@@ -121,7 +121,7 @@ fn one_odd_member_refuses_itself_only() {
         let summary = checkpoint.inspect().unwrap();
         assert_eq!(&*summary.refused[0].name, "odd", "{what}");
     }
-    // what makes two readers see two archives is refused as a whole
+    // a file in which two readers see two archives is refused as a whole
     for (what, bytes) in [
         (
             "another name",

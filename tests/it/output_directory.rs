@@ -94,7 +94,7 @@ fn make(source: &Path, target: &Path, file: &OutputFile, options: Options) -> Re
 fn convert(source: &Path, target: &Path, shard: u64, options: Options) -> Result<Vec<String>> {
     let mut directory = described(source, target, shard, options)?;
     let mut made = Vec::new();
-    // from the last to the first: the order is that of the machines
+    // from the last to the first: the machines decide the order
     for number in directory.prepare()?.into_iter().rev() {
         let file = &directory.files()[number];
         assert!(make(source, target, file, options)?);
@@ -172,7 +172,7 @@ fn files_made_one_by_one_are_those_of_one_run() {
             many.keys().collect::<Vec<_>>()
         );
         assert!(one == many, "case {case}");
-        // the description is that of the files
+        // the description matches the files
         let mut names = BTreeSet::new();
         for file in directory.files() {
             let found = Checkpoint::from_bytes(one[&file.name].clone()).unwrap();
@@ -212,7 +212,7 @@ fn complete_files_are_left_and_damaged_ones_are_made_again() {
         assert!(!make(&source, &target, file, defaults).unwrap());
     }
     assert_eq!(times(), before);
-    // of the wrong size, in either direction, and absent
+    // files of the wrong size, in either direction, and an absent one
     let path = |file: usize| target.join(&directory.files()[file].name);
     let mut longer = fs::read(path(0)).unwrap();
     longer.push(0);
@@ -405,7 +405,7 @@ fn an_id_is_that_of_what_decides_the_bytes() {
     ];
     let ids: BTreeSet<PlanId> = of.iter().map(|options| id(&source, *options)).collect();
     assert_eq!(ids.len(), of.len());
-    // what decides nothing
+    // options that decide nothing
     for same in [
         |remember: Remember<'_>| remember.threads(3).overwrite(true),
         |r| r.dtype(Dtype::BF16),

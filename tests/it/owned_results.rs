@@ -1,5 +1,5 @@
-//! Loads and conversions of an `Arc<Checkpoint>`: their results outlive everything else, keep the file mapped while they use it,
-//! and are those of a borrowed checkpoint.
+//! Loads and conversions of an `Arc<Checkpoint>`: their results outlive everything else, keep the file mapped while they use
+//! it, and equal the results of a borrowed checkpoint.
 
 use std::sync::Arc;
 use std::thread;

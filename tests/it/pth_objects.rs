@@ -232,7 +232,7 @@ fn a_value_that_calls_pass_on_is_found_without_recursion() {
     let ObjectNode::Dict { entries, .. } = &nodes[attributes] else {
         panic!("{:?} is not a dict", nodes[attributes]);
     };
-    // what is set last counts
+    // the entry that is set last counts
     assert_eq!(nodes[entries[0].0 as usize], ObjectNode::Text("z".into()));
     let refused = OpenOptions::new().objects_from_bytes(device_tensors(50_000));
     let refused = refused.unwrap_err();

@@ -16,7 +16,7 @@ use crate::support::testing::ThreadTime;
 use anamnesis::{Checkpoint, OpenOptions, remember};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-/// What lies where a regular file is expected.
+/// Things that lie where a regular file is expected.
 #[derive(Clone, Copy, Debug)]
 enum Impostor {
     Fifo,

@@ -1,5 +1,5 @@
 //! Slices of dequantised weights: the elements of the whole output, whatever the slice, the tiles and the loader, and no
-//! bytes read beyond those of the rows.
+//! bytes read beyond the rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -151,7 +151,7 @@ fn a_url_is_a_path_without_its_query() {
             .iter()
             .all(|request| request.query == "Signature=secret")
     );
-    // those of the tensor twice, and of the header
+    // the bytes of the tensor twice, and of the header
     assert!(sent(&requests) < 2 * 5_000_000 + (1 << 20));
 }
 
@@ -171,7 +171,7 @@ fn the_configuration_next_to_a_url_is_read() {
     let is_config = |request: &AnsweredRequest| request.path == "/m/config.json";
     assert_eq!(requests.iter().filter(|r| is_config(r)).count(), 1);
     assert!(depth(&requests) <= 1, "{requests:#?}");
-    // what else needs it has it
+    // everything else that needs it has it
     fit(&checkpoint).estimate().unwrap();
     assert!(!server.answered().iter().any(is_config));
 }

@@ -21,7 +21,7 @@ fn options(cache: &Path, offline: bool) -> OpenOptions {
     OpenOptions::new().remote(cached(cache, offline))
 }
 
-/// What opening shows of a checkpoint, or the kind of its error.
+/// The checkpoint as opening shows it, or the kind of its error.
 fn shown(opened: anamnesis::Result<Checkpoint>) -> Result<String, &'static str> {
     let checkpoint = opened.map_err(|e| e.kind().name())?;
     Ok(format!("{:?}", checkpoint.catalog()))

@@ -1,4 +1,4 @@
-//! I/O templates of checkpoints at URLs: they are those of a local copy, and cost one request a file.
+//! I/O templates of checkpoints at URLs: they equal the templates of a local copy, and cost one request a file.
 
 use std::path::Path;
 

@@ -267,7 +267,7 @@ fn a_load_that_waits_is_polled_and_cancelled() {
     }
 }
 
-/// The tensor was complete when the load was cancelled: the end must not look like that of a complete load.
+/// The tensor was complete when the load was cancelled: the end must not look like the end of a complete load.
 #[test]
 fn a_cancelled_load_never_ends_as_a_complete_one() {
     let checkpoint = Arc::new(Checkpoint::from_bytes(single_tensor(1000)).unwrap());

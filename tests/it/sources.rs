@@ -31,7 +31,7 @@ static SERVER: std::sync::LazyLock<crate::support::web_server::TestServer> =
 
 type OpenThrough = fn(&Path, OpenOptions) -> Result<Checkpoint>;
 
-/// Sources that can read any byte at any time: summaries and tensors equal those of a mapped file.
+/// Sources that can read any byte at any time: summaries and tensors equal the results of a mapped file.
 static RANDOM_ACCESS_SOURCES: &[(&str, OpenThrough)] = &[
     ("FileSource", |path, options| options.mmap(false).open(path)),
     ("MemorySource", |path, options| {
@@ -55,7 +55,7 @@ static RANDOM_ACCESS_SOURCES: &[(&str, OpenThrough)] = &[
     }),
 ];
 
-/// Sources that read forward only: summaries equal those of a mapped file, except that archives are refused.
+/// Sources that read forward only: summaries equal the summary of a mapped file, except that archives are refused.
 static FORWARD_ONLY_SOURCES: &[(&str, OpenThrough)] = &[
     ("StreamSource", |path, options| {
         options.from_source(StreamSource::new(File::open(path).unwrap()))

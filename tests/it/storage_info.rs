@@ -1,4 +1,4 @@
-//! What [`StorageInfo`] reports of the files of a checkpoint, and the loader that [`choose`] selects from it.
+//! The report of [`StorageInfo`] on the files of a checkpoint, and the loader that [`choose`] selects from it.
 
 use std::fs;
 

@@ -131,7 +131,7 @@ fn storeys_import_lower_ones_only_and_so_do_their_modules() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What contradicts an order of modules, in which each imports only those before it.
+/// The imports that contradict an order of modules, in which each imports only those before it.
 fn imports_of_higher_ones(graph: &Graph, order: &[String]) -> Vec<String> {
     let place = |module: &str| order.iter().position(|name| name == module);
     let mut wrong = Vec::new();

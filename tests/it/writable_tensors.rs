@@ -64,7 +64,7 @@ fn loaded_tensors_are_writable_and_share_no_byte() {
             check_writes(&mut into_parts(streamed), &expected, name);
             drop(parts);
             assert_eq!(pool.stats().in_use, 0, "{name}");
-            // what was written is in no file
+            // written bytes are in no file
             assert!(tensor_bytes(&checkpoint) == expected, "{name}");
         }
     }

@@ -117,7 +117,7 @@ pub fn corpus_entries(set: &str, formats: &[&str]) -> Option<Vec<CorpusEntry>> {
     Some(manifest_entries(&manifest, &directory, formats))
 }
 
-/// Safetensors files of quantised weights: the fixtures, and those of the corpus if it is installed.
+/// Safetensors files of quantised weights: the fixtures, and the files of the corpus if it is installed.
 pub fn quantised_files() -> Vec<PathBuf> {
     let mut paths = Vec::new();
     for folder in [super::fixture("quant"), set_directory("public/quant")] {

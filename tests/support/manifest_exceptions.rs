@@ -14,7 +14,7 @@ pub enum Deviation {
     OffsetOrder,
     /// `(dtype in the manifest, dtype of the library)`.
     DtypeNames(&'static [(&'static str, &'static str)]),
-    /// The last dimension counts elements; that of the manifest counts bytes of two elements each.
+    /// The last dimension counts elements; the manifest's counts bytes of two elements each.
     TwoElementsPerByte,
     /// The file opens by its path; its bytes without a name are rejected.
     OpensByPathOnly,

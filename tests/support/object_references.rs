@@ -1,5 +1,5 @@
-//! What holds for the object of every PyTorch file, however damaged: references and views exist. The fuzz target includes this
-//! file too.
+//! Rules that hold for the object of every PyTorch file, however damaged: references and views exist. The fuzz target
+//! includes this file too.
 
 use anamnesis::Objects;
 use anamnesis::objects::{ObjectId, ObjectNode, ObjectQuantizer, ObjectTensor};

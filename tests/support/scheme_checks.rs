@@ -16,7 +16,7 @@ pub fn safetensors(tensors: &[StoredPart<'_>]) -> Vec<u8> {
     safetensors_with("{}", tensors)
 }
 
-/// As [`safetensors`], with this JSON as `__metadata__`.
+/// Like [`safetensors`], with this JSON as `__metadata__`.
 pub fn safetensors_with(metadata: &str, tensors: &[StoredPart<'_>]) -> Vec<u8> {
     let mut header = format!("{{\"__metadata__\":{metadata}");
     let mut data = Vec::new();

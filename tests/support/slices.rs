@@ -65,7 +65,7 @@ pub fn sliced_shape(shape: &[u64], slice: &TensorSlice) -> Vec<u64> {
     shape.iter().enumerate().map(size).collect()
 }
 
-/// A slice of any kind, possibly empty. Of an empty tensor whose other sizes are too large to count through, the whole.
+/// A slice of any kind, possibly empty. An empty tensor whose other sizes are too large to count through is taken whole.
 pub fn random_slice(random: &mut Random, shape: &[u64]) -> TensorSlice {
     let axes = u32::try_from(shape.len()).unwrap();
     if axes == 0 || shape.iter().any(|&size| size > 1 << 24) {

@@ -1,8 +1,8 @@
 //! `guard amplify [NAME…]`: memory and instructions per byte of files that are made to cost much.
 //!
-//! The files are those of `tests/hostile/files/{amplifiers,model_amplifiers}.rs`, of 1 MiB each. Each is opened and listed in a process
-//! of its own, with the default limits; a GGUF model is also planned and its configuration and tokenizer made. Refusals count
-//! as well as successes. The table has the worst of each format; `docs/untrusted.md` shows it.
+//! The files come from `tests/hostile/files/{amplifiers,model_amplifiers}.rs`, with 1 MiB each. Each is opened and listed in a
+//! process of its own, with the default limits; a GGUF model is also planned and its configuration and tokenizer made.
+//! Refusals count as well as successes. The table has the worst of each format; `docs/untrusted.md` shows it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +30,7 @@ use amplifiers::Amplifier;
 const NBYTES: usize = 1 << 20;
 const MODEL: &str = "GGUF, as a Hugging Face checkpoint";
 
-/// What opening one input cost, per byte of it.
+/// The cost of opening one input, per byte of it.
 struct Cost {
     memory: f64,
     instructions: f64,

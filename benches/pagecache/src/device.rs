@@ -25,7 +25,7 @@ impl Device {
         );
         let sys = fs::canonicalize(format!("/sys/dev/block/{number}"))
             .map_err(|_| format!("{} is not on a block device", dir.display()))?;
-        // the queue of a partition is that of the whole device, one level up
+        // a partition has the queue of the whole device, one level up
         let sys = if sys.join("queue").exists() {
             sys
         } else {

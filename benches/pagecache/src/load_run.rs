@@ -43,7 +43,7 @@ struct Worker {
     major_faults: u64,
 }
 
-/// What all runs of one loader in one scenario have in common.
+/// The common part of all runs of one loader in one scenario.
 pub struct RunSetup<'a> {
     pub args: &'a Evaluate,
     pub scenario: &'a Scenario,

@@ -117,7 +117,7 @@ pub fn scenario(all: &[Evaluation], scenario: &Scenario) -> Option<String> {
     Some(text)
 }
 
-/// A group's load time divided by that of another variant of the same loader.
+/// A group's load time divided by the load time of another variant of the same loader.
 fn ratio_to(groups: &[RunGroup<'_>], group: &RunGroup<'_>, variant: &str) -> Option<f64> {
     let other = groups
         .iter()
@@ -137,7 +137,7 @@ fn gain(groups: &[RunGroup<'_>], group: &RunGroup<'_>) -> Option<f64> {
 
 /// A required result of the policy MAIO.
 enum Target {
-    /// Its load time divided by that of another variant is at most this.
+    /// Its load time divided by another variant's is at most this.
     Load(&'static str, f64),
     /// At least this percentage of the possible gain.
     Gain(f64),

@@ -175,7 +175,7 @@ impl Case {
         }
     }
 
-    /// Refuses a variant whose value of the `same` key differs from that of the first variant that reported one.
+    /// Refuses a variant whose value of the `same` key differs from the value of the first variant that reported one.
     fn require_same(
         &self,
         measurements: &[Measurement],

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Interval at which the child's memory is sampled.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(3);
 
-/// What a process printed and used.
+/// The output and the resources of a process.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessUsage {
     /// When it was started, in nanoseconds of [`monotonic`].

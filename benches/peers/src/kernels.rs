@@ -109,7 +109,7 @@ pub fn case(name: &str, interpreter: Result<String, String>) -> Case {
     }
 }
 
-/// What one process does: times a variant, or with a dtype prints what it decodes.
+/// The work of one process: times a variant, or with a dtype prints the elements that it decodes.
 pub fn one(variant: &str, name: &str, dtype: Option<&str>) -> ExitCode {
     match (input(name), dtype.map(Dtype::from_name)) {
         (Some(input), None) => variants::time(variant, input),

@@ -233,7 +233,7 @@ fn parse(usage: &ProcessUsage) -> Option<Vec<Measurement>> {
     Some(vec![Measurement::new(median.took, more)])
 }
 
-/// What a process prints of one load.
+/// The line that a process prints of one load.
 pub struct MeasuredLoad {
     /// Nanoseconds.
     pub took: f64,
@@ -242,7 +242,7 @@ pub struct MeasuredLoad {
     cpu: f64,
     /// When the last byte was touched, in nanoseconds of [`monotonic`](crate::child_process::monotonic).
     ended: f64,
-    /// Of a byte per page; copies and reads without it are limits.
+    /// The sum of a byte per page; copies and reads without it are limits.
     sum: Option<f64>,
 }
 

@@ -10,7 +10,7 @@ def flat_torch(tensors):
 if name.startswith("ours"):
     import anamnesis
     framework = "np" if path.endswith(".npz") else "pt"
-    # what the peers' modules import as well
+    # modules that the peers' modules import as well
     import numpy
     if framework == "pt":
         import torch

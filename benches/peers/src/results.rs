@@ -25,7 +25,7 @@ pub struct ResultRow {
     pub peak_kib: u64,
     pub minor_faults: u64,
     pub major_faults: u64,
-    /// What the machine needs for the same amount of work: a copy, a raw read.
+    /// The machine's own limit for the same amount of work: a copy, a raw read.
     pub limit: Option<Limit>,
     /// Medians of further figures. A key that ends in ` ns` is a time, one in ` KiB` is memory.
     pub more: BTreeMap<String, f64>,

@@ -57,7 +57,7 @@ pub fn case(name: &str, small: bool) -> Option<case::Case> {
     })
 }
 
-/// What one process does: prints dtype, nanoseconds of the fastest call and number of elements for each output dtype.
+/// The work of one process: prints dtype, nanoseconds of the fastest call and number of elements for each output dtype.
 pub fn one(name: &str, side: &str) -> ExitCode {
     let Ok(side) = side.parse::<usize>() else {
         return ExitCode::from(2);

@@ -23,8 +23,8 @@ def unet():
 
 
 def aligned(made):
-    """The model with copies of its weights: those of a mapped file have any alignment, on which a convolution's rounding
-    depends."""
+    """The model with copies of its weights: the weights of a mapped file have any alignment, on which a convolution's
+    rounding depends."""
     made.load_state_dict({name: value.clone() for name, value in made.state_dict().items()}, assign=True)
     return made
 

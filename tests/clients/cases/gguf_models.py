@@ -41,7 +41,7 @@ def check(name):
 
 
 def own_reader(part):
-    """What transformers' own reader of GGUF makes of the Q8_0 file: the same weights, or why it does not load it."""
+    """The result of transformers' own reader of GGUF for the Q8_0 file: the same weights, or why it does not load it."""
     match = re.fullmatch(r"(\d+) of (\d+) equal.*, logits (\S+)", part)
     if not match:
         return f"`gguf_file=` {part}"
@@ -51,8 +51,8 @@ def own_reader(part):
 
 
 def fill(row, line):
-    """The row of a line: the weights of F16 are the original's, and the logits too but for the order of operations. Those of
-    Q8_0 have the values of gguf-py."""
+    """The row of a line: the weights of F16 are the original's, and the logits too but for the order of operations. Weights
+    of Q8_0 have the values of gguf-py."""
     parts = [part.strip() for part in line.split(" | ")]
     kinds = {match[1]: match for match in map(KIND.match, parts) if match}
     counts = next((re.match(r"tokenizer (\d+)/(\d+)", part) for part in parts if part.startswith("tokenizer ")), None)

@@ -57,7 +57,7 @@ def make(kind, label, config, tokenizer):
     def into(work):
         plain, folder = work / "plain", work / "gguf"
         folder.mkdir()
-        # of F32, and the same for all types: kept beside the folders of the cases
+        # the file of F32, the same for all types: kept beside the folders of the cases
         converted = work.parent / f"{label}.gguf"
         if not converted.exists():
             gguf_names.make(config, tokenizer, str(plain))

@@ -30,7 +30,7 @@ def two_models(work):
 
 
 def every_file(out, source):
-    """What mlx-lm has loaded."""
+    """The state that mlx-lm has loaded."""
     model, _ = mlx_lm.load(str(out))
     arrays = dict(tree_flatten(model.parameters()))
     values = {name: torch.from_numpy(numpy.array(array.view(mx.uint16))) for name, array in arrays.items()}

@@ -48,7 +48,7 @@ pub enum FileCall {
     },
 }
 
-/// What a call does.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Success,
@@ -71,7 +71,7 @@ impl FaultyFiles {
     /// Mounts an empty file system.
     ///
     /// # Errors
-    /// Those of mounting: FUSE or the privilege is missing.
+    /// The errors of mounting: FUSE or the privilege is missing.
     pub fn mount(mountpoint: &Path) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let mut config = Config::default();
@@ -106,8 +106,8 @@ impl FaultyFiles {
         tree.file(number).unwrap().truncate(len);
     }
 
-    /// Whether files that are opened from now on are read through the page cache. Otherwise the results of calls are those
-    /// of the system calls. Default on.
+    /// Whether files that are opened from now on are read through the page cache. Otherwise the results of calls are the
+    /// system calls' own. Default on.
     pub fn use_page_cache(&self, cached: bool) {
         self.shared.uncached.store(!cached, Ordering::SeqCst);
     }

@@ -69,7 +69,7 @@ impl GgufModel {
         self.texts("tokenizer.ggml.tokens", tokens);
     }
 
-    /// `kind` is llama.cpp's number, that of every token.
+    /// `kind` is llama.cpp's number for every token.
     fn kinds(&mut self, kind: u32, count: usize) {
         let items: Vec<u8> = repeat_n(kind.to_le_bytes(), count).flatten().collect();
         self.array("tokenizer.ggml.token_type", 5, count, &items);

@@ -1,4 +1,4 @@
-//! Checkpoints before their mutation: those of the corpus, and a generated one for the schemes that it lacks.
+//! Checkpoints before their mutation: the corpus's, and a generated one for the schemes that it lacks.
 
 use std::path::{Path, PathBuf};
 

@@ -82,7 +82,7 @@ fn compare(found: &ValueStatistics, values: &[f64]) {
         (percentiles.p99_9, 99.9),
     ] {
         let expected = percentile(&finite, share);
-        // of a bin, the neighbours may be on both sides of zero
+        // the neighbours of a bin may be on both sides of zero
         let allowed =
             1e-9 * scale + found.bin_width * scale.min(2.0 * expected.abs() + 1e-3 * scale);
         close(&format!("{share} %"), value, expected, allowed);

@@ -142,7 +142,7 @@ fn q3_k(b: &[u8], i: usize) -> f32 {
     f16_at(b, 108) * difference(scale, 32) * difference(two_bits(b, 32, i), offset)
 }
 
-/// Scale and minimum of the group of element `i`: six bits each; those of the last four groups are split over two bytes.
+/// Scale and minimum of the group of element `i`: six bits each; in the last four groups they are split over two bytes.
 fn scale_min(b: &[u8], i: usize) -> (f32, f32) {
     let (s, j) = (4, i / 32);
     let (scale, min) = match j {

@@ -38,8 +38,8 @@ fn config(folder: &Path) -> QuantConfig {
     )
 }
 
-/// The file with one to three changes. The seeds of the first half change any byte, those of the second half change digits of the
-/// safetensors header.
+/// The file with one to three changes. The seeds of the first half change any byte, the seeds of the second half change
+/// digits of the safetensors header.
 fn changed(intact: &[u8], seed: u64) -> Vec<u8> {
     let mut bytes = intact.to_vec();
     let header = u64::from_le_bytes(bytes[..8].try_into().unwrap());

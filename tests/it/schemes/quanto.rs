@@ -147,7 +147,8 @@ fn model_sizes_in_the_configuration_determine_the_shape() {
     }
     let two_candidates = r#"{"hidden_size":256,"intermediate_size":6,"vocab_size":12,"head_dim":128,"num_attention_heads":1,
         "quantization_config":{"quant_method":"quanto"}}"#;
-    // two of six shapes match the model sizes, and the error lists these; none matches those of another model, and it lists all
+    // two of six shapes match the model sizes, and the error lists these; none matches the sizes of another model, and it
+    // lists all
     let message = refusal(file("a.own"), two_candidates, "a.own");
     assert!(
         message.contains("may be [12, 128] or [6, 256];") && message.contains("hidden_size"),

@@ -22,7 +22,7 @@ const MIN_REPEATS: usize = 10;
 /// Calls per repeat: a single call is hardly longer than reading the clock twice.
 const CALLS: u32 = 4;
 
-/// What is decoded: blocks of a ggml type, or a weight of a safetensors scheme.
+/// The input of decoding: blocks of a ggml type, or a weight of a safetensors scheme.
 #[derive(Clone, Copy)]
 pub enum DecodeInput {
     Blocks(Blocks),

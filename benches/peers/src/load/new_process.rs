@@ -31,7 +31,7 @@ const DD: &str = "whole file: dd, direct";
 
 /// Variants that are measured with the smallest files alone: they take 15 s and more for 4 GB.
 const SLOW: [&str; 1] = ["candle-core"];
-/// What is measured with 12 GB.
+/// The variants that are measured with 12 GB.
 const WITH_HUGE: [&str; 5] = [
     "ours, owned",
     "ours, borrowed",

@@ -43,7 +43,7 @@ impl AsMut<[u8]> for Zeroed {
     }
 }
 
-/// What a process keeps from one load to the next: pools and reused buffers.
+/// The state that a process keeps from one load to the next: pools and reused buffers.
 #[derive(Default)]
 pub struct ProcessState {
     pub pool: BufferPool,
@@ -253,7 +253,7 @@ fn npyz(_: &mut ProcessState, path: &str) -> u64 {
         .fold(0, |sum, array| sum.wrapping_add(touched_f32(array)))
 }
 
-/// What `touched` returns for the bytes of these values.
+/// The result of `touched` for the bytes of these values.
 pub fn touched_f32(values: &[f32]) -> u64 {
     values.iter().step_by(1024).fold(0, |sum, value| {
         sum.wrapping_add(u64::from(value.to_le_bytes()[0]))
@@ -283,8 +283,8 @@ fn whole<B: AsMut<[u8]>>(path: &str, get: impl Fn(usize) -> B) -> u64 {
     touched(&buffer.as_mut()[..len])
 }
 
-/// What one process does: loads `cache.loads()` times and prints nanoseconds, minor faults, CPU time, the time
-/// of the end and the sum of each.
+/// The work of one process: loads `cache.loads()` times and prints nanoseconds, minor faults, CPU time, the time of the end
+/// and the sum of each.
 pub fn one(variant: &str, file: &str, cache: &str) -> ExitCode {
     let Some(variant) = VARIANTS
         .iter()

@@ -1,4 +1,4 @@
-//! What one process of a pool variant does: gets buffers and returns them, for about 70 ms.
+//! The work of one process of a pool variant: gets buffers and returns them, for about 70 ms.
 
 use std::cell::RefCell;
 use std::hint::black_box;

@@ -17,7 +17,7 @@ const LOADED_TENSORS: u64 = 20;
 /// 8 923 136 bytes of F32 a tensor: 120 of them are 1.07 GB.
 const LOADED_SHAPE: [u64; 2] = [1024, 2178];
 
-/// Experts of a shard: three projections each, so that a header has about 97 KB, as those of DeepSeek's shards.
+/// Experts of a shard: three projections each, so that a header has about 97 KB, as the headers of DeepSeek's shards have.
 const EXPERTS: u64 = 259;
 
 /// Generates all files of the section that do not exist.

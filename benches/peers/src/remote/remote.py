@@ -73,7 +73,7 @@ def gguf_tensors(file):  # walks over the metadata to the number of tensors and 
     return tensors
 
 
-def pth_tensors(file):  # the number of persistent ids is that of tensors here: none share a storage
+def pth_tensors(file):  # there are as many persistent ids as tensors here: none share a storage
     import pickletools, zipfile
     with zipfile.ZipFile(file) as archive:
         (pickle,) = [member for member in archive.namelist() if member.endswith("data.pkl")]
@@ -94,7 +94,7 @@ def list_file_of(open_file, file, read):
         return read(opened)
 
 
-def data_sum(pieces):  # of bytes, in any order
+def data_sum(pieces):  # the sum of bytes, in any order
     import numpy
     return sum(int(numpy.frombuffer(piece, "u1").sum(dtype="u8")) for piece in pieces) % 2**48
 

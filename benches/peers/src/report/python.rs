@@ -10,7 +10,7 @@ const REQUIREMENTS: &str = include_str!("../../python/requirements.txt");
 const TORCH: &str = include_str!("../../python/torch.txt");
 /// Loaders of safetensors, and what they import: complete, as they would bring torch with its GPU libraries.
 const LOADERS: &str = include_str!("../../python/loaders.txt");
-/// What the section `remote` compares.
+/// The packages that the section `remote` compares.
 const REMOTE: &str = include_str!("../../python/remote.txt");
 
 /// Arguments of an interpreter.
@@ -22,7 +22,7 @@ const PIP_INSTALL: [&str; 5] = [
     "--disable-pip-version-check",
 ];
 
-/// The interpreter: the one that `PEERS_PYTHON` names, else that of the prepared environment; or why there is none.
+/// The interpreter: the one that `PEERS_PYTHON` names, else the prepared environment's; or why there is none.
 pub fn interpreter(options: &Options) -> Result<String, String> {
     if let Ok(python) = std::env::var("PEERS_PYTHON") {
         return Ok(python);

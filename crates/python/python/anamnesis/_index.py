@@ -49,8 +49,7 @@ WHOLE = Selection(None, [], None, True)
 
 def selection(index: Any, shape: Sequence[int]) -> Selection:
     """The selection that an index makes in a tensor of this shape. A basic index (numbers, ranges, an ellipsis, ``None``)
-    needs a box;
-    masks and arrays are selected by the framework from the whole tensor.
+    needs a box; masks and arrays are selected by the framework from the whole tensor.
 
     Raises ``IndexError`` as numpy does.
     """

@@ -155,8 +155,8 @@ static LONG_PATH: [u8; 5000] = {
     path
 };
 
-/// What the policy returns: each field is taken from the bytes, and 0 after their end. The arrays are valid until the list is
-/// released or the next callback is called, whatever the lists state.
+/// The answers of the policy: each field is taken from the bytes, and 0 after their end. The arrays are valid until the list
+/// is released or the next callback is called, whatever the lists state.
 struct PolicyScript {
     bytes: Vec<u8>,
     at: usize,

@@ -53,7 +53,7 @@ fn charged<T>(usage: &Usage, nbytes: usize, call: impl FnOnce() -> T) -> T {
     charged_besides(UNCHARGED, usage, nbytes, call)
 }
 
-/// As [`charged`], of a call that needs this much memory which is not charged.
+/// Like [`charged`], for a call that needs this much memory which is not charged.
 fn charged_besides<T>(uncharged: u64, usage: &Usage, nbytes: usize, call: impl FnOnce() -> T) -> T {
     let (mut call, mut made) = (Some(call), None);
     let counts = counted(&mut || made = call.take().map(|call| call()));
@@ -74,7 +74,7 @@ pub fn read(format: &'static Format, bytes: &[u8]) {
     read_with(&OpenOptions::new().limits(LIMITS).format(format), bytes);
 }
 
-/// As [`read`], of a PyTorch file. A first byte of 1, which no such file has, sets [`OpenOptions::opaque`].
+/// Like [`read`], for a PyTorch file. A first byte of 1, which no such file has, sets [`OpenOptions::opaque`].
 pub fn read_pth(bytes: &[u8]) {
     let (opaque, file) = match bytes {
         [1, file @ ..] => (true, file),
@@ -100,7 +100,7 @@ fn read_objects(options: &OpenOptions, bytes: &[u8]) {
     if let Ok(Some(objects)) = made {
         object_references::check(&objects, 0);
     }
-    // of an open checkpoint: with the rows of its catalog
+    // the memory of an open checkpoint: with the rows of its catalog
     let usage = Usage::new();
     let source = source::MemorySource::new(bytes.to_vec());
     let Ok(checkpoint) = options.clone().usage(&usage).from_source(source) else {
