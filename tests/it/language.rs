@@ -53,6 +53,7 @@ static HELD_TO_SENTENCES: &[&str] = &[
     "crates/fuzz",
     "crates/kernel",
     "crates/os",
+    "crates/pagecache",
     "crates/python",
     "crates/remote",
     "crates/template",

@@ -53,7 +53,7 @@ fn a_dependency_is_found_in_each_form() {
     }
 }
 
-/// The folder and the text of every `Cargo.toml` below `root`, without those of build outputs and hidden folders.
+/// The folder and the text of every `Cargo.toml` below `root`, build outputs and hidden folders left out.
 fn manifests(root: &Path) -> Vec<(PathBuf, String)> {
     let (mut found, mut open) = (Vec::new(), vec![root.to_owned()]);
     while let Some(folder) = open.pop() {

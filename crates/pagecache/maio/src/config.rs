@@ -104,7 +104,7 @@ pub enum PrefetchWindow {
 pub struct MaioConfigError {
     /// The item as it was given.
     pub item: String,
-    /// What is wrong with it.
+    /// The fault of the value.
     pub reason: String,
 }
 
@@ -245,7 +245,7 @@ impl FromStr for WorkerRule {
 pub(crate) const RANK_VARIABLES: [&str; 4] =
     ["RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"];
 
-/// What is wrong with a value, in words.
+/// The fault of a value, in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidValue(&'static str);
 

@@ -40,7 +40,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What it does
+//! # Behaviour
 //!
 //! - **Template prefetch.** After a miss, everything that the worker will read next is prefetched: to
 //!   the end of its schedule if the model fits into memory, otherwise to the end of a window that
@@ -86,10 +86,10 @@
 //! | `chunks.rs`, `schedule.rs` | a worker's accesses as chunks in order; the position of any byte |
 //! | `followed_group.rs` | the state of one worker |
 //! | `read_position.rs` | how far a worker has read |
-//! | `prefetch_state.rs` | what is being prefetched for it, and which misses interrupt that |
+//! | `prefetch_state.rs` | the prefetch that runs for a worker, and the misses that interrupt it |
 //! | `merged_schedule.rs` | one schedule for all workers |
 //! | `window_sizes.rs` | memory divided into bytes ahead of and behind each worker |
-//! | `eviction.rs` | what may be evicted behind the readers |
+//! | `eviction.rs` | the ranges that may be evicted behind the readers |
 //! | `off_template.rs` | accesses that the template lacks |
 //! | `recorder.rs` | recording a missing template |
 

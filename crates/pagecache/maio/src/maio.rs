@@ -123,7 +123,7 @@ impl Maio {
     ///
     /// # Errors
     ///
-    /// As [`MaioService::open`], if there is only this service. Otherwise it is stale.
+    /// The errors of [`MaioService::open`], if there is only this service. Otherwise it is stale.
     fn set_services(
         &mut self,
         namespace: &Arc<Namespace>,
@@ -273,7 +273,7 @@ impl Policy for Maio {
         if !self.context.config.evict {
             return None;
         }
-        // of all services: memory is short for all of them
+        // lists of all services: memory is short for all of them
         let services = self.services.iter_mut().enumerate();
         let mut lists: Vec<RangeList> = services
             .filter_map(|(index, service)| service.evict(miss.filter(|_| owner == Some(index))))

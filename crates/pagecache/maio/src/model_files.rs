@@ -27,7 +27,8 @@ pub(crate) struct ModelFiles {
     namespace: Arc<Namespace>,
     /// The directory that names are relative to.
     under: PathBuf,
-    /// What distinguishes the model from others in the same directory; empty if it is the whole directory.
+    /// The part of the names that distinguishes the model from others in the same directory; empty if it is the whole
+    /// directory.
     family: Box<str>,
     /// For each path in the namespace, the name relative to the model.
     names: HashMap<Arc<Path>, Box<str>>,
@@ -148,8 +149,8 @@ impl ModelFiles {
         .ok()
     }
 
-    /// Returns in words how the files differ from those of a template, by length and content key,
-    /// and by modification time where the template has no key; `None` if they do not.
+    /// Returns in words how the files differ from the files of a template, by length and content key, and by modification
+    /// time where the template has no key; `None` if they do not.
     pub(crate) fn difference(&self, template: &Template) -> Option<String> {
         let same = |file: &&File| {
             let Some(now) = self.probe(&file.path) else {

@@ -17,7 +17,7 @@ use crate::model_files::{ModelFiles, is_weight};
 type NamedFiles<'n> = BTreeMap<&'n Path, &'n FileEntry>;
 
 /// Returns the models below `under`, in the order of their paths. If there are no weights, all files are one model. Files
-/// that are links to those of an earlier model are no other model, as snapshots of the same weights.
+/// that are links to files of an earlier model are no other model, as snapshots of the same weights.
 pub(crate) fn models_below(namespace: &Arc<Namespace>, under: &Path) -> Vec<ModelFiles> {
     let files: NamedFiles = namespace
         .names()

@@ -8,7 +8,7 @@ pub struct MaioOption {
     pub key: &'static str,
     /// The values: alternatives separated by `|`, with placeholders in capitals.
     pub values: &'static str,
-    /// What the option does, as a phrase.
+    /// The effect of the option, as a phrase.
     pub meaning: &'static str,
     /// The default, as a phrase; empty if there is none.
     pub default: &'static str,

@@ -1,4 +1,4 @@
-//! What is being prefetched for a worker, and when a miss or an advance of the worker changes it.
+//! The running prefetch of a worker, and when a miss or an advance of the worker changes it.
 //!
 //! The state holds the last requested chunks. [`PrefetchState::judge`] decides for a miss whether
 //! the running prefetch will reach it soon or must be interrupted and restarted;
@@ -32,7 +32,7 @@ pub(crate) struct PrefetchState {
     restarts: u64,
 }
 
-/// What a miss changes about the running prefetch.
+/// The effect of a miss on the running prefetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MissVerdict {
     /// The running prefetch continues.

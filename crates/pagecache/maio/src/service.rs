@@ -1,4 +1,4 @@
-//! What the policy does for one model: it finds a template and then either follows it (`follower.rs`), records it
+//! The work of the policy for one model: it finds a template and then either follows it (`follower.rs`), records it
 //! (`recorder.rs`) or stays idle.
 
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::recorder::TemplateRecorder;
 use crate::state::{MaioPhase, MaioState};
 use crate::worker_identity::{Accelerators, WorkerIdentifier};
 
-/// What the services of a policy have in common.
+/// The common part of the services of a policy.
 #[derive(Debug)]
 pub(crate) struct ServiceContext {
     pub(crate) config: MaioConfig,
@@ -211,7 +211,7 @@ impl MaioService {
         }
     }
 
-    /// Handles a miss. `touch` is that of the configuration.
+    /// Handles a miss. `touch` is the configured option.
     pub(crate) fn miss(
         &mut self,
         miss: &FileAccess,

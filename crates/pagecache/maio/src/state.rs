@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
-/// What a [`Maio`](crate::Maio) is doing for one model, and its counters.
+/// The activity of a [`Maio`](crate::Maio) for one model, and its counters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MaioState {
     /// The current activity.
@@ -100,7 +100,7 @@ impl StateWatch {
         watched.1.get(watched.0).cloned().unwrap_or_default()
     }
 
-    /// Returns those of all models, as of the last update.
+    /// Returns the states of all models, as of the last update.
     pub fn services(&self) -> Vec<MaioState> {
         let watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         watched.1.clone()

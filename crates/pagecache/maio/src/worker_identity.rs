@@ -31,7 +31,7 @@ trait IdentityRule: Debug + Send {
     fn rank(&mut self, pid: u32) -> Option<u32>;
 }
 
-/// What is known about a process.
+/// Known facts about a process.
 #[derive(Clone, Copy, Debug)]
 struct KnownProcess {
     group: usize,

@@ -99,7 +99,7 @@ struct miss_io {
     uint64_t time_ns; /* CLOCK_MONOTONIC */
 };
 
-/* Levels of ppc_context.log, the same as those of syslog(3) */
+/* Levels of ppc_context.log, the same as the levels of syslog(3) */
 #define PPC_LOG_ERROR 3
 #define PPC_LOG_WARNING 4
 #define PPC_LOG_INFO 6
@@ -166,7 +166,7 @@ struct prefetch_ios {
     struct prefetch_ios *next; /* ppc_start only: list of another queue, or NULL */
 };
 
-/* A list of ranges to evict. The fields are those of prefetch_ios; there are no queues. */
+/* A list of ranges to evict. The fields are the same as in prefetch_ios; there are no queues. */
 struct evict_ios {
     uint64_t count;
     struct evict_io *ios;
@@ -196,7 +196,7 @@ struct ppc_operation {
      * kernel reclaims pages. */
     struct evict_ios *(*ppc_evict)(struct miss_io *mio);
 
-    /* The four callbacks above are those of the paper (Figure 4); the following are extensions. */
+    /* The four callbacks above come from the paper (Figure 4); the following are extensions. */
 
     /* Called before the service starts; returns what to prefetch before the first miss, one list per queue. */
     struct prefetch_ios *(*ppc_start)(void);
@@ -245,7 +245,7 @@ static inline int ppc_clip(struct prefetch_io *io, uint64_t file_size)
 /* ---- Compatibility: sizes of the structures with which the library was compiled ---------------------------------- */
 
 struct ppc_abi {
-    uint32_t size;    /* of this structure */
+    uint32_t size;    /* size of this structure */
     uint32_t version; /* PPC_ABI_VERSION */
     uint32_t operation;
     uint32_t context;

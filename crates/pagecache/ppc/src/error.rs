@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong ([`ErrorKind`]), and the file or directory concerned.
+/// The failure ([`ErrorKind`]), and the file or directory concerned.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{kind}", .path.as_ref().map(|path| format!("{}: ", path.display())).unwrap_or_default())]
 pub struct Error {

@@ -34,7 +34,7 @@ impl Inode {
     }
 }
 
-/// What happened to the bytes of an [`Event`].
+/// The event that befell the bytes of an [`Event`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
     /// The bytes were accessed and were not in the page cache, so a thread waits for the device.
@@ -48,7 +48,7 @@ pub enum EventKind {
 /// One access to a file, as an [`EventSource`] reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What happened.
+    /// The kind of the event.
     pub kind: EventKind,
     /// The file.
     pub inode: Inode,

@@ -71,7 +71,7 @@ struct ActiveHost {
 impl LibraryPolicy {
     /// The policy in this file. The host process is started by [`init`](Policy::init).
     ///
-    /// `limits` must equal those of the [`Supervisor`](crate::Supervisor) that runs the policy.
+    /// `limits` must equal the limits of the [`Supervisor`](crate::Supervisor) that runs the policy.
     pub fn new(command: HostCommand, path: impl Into<PathBuf>, limits: PolicyLimits) -> Self {
         let path = path.into();
         Self {

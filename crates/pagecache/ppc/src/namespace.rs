@@ -91,7 +91,7 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// As [`scan`](Self::scan).
+    /// The errors of [`scan`](Self::scan).
     pub(crate) fn rescan(&self) -> Result<(Option<Self>, bool)> {
         let (now, incomplete) = Self::scan_after(&self.root, Some(self))?;
         let unchanged =
@@ -335,7 +335,7 @@ impl Namespace {
         Ok(incomplete)
     }
 
-    /// What a link in `dir` leads to outside of the root, if it may be followed.
+    /// The file outside of the root that a link in `dir` leads to, if it may be followed.
     fn resolve_outside(&self, dir: &File, path: &Path, warns: bool) -> Option<OutsideFile> {
         let resolved = outside::resolve(dir, Path::new(path.file_name()?));
         if let (Err(Errno::ACCESS), true) = (&resolved, warns) {

@@ -62,7 +62,7 @@ pub struct Interests {
     pub evict: bool,
     /// [`Policy::touch`] at each access, not only at misses. Costs readers up to 3 % (EXPERIMENTS.md).
     pub touch: bool,
-    /// As `touch`, and also for pages that the kernel read ahead, so that a recording of cold files is complete.
+    /// Accesses like `touch`'s, and also pages that the kernel read ahead, so that a recording of cold files is complete.
     pub recording: bool,
     /// [`Policy::idle`] when no call is queued.
     pub idle: bool,
@@ -77,12 +77,12 @@ pub struct PrefetchRequest {
     pub queue: u32,
 }
 
-/// What a policy does for one model: a part of the status of its runtime.
+/// The work of a policy for one model: a part of the status of its runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ServiceReport {
     /// The path of the model relative to the policy's directory; empty if it is that directory.
     pub model: String,
-    /// What it does, in a word.
+    /// Its activity, in a word.
     pub phase: String,
     /// Why, where that is not as intended.
     pub reason: Option<String>,
@@ -162,7 +162,8 @@ pub trait Policy: Send {
         Vec::new()
     }
 
-    /// What the policy does, for the status of its runtime. Called when a status is requested, and between two other calls.
+    /// The work of the policy, for the status of its runtime. Called when a status is requested, and between two other
+    /// calls.
     fn report(&self) -> Vec<ServiceReport> {
         Vec::new()
     }

@@ -214,7 +214,7 @@ impl PolicyRegistry {
         self.read().generation
     }
 
-    /// All registrations in the order of their directories, including those of failed policies.
+    /// All registrations in the order of their directories, failed policies included.
     pub fn registrations(&self) -> Vec<Arc<Registration>> {
         self.read().by_path.values().cloned().collect()
     }

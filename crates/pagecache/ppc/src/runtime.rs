@@ -173,8 +173,7 @@ impl Runtime {
                 evicted.evicted(origin.namespace.root(), &ranges);
                 evicts.submit(&origin.namespace, ranges);
             }
-            // what a failed policy requested is not carried out further: the kernel's own read-ahead applies from here
-            // on
+            // requests of a failed policy are not carried out further: the kernel's own read-ahead applies from here on
             PolicyOutput::Failed(_) => prefetches.interrupt_namespace(origin.namespace.root()),
         };
         Ok(Self {
@@ -198,7 +197,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// As [`PolicyRegistry::register`].
+    /// The errors of [`PolicyRegistry::register`].
     pub fn register(
         &self,
         path: &Path,
@@ -214,7 +213,7 @@ impl Runtime {
         self.uncached.devices(namespace);
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if names.iter().any(|(path, _)| *path == root) {
-            // what the replaced policy requested is not carried out further
+            // requests of the replaced policy are not carried out further
             self.prefetcher.interrupt_namespace(&root);
         }
         names.retain(|(path, _)| *path != root);
@@ -229,7 +228,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// As [`PolicyRegistry::unregister`].
+    /// The errors of [`PolicyRegistry::unregister`].
     pub fn unregister(&self, path: &Path) -> Result<()> {
         let removed = self.policies.unregister(path);
         self.wake();
@@ -308,13 +307,13 @@ impl Runtime {
         self.bind_socket(None)
     }
 
-    /// As [`serve_status`](Self::serve_status), and has changes of policies that other processes request
-    /// ([`change_policies`]) made by `change`. They are accepted from root, and from this process's user unless this process has
-    /// capabilities. The returned value waits for a change in progress when it is dropped.
+    /// Serves the status like [`serve_status`](Self::serve_status), and has changes of policies that other processes request
+    /// ([`change_policies`]) made by `change`. They are accepted from root, and from this process's user unless this process
+    /// has capabilities. The returned value waits for a change in progress when it is dropped.
     ///
     /// # Errors
     ///
-    /// As [`serve_status`](Self::serve_status).
+    /// The errors of [`serve_status`](Self::serve_status).
     pub fn serve_changes(self: &Arc<Self>, change: ChangeCallback) -> Result<impl Drop + use<>> {
         self.bind_socket(Some(change))
     }
@@ -346,7 +345,7 @@ impl Runtime {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         let registrations = self.policies.registrations();
-        // of all at once, so that many that are busy are waited for together
+        // from all at once, so that many that are busy are waited for together
         let reports_until = Instant::now() + REPORT_TIMEOUT;
         registrations
             .iter()

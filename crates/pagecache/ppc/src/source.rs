@@ -192,7 +192,7 @@ pub fn best(mode: CaptureMode, namespace: &Namespace) -> Result<SelectedSource> 
 ///
 /// # Errors
 ///
-/// As [`best`].
+/// The errors of [`best`].
 pub fn for_policies(mode: CaptureMode, namespace: &Namespace) -> Result<SelectedSource> {
     let mut misses = best(CaptureMode::Misses, namespace)?;
     let mut batched = None;

@@ -111,8 +111,8 @@ impl SupervisorState {
     }
 }
 
-/// What the policy's thread, its watchdog and the callers of [`Supervisor`] share. `state` is never held while the policy
-/// or the output callback runs.
+/// The state that the policy's thread, its watchdog and the callers of [`Supervisor`] share. `state` is never held while the
+/// policy or the output callback runs.
 struct SupervisorShared {
     limits: PolicyLimits,
     state: Mutex<SupervisorState>,

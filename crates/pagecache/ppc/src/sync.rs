@@ -1,6 +1,6 @@
-//! Locks, flags and threads of what threads share. With `--cfg shuttle` they are those of the model checker, which controls
-//! every interleaving (`.ci/prove`). Waits with a timeout then have none: a wait that only its timeout ends is a deadlock of
-//! the model.
+//! Locks, flags and threads of what threads share. With `--cfg shuttle` they are the model checker's, which controls every
+//! interleaving (`.ci/prove`). Waits with a timeout then have none: a wait that only its timeout ends is a deadlock of the
+//! model.
 
 #[cfg(not(shuttle))]
 mod imp {
@@ -22,8 +22,8 @@ mod imp {
 
     pub(crate) use thread::ThreadHandle;
 
-    /// As that of `std`, with threads that are joined by looking at them again and again: shuttle 0.8 wakes a joining thread
-    /// that was in a mutex's queue before.
+    /// Like the module of `std`, with threads that are joined by looking at them again and again: shuttle 0.8 wakes a
+    /// joining thread that was in a mutex's queue before.
     pub(crate) mod thread {
         use std::io;
         use std::sync::Arc;
@@ -88,7 +88,7 @@ mod imp {
         let mut config = shuttle::Config::new();
         // the threads make system calls with paths
         config.stack_size = 256 << 10;
-        // far above those of any schedule that ends
+        // far more than any schedule that ends has
         config.max_steps = shuttle::MaxSteps::FailAfter(100_000);
         let body = std::sync::Arc::new(body);
         let same = std::sync::Arc::clone(&body);

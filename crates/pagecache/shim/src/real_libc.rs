@@ -49,7 +49,7 @@ fn symbol(name: &CStr) -> *mut c_void {
 /// A system call through `syscall(3)`, which sets `errno` as libc's functions do.
 macro_rules! syscall {
     ($number:ident, $($arg:expr),*) => {
-        // SAFETY: the caller fulfils the conditions of the libc function, which are those of this system call.
+        // SAFETY: the caller fulfils the conditions of the libc function, which are the conditions of this system call.
         unsafe { libc::syscall(libc::$number, $($arg),*) }
     };
 }

@@ -21,7 +21,7 @@ static PIPE_INO: AtomicU64 = AtomicU64::new(0);
 /// Messages dropped since the last successful write.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-/// What a message reports.
+/// The content of a message.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub(crate) enum MessageKind {

@@ -12,7 +12,7 @@ use super::{IdentityRule, MAX_PROCESSES};
 #[derive(Debug, Default)]
 pub(super) struct AppearanceOrder {
     recent: HashMap<u32, u32>,
-    /// What `recent` was when it was last full.
+    /// The content of `recent` when it was last full.
     older: HashMap<u32, u32>,
     next: u32,
 }

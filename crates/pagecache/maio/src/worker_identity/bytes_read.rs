@@ -1,4 +1,4 @@
-//! Identifies a worker by the bytes that its process reads: those of its own group and of no other.
+//! Identifies a worker by the bytes that its process reads: bytes of its own group and of no other.
 //!
 //! Each access to bytes that some groups have and others do not is a vote for the former. Votes are
 //! bounded, so that a process that is reused for another worker changes its group after some

@@ -20,7 +20,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-/// Replaces the checksum by that of the bytes before it.
+/// Replaces the checksum by the checksum of the bytes before it.
 fn with_checksum(bytes: &[u8]) -> Vec<u8> {
     let content = &bytes[..bytes.len().saturating_sub(CHECKSUM)];
     [content, &crc32(content).to_le_bytes()].concat()

@@ -1,5 +1,5 @@
-//! What a registration does with its template: one that exists is followed, one that is missing recorded, and one that is
-//! damaged or describes other files refused or ignored.
+//! Templates of a registration: one that exists is followed, one that is missing recorded, and one that is damaged or
+//! describes other files refused or ignored.
 
 use std::path::Path;
 use std::sync::Arc;

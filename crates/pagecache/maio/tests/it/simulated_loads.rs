@@ -52,7 +52,7 @@ fn blocks(&(file, start, len): &FileRead) -> impl Iterator<Item = (usize, u64)> 
     (start / BLOCK..(start + len).div_ceil(BLOCK)).map(move |block| (file, block))
 }
 
-/// What each of four workers reads: two headers, a contiguous quarter of three files, a part of the fourth file that all
+/// The reads of each of four workers: two headers, a contiguous quarter of three files, a part of the fourth file that all
 /// read, and a strided quarter of the rest.
 fn four_workers() -> Vec<Vec<FileRead>> {
     (0..4u64)

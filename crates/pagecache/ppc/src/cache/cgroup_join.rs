@@ -28,8 +28,8 @@ pub struct JoinedCgroups {
     moves: Vec<(PathBuf, PathBuf)>,
 }
 
-/// Moves this process into the control groups of process `pid`: those of the memory and blkio controllers under
-/// cgroup v1, and that of cgroup v2.
+/// Moves this process into the control groups of process `pid`: the groups of the memory and blkio controllers under cgroup
+/// v1, and the group of cgroup v2.
 ///
 /// # Errors
 ///

@@ -170,9 +170,9 @@ impl Evictor {
         };
         let start = extend_back(&self.requested, inode, bytes.start);
         evicted.requested += bytes.end - bytes.start;
-        // what is freed is measured, since the kernel reports success whether or not pages were dropped
+        // freed bytes are measured, since the kernel reports success whether or not pages were dropped
         let before = FileResidency::of(&open.file, bytes.start, bytes.end - bytes.start)?;
-        // of a range with nothing cached, an extension backwards may still complete a folio
+        // an extension backwards may complete a folio even of a range with nothing cached
         if before.cached > 0 || start < bytes.start {
             for range in clean_ranges(&open.file, start..end, BATCH)? {
                 drop_pages(&open.file, &range)?;

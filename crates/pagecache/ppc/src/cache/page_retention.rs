@@ -1,4 +1,4 @@
-//! What a FUSE file system keeps of its files in the page cache.
+//! The pages that a FUSE file system keeps of its files in the page cache.
 //!
 //! Whenever a file is opened, the kernel discards all cached pages of it, unless the server of the file system replies with
 //! `FOPEN_KEEP_CACHE`. Pages that were read ahead of a program are then discarded when that program opens the file, and a
@@ -19,7 +19,7 @@ use crate::{FileEntry, Namespace};
 
 const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
 
-/// What the page cache keeps of a file for the next program that opens it.
+/// The pages of a file that the page cache keeps for the next program that opens it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageRetention {
     /// Pages stay until the kernel reclaims them.
@@ -31,7 +31,7 @@ pub enum PageRetention {
 }
 
 impl PageRetention {
-    /// What a file system does that keeps no pages, for a message; `None` of one that does.
+    /// The reason why a file system keeps no pages, for a message; `None` if it keeps them.
     pub fn reason(self) -> Option<&'static str> {
         match self {
             Self::Kept => None,
@@ -41,9 +41,9 @@ impl PageRetention {
     }
 }
 
-/// What the page cache keeps of the files of each device of a namespace that `is_wanted`, by the number of the device.
+/// The retention of files on each device of a namespace that `is_wanted`, by the number of the device.
 ///
-/// Of each the smallest file that is not empty is tried, by reading a page of it and opening it again. File systems
+/// The smallest file of each device that is not empty is tried, by reading a page of it and opening it again. File systems
 /// other than FUSE keep pages, and so do files that cannot be tried.
 ///
 /// ```
@@ -106,7 +106,7 @@ fn try_file(namespace: &Namespace, entry: &FileEntry) -> Result<PageRetention> {
     let reopened = namespace.open(entry)?;
     let is_kept = cached(&reopened)? > 0;
     if before == 0 {
-        // as `read_uncached`: the first miss of a service is not hidden from policies
+        // like `read_uncached`: the first miss of a service is not hidden from policies
         let _ = fadvise(
             &reopened,
             0,

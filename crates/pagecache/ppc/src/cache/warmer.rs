@@ -52,7 +52,7 @@ pub enum WarmState {
     MemoryFull,
 }
 
-/// What a [`Warmer`] has done.
+/// The work that a [`Warmer`] has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WarmProgress {
     /// Bytes of all lists.
@@ -69,8 +69,8 @@ pub struct WarmProgress {
 
 /// Reads lists of ranges into the page cache, each list in its order and all at the same time. Dropping it ends the reads.
 ///
-/// What was read is to stay cached until the program reads it. So the bytes read are bounded by what memory holds beside the
-/// memory of programs, and nothing is ever evicted by it: a program is never made to read twice what it has read.
+/// Bytes that were read are to stay cached until the program reads them. So the bytes read are bounded by what memory holds
+/// beside the memory of programs, and nothing is ever evicted by it: a program is never made to read twice what it has read.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -176,7 +176,7 @@ impl Warmer {
         WarmState::Reading
     }
 
-    /// What was done so far.
+    /// The work that was done so far.
     pub fn progress(&self) -> WarmProgress {
         let progress = self.prefetcher.progress();
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);

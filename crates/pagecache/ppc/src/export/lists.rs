@@ -69,7 +69,7 @@ impl ReturnedLists {
         &raw mut **queue.head.insert(Box::new(head))
     }
 
-    /// Links the lists of several queues. Of several lists for one queue, the last is used.
+    /// Links the lists of several queues. If there are several lists for one queue, the last is used.
     pub(super) fn chain(&mut self, all: &[PrefetchRequest]) -> *mut PrefetchIos {
         let mut next = std::ptr::null_mut();
         // from the last to the first, as each head points to the next one

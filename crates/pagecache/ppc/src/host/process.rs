@@ -106,8 +106,7 @@ impl HostProcess {
     /// The exit status or signal, if the process ended by itself.
     pub(super) fn exit_reason(mut self) -> Option<String> {
         let until = Instant::now() + EXIT_TIMEOUT;
-        // `NOWAIT` leaves the process to be waited for: its number, which is also that of the group, is not reused
-        // before `kill`
+        // `NOWAIT` leaves the process to be waited for: its number, which is also the group's, is not reused before `kill`
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let pid = self.pid()?;
         while Instant::now() < until {

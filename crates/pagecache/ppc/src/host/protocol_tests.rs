@@ -368,7 +368,7 @@ fn frames_have_a_limit_and_a_deadline() {
         Err(ErrorKind::UnexpectedEof)
     );
     child.wait().unwrap();
-    // a receiver that reads slowly: the deadline is that of the whole message
+    // a receiver that reads slowly: the deadline holds for the whole message
     let (local, mut remote) = UnixStream::pair().unwrap();
     let reader = std::thread::spawn(move || {
         let mut bytes = [0; 1 << 14];

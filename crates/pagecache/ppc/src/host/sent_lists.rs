@@ -7,7 +7,7 @@
 //! 1. `SentLists` (here) remembers per slot which entries it sent, and of which queue and generation.
 //! 2. If the policy's generation promises that the array is unchanged ([`SentLists::has`]), the array is not read, and the
 //!    answer is its range ([`SentLists::part`]). If the array was read and turns out to be a suffix of the entries that were
-//!    sent, the answer is a range with an offset. Otherwise the entries are sent, and replace those of the slot.
+//!    sent, the answer is a range with an offset. Otherwise the entries are sent, and replace the entries of the slot.
 //! 3. [`ReceivedLists`](super::received_lists::ReceivedLists) (the daemon) replaces the slot's list whenever entries arrive, and
 //!    resolves the range against it.
 //!
@@ -58,8 +58,8 @@ pub(super) struct ListPart {
 }
 
 impl SentLists {
-    /// Whether the daemon has this list: the generation is not 0 and equals that of the slot's list, and so do queue
-    /// and length.
+    /// Whether the daemon has this list: the generation is not 0 and equals the generation of the slot's list, and so do
+    /// queue and length.
     pub(super) fn has(&self, part: &ListPart, count: usize) -> bool {
         let same = |held: &SentList| {
             part.generation != 0

@@ -141,7 +141,7 @@ impl Deadline<'_> {
 ///
 /// # Errors
 ///
-/// As [`receive`]; [`io::ErrorKind::InvalidInput`] for a message beyond the limit.
+/// The errors of [`receive`]; [`io::ErrorKind::InvalidInput`] for a message beyond the limit.
 pub(super) fn send(
     stream: &UnixStream,
     number: u32,

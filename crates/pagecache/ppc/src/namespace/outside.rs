@@ -27,7 +27,7 @@ pub(super) struct OutsideFile {
 ///
 /// # Errors
 ///
-/// `EACCES` if its owner may not name that file; `EINVAL` if it is no link to a regular file; those of opening it.
+/// `EACCES` if its owner may not name that file; `EINVAL` if it is no link to a regular file; the errors of opening it.
 pub(super) fn resolve(directory: impl AsFd, name: &Path) -> Result<OutsideFile, Errno> {
     let link = openat(
         &directory,
@@ -52,7 +52,7 @@ pub(super) fn resolve(directory: impl AsFd, name: &Path) -> Result<OutsideFile, 
 ///
 /// # Errors
 ///
-/// `EINVAL` if it leads to no regular file; those of opening it.
+/// `EINVAL` if it leads to no regular file; the errors of opening it.
 pub(super) fn resolve_named(directory: impl AsFd, path: &Path) -> Result<OutsideFile, Errno> {
     // without `NO_MAGICLINKS`, links of `/proc` would lead to what another process has open
     let file = openat2(

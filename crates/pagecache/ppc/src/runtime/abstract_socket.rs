@@ -1,4 +1,4 @@
-//! What both sides of a status socket know: its name, and how it is connected to.
+//! The knowledge that both sides of a status socket share: its name, and how it is connected to.
 
 use std::io;
 use std::os::unix::net::UnixStream;

@@ -36,7 +36,7 @@ pub enum PolicyChange {
 /// Makes a change. An error says why it was not made.
 pub type ChangeCallback = Arc<dyn Fn(&PolicyChange) -> Result<(), String> + Send + Sync>;
 
-/// What a runtime answers to a change.
+/// The answer of a runtime to a change.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ChangeAnswer {
     /// Why the change was not made; `None` if it was.
@@ -56,14 +56,14 @@ impl ChangeAnswer {
 /// Changes the policies of the runtime in a process, and waits until that is done. The inner result is the runtime's: its error says
 /// why the change was not made.
 ///
-/// The runtime accepts changes from root, and from its own user unless it has capabilities: a policy may be a shared library, which
-/// runs with those of the runtime.
+/// The runtime accepts changes from root, and from its own user unless it has capabilities: a policy may be a shared
+/// library, which runs with the capabilities of the runtime.
 ///
 /// # Errors
 ///
-/// As [`query_status`](super::query_status), where the time is a minute; [`io::ErrorKind::PermissionDenied`] also if the runtime
-/// closes the connection, as it does to other users. [`io::ErrorKind::InvalidInput`]: a path is no UTF-8, or the
-/// request has more than 64 KiB. [`io::ErrorKind::InvalidData`]: the answer is no answer to a change.
+/// The errors of [`query_status`](super::query_status), where the time is a minute; [`io::ErrorKind::PermissionDenied`] also
+/// if the runtime closes the connection, as it does to other users. [`io::ErrorKind::InvalidInput`]: a path is no UTF-8, or
+/// the request has more than 64 KiB. [`io::ErrorKind::InvalidData`]: the answer is no answer to a change.
 pub fn change_policies(pid: u32, change: &PolicyChange) -> io::Result<Result<(), String>> {
     let request = serde_json::to_vec(change)
         .ok()

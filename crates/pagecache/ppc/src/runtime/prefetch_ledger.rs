@@ -1,4 +1,4 @@
-//! What was prefetched for each policy, and how much of it had left memory before it was read.
+//! The bytes that were prefetched for each policy, and how many of them had left memory before they were read.
 //!
 //! The kernel does not report that a cached byte is read. A prefetched byte that is missed later was prefetched in vain, which is
 //! what is counted here. Bytes that a policy evicts again are not: they were read, as far as it knows.
@@ -41,7 +41,7 @@ impl PrefetchedBytes {
 #[derive(Debug, Default)]
 struct FileLedger {
     bytes: PrefetchedBytes,
-    /// What was prefetched, and neither missed nor evicted since.
+    /// Ranges that were prefetched, and neither missed nor evicted since.
     ranges: TimedRanges,
     /// When it was last prefetched or missed.
     last: u64,
@@ -63,7 +63,7 @@ struct PolicyLedger {
     files: HashMap<Arc<Path>, FileLedger>,
 }
 
-/// What was prefetched, by the directories of policies. Times are in nanoseconds of `CLOCK_MONOTONIC`.
+/// The prefetched ranges, by the directories of policies. Times are in nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Debug, Default)]
 pub(super) struct PrefetchLedger(Mutex<HashMap<PathBuf, PolicyLedger>>);
 
@@ -138,7 +138,7 @@ impl PrefetchLedger {
         self.lock().remove(root);
     }
 
-    /// What was prefetched for a policy, and of each of these lists of files.
+    /// The bytes that were prefetched for a policy, and of each of these lists of files.
     pub(super) fn totals<'f>(
         &self,
         root: &Path,
@@ -202,7 +202,7 @@ mod tests {
         ledger.evicted(root, &vec![evicted].into());
         ledger.missed(root, &a, 0..100, 50);
         assert_eq!(sums().0, (1100, 100));
-        // of an earlier load
+        // a miss of an earlier load
         ledger.missed(root, &a, 600..700, 50 + FORGOTTEN_AFTER + 1);
         assert_eq!(sums().0, (1100, 100));
         ledger.forget(root);

@@ -14,7 +14,7 @@ const PREFIX: &str = "anamnesis_ppc_";
 const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
 
-/// Of a runtime.
+/// Metrics of a runtime.
 const OF_RUNTIME: [Metric; 15] = [
     ("uptime_seconds", GAUGE, "Age of the runtime.", "/uptime_s"),
     (
@@ -103,7 +103,7 @@ const OF_RUNTIME: [Metric; 15] = [
     ),
 ];
 
-/// Of a policy.
+/// Metrics of a policy.
 const OF_POLICY: [Metric; 5] = [
     (
         "policy_files",
@@ -137,7 +137,7 @@ const OF_POLICY: [Metric; 5] = [
     ),
 ];
 
-/// Of a model that a policy prefetches.
+/// Metrics of a model that a policy prefetches.
 const OF_MODEL: [Metric; 4] = [
     (
         "model_wanted_bytes",
@@ -165,7 +165,7 @@ const OF_MODEL: [Metric; 4] = [
     ),
 ];
 
-/// What the samples of a metric are of: labels, and the part of a document that has their values.
+/// The subject of the samples of a metric: labels, and the part of a document that has their values.
 struct LabelledPart<'d> {
     labels: String,
     part: &'d Value,

@@ -9,7 +9,7 @@ use super::prometheus;
 use crate::cache::{Evicted, PrefetchProgress};
 use crate::{Registration, ServiceReport};
 
-/// What a [`Runtime`](crate::Runtime) has done since it was created.
+/// The work of a [`Runtime`](crate::Runtime) since it was created.
 #[derive(Clone, Debug, Serialize)]
 pub struct RuntimeStatus {
     /// The process.
@@ -18,15 +18,15 @@ pub struct RuntimeStatus {
     pub uptime_s: f64,
     /// Name of the event source; empty before the event loop runs.
     pub source: &'static str,
-    /// What the event source does not report, as a phrase.
+    /// Accesses that the event source does not report, as a phrase.
     pub limitations: &'static str,
     /// Event counters.
     pub events: EventCounts,
     /// The registered policies, by directory.
     pub policies: Vec<PolicyStatus>,
-    /// What was prefetched.
+    /// The prefetched bytes.
     pub prefetch: PrefetchProgress,
-    /// What was evicted.
+    /// The evicted bytes.
     pub evict: EvictionTotals,
     /// Memory usage.
     pub memory: MemoryStatus,
@@ -74,20 +74,20 @@ pub struct PolicyStatus {
     pub longest_call_ns: u64,
     /// Why it was deregistered, if it failed.
     pub failure: Option<String>,
-    /// What was prefetched for it.
+    /// The bytes that were prefetched for it.
     #[serde(flatten)]
     pub bytes: PrefetchedBytes,
-    /// What it does for each model, if it [reports](crate::Policy::report) that.
+    /// Its work for each model, if it [reports](crate::Policy::report) that.
     pub services: Vec<ServiceStatus>,
 }
 
-/// What a policy does for a model, and what was prefetched of it.
+/// The work of a policy for a model, and the bytes that were prefetched of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServiceStatus {
-    /// What the policy reports.
+    /// The policy's own report.
     #[serde(flatten)]
     pub report: ServiceReport,
-    /// What was prefetched of its files.
+    /// The bytes that were prefetched of its files.
     #[serde(flatten)]
     pub bytes: PrefetchedBytes,
 }

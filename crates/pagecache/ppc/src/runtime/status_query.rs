@@ -36,8 +36,8 @@ pub struct RunningRuntimes {
 
 impl RunningRuntimes {
     /// The counters of all of them in the [exposition format](https://prometheus.io/docs/instrumenting/exposition_formats/) of
-    /// Prometheus: of each runtime with its process as a label, of each policy with its directory, and of each model. Text in labels
-    /// is that of the documents, which other processes wrote.
+    /// Prometheus: of each runtime with its process as a label, of each policy with its directory, and of each model. Text
+    /// in labels comes from the documents, which other processes wrote.
     pub fn prometheus(&self) -> String {
         // a runtime that ended meanwhile has sent a part of its status
         let parsed = self.documents.iter().filter_map(|(pid, document)| {
@@ -48,7 +48,7 @@ impl RunningRuntimes {
     }
 }
 
-/// Queries all runtimes of this machine whose user is that of this process, or root.
+/// Queries all runtimes of this machine whose user is this process's, or root.
 ///
 /// # Errors
 ///
@@ -178,7 +178,7 @@ pub(super) fn receive_ready(
     });
 }
 
-/// Sends a request, whose end is that of what is sent. Does not block: a request fits into the socket.
+/// Sends a request, and ends the sending direction behind it. Does not block: a request fits into the socket.
 fn send_request(mut stream: &UnixStream, request: &[u8]) -> io::Result<()> {
     stream.write_all(request)?;
     stream.shutdown(Shutdown::Write)
@@ -222,7 +222,7 @@ fn query(
     found
         .unresponsive
         .extend(pending.iter().map(|answer| answer.pid));
-    // the user who has bound the name of a full queue is not known: that of the process that it names decides
+    // the user who has bound the name of a full queue is not known: the user of the process that it names decides
     for socket in sockets {
         if is_trusted_process(socket.pid) {
             found.unresponsive.push(socket.pid);

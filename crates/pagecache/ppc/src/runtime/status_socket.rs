@@ -120,7 +120,7 @@ impl StatusServer<'_> {
                 Ok(_) => {}
             }
             match listener.accept() {
-                // an error is that of a client which has gone, or is too slow
+                // an error means that the client has gone, or is too slow
                 Ok((stream, _)) if peer::is_trusted(&stream) => drop(self.answer(stream)),
                 // another user's connection is closed without an answer
                 Ok(_) => {}

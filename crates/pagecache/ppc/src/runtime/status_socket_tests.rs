@@ -1,5 +1,5 @@
 //! The status socket and its attackers: threads whose user is another one. The kernel keeps credentials per thread, and
-//! stores those of the thread that calls `connect` or `listen`.
+//! stores the credentials of the thread that calls `connect` or `listen`.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -35,7 +35,7 @@ fn bind_as_other_user(name: &'static [u8]) -> Option<UnixListener> {
     })
 }
 
-/// One test at a time has a status socket: its name is that of the process.
+/// One test at a time has a status socket: its name is the process's.
 static ONE_SOCKET: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 fn lock() -> std::sync::MutexGuard<'static, ()> {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::cache::{PageRetention, page_retention};
 use crate::{Namespace, RangeList};
 
-/// What was found of the devices of each directory.
+/// The devices of each directory, and the findings about them.
 #[derive(Debug, Default)]
 pub(super) struct UncachedFiles {
     directories: Mutex<HashMap<PathBuf, CheckedDirectory>>,
@@ -28,7 +28,7 @@ impl UncachedFiles {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The ranges without those of files that the page cache keeps nothing of.
+    /// The ranges without the ranges of files that the page cache keeps nothing of.
     pub(super) fn exclude(&self, namespace: &Arc<Namespace>, ranges: RangeList) -> RangeList {
         let devices = self.devices(namespace);
         if devices.values().all(|found| *found == PageRetention::Kept) {

@@ -21,7 +21,7 @@ pub struct CombinedSource {
     adaptive: Option<AdaptiveMode>,
 }
 
-/// What opens the batched source when it is needed.
+/// The arguments for opening the batched source when it is needed.
 #[derive(Debug)]
 struct AdaptiveMode {
     /// The directory of the files.
@@ -33,7 +33,7 @@ struct AdaptiveMode {
 }
 
 impl CombinedSource {
-    /// Waits for events of `waking` and also returns those of `batched`.
+    /// Waits for events of `waking` and also returns the events of `batched`.
     pub fn new(waking: Box<dyn EventSource>, batched: Box<dyn EventSource>) -> Self {
         Self {
             waking,
@@ -81,7 +81,7 @@ impl EventSource for CombinedSource {
             map_misses: a.map_misses || b.map_misses,
             reads: a.reads || b.reads,
             first_touches: a.first_touches || b.first_touches,
-            // of the source of all accesses: what it lacks, the misses do not add
+            // the limitations of the source of all accesses: the misses add nothing that it lacks
             limitations: b.limitations,
         }
     }

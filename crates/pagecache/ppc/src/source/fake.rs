@@ -76,7 +76,7 @@ impl FakeSource {
 }
 
 impl FakeSourceHandle {
-    /// Adds events and ends the source's wait. Those of files that are not watched are discarded.
+    /// Adds events and ends the source's wait. Events of files that are not watched are discarded.
     pub fn push(&self, events: &[Event]) {
         lock(&self.state).events.extend_from_slice(events);
         self.waker.wake();

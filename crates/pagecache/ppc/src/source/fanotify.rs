@@ -55,7 +55,7 @@ impl FanotifySource {
     ///
     /// # Errors
     ///
-    /// As [`opens`](Self::opens).
+    /// The errors of [`opens`](Self::opens).
     pub fn reads(namespace: &Namespace) -> Result<Self> {
         Self::new(namespace, libc::FAN_CLASS_PRE_CONTENT, PRE_ACCESS)
     }

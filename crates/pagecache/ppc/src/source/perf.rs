@@ -46,10 +46,10 @@
 //! # btrfs, overlayfs and similar file systems
 //!
 //! The kernel identifies a file by the inode that holds its pages. `stat` reports the same inode on ext4 and xfs; on btrfs
-//! it reports the device of the subvolume, on overlayfs that of the overlay, and sometimes another inode number. To learn
-//! the kernel's identification of such files, this process reads a page of each below [`PerfOptions::root`] while it
-//! samples its own trace points, and leaves the page cache unchanged. Events carry the inode that `stat` reports. Files
-//! that could not be identified are counted in a warning.
+//! it reports the device of the subvolume, on overlayfs the device of the overlay, and sometimes another inode number. To
+//! learn the kernel's identification of such files, this process reads a page of each below [`PerfOptions::root`] while it
+//! samples its own trace points, and leaves the page cache unchanged. Events carry the inode that `stat` reports. Files that
+//! could not be identified are counted in a warning.
 //!
 //! # Limitations
 //!
@@ -157,7 +157,7 @@ impl PerfSource {
     ///
     /// # Errors
     ///
-    /// As [`misses`](Self::misses).
+    /// The errors of [`misses`](Self::misses).
     pub fn accesses() -> Result<Self> {
         Self::new(
             CaptureMode::Accesses,
@@ -169,7 +169,7 @@ impl PerfSource {
     ///
     /// # Errors
     ///
-    /// As [`misses`](Self::misses).
+    /// The errors of [`misses`](Self::misses).
     pub fn recording() -> Result<Self> {
         Self::new(
             CaptureMode::Recording,
@@ -190,7 +190,7 @@ impl PerfSource {
     ///
     /// # Errors
     ///
-    /// As [`misses`](Self::misses).
+    /// The errors of [`misses`](Self::misses).
     pub fn new(mode: CaptureMode, options: PerfOptions) -> Result<Self> {
         let tracefs = Tracefs::find(&options.tracefs, options.mount)?;
         let plan = tracepoints::plan(mode, tracefs.path(), &options.without)?;

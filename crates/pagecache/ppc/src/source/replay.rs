@@ -24,7 +24,7 @@ const MAX_FILES: usize = 1 << 20;
 pub enum ReplaySpeed {
     /// This many times as fast as recorded. Event times are moved to the present.
     Times(f64),
-    /// As fast as events are consumed. Event times are those of the log.
+    /// As fast as events are consumed. Event times are the times of the log.
     AtOnce,
 }
 
@@ -190,7 +190,7 @@ impl EventSource for ReplaySource {
                 }
                 continue;
             }
-            // what is due is returned before the next event is waited for
+            // events that are due are returned before the next event is waited for
             if into.len() > before || left.is_zero() {
                 return Ok(true);
             }

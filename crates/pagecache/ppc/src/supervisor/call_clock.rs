@@ -1,4 +1,4 @@
-//! How long a call of a policy has taken: its own time, and not that of a busy machine.
+//! The time that a call of a policy has taken: its own time, and not the time of a busy machine.
 //!
 //! A call has its limit as time on the clock. Once that is over, it has the limit again in processor time of its thread, so that a
 //! thread that the machine does not run loses nothing. A call that does not use the processor (it waits for a disk or a lock, or
@@ -66,8 +66,9 @@ impl CallClock {
         self.limit.stall = Duration::ZERO;
     }
 
-    /// Looks at the clock. Returns how long the call may go on at least, before it is looked at again. `processor_time` is that
-    /// of the call's thread; `None` if it is not known, which counts as if the call had used the processor all the time.
+    /// Looks at the clock. Returns how long the call may go on at least, before it is looked at again. `processor_time` was
+    /// used by the call's thread; `None` if it is not known, which counts as if the call had used the processor all the
+    /// time.
     ///
     /// # Errors
     ///
@@ -85,7 +86,7 @@ impl CallClock {
         {
             return Ok(left);
         }
-        // a late look is that of a thread that was not run, and the call's thread may not have been, either
+        // a look is late if the thread was not run, and the call's thread may not have been, either
         let planned = self.next.saturating_duration_since(self.last);
         self.elapsed += now.saturating_duration_since(self.last).min(2 * planned);
         let longest = own.saturating_add(stall);

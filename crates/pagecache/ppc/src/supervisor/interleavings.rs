@@ -25,7 +25,7 @@ const LIMITS: PolicyLimits = PolicyLimits {
     host_memory: 0,
 };
 
-/// What the calls of a policy were. Locks of the standard library, which order nothing in the model.
+/// The calls of a policy. Locks of the standard library, which order nothing in the model.
 #[derive(Debug, Default)]
 struct PolicyLog {
     misses: std::sync::Mutex<Vec<u64>>,

@@ -1,4 +1,4 @@
-//! The structures of `src/abi.rs` have the layout that a C compiler gives those of `include/ppc.h`.
+//! The structures of `src/abi.rs` have the layout that a C compiler gives the structures of `include/ppc.h`.
 
 use std::fmt::Write;
 use std::mem::offset_of;

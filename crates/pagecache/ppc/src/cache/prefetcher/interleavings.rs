@@ -2,8 +2,8 @@
 //! piece is read once, no schedule deadlocks, and nothing is read while it is paused.
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p anamnesis-ppc --lib models` (`.ci/prove`).
 //!
-//! Each model was seen to fail: without the notification at the end of a claim, without those of `resume` and of the end, with
-//! `halt` set outside of the lock, and with a remainder that is dropped.
+//! Each model was seen to fail: without the notification at the end of a claim, without the notifications of `resume` and of
+//! the end, with `halt` set outside of the lock, and with a remainder that is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::*;
 use crate::sync::explore;
 use crate::{FileEntry, RangeList};
 
-/// Of a read; a file has two of them, and each is a piece.
+/// The length of a read; a file has two of them, and each is a piece.
 const READ: u64 = 64 << 10;
 const FILES: u64 = 2;
 /// Not reached: the model checker has no clock.

@@ -34,7 +34,7 @@ pub(crate) struct ReaderThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread shares with the source.
+/// The state that the thread shares with the source.
 #[derive(Debug, Default)]
 pub(crate) struct ReaderState {
     /// Events that were not consumed yet.

@@ -1,7 +1,7 @@
 //! Turns samples into events, and decides which page faults were misses.
 //!
-//! A trace point of a page fault does not show whether the page was cached. What the same thread does next does: it starts
-//! read-ahead over the page, or its fault ends as a major fault. See the [module](super) for the cases.
+//! A trace point of a page fault does not show whether the page was cached. The next sample of the same thread does: it
+//! starts read-ahead over the page, or its fault ends as a major fault. See the [module](super) for the cases.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -171,7 +171,7 @@ impl SampleDecoder {
                 .faults
                 .take_by_read_ahead(sample, inode)
                 .and_then(fault_miss),
-            // for a fault in memory mapped for sequential use, the sample's length is that of the read-ahead
+            // for a fault in memory mapped for sequential use, the sample's length is the read-ahead's
             SampleMeaning::SyncRead => match self.faults.take_by_read_ahead(sample, inode) {
                 Some(fault) => fault_miss(fault),
                 None => event(EventKind::Miss, &at, pages),

@@ -138,7 +138,7 @@ impl<'a> InodeProber<'a> {
         self.bytes.clear();
         let head = self.ring.head();
         self.ring.consume(head, &mut self.bytes);
-        // the file's own sample precedes those of metadata that its file system reads to locate the page
+        // the file's own sample precedes the samples of metadata that its file system reads to locate the page
         RingRecords(&self.bytes)
             .find_map(|record| match record {
                 RingRecord::Sample(sample) => self

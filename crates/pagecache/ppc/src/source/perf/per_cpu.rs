@@ -125,7 +125,7 @@ pub(crate) struct Rings {
     /// `None`: no file is watched.
     filter: Option<CString>,
     generation: u32,
-    /// By perf event id; those of the current and of the previous generation.
+    /// By perf event id, of the current and of the previous generation.
     origins: HashMap<u64, SampleOrigin>,
     buffer: Vec<u8>,
     lost: u64,
@@ -220,7 +220,7 @@ impl Rings {
             .collect())
     }
 
-    /// Appends the samples in the rings, CPU by CPU, except for those of the process `ignored_pid`.
+    /// Appends the samples in the rings, CPU by CPU, except for samples of the process `ignored_pid`.
     pub(crate) fn read(
         &mut self,
         plan: &ProbePlan,

@@ -89,7 +89,7 @@ impl PerfEventAttr {
             (FLAG_WATERMARK, u32::MAX)
         };
         Self {
-            // disabled until its filter and its ring are set, or the first samples would be those of all files
+            // disabled until its filter and its ring are set, or the first samples would come from all files
             flags: FLAG_DISABLED | FLAG_USE_CLOCKID | flags,
             wakeup,
             ..self
@@ -148,7 +148,7 @@ pub(crate) fn perf_ioctl(fd: BorrowedFd<'_>, operation: PerfIoctl<'_>) -> io::Re
     // _IO('$', 0), _IO('$', 5), _IOW('$', 6, char *)
     const ENABLE: libc::c_ulong = 0x2400;
     const SET_OUTPUT: libc::c_ulong = 0x2405;
-    // the size of the argument is a part of the number, and that of a pointer depends on the target
+    // the size of the argument is a part of the number, and a pointer's size depends on the target
     const SET_FILTER: libc::c_ulong = 0x4000_2406 | (size_of::<usize>() as libc::c_ulong) << 16;
     let fd = fd.as_raw_fd();
     let result = match operation {

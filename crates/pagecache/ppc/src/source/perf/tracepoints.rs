@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Capabilities, Inode};
 use crate::source::CaptureMode;
 
-/// What a sample of a trace point means.
+/// The meaning of a sample of a trace point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SampleMeaning {
     /// A miss of `read`, or of memory mapped for sequential use.

@@ -83,7 +83,7 @@ fn the_policy_of_the_papers_figure_4_compiles_and_runs() {
 
 #[test]
 fn a_callback_that_is_a_function_of_libc_is_refused() {
-    // the policy defines no `exit`, so the dynamic linker binds the name to that of the C library
+    // the policy defines no `exit`, so the dynamic linker binds the name to the C library's
     let source = r#"
         #include <stdlib.h>
         #include "ppc.h"
@@ -329,7 +329,7 @@ fn a_policy_compiled_with_larger_structures_runs() {
         struct ppc_operation *register_policy() { return (struct ppc_operation *)&policy; }
     "#;
     let directory = PolicyDirectory::new();
-    // the compiler searches the directory of the source before that of the original header
+    // the compiler searches the directory of the source before the directory of the original header
     std::fs::write(directory.output_dir.path().join("ppc.h"), later_header).unwrap();
     let Some(path) = directory.compile("later", source) else {
         return;

@@ -119,7 +119,7 @@ fn record(test: &str, directory: &PolicyDirectory) -> Option<Vec<Conversation>> 
     Some(conversations)
 }
 
-/// What is sent instead of the messages of one direction.
+/// The bytes that are sent instead of the messages of one direction.
 struct Damaged {
     what: String,
     parts: Messages,
@@ -278,7 +278,7 @@ fn a_host_ends_after_damaged_requests() {
                 assert_eq!(kind, std::io::ErrorKind::ConnectionReset, "{what}");
             }
             let status = host.wait().unwrap();
-            // a conversation that only ends early is that of a daemon that ended
+            // a conversation that only ends early looks as if the daemon had ended
             let reordered = ["dropped", "doubled", "swapped"]
                 .iter()
                 .any(|damage| what.ends_with(damage));

@@ -45,7 +45,7 @@ impl PolicyDirectory {
         }
     }
 
-    /// What a policy for these files is initialised with.
+    /// The context with which a policy for these files is initialised.
     pub(crate) fn context(&self, config: &str) -> PolicyContext {
         PolicyContext {
             namespace: Arc::new(Namespace::scan(self.dir.path()).unwrap()),

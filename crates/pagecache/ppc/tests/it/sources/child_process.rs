@@ -11,7 +11,7 @@ use anamnesis_ppc::{EventSource, Namespace};
 use super::mapped_reads::read_mapped;
 use crate::support::files::{HANG_TIMEOUT, inode};
 
-/// What a child process does with a file.
+/// The reads of a child process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ChildTask {
     /// Positioned reads of this many bytes each.

@@ -77,7 +77,7 @@ fn reads_are_reported_and_results_are_those_of_libc() {
         "{events:?}"
     );
 
-    // reads advance the position; results and errors are those of libc; a process may close all its descriptors
+    // reads advance the position; results and errors are libc's; a process may close all its descriptors
     let script = "import os,sys
 fd = os.open(sys.argv[1], os.O_RDONLY)
 os.lseek(fd, 8192, 0)
