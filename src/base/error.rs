@@ -13,7 +13,7 @@ pub use remedy::Remedy;
 /// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong ([`ErrorKind`]) and where: file, format and byte offset, as far as they are known.
+/// The failure ([`ErrorKind`]) and its place: file, format and byte offset, as far as they are known.
 ///
 /// ```
 /// use anamnesis::{Checkpoint, ErrorKind};
@@ -43,7 +43,7 @@ pub enum ErrorKind {
     /// The first bytes belong to no supported format. `looks_like` describes what they resemble.
     #[error("not a tensor file: {looks_like}")]
     UnknownFormat {
-        /// What the first bytes look like.
+        /// The format that the first bytes suggest.
         looks_like: String,
     },
     /// The file breaks its format's rules.
@@ -55,7 +55,7 @@ pub enum ErrorKind {
     /// Continuing would cost more than the caller's [`Limits`](crate::Limits) allow.
     #[error("limit: {what} needs {needed}, which exceeds the limit `{limit}` of {allowed}")]
     Limit {
-        /// What exceeds the limit.
+        /// The thing that exceeds the limit.
         what: String,
         /// The amount that is needed, in the limit's unit.
         needed: u64,
@@ -84,7 +84,7 @@ pub enum ErrorKind {
     /// The checkpoint holds nothing of this name.
     #[error("there is no {what} {}", quote(name))]
     NotFound {
-        /// What was looked up: `tensor` or `weight`.
+        /// The kind of thing that was looked up: `tensor` or `weight`.
         what: &'static str,
         /// The name that was looked up.
         name: String,
@@ -251,7 +251,7 @@ impl Error {
     /// Names the byte offset, unless a deeper layer already did.
     #[must_use]
     pub fn at(mut self, offset: u64) -> Self {
-        // a parser of a value gives the offset of the value, its caller that of the entry
+        // a parser of a value gives the offset of the value, its caller the offset of the entry
         self.0.offset.get_or_insert(offset);
         self
     }
@@ -284,12 +284,12 @@ impl Error {
         self
     }
 
-    /// What the failure left behind, and what can be done about it; not part of the kind.
+    /// The traces that the failure left behind, and their remedy; not part of the kind.
     pub fn note(&self) -> Option<&str> {
         self.0.note.as_deref()
     }
 
-    /// What kind of failure this is.
+    /// The kind of this failure.
     pub fn kind(&self) -> &ErrorKind {
         &self.0.kind
     }
@@ -309,7 +309,7 @@ impl Error {
         self.0.offset
     }
 
-    /// What the user of a program can do about the failure, where the kind decides that.
+    /// A remedy for the user of a program, if the kind has one.
     ///
     /// Unsupported files have none: the message itself says what to do instead.
     pub fn remedy(&self) -> Option<Remedy> {

@@ -71,7 +71,7 @@ impl Limits {
     }
 }
 
-/// What opening, planning and listing have charged to [`Limits`], counted over all calls that share it.
+/// The amounts that opening, planning and listing have charged to [`Limits`], counted over all calls that share it.
 ///
 /// ```
 /// use anamnesis::{OpenOptions, Usage};
@@ -118,7 +118,7 @@ impl Usage {
 ///
 /// Memory is charged before it is allocated, by the capacity that is allocated and not by the bytes that are used. It is
 /// released only where the work that it stands for is linear in bytes that the file has: a header's text, a window.
-/// What is inflated or expanded stays charged, so that the limit on memory bounds the work too.
+/// Inflated or expanded bytes stay charged, so that the limit on memory bounds the work too.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limits: Limits,
@@ -340,7 +340,7 @@ pub(crate) fn zeroed(len: usize) -> Option<Vec<u8>> {
     zeroed_numbers(len)
 }
 
-/// As [`zeroed`], of numbers.
+/// Like [`zeroed`], for numbers.
 pub(crate) fn zeroed_numbers<T: bytemuck::Zeroable>(len: usize) -> Option<Vec<T>> {
     // fallible: `vec![0; n]` aborts the process if the system has no memory, and the length comes from a file
     bytemuck::allocation::try_zeroed_vec(len).ok()

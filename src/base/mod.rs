@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `error` | the one error type: a kind, a place, and a remedy as data |
 //! | `limits` | the budget on which every allocation that a file sizes is charged first |
-//! | `progress`, `threads`, `sync` | what a run reports and when it ends; its threads; locks that a model checker can replace |
+//! | `progress`, `threads`, `sync` | a run's reports and its end; its threads; locks that a model checker can replace |
 //! | `quote` | text of strangers, shown without its control characters |
 //! | `kernel`, `pool`, `template`, `remote` | the parts of other crates that occur in this crate's signatures |
 //!

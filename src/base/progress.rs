@@ -63,7 +63,7 @@ pub(crate) struct RunControl<'c> {
     monitor: Option<Arc<RunMonitor>>,
 }
 
-/// What a run shares with the handle of it that a caller has.
+/// The state that a run shares with a caller's handle of it.
 #[derive(Debug, Default)]
 pub(crate) struct RunMonitor {
     total: AtomicU64,
@@ -72,7 +72,7 @@ pub(crate) struct RunMonitor {
 }
 
 impl RunMonitor {
-    /// How much of the run is complete; nothing of nothing before the run knows what it makes.
+    /// How much of the run is complete; 0 of 0 until the total is known.
     pub(crate) fn progress(&self) -> Progress {
         Progress {
             done: self.done.load(Ordering::Relaxed),

@@ -1,4 +1,4 @@
-//! Locks and atomics of what threads share. With `--cfg shuttle` they are those of the model checker, which controls every
+//! Locks and atomics of what threads share. With `--cfg shuttle` they are the model checker's, which controls every
 //! interleaving (`.ci/prove`).
 
 #[cfg(not(shuttle))]
@@ -18,7 +18,7 @@ mod imp {
     pub(crate) use shuttle::sync::{Mutex as PoisonMutex, MutexGuard as PoisonMutexGuard};
     use shuttle::thread::sleep;
 
-    /// As that of `parking_lot`.
+    /// Replaces the type of `parking_lot`.
     pub(crate) struct Mutex<T>(PoisonMutex<T>);
 
     impl<T> Mutex<T> {
@@ -72,11 +72,11 @@ mod imp {
         }
     }
 
-    /// As that of `std`. Other threads may run at the beginning of each call, and while the value is made.
+    /// Replaces the type of `std`. Other threads may run at the beginning of each call, and while the value is made.
     pub(crate) struct OnceLock<T> {
         cell: std::sync::OnceLock<T>,
-        /// Held while the value is made. Not locked later: a value may outlive the schedule in which it was made, as that of
-        /// a `static`, and a lock of the model checker may not.
+        /// Held while the value is made. Not locked later: a value may outlive the schedule in which it was made, as a
+        /// `static`'s does, and a lock of the model checker may not.
         making: PoisonMutex<()>,
     }
 

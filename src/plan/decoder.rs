@@ -217,8 +217,8 @@ impl Grid {
 
 /// Geometry and arithmetic of one weight: which stored bytes a range of rows needs, and how they become elements.
 ///
-/// Rows are those of its [`Grid`]. A decoder receives the bytes of the [`PartRange`]s that it named; it never reads a file,
-/// so one decoder serves every loader.
+/// Rows are counted by its [`Grid`]. A decoder receives the bytes of the [`PartRange`]s that it named; it never reads a
+/// file, so one decoder serves every loader.
 pub trait Decoder: Debug + Send + Sync {
     /// How its output is divided into tiles.
     fn grid(&self) -> Grid;
@@ -237,12 +237,12 @@ pub trait Decoder: Debug + Send + Sync {
     /// If stored values contradict each other, such as a group index out of range.
     fn decode(&self, parts: DecodeInput<'_>, out: &mut [u8]) -> Result<()>;
 
-    /// As [`decode`](Self::decode), for output that is not in a cache and will not be read soon: rows are computed in
+    /// Like [`decode`](Self::decode), for output that is not in a cache and will not be read soon: rows are computed in
     /// `room`, which grows as needed, and copied from there to `out` with non-temporal stores. These neither read the
     /// output's cache lines first nor evict others.
     ///
     /// # Errors
-    /// Those of `decode`, and if `room` cannot grow.
+    /// The errors of `decode`, and one if `room` cannot grow.
     fn decode_streaming(
         &self,
         parts: DecodeInput<'_>,

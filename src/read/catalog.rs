@@ -57,7 +57,7 @@ pub struct TensorInfo {
     /// Index of the tensor's storage in [`Catalog::members`], for formats whose tensors may share one. Tied tensors have
     /// the same.
     pub member: Option<u32>,
-    /// What only PyTorch files state; `None` for most tensors.
+    /// Attributes that only PyTorch files state; `None` for most tensors.
     pub pytorch: Option<Box<PytorchAttributes>>,
 }
 

@@ -165,7 +165,8 @@ impl OpenOptions {
 
     /// Whether objects of unknown classes in a pickle are kept as a class name and plain state, instead of refusing the
     /// file. Nothing is called or imported. The tensors around and inside of such objects are read; a tensor that is made
-    /// by an unknown function or class is refused. What was set aside is in a [warning](Catalog::warnings).
+    /// by an unknown function or class is refused. Files and entries that were set aside are in a
+    /// [warning](Catalog::warnings).
     ///
     /// ```
     /// use anamnesis::{ErrorKind, OpenOptions};
@@ -237,7 +238,7 @@ impl OpenOptions {
     /// Opens a path with these options. See [`Checkpoint::open`].
     ///
     /// # Errors
-    /// As [`Checkpoint::open`].
+    /// The errors of [`Checkpoint::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Checkpoint> {
         let (files, mut path) = self.files(path.as_ref())?;
         if files.is_local()
@@ -268,7 +269,7 @@ impl OpenOptions {
     /// Opens a [`Source`] as one file.
     ///
     /// # Errors
-    /// As [`Checkpoint::open`], except missing parts.
+    /// The errors of [`Checkpoint::open`], except missing parts.
     pub fn from_source(&self, source: impl Source + 'static) -> Result<Checkpoint> {
         let budget = self.budget();
         let source = Arc::new(CheckedSource::new(source));
@@ -296,7 +297,7 @@ impl OpenOptions {
     /// Opens bytes in memory as one file.
     ///
     /// # Errors
-    /// As [`from_source`](Self::from_source).
+    /// The errors of [`from_source`](Self::from_source).
     pub fn from_bytes(
         &self,
         bytes: impl AsRef<[u8]> + Send + Sync + 'static,
@@ -307,7 +308,7 @@ impl OpenOptions {
     /// Opens any `Read + Seek` as one file.
     ///
     /// # Errors
-    /// As [`from_source`](Self::from_source).
+    /// The errors of [`from_source`](Self::from_source).
     pub fn from_reader(&self, reader: impl Read + Seek + Send + 'static) -> Result<Checkpoint> {
         // without a `BufReader` in between: the cursor's window does the same, and a second buffer is a second copy
         // (experiment 30)
@@ -317,7 +318,7 @@ impl OpenOptions {
     /// Lists a forward-only reader. See [`Checkpoint::from_stream`].
     ///
     /// # Errors
-    /// As [`Checkpoint::from_stream`].
+    /// The errors of [`Checkpoint::from_stream`].
     pub fn from_stream(&self, reader: impl Read + Send + 'static) -> Result<Checkpoint> {
         self.from_source(StreamSource::new(reader))
     }
@@ -375,7 +376,7 @@ impl Checkpoint {
     /// Opens a [`Source`] as one file, with the default [`OpenOptions`].
     ///
     /// # Errors
-    /// As [`open`](Self::open), except missing parts.
+    /// The errors of [`open`](Self::open), except missing parts.
     pub fn from_source(source: impl Source + 'static) -> Result<Self> {
         OpenOptions::new().from_source(source)
     }
@@ -383,7 +384,7 @@ impl Checkpoint {
     /// Opens bytes in memory as one file, with the default [`OpenOptions`].
     ///
     /// # Errors
-    /// As [`from_source`](Self::from_source).
+    /// The errors of [`from_source`](Self::from_source).
     pub fn from_bytes(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self> {
         OpenOptions::new().from_bytes(bytes)
     }
@@ -391,7 +392,7 @@ impl Checkpoint {
     /// Opens any `Read + Seek` as one file, with the default [`OpenOptions`].
     ///
     /// # Errors
-    /// As [`from_source`](Self::from_source).
+    /// The errors of [`from_source`](Self::from_source).
     pub fn from_reader(reader: impl Read + Seek + Send + 'static) -> Result<Self> {
         OpenOptions::new().from_reader(reader)
     }
@@ -402,7 +403,7 @@ impl Checkpoint {
     /// afterwards.
     ///
     /// # Errors
-    /// As [`from_source`](Self::from_source); zip archives are unsupported.
+    /// The errors of [`from_source`](Self::from_source); zip archives are unsupported.
     pub fn from_stream(reader: impl Read + Send + 'static) -> Result<Self> {
         OpenOptions::new().from_stream(reader)
     }

@@ -15,7 +15,7 @@
 //! | `digest` | the SHA-256 of tensors and files | `Digests` |
 //! | `json`, `objects`, `selection` | bounded JSON; objects of a PyTorch file; which tensors a run covers | |
 //!
-//! What a tensor *means* is not known here: names, roles and configurations are of `models`, packed codes of `quant`.
+//! The *meaning* of a tensor is not known here: names, roles and configurations are of `models`, packed codes of `quant`.
 //!
 //! # Why it is as it is
 //!
@@ -32,20 +32,20 @@
 //!   the ranges that it will read (`scattered`) and the end of its header (`settled`). The order in which formats read is
 //!   the same for all sources, and a source that has no use for an announcement does not iterate over it.
 //! - Reads of remote files are started and end later (`ConcurrentReads`), so that the thread of a load decides how many
-//!   run at a time and which are repeated, over all files. What a receiver is passed is copied in file order, whichever of
-//!   two reads it is from, and is refused once the load has ended: no request needs to be waited for.
-//! - What a source has read ahead of its header's reader is charged while the header is read (`Source::held`); a source
-//!   gives it up when the limit on memory is reached.
+//!   run at a time and which are repeated, over all files. A receiver is passed bytes that are copied in file order,
+//!   whichever of two reads they are from, and that are refused once the load has ended: no request needs to be waited for.
+//! - Bytes that a source has read ahead of its header's reader are charged while the header is read (`Source::held`); a
+//!   source gives them up when the limit on memory is reached.
 //! - Files at URLs are a crate of its own, which knows bytes and no tensors: its HTTP client and TLS more than double the
 //!   number of crates that the library needs. Only the command has it by default. No type of an HTTP client is in a public
 //!   signature.
 //! - Opening reports a fault through one function, which returns it as an error or keeps it for a list
 //!   (`checkpoint/faults.rs`). So a check that goes on after faults is the code that refuses them.
-//! - A slice of a tensor is ranges of indices per axis, and runs of elements that are computed on demand. `load` reads
-//!   these runs; where a tensor must be read from its first byte to its last, they are selected from its values as they
-//!   pass by. `remember` applies a slice last, to the jobs of a finished plan: a decoder that makes the rows of another
-//!   which contain elements of the slice (`Sliced`), so that no scheme knows of slices, and tiles, reads and loaders are
-//!   those of any decoder.
+//! - A slice of a tensor is ranges of indices per axis, and runs of elements that are computed on demand. `load` reads these
+//!   runs; where a tensor must be read from its first byte to its last, they are selected from its values as they pass by.
+//!   `remember` applies a slice last, to the jobs of a finished plan: a decoder that makes the rows of another which contain
+//!   elements of the slice (`Sliced`), so that no scheme knows of slices, and tiles, reads and loaders are the same for all
+//!   decoders.
 
 pub mod catalog;
 pub(crate) mod checkpoint;

@@ -60,7 +60,7 @@ pub enum ObjectNode {
     Dict {
         /// Its class.
         class: DictClass,
-        /// Keys and values in the order of the file. Of a key that occurs twice, the last value counts.
+        /// Keys and values in the order of the file. The last value of a key that occurs twice counts.
         entries: Box<[(ObjectId, ObjectId)]>,
         /// Attributes of the instance, a dictionary: `_metadata` of a state dict.
         attributes: Option<ObjectId>,
@@ -133,7 +133,7 @@ pub struct ObjectTensor {
     pub storage: u32,
     /// PyTorch's name of the dtype, without `torch.`.
     pub dtype: &'static str,
-    /// Of the first element, in items of the dtype.
+    /// The offset of the first element, in items of the dtype.
     pub offset: u64,
     /// Sizes as PyTorch counts them.
     pub shape: Box<[u64]>,

@@ -106,12 +106,12 @@ impl<'c> Tensor<'c> {
     /// mapped bytes already have this form, else copied.
     ///
     /// # Errors
-    /// As [`stored`](Self::stored); unsupported for sparse tensors and for those without data.
+    /// The errors of [`stored`](Self::stored); unsupported for sparse tensors and for tensors without data.
     pub fn bytes(&self) -> Result<Cow<'c, [u8]>> {
         self.bytes_watched(&mut |_, _| Ok(()))
     }
 
-    /// As [`bytes`](Self::bytes), with a callback that can cancel.
+    /// Like [`bytes`](Self::bytes), with a callback that can cancel.
     pub(crate) fn bytes_watched(&self, watch: Watcher<'_>) -> Result<Cow<'c, [u8]>> {
         if let Some(bytes) = self.in_file(self.mapped_values())? {
             return Ok(Cow::Borrowed(bytes));
@@ -130,12 +130,12 @@ impl<'c> Tensor<'c> {
     /// [`nbytes`](TensorInfo::nbytes) long. Checksums of zip members are verified.
     ///
     /// # Errors
-    /// As [`bytes`](Self::bytes).
+    /// The errors of [`bytes`](Self::bytes).
     pub fn read_into(&self, out: &mut [u8]) -> Result<()> {
         self.read_watched(out, &mut |_, _| Ok(()))
     }
 
-    /// As [`read_into`](Self::read_into), with a callback that can cancel.
+    /// Like [`read_into`](Self::read_into), with a callback that can cancel.
     pub(crate) fn read_watched(&self, out: &mut [u8], watch: Watcher<'_>) -> Result<()> {
         // checked before the first byte is read; a longer buffer would keep old bytes at its end
         if out.len() as u64 != self.info.nbytes() {
@@ -154,7 +154,7 @@ impl<'c> Tensor<'c> {
         self.chunks_watched(each, watch)
     }
 
-    /// As [`chunks`](Self::chunks), with a callback that can cancel.
+    /// Like [`chunks`](Self::chunks), with a callback that can cancel.
     pub(crate) fn chunks_watched(
         &self,
         each: &mut dyn FnMut(&[u8]),
@@ -202,7 +202,8 @@ impl<'c> Tensor<'c> {
     /// they are stored in C order. Checksums of zip members are verified at the end.
     ///
     /// # Errors
-    /// As [`bytes`](Self::bytes), and whatever `each` returns ([`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) to stop).
+    /// The errors of [`bytes`](Self::bytes), and whatever `each` returns
+    /// ([`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) to stop).
     pub fn chunks(&self, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.in_file(self.stream(&mut |event| match event {
             // stored bytes that are not values yet concern no consumer of values
@@ -309,7 +310,7 @@ impl<'c> Tensor<'c> {
         integrity::has_checksum(self.checkpoint, self.info)
     }
 
-    /// As [`verify`](Self::verify), of bytes that lie elsewhere, with the checksums of pieces of them, in order, if the
+    /// Like [`verify`](Self::verify), for bytes that lie elsewhere, with the checksums of pieces of them, in order, if the
     /// tensor [has one](Self::has_checksum).
     pub(crate) fn verify_pieces<'p>(
         &self,

@@ -60,6 +60,9 @@ static HELD_TO_SENTENCES: &[&str] = &[
     "crates/zeropool",
     "examples",
     "fixtures",
+    "src/base",
+    "src/plan",
+    "src/read",
     "tests",
 ];
 

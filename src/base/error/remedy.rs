@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What can be done about an [`Error`](super::Error).
+/// The remedy for an [`Error`](super::Error).
 ///
 /// `Display` words it for users of this library. A program matches on the variants to name its own
 /// options instead.

@@ -1,7 +1,7 @@
 //! Elements of another decoder, wherever they begin.
 //!
-//! The rows of a decoder's grid need not be those of its tensor (a row of ggml's is a block), so a decoder that wraps others
-//! addresses ranges of elements, and the rows of the grid that contain them are decoded.
+//! The rows of a decoder's grid need not be the rows of its tensor (a row of ggml's is a block), so a decoder that wraps
+//! others addresses ranges of elements, and the rows of the grid that contain them are decoded.
 
 use std::ops::Range;
 

@@ -36,7 +36,7 @@ pub(crate) enum GroupFactors {
         part: usize,
         dtype: Dtype,
     },
-    /// As [`Stored`](Self::Stored), with the opposite sign.
+    /// Like [`Stored`](Self::Stored), with the opposite sign.
     Negated {
         part: usize,
         dtype: Dtype,
@@ -56,7 +56,7 @@ pub(crate) enum GroupFactors {
 impl Decoder for Linear {
     fn grid(&self) -> Grid {
         Grid {
-            // a tile begins at a group, so that its first factor is that of its first element
+            // a tile begins at a group, so that the first factor of the tile belongs to its first element
             step: self.group,
             ..Grid::new(self.elements, 1)
         }

@@ -12,7 +12,7 @@ use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
 
 use super::grouped::{CODES, Grouped};
 
-/// As [`Grouped`], with two rows in a stored row.
+/// Like [`Grouped`], with two rows in a stored row.
 #[derive(Debug)]
 pub(crate) struct NibbleRows {
     /// Its packing is ignored.

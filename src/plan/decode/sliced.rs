@@ -1,8 +1,8 @@
 //! A slice of another decoder's output: a worker's share of a dequantised weight, a box of its elements.
 //!
 //! The rows of the inner grid that contain elements of a tile are decoded, and the elements are copied out of them. So a
-//! slice may begin inside of a block. Of a slice of rows a tile reads the inputs of these rows; of a slice of columns those
-//! of the blocks that contain them where the inner grid's rows are blocks (ggml), and of whole rows where they are rows.
+//! slice may begin inside of a block. A tile of a slice of rows reads the inputs of these rows. A tile of a slice of columns
+//! reads the blocks that contain them where the inner grid's rows are blocks (ggml), and whole rows where they are rows.
 
 // Planning has verified that the bytes of a tile can be counted in a `usize`.
 #![allow(clippy::cast_possible_truncation)]
@@ -46,8 +46,8 @@ enum GroupInputs {
 }
 
 impl Sliced {
-    /// Elements of a tile: those of the slice in about a tile of the inner decoder, so that a tile decodes no more than one of
-    /// the whole weight.
+    /// Elements of a tile: the elements of the slice in about a tile of the inner decoder, so that a tile decodes no more
+    /// than a tile of the whole weight.
     pub(crate) fn rows_per_tile(&self, dtype: Dtype) -> u64 {
         let grid = self.inner.grid();
         let decoded = grid.rows_per_tile(dtype).saturating_mul(grid.cols).max(1);
@@ -141,7 +141,7 @@ impl Decoder for Sliced {
             dtype,
         } = parts;
         let (cols, bits) = (self.inner.grid().cols, dtype.bits());
-        // of whole bytes, except at the end of a tensor whose last byte is not full
+        // whole bytes, except at the end of a tensor whose last byte is not full
         let nbytes = |elements: u64| (elements * bits).div_ceil(8) as usize;
         // the same computation as in `inputs`, so that ranges and bytes correspond
         let groups = self.groups(elements.clone());

@@ -33,7 +33,7 @@ pub struct Opaque {
 }
 
 impl Encoding {
-    /// Name of the dtype: that of safetensors or ggml; numpy's for opaque items.
+    /// Name of the dtype, as safetensors or ggml spell it; numpy's for opaque items.
     pub fn name(&self) -> &str {
         match self {
             Self::Plain(dtype) => dtype.name(),
@@ -155,7 +155,7 @@ pub enum Packing {
     /// `bytes` are text in UTF-8, whose characters U+0000 to U+00FF are the tensor's bytes: pickles of protocols up to 2
     /// have no other form of byte strings.
     Latin1,
-    /// As [`Latin1`](Self::Latin1), with the text in a deflate stream.
+    /// Like [`Latin1`](Self::Latin1), with the text in a deflate stream.
     DeflatedLatin1 {
         /// Length of the inflated stream.
         inflated: u64,

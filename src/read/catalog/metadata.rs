@@ -80,7 +80,7 @@ impl Metadata {
         budget.reserve(&mut self.0, n, "metadata")
     }
 
-    /// Adds a key at the end, and charges it. What the value holds is charged where it is read.
+    /// Adds a key at the end, and charges it. The memory of the value is charged where it is read.
     pub(crate) fn push_charged(&mut self, key: &str, value: Value, budget: &Budget) -> Result<()> {
         self.reserve(1, budget)?;
         budget.text(key.len(), "metadata")?;

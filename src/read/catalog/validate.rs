@@ -119,7 +119,7 @@ impl Catalog {
         self.move_to_range(file, 0, first_member);
     }
 
-    /// As [`move_to_file`](Self::move_to_file), for a catalog of what begins at offset `start` of that file.
+    /// Like [`move_to_file`](Self::move_to_file), for a catalog of bytes that begin at offset `start` of that file.
     pub(crate) fn move_to_range(&mut self, file: u32, start: u64, first_member: u32) {
         for tensor in &mut self.tensors {
             renumber(tensor, file, start, first_member);

@@ -14,7 +14,7 @@ use crate::read::source::files::Files;
 use super::named_files::{file_name, require};
 use super::{Checkpoint, OpenOptions};
 
-/// What is wrong with a file or an index.
+/// The fault of a file or an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum OpenFaultKind {
     /// A file that the index or the names of its siblings announce is not there.
@@ -73,7 +73,7 @@ impl OpenFault {
 /// The list of faults that a survey collects.
 pub(crate) type FaultList = Arc<PoisonMutex<Vec<OpenFault>>>;
 
-/// What could be opened, and what is wrong with the rest.
+/// The checkpoint as far as it could be opened, and the faults of the rest.
 #[derive(Debug)]
 pub(crate) struct Survey {
     /// The checkpoint of the files that could be read.
@@ -82,7 +82,8 @@ pub(crate) struct Survey {
 }
 
 impl OpenOptions {
-    /// As [`open`](Self::open), with all faults of the files and of their index. What a fault concerns is left out.
+    /// Like [`open`](Self::open), with all faults of the files and of their index. Files and tensors that have a fault are
+    /// left out.
     pub(crate) fn survey(&self, path: &Path) -> Survey {
         let list = FaultList::default();
         let options = Self {
@@ -130,7 +131,7 @@ impl OpenOptions {
     /// The files among `paths` that exist; each of the others is a fault.
     ///
     /// # Errors
-    /// As [`require`], unless faults are collected.
+    /// Like [`require`], unless faults are collected.
     pub(super) fn present(
         &self,
         files: &Files,

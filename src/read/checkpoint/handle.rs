@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::Checkpoint;
 
-/// What [`load`](crate::load()) and [`remember`](crate::remember()) work on, made from a `&Checkpoint` or from an
-/// `Arc<Checkpoint>`. With the first, results borrow from the checkpoint; with the second, they have no lifetime:
+/// The checkpoint that [`load`](crate::load()) and [`remember`](crate::remember()) work on, made from a `&Checkpoint` or
+/// from an `Arc<Checkpoint>`. With the first, results borrow from the checkpoint; with the second, they have no lifetime:
 ///
 /// ```
 /// use std::sync::Arc;

@@ -88,7 +88,7 @@ pub(super) fn compare(
         let kind = match found {
             Some(found) if found == named => continue,
             Some(_) => OpenFaultKind::WrongShard,
-            // of a file that could not be read nothing is known
+            // nothing is known of a file that could not be read
             None if !readable.contains(named.as_path()) => continue,
             None => OpenFaultKind::MissingTensor,
         };

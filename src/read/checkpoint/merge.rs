@@ -18,8 +18,8 @@ pub(super) struct ParsedFile {
     pub(super) catalog: Catalog,
 }
 
-/// Merges the files in order. Container details are those of the first file; of a metadata key that occurs twice, the
-/// first value is kept.
+/// Merges the files in order. Container details come from the first file; if a metadata key occurs twice, the first value is
+/// kept.
 pub(super) fn merge(
     parts: Vec<ParsedFile>,
     options: &OpenOptions,
@@ -156,7 +156,7 @@ fn reinterpret_voids(catalog: &mut Catalog, options: &OpenOptions) {
             .find(|d| d.item_bytes() == Some(opaque.item_bytes))
         {
             Some(&dtype) => tensor.encoding = Encoding::Plain(dtype),
-            // wider void items are structured data; those of one and two bytes are what ml_dtypes writes
+            // wider void items are structured data; ml_dtypes writes those with one and two bytes
             None if opaque.item_bytes <= 2 => raw.push((quote(&tensor.name), opaque.item_bytes)),
             None => {}
         }

@@ -59,7 +59,8 @@ impl OpenOptions {
     /// of other formats, which hold tensors only.
     ///
     /// # Errors
-    /// As [`Checkpoint::open`]. What one value lacks is a [`Refused`](ObjectNode::Refused) node and no error.
+    /// The errors of [`Checkpoint::open`]. A value that cannot be described is a [`Refused`](ObjectNode::Refused) node and
+    /// no error.
     pub fn objects(&self, path: impl AsRef<Path>) -> Result<Option<Objects>> {
         let (files, path) = Files::with(path.as_ref(), &self.urls, self.limits.memory)?;
         let path = &*path;
@@ -77,10 +78,10 @@ impl OpenOptions {
         }))
     }
 
-    /// As [`objects`](Self::objects), of bytes in memory.
+    /// Like [`objects`](Self::objects), for bytes in memory.
     ///
     /// # Errors
-    /// As [`objects`](Self::objects).
+    /// The errors of [`objects`](Self::objects).
     pub fn objects_from_bytes(
         &self,
         bytes: impl AsRef<[u8]> + Send + Sync + 'static,
@@ -125,12 +126,12 @@ impl OpenOptions {
 }
 
 impl Checkpoint {
-    /// The object of this PyTorch file, whose tensors refer to those of the [catalog](Self::catalog) where they have a name.
-    /// `None` for other formats. The pickle is interpreted again: opening a checkpoint does not pay for this.
+    /// The object of this PyTorch file, whose tensors refer to the tensors of the [catalog](Self::catalog) where they have a
+    /// name. `None` for other formats. The pickle is interpreted again: opening a checkpoint does not pay for this.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open); an invalid argument where the checkpoint has several files, each of which has an object
-    /// of its own.
+    /// The errors of [`open`](Self::open); an invalid argument where the checkpoint has several files, each of which has an
+    /// object of its own.
     pub fn objects(&self) -> Result<Option<Objects>> {
         if self.catalog.format != format::pth::FORMAT.name {
             return Ok(None);

@@ -20,8 +20,8 @@ const EXTENSIONS: [&str; 6] = ["safetensors", "gguf", "bin", "pth", "pt", "ckpt"
 /// The paths below a directory that [`Checkpoint::open`](crate::Checkpoint::open) opens as one checkpoint each, in the order of
 /// their names. Opens none of them.
 ///
-/// A directory with one checkpoint is itself the result. Of a repository in the hub's cache, its chosen snapshot is. Of a
-/// directory with several, each file is, and each split once; further directories are searched where a directory has no
+/// A directory with one checkpoint is itself the result. A repository in the hub's cache gives its chosen snapshot. A
+/// directory with several gives each file, and each split once; further directories are searched where a directory has no
 /// tensor files. Hidden directories and links to directories are not searched.
 ///
 /// # Errors

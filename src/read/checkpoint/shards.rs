@@ -1,5 +1,4 @@
-//! The files of a checkpoint: those that an `….index.json` lists, those of a split GGUF, and those that are selected of a
-//! directory.
+//! The files of a checkpoint: listed by an `….index.json`, named as a split GGUF, or selected of a directory.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};

@@ -18,7 +18,7 @@ const PIECE: usize = 256 << 10;
 pub(crate) struct GitObjectId([u8; 20]);
 
 impl GitObjectId {
-    /// Of 40 hexadecimal digits.
+    /// Reads 40 hexadecimal digits.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         hex(text).map(Self)
     }

@@ -123,9 +123,9 @@ impl Archive {
     /// Locates a member from the directory alone, without a read of its local header. The returned guard makes the first
     /// read of the bytes compare the local header with the directory.
     ///
-    /// Without a data descriptor, the bytes end where the next local header begins. With one (PyTorch writes its
-    /// archives as streams), the length of the descriptor is ambiguous, so its layout must be that of PyTorch's writer.
-    /// If neither determines the offset, the local header is read here.
+    /// Without a data descriptor, the bytes end where the next local header begins. With one (PyTorch writes its archives as
+    /// streams), the length of the descriptor is ambiguous, so its layout must be the layout of PyTorch's writer. If neither
+    /// determines the offset, the local header is read here.
     pub(crate) fn member(&self, cursor: &mut Cursor<'_>, row: usize) -> Result<Member> {
         let entry = &self.entries[row];
         entry.check()?;

@@ -8,8 +8,8 @@
 //! | `storage_data` | by name and offset of a chunk: file, offset and length of an item |
 //!
 //! A `.distcp` file consists of items, one after the other. An item of a tensor is what `torch.save` makes of one chunk: a
-//! whole zip archive, which the reader of PyTorch files reads. Its dtype and sizes must be those of `.metadata`, items must
-//! not overlap, and the chunks of a tensor must contain each element once.
+//! whole zip archive, which the reader of PyTorch files reads. Its dtype and sizes must equal the entry in `.metadata`,
+//! items must not overlap, and the chunks of a tensor must contain each element once.
 
 mod items;
 mod tiling;
@@ -34,7 +34,7 @@ pub(crate) use items::catalog;
 /// The name of the format in catalogs and errors.
 pub(crate) const NAME: &str = "dcp";
 
-/// What `.metadata` describes.
+/// The content of `.metadata`.
 #[derive(Default)]
 pub(crate) struct Manifest {
     /// The names of the `.distcp` files, as `.metadata` states them.
@@ -42,7 +42,7 @@ pub(crate) struct Manifest {
     tensors: Vec<ChunkedTensor>,
     objects: Vec<StoredObject>,
     refused: Vec<Refused>,
-    /// All items, also those of chunks without elements.
+    /// All items, items of chunks without elements included.
     items: Vec<StoredItem>,
     /// The number of items that nothing refers to, and the name in the first of them.
     unused: Option<(usize, Box<str>)>,

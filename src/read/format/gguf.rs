@@ -5,7 +5,7 @@
 //! | bytes | content |
 //! |---|---|
 //! | 4 | `GGUF` |
-//! | 4 | version; its byte order is that of the file |
+//! | 4 | version; its byte order is the file's |
 //! | 8 + 8 | number of tensors, number of keys |
 //! | … | per key: name, value type (`u32`), value |
 //! | … | per tensor: name, rank (`u32`), dimensions (`u64`, fastest first), type (`u32`), offset (`u64`) |
@@ -58,8 +58,8 @@ fn probe(head: &Head<'_>) -> bool {
 
 fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
     let mut file = HeaderReader::open(cursor)?;
-    // the least size of an entry is that of one with an empty name: 8 bytes of length, 4 of rank, 4 of type and 8 of
-    // offset for a tensor; 8 of length, 4 of type and 1 of value for a key
+    // the least size of an entry is the size with an empty name: 8 bytes of length, 4 of rank, 4 of type and 8 of offset for
+    // a tensor; 8 of length, 4 of type and 1 of value for a key
     let tensor_count = file.count("tensors", 24)?;
     let key_count = file.count("keys", 13)?;
     let mut catalog = Catalog::new(FORMAT.name);

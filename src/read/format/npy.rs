@@ -51,7 +51,7 @@ const BYTES_PER_STEP: usize = 2;
 /// text is decoded first.
 const PARSED: u64 = 56;
 
-/// Charges a header text of this length. What is returned is the memory of parsing it.
+/// Charges a header text of this length. Returns the charge for the memory of parsing it.
 ///
 /// Headers of an archive may be deflated a thousand times, so each also costs steps and, if it is long, memory that is not
 /// released.

@@ -6,8 +6,8 @@
 //! without that magic number is listed as refused instead of skipped, so that no tensor disappears silently.
 //!
 //! A member that cannot be read (an object array, an unknown dtype, encryption, another compression method, a damaged header
-//! or checksum) is listed as refused, and the other arrays can be read. What makes two readers see two archives is an error
-//! of the whole file: `archive.rs`, and a local header that contradicts the directory.
+//! or checksum) is listed as refused, and the other arrays can be read. An archive that two readers see differently is an
+//! error of the whole file: `archive.rs`, and a local header that contradicts the directory.
 
 mod member_prefix;
 

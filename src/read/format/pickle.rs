@@ -69,7 +69,7 @@ pub(crate) fn read<'s>(
     read_with(cursor, vocabulary, opaque, None)
 }
 
-/// As [`read`], and keeps the exact classes of values, and attributes of dicts.
+/// Like [`read`], but keeps the exact classes of values, and attributes of dicts.
 pub(crate) fn read_exact<'s>(
     cursor: &mut Cursor<'s>,
     vocabulary: Vocabulary,

@@ -56,7 +56,7 @@ pub(crate) fn is_archive(bytes: &[u8]) -> bool {
     bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06")
 }
 
-/// Describes the file if its first bytes are certainly not those of a tensor file.
+/// Describes the file if its first bytes certainly begin no tensor file.
 pub(crate) fn not_tensors(bytes: &[u8]) -> Option<String> {
     // before every other test: an empty file begins with nothing
     if bytes.is_empty() {

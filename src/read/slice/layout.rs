@@ -40,7 +40,7 @@ impl TensorSlice {
     /// The layout of this slice of a tensor.
     ///
     /// # Errors
-    /// As [`elements`](Self::elements), and if the slice splits a block or a byte.
+    /// The errors of [`elements`](Self::elements), and one if the slice splits a block or a byte.
     pub(crate) fn layout(
         &self,
         thing: &str,
@@ -142,7 +142,7 @@ impl SliceLayout {
 
     fn bytes_of(&self, elements: u64) -> u64 {
         let (per_unit, bytes) = self.unit;
-        // the rest is that of a tensor whose last byte is not full
+        // the rest belongs to a tensor whose last byte is not full
         elements / per_unit * bytes + (elements % per_unit * bytes).div_ceil(per_unit)
     }
 }

@@ -224,7 +224,7 @@ impl ElementRuns {
         (&self.outer, &self.line.ranges, self.axis)
     }
 
-    /// By how much the elements of a line are further than those of the first line.
+    /// The distance of a line's elements from the elements of the first line.
     fn line_start(&self, mut line: u64) -> u64 {
         let mut start = 0;
         for axis in self.outer.iter().rev() {

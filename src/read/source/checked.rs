@@ -102,7 +102,7 @@ impl<S: Source> Source for CheckedSource<S> {
         Ok(end)
     }
 
-    /// What it passes to its receivers is checked by them.
+    /// Bytes that it passes to its receivers are checked by them.
     fn concurrent(&self) -> Option<&dyn ConcurrentReads> {
         self.source.concurrent()
     }

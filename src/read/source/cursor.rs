@@ -25,7 +25,7 @@ pub(crate) struct Cursor<'s> {
     /// Length of the source, or `u64::MAX` while it is not known.
     end: u64,
     pos: u64,
-    /// The first `filled` bytes of the window are those of the source at `window_at`.
+    /// The first `filled` bytes of the window are the source's bytes at `window_at`.
     window: Vec<u8>,
     filled: usize,
     window_at: u64,

@@ -9,7 +9,7 @@ use crate::base::limits::{Budget, TemporaryCharge};
 
 use super::Source;
 
-/// What opening needs of the place where files are.
+/// The operations that opening needs of the place where files are.
 pub(crate) trait FileSystem: Send + Sync {
     /// Whether a path is a directory. A path that does not exist is none.
     fn is_directory(&self, path: &Path) -> bool;
@@ -52,7 +52,7 @@ pub(crate) trait FileSystem: Send + Sync {
     /// Opening has ended: cancelling it has no effect on later reads.
     fn opened(&self) {}
 
-    /// Whether the files are those of the operating system, by the same paths.
+    /// Whether the files belong to the operating system, by the same paths.
     fn is_local(&self) -> bool {
         false
     }

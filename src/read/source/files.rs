@@ -41,14 +41,13 @@ impl UrlOptions {
 }
 
 impl Files {
-    /// As [`with`](Self::with), with the defaults for URLs.
+    /// Like [`with`](Self::with), with the defaults for URLs.
     pub(crate) fn of(path: &Path) -> Result<(Self, Cow<'_, Path>)> {
         Self::with(path, &UrlOptions::default(), u64::MAX)
     }
 
-    /// The place of a path of the caller's, and the path as it is shown and joined: that of a URL lacks its query, which
-    /// may be a signature. What is read ahead of remote files takes at most half of
-    /// `memory` bytes.
+    /// The place of a path of the caller's, and the path as it is shown and joined: a URL's lacks its query, which may be a
+    /// signature. The read-ahead of remote files takes at most half of `memory` bytes.
     pub(crate) fn with<'p>(
         path: &'p Path,
         options: &UrlOptions,
@@ -97,7 +96,7 @@ static SCHEMES: &[&str] = &["http", "https", "s3", "gs", "az", "abfs", "abfss", 
 
 /// The text of a path that is a URL.
 pub(crate) fn url(path: &Path) -> Option<&str> {
-    /// Of a scheme.
+    /// The length of a scheme.
     const LONGEST: usize = "https".len();
     // by the first bytes, as this is asked of every path: searching all of it for `://` costs a small file 2 % of its opening
     let bytes = path.as_os_str().as_encoded_bytes();

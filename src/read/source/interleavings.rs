@@ -1,9 +1,9 @@
-//! What threads share in sources, under thousands of thread schedules, explored with shuttle: one length of a source that
-//! states others, one map of a file, and reads of a reader that has one position.
-//! `RUSTFLAGS="--cfg shuttle" cargo test --lib source::models` (`.ci/prove`).
+//! The state that threads share in sources, under thousands of thread schedules, explored with shuttle: one length of a
+//! source that states others, one map of a file, and reads of a reader that has one position. `RUSTFLAGS="--cfg shuttle"
+//! cargo test --lib source::models` (`.ci/prove`).
 //!
-//! Those of the length and the position were seen to fail: with the length of the own call instead of the kept one, and with a
-//! lock that is released between seeking and reading.
+//! The models of the length and the position were seen to fail: with the length of the own call instead of the kept one, and
+//! with a lock that is released between seeking and reading.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::sync::{Arc, Mutex};

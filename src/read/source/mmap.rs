@@ -30,7 +30,7 @@ impl MmapSource {
     /// A source for an open file. The file is not mapped yet.
     ///
     /// # Errors
-    /// Those of [`FileSource::new`].
+    /// The errors of [`FileSource::new`].
     pub fn new(file: File) -> io::Result<Self> {
         Ok(Self {
             file: FileSource::new(file)?,
@@ -46,7 +46,7 @@ impl MmapSource {
         self
     }
 
-    /// As [`FileSource::with_len`].
+    /// Like [`FileSource::with_len`].
     pub(crate) fn with_len(file: File, len: u64, keep: bool) -> Self {
         Self {
             file: FileSource::with_len(file, len, keep),

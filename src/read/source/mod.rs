@@ -212,7 +212,7 @@ pub trait Source: Send + Sync {
     /// Called once per file, before anything else, so that a failure is not mistaken for an empty file.
     ///
     /// # Errors
-    /// Those of opening. The default never fails.
+    /// The errors of opening. The default never fails.
     fn ready(&self) -> io::Result<()> {
         Ok(())
     }
@@ -229,7 +229,7 @@ pub trait Source: Send + Sync {
     /// Called once per file, after its header has been read, to verify that every tensor lies inside the file.
     ///
     /// # Errors
-    /// Those of [`read_at`](Source::read_at). The default fails if [`len`](Source::len) is `None`.
+    /// The errors of [`read_at`](Source::read_at). The default fails if [`len`](Source::len) is `None`.
     fn finish(&self) -> io::Result<u64> {
         self.len()
             .ok_or_else(|| io::Error::other("a source of unknown length must implement `finish`"))
@@ -252,7 +252,7 @@ pub trait Source: Send + Sync {
 /// Reads exactly `buf.len()` bytes at byte offset `start`.
 ///
 /// # Errors
-/// Those of [`Source::read_at`], and [`io::ErrorKind::UnexpectedEof`] if the source ends before `buf` is full.
+/// The errors of [`Source::read_at`], and [`io::ErrorKind::UnexpectedEof`] if the source ends before `buf` is full.
 pub fn read_exact_at(source: &dyn Source, start: u64, buf: &mut [u8]) -> io::Result<()> {
     // a short result is the end, by the contract of `read_at`
     let n = not_longer(source.read_at(start, buf)?, buf)?;

@@ -121,7 +121,7 @@ impl<'c> Checksum<'c> {
         };
         let mut hasher = crc32fast::Hasher::new();
         if info.packing == Packing::Raw && lead > 0 {
-            // the header in front of a stored array; that of a deflated one passes by on the way
+            // the header in front of a stored array; the header of a deflated one passes by on the way
             let source = checkpoint.source(member.bytes.file);
             let mut before =
                 Content::new(RangeReader::new(source, member.bytes.start, lead), false);

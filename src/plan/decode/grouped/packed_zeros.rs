@@ -41,7 +41,7 @@ impl PackedZeros {
     pub(crate) fn codes(&self, words: &[u8], rows: &Range<u64>, groups: usize) -> Vec<f32> {
         let (words, (per_unit, step)) = (words.as_chunks::<4>().0, self.unit());
         let first = self.start(rows.start);
-        // the words of the current unit, transposed: those of a group are contiguous
+        // the words of the current unit, transposed: the words of a group are contiguous
         let (mut columns, mut at) = (vec![[0u8; 32]; groups], u64::MAX);
         let mut codes = Vec::new();
         for row in rows.clone() {

@@ -52,7 +52,7 @@ impl FileHeads {
         read_exact_at(source, 0, &mut head)
             .map_err(|e| Error::from(e).in_file(&root.join(path)))?;
         source.settled();
-        // a server's time of modification is that of an upload, which no copy has
+        // a server's time of modification is the time of an upload, which no copy has
         let mut file = File::new(path, nbytes)?;
         file.key = Some(ContentKey::of(&head));
         Ok(file)

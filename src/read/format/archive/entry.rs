@@ -160,8 +160,8 @@ fn method_name(method: u16) -> &'static str {
     }
 }
 
-/// Replaces the sizes and the offset that do not fit in 32 bits, which are then `0xffffffff`, by those of the zip64 extra
-/// field. The field holds only the replaced values, in this order.
+/// Replaces the sizes and the offset that do not fit in 32 bits, which are then `0xffffffff`, by the values of the zip64
+/// extra field. The field holds only the replaced values, in this order.
 fn read_zip64(mut extra: &[u8], wide: &mut [u64; 3]) -> Result<(), &'static str> {
     const ZIP64: u16 = 1;
     const ABSENT: u64 = 0xffff_ffff;

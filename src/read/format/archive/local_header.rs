@@ -14,7 +14,7 @@ pub(super) struct LocalHeader {
     pub(super) payload: u64,
 }
 
-/// Reads the local header at `at`, which must be that of `name`. The extra fields are skipped: the directory repeats
+/// Reads the local header at `at`, which must belong to `name`. The extra fields are skipped: the directory repeats
 /// everything in them.
 pub(super) fn read(cursor: &mut Cursor<'_>, at: u64, name: &str) -> Result<LocalHeader> {
     cursor.seek(at);

@@ -109,7 +109,7 @@ impl ItemReader<'_, '_> {
         Ok(())
     }
 
-    /// The catalog of an item, whose byte ranges are those of its file.
+    /// The catalog of an item, whose byte ranges count in its file.
     fn read(&self, item: StoredItem) -> Result<Catalog> {
         let (path, source) = &self.files[item.file];
         let range = RangeSource::new(&**source, item.start, item.len);

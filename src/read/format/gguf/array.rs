@@ -15,7 +15,7 @@ const NEST_MAX: u64 = 256;
 /// Number of strings from which an array is taken for a vocabulary, which most of the header follows.
 const VOCABULARY: u64 = 4096;
 /// Bytes of the header per entry of a vocabulary: its text, and the types, scores and merges behind it. Tokenizers of
-/// SentencePiece have 23, those of byte pair encoding with merges 50.
+/// SentencePiece have 23, tokenizers of byte pair encoding with merges 50.
 const VOCABULARY_ENTRY: u64 = 40;
 
 pub(super) fn u64(cursor: &mut Cursor<'_>, endian: Endian, what: &str) -> Result<u64> {

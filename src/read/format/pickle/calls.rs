@@ -133,7 +133,7 @@ impl<'s> Machine<'_, 's> {
     /// Carries out a builtin, records any other call that is allowed, and refuses the rest.
     fn call(&mut self, callee: ValueId, args: PoolRange) -> Result<()> {
         let mut callee = self.heap.get(callee);
-        // what an unknown function returned, a method for instance
+        // the result of an unknown function, a method for instance
         if let PickleValue::Call(index) = callee
             && let Some(name) = self.heap.call(index).opaque()
         {

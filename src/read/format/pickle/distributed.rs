@@ -35,7 +35,7 @@ impl DistributedClass {
                 "StorageMeta" => Self::StorageMeta,
                 _ => return None,
             },
-            // of PyTorch before 2.3
+            // the class of PyTorch before 2.3
             ("torch.distributed._shard.sharded_tensor.metadata", "TensorProperties") => {
                 Self::TensorProperties
             }

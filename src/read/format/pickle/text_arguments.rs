@@ -1,4 +1,4 @@
-//! Arguments that are lines of text: those of the opcodes of protocol 0, and of GLOBAL and INST.
+//! Arguments that are lines of text: arguments of the opcodes of protocol 0, and of GLOBAL and INST.
 
 use crate::base::error::{Error, Result};
 use crate::read::catalog::quote;

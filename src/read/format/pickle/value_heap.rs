@@ -103,7 +103,7 @@ impl RecordedCall {
     }
 }
 
-/// What a value is beyond its [`PickleValue`], for values that are not of the most frequent class.
+/// The class of a value beyond its [`PickleValue`], for values that are not of the most frequent class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExactClass {
     ByteArray,
@@ -207,7 +207,7 @@ impl<'b> ValueHeap<'b> {
         !self.stored.is_empty()
     }
 
-    /// As [`stored_bytes`](Self::stored_bytes), of a text that was added by [`add_encoded`](Self::add_encoded).
+    /// Like [`stored_bytes`](Self::stored_bytes), for a text that was added by [`add_encoded`](Self::add_encoded).
     pub(crate) fn encoded_text(&self, span: PoolRange) -> Option<StoredBytes> {
         find_stored(&self.encoded, span)
     }
@@ -298,7 +298,7 @@ impl<'b> ValueHeap<'b> {
         Ok(span)
     }
 
-    /// As [`add_stored`](Self::add_stored), for a text that the pickle encodes as a byte string.
+    /// Like [`add_stored`](Self::add_stored), for a text that the pickle encodes as a byte string.
     pub(super) fn add_encoded(&mut self, text: &str, stored: StoredBytes) -> Result<PoolRange> {
         let span = self.add_text(&text[..text.floor_char_boundary(KEPT)])?;
         if span.len > 0 {

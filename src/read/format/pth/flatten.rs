@@ -81,11 +81,11 @@ pub(super) fn flatten(
     distinguish_names(heap, root, &rebuilt, catalog)
 }
 
-/// Quoted names can be those of other tensors, which are then quoted too: in this many rounds.
+/// Quoted names can equal names of other tensors, which are then quoted too: in this many rounds.
 const QUOTING_ROUNDS: usize = 3;
 
-/// Spells the names that several tensors have with quotes. What has one name even so is one key twice, and is refused where
-/// the names of every format are checked.
+/// Spells the names that several tensors have with quotes. A name that two tensors have even so is one key twice, and is
+/// refused where the names of every format are checked.
 fn distinguish_names(
     heap: &ValueHeap<'_>,
     root: ValueId,
@@ -111,7 +111,7 @@ fn distinguish_names(
         if quoted.len() == before {
             break;
         }
-        // metadata and warnings are those of the first walk
+        // metadata and warnings come from the first walk
         let named = walk(heap, root, rebuilt, &quoted, &mut Catalog::new(""))?;
         for (tensor, (name, _)) in catalog.tensors.iter_mut().zip(named) {
             tensor.name = name;
@@ -167,7 +167,7 @@ fn walk(
             continue;
         };
         let (name, is_root) = (container.current, container.is_root);
-        // one buffer for all names: the path of a container is a prefix of those of its children
+        // one buffer for all names: the path of a container is a prefix of its children's names
         walk.path.truncate(container.name_len);
         let is_named = !matches!(name, ChildName::None);
         // a step stands for constant work; copying a long key is charged as one step per 64 bytes

@@ -5,7 +5,7 @@ use crate::read::catalog::quote;
 /// Counts of the values that are neither tensors nor shown in the metadata.
 #[derive(Default)]
 pub(super) struct NotShown {
-    /// What they are, and how many.
+    /// The kinds of objects, and how many there are.
     counts: Vec<(&'static str, u64)>,
     /// The name of the first one, quoted.
     first: String,

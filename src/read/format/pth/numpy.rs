@@ -60,7 +60,7 @@ struct NumpyItem<'h> {
     structured: bool,
 }
 
-/// What a call of one of numpy's functions describes.
+/// The value that a call of one of numpy's functions describes.
 pub(super) fn value(
     interpreter: &mut CallInterpreter<'_, '_, '_>,
     kind: NumpyGlobal,
@@ -87,7 +87,7 @@ pub(super) fn value(
                     "a numpy array has no state (version, shape, dtype, order, bytes)",
                 ));
             };
-            // what `ndarray.__setstate__` receives
+            // the arguments of `ndarray.__setstate__`
             let Some(&[_version, shape, dtype, fortran, data]) = heap.sequence(state) else {
                 return Err(unexpected_arguments("a numpy array"));
             };

@@ -23,9 +23,9 @@ use storages::ObjectStorages;
 
 const WHAT: &str = "the tree of objects";
 
-/// What the graph needs of the container.
+/// The parts of the container that the graph needs.
 pub(super) struct ObjectSource<'a> {
-    /// What the offsets of byte strings count in.
+    /// The source that the offsets of byte strings count in.
     pub(super) pickle: &'a dyn Source,
     /// Byte order of typed storages, then of untyped storages.
     pub(super) endian: [Endian; 2],

@@ -12,7 +12,7 @@ use super::rebuild::{CallInterpreter, CallResult};
 /// Counts the objects of each unknown class.
 #[derive(Default)]
 pub(super) struct OpaqueCounts<'h> {
-    /// Index into `counts`, by name, and by where the name is: a long name may be that of many objects.
+    /// Index into `counts`, by name, and by where the name is: many objects may have one long name.
     by_name: HashMap<&'h str, usize>,
     by_place: HashMap<PoolRange, usize>,
     pub(super) counts: Vec<(PoolRange, u64)>,

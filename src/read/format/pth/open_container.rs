@@ -10,7 +10,7 @@ pub(super) struct OpenContainer<'h> {
     pub(super) kind: ContainerKind,
     pub(super) children: &'h [ValueId],
     pub(super) next: usize,
-    /// What names the current child.
+    /// The name of the current child.
     pub(super) current: ChildName,
     /// Whether the container is the saved value itself, or a part of it without a name of its own.
     pub(super) is_root: bool,
@@ -31,7 +31,7 @@ pub(super) enum ContainerKind {
     },
 }
 
-/// What names a child of a container.
+/// The name of a child of a container.
 #[derive(Clone, Copy)]
 pub(super) enum ChildName {
     /// A key, and its position.

@@ -107,8 +107,8 @@ pub(super) fn write_key(heap: &ValueHeap<'_>, key: ValueId, position: usize, pat
     written.expect("writing to a string");
 }
 
-/// As [`write_key`], in a form that no other key has: text that contains a dot, or that could be a key of another type,
-/// is quoted. Unquoted are identifiers.
+/// Like [`write_key`], in a form that no other key has: text that contains a dot, or that could be a key of another type, is
+/// quoted. Unquoted are identifiers.
 pub(super) fn write_quoted_key(
     heap: &ValueHeap<'_>,
     key: ValueId,

@@ -12,7 +12,7 @@ use crate::read::format::pickle::value_heap::{PickleValue, ValueId};
 use super::rebuild::{CallInterpreter, unexpected_arguments};
 use super::storage::non_negative;
 
-/// Adds scale and zero point, or those of each channel, to the tensor of codes.
+/// Adds scale and zero point, or one of each per channel, to the tensor of codes.
 pub(super) fn apply(
     interpreter: &mut CallInterpreter<'_, '_, '_>,
     mut info: TensorInfo,

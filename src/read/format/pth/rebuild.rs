@@ -27,7 +27,7 @@ use super::storage::{Storage, Storages};
 use super::subclass::{self, TensorSubclass};
 use super::{numpy, quantized, sparse, view_flags};
 
-/// What a call would have returned, as a description.
+/// The value that a call would have returned, as a description.
 #[derive(Clone, Debug)]
 pub(super) enum CallResult {
     /// Index into [`RebuiltTensors::tensors`].
@@ -55,7 +55,7 @@ pub(super) struct RebuiltTensors {
     /// One result per recorded call, in the same order.
     pub(super) results: Vec<CallResult>,
     pub(super) members: Vec<Member>,
-    /// Per member, the persistent id that was located: that of its first use, which need not be the first in the pickle.
+    /// Per member, the persistent id that was located: the id of its first use, which need not be the first in the pickle.
     pub(super) storage_ids: Vec<ValueId>,
     /// The names of the unknown globals, in the order in which they occur, and the number of objects of each.
     pub(super) opaque: Vec<(PoolRange, u64)>,
@@ -304,7 +304,7 @@ impl<'h> CallInterpreter<'h, '_, '_> {
         let &[func, class, inner, attributes] = args else {
             return Err(unexpected_arguments("a tensor's description"));
         };
-        // the class may give other values to the bytes, as those of quantised tensors do
+        // the class may give other values to the bytes, as the classes of quantised tensors do
         if let PickleValue::OpaqueGlobal(name) = self.heap.get(class) {
             return Ok(CallResult::Refused(unknown_class(self.heap, name).into()));
         }

@@ -1,10 +1,9 @@
 //! Tensors of torchao's classes, listed as torchao lists them in safetensors files: `m.weight` is the tensors
 //! `m._weight_qdata`, `m._weight_scale`, …, and a JSON text under its own name that describes them.
 //!
-//! `_rebuild_from_type_v2(_rebuild_wrapper_subclass, class, (class, dtype, size, …), attributes)`. An attribute may be
-//! such a tensor itself: its parts and attributes are those of the outer one.
-//! Sources: torchao 0.18, `prototype/safetensors/safetensors_support.py`, and 0.13, `dtypes/`; PyTorch,
-//! `Tensor.__reduce_ex__`.
+//! `_rebuild_from_type_v2(_rebuild_wrapper_subclass, class, (class, dtype, size, …), attributes)`. An attribute may be such
+//! a tensor itself: its parts and attributes become parts and attributes of the outer one. Sources: torchao 0.18,
+//! `prototype/safetensors/safetensors_support.py`, and 0.13, `dtypes/`; PyTorch, `Tensor.__reduce_ex__`.
 
 use serde_json::{Map, Value as Json, json};
 

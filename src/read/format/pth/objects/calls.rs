@@ -13,7 +13,7 @@ use crate::read::objects::{ObjectNode, ObjectQuantizer, ObjectTensor};
 
 use super::{TreeBuilder, WHAT};
 
-/// What a call returns unchanged.
+/// The value that a call returns unchanged.
 struct Returned {
     value: ValueId,
     /// The attributes that the call sets on it.

@@ -62,7 +62,7 @@ impl<'h> ObjectStorages<'h> {
                 row.nbytes = row.nbytes.max(storage.nbytes);
             }
         }
-        // the dtypes of what an untyped storage holds are those of its tensors
+        // an untyped storage has the dtypes of its tensors
         for tensor in &rebuilt.tensors {
             let (Some(member), Encoding::Plain(dtype)) = (tensor.member, &tensor.encoding) else {
                 continue;
@@ -85,7 +85,7 @@ impl<'h> ObjectStorages<'h> {
         Ok((self.by_key[id.key], id.dtype))
     }
 
-    /// Whether the numbers of a dtype, in this byte order, are swapped as those of the storage are.
+    /// Whether the numbers of a dtype, in this byte order, are swapped as the storage's numbers are.
     pub(super) fn swaps_like(&self, number: u32, dtype: Dtype, endian: Endian) -> bool {
         let row = &self.rows[number as usize];
         let unit = dtype.swap_unit();

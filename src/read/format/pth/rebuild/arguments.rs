@@ -32,7 +32,7 @@ impl CallInterpreter<'_, '_, '_> {
         }
     }
 
-    /// What the call with this id would have returned; `None` if the value is not a call that was interpreted.
+    /// The value that the call with this id would have returned; `None` if the value is not a call that was interpreted.
     pub(in crate::read::format::pth) fn result_of(&self, id: ValueId) -> Option<&CallResult> {
         match self.heap.get(id) {
             PickleValue::Call(index) => self.results.get(index as usize),
