@@ -283,8 +283,11 @@ impl FileArgs {
         remote.offline = self.offline;
         remote.header_cache = self.header_cache.clone().or_else(|| {
             let variable = std::env::var_os("ANAMNESIS_HEADER_CACHE");
+            // an empty variable is how shells unset one for a single command; it must not make the working directory
+            // the cache
             variable.filter(|dir| !dir.is_empty()).map(PathBuf::from)
         });
+        // clones share one count, so that `--stats` covers every checkpoint that a run opens
         remote.counters = Some(self.counters.clone());
         remote
     }
@@ -292,6 +295,7 @@ impl FileArgs {
     /// Files whose header was read from the cache of headers and not compared with a server's.
     #[cfg(feature = "remote")]
     pub(crate) fn uncompared_headers(&self) -> u64 {
+        // with a network, every cached header is compared before it is used
         if self.offline {
             self.counters.stats().cached_headers
         } else {
@@ -366,6 +370,7 @@ impl Cli {
                     .iter()
                     .any(|word| word.to_string_lossy().starts_with("--metadata=")),
             );
+            // clap requires no PATH where `--metadata` is given, since its word may turn out to be the PATH
             if inspect.paths.is_empty() {
                 let message = "`--metadata=KEY` needs a PATH";
                 return Err(Self::command().error(ErrorKind::MissingRequiredArgument, message));
@@ -382,6 +387,7 @@ impl InspectArgs {
         let Some(Some(word)) = &self.metadata else {
             return;
         };
+        // existence decides: keys of metadata are hardly ever names of files, and a PATH is useless if nothing is there
         let is_path = |word: &Path| is_url(word) || word.exists();
         if !has_equals && (self.paths.is_empty() || is_path(Path::new(word))) {
             self.paths.insert(0, PathBuf::from(word));

@@ -31,12 +31,15 @@ pub(crate) fn run(
     let list = manifest.map(|path| DigestList::read_with(path, &options));
     let list = list.transpose();
     match list {
+        // without the list that was named nothing is checked: a run that reads all bytes and compares none would look
+        // like a success
         Err(error) => failures.push(Failure::from(error)),
         Ok(list) => {
             for input in paths::expand(&args.models) {
                 if interrupt.requested() {
                     return Ok(Completion::Interrupted);
                 }
+                // a model that cannot be read does not keep the others from being checked
                 match input.and_then(|input| one(&input, args, list.as_ref(), &options, interrupt))
                 {
                     Ok(report) => reports.push(report),
@@ -49,6 +52,7 @@ pub(crate) fn run(
         return Ok(Completion::Interrupted);
     }
     if let Some(path) = &args.write
+        // a list of a part of the models would pass for the whole later
         && failures.is_empty()
         && let Err(failure) = write(path, &reports)
     {
@@ -90,6 +94,8 @@ fn one(
     let located = |e: anamnesis::Error| input.locate(Failure::from(e));
     let opened: Checkpoint;
     let check = match input {
+        // `check_path` opens a damaged model as far as it can; standard input can be read once, so that it is opened
+        // whole or not at all
         InputPath::Path(path) => check_path(path, options),
         InputPath::Stdin => {
             opened = input.open(options, !args.opening.no_map).map_err(located)?;
@@ -109,6 +115,7 @@ pub(crate) fn with_progress(
     check: Check<'_>,
     interrupt: &Interrupt,
 ) -> anamnesis::Result<CheckReport> {
+    // the total is known once the files are open: the first report sets it
     let bar = progress::bar("checking", u64::MAX);
     let shown = bar.clone();
     let check = check.cancel(interrupt.token()).progress(move |progress| {
@@ -166,6 +173,7 @@ fn write(path: &Path, reports: &[CheckReport]) -> Result<(), Failure> {
     // a list that replaces a part of the model would destroy it
     let model = report.path.as_deref().map(Path::new);
     let same = |file: &Path| {
+        // by what the paths lead to: `./model.gguf` and a link name the same file
         let of = |path: &Path| path.canonicalize().ok();
         of(file).is_some_and(|file| of(path) == Some(file))
     };
@@ -175,6 +183,7 @@ fn write(path: &Path, reports: &[CheckReport]) -> Result<(), Failure> {
         } else {
             model.parent().unwrap_or(Path::new(""))
         };
+        // lists that lie next to the model are read as its files, and may be replaced by new ones
         let is_list = |name: &str| name.ends_with("SUMS") || is_json(Path::new(name));
         let files = report.files.iter().filter(|file| !is_list(&file.path));
         same(model)

@@ -42,12 +42,14 @@ impl ChildCommand {
     /// Sends SIGTERM.
     fn terminate(&self) {
         let pid = rustix::process::Pid::from_child(&self.0);
+        // fails only if the process has ended, which is the aim
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
 }
 
 impl Drop for ChildCommand {
     fn drop(&mut self) {
+        // reached on an error of the runtime: a server that was started for this run must not outlive it
         if matches!(self.0.try_wait(), Ok(None)) {
             self.terminate();
             let _ = self.0.wait();
@@ -99,12 +101,15 @@ pub(crate) fn wait(
             match child_command.0.try_wait() {
                 Ok(Some(status)) => return Completion::Child(status),
                 Ok(None) => {}
+                // the process was reaped elsewhere, so that its status is lost
                 Err(_) => return Completion::Failed,
             }
         }
+        // a replay or a log ends; a child process is waited for to its own end
         if child.is_none() && source_ended.load(Ordering::Relaxed) {
             return Completion::Done;
         }
+        // once: a terminal sends Ctrl-C to the child as well, and repeated SIGTERM would cut its shutdown short
         if interrupt.requested() && !terminated {
             let Some(child_command) = &child else {
                 return Completion::Done;
@@ -118,6 +123,7 @@ pub(crate) fn wait(
 
 /// Sleeps until the process ends, for at most 100 ms so that interrupts are noticed.
 fn pause(pidfd: Option<&OwnedFd>) {
+    // short enough that Ctrl-C feels immediate, long enough that waiting costs nothing
     const INTERVAL: Duration = Duration::from_millis(100);
     let timeout = Timespec::try_from(INTERVAL).ok();
     match pidfd {

@@ -61,6 +61,7 @@ fn differences(args: &DiffArgs, interrupt: &Interrupt) -> Result<Differences, Fa
     let b = open(&args.b, args, &options)?;
     // from here on an interrupt cancels, so that the progress bar is cleared
     interrupt.handle();
+    // the greater side decides whether a bar is worth its place; the comparison then reports its own total
     let bar = progress::bar("comparing", a.catalog().nbytes().max(b.catalog().nbytes()));
     let mut diff = diff(&a, &b)
         .values(args.values)
@@ -84,6 +85,7 @@ fn differences(args: &DiffArgs, interrupt: &Interrupt) -> Result<Differences, Fa
         diff = diff.rename(from, to);
     }
     let found = diff.run();
+    // before an error is returned: a message must not appear behind a bar
     bar.finish_and_clear();
     Ok(found?)
 }
@@ -105,6 +107,7 @@ fn sort(tensors: &mut [TensorDifference], by: Option<DiffOrder>) {
             let nmse = |row: &TensorDifference| row.nmse.unwrap_or(-1.0);
             nmse(y).total_cmp(&nmse(x))
         }),
+        // digits as numbers, or `layers.10` would precede `layers.2`
         Some(DiffOrder::Name) => tensors.sort_by(|x, y| {
             natural_order(&name(x).unwrap_or_default(), &name(y).unwrap_or_default())
         }),

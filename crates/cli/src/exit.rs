@@ -162,6 +162,7 @@ fn remedy_text(remedy: Remedy) -> String {
              this file elsewhere only if you trust its author"
                 .into()
         }
+        // remedies without a flag: the library words them for people, without its API
         other => other.to_string(),
     }
 }
@@ -239,6 +240,7 @@ pub(crate) fn status(result: Result<Completion, RunError>) -> u8 {
 /// Prints clap's help, version or argument error, and returns its exit status.
 pub(crate) fn argument_error(message: &clap::Error) -> u8 {
     match message.print() {
+        // `anamnesis --help | head` closes the pipe as well
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => 1,
         _ => u8::try_from(message.exit_code()).unwrap_or(2),
     }

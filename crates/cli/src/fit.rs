@@ -34,6 +34,7 @@ pub(crate) fn run(
     let screen = Screen::new(color);
     let options = args.opening.options().cancel(interrupt.token());
     let (mut estimates, mut failures) = (Vec::new(), Vec::new());
+    // once for all models: a draft is the same for each of them
     match Extras::open(args, &options) {
         Err(failure) => failures.push(failure),
         Ok(extras) => {
@@ -72,6 +73,7 @@ pub(crate) fn run(
     };
     Ok(if !failures.is_empty() {
         Completion::Unreadable
+    // several models are candidates for one device: the answer is yes if one of them fits
     } else if estimates.iter().any(fits) {
         Completion::Done
     } else {
@@ -111,6 +113,7 @@ fn estimate(
 ) -> Result<Estimate, Failure> {
     let located = |e: anamnesis::Error| input.locate(Failure::from(e));
     if let InputPath::Path(path) = input
+        // before the formats are tried: a `.json` is no tensor file, and its error would name no remedy
         && is_configuration(path)
     {
         return of_configuration(path, path, args, extras, options).map_err(located);
@@ -123,6 +126,7 @@ fn estimate(
         Err(error) => {
             if let (InputPath::Path(path), ErrorKind::UnknownFormat { .. }) = (input, error.kind())
             {
+                // a directory without weights is a model that is not downloaded yet, or a configuration alone
                 let config = path.join("config.json");
                 let read = || of_configuration(&config, path, args, extras, options);
                 if !is_url(path) && config.is_file() {
@@ -153,6 +157,7 @@ fn is_configuration(path: &Path) -> bool {
         .file_name()
         .and_then(|name| name.to_str())
         .unwrap_or_default();
+    // an index has weights behind it
     name.ends_with(".json") && !name.ends_with(".index.json")
 }
 
@@ -183,6 +188,7 @@ fn configured<'c>(fit: Fit<'c>, args: &FitArgs) -> Fit<'c> {
         .unified(args.kv_unified)
         .whole_windows(args.swa_full)
         .hybrid_allocator(!args.no_hybrid);
+    // an option that was not given leaves the library's default, which depends on the model and the engine
     let fit = args.context.into_iter().fold(fit, Fit::context);
     let fit = args.engine.into_iter().fold(fit, Fit::engine);
     let fit = args

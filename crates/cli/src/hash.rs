@@ -31,6 +31,7 @@ pub(crate) fn fill(
         .cancel(interrupt.token())
         .run();
     bar.finish_and_clear();
+    // after the bar is cleared, so that a message does not follow it on its line
     let made = made?;
     if made.without_bytes > 0 {
         let text = format!(

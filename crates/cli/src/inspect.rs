@@ -31,6 +31,8 @@ pub(crate) fn run(
 ) -> Result<Completion, RunError> {
     let screen = Screen::new(color);
     let options = args.opening.options().cancel(interrupt.token());
+    // written checkpoint by checkpoint: a glob may name thousands of files, whose summaries do not fit in memory
+    // together
     let mut document = args
         .json
         .then(|| InspectDocument::start(args, out))
@@ -103,6 +105,7 @@ fn summarise(
         *warning = with_flags(warning);
     }
     if let (Some(Some(key)), Some(value), true) = (&args.metadata, &value, args.json) {
+        // the summary shortens long arrays; the key that was named is complete
         summary.metadata.set(key, value.clone());
     }
     let wanted = |name: &str| select::passes(&args.filter, name);
@@ -112,6 +115,7 @@ fn summarise(
     } else {
         None
     };
+    // the overview says how many pass of how many
     let unfiltered_count = summary.tensors.len();
     if !args.filter.is_empty() {
         summary.retain(|tensor| wanted(&tensor.name));
@@ -142,6 +146,7 @@ fn show(
         ..
     } = inspection;
     if let Some(value) = value {
+        // a single value is printed alone, so that a script can use it; only several need to be told apart
         if args.paths.len() > 1 || is_further {
             metadata::heading(summary, screen, out)?;
         }

@@ -89,6 +89,7 @@ pub fn run_with(args: impl IntoIterator<Item = impl Into<OsString>>, interrupt: 
     let words: Vec<OsString> = args.into_iter().map(Into::into).collect();
     let cli = match Cli::read(&words) {
         Ok(cli) => cli,
+        // `--help` and `--version` come here too: clap returns them as errors, with the status 0
         Err(message) => return exit::argument_error(&message),
     };
     let mut out = Stdout::lock();
@@ -111,6 +112,7 @@ pub fn run_with(args: impl IntoIterator<Item = impl Into<OsString>>, interrupt: 
         Verb::Completions(args) => completions::run(args, &mut out),
         Verb::Man(args) => man::run(args, &mut out),
     };
+    // flushed before the status is decided: a full disk behind standard output is a failure of the run
     let status = exit::status(result.and_then(|completion| Ok(out.finish().map(|()| completion)?)));
     cli.verb
         .files()

@@ -86,12 +86,15 @@ pub(crate) fn run(
 
 fn measure(args: &LoadArgs, interrupt: &Interrupt) -> Result<LoadReport, Failure> {
     if let Some(path) = &args.record {
+        // before anything is read: a load of minutes should not end at a file that exists
         template::check_output(path, args.overwrite)?;
     }
     let options = args.opening.options().cancel(interrupt.token());
     let checkpoint = options.open(&args.source)?;
     interrupt.handle();
+    // one pool for all rounds, so that the second round shows a load without page faults
     let pool = BufferPool::new();
+    // the loader `mmap` borrows by its nature: copying its bytes would measure `pread` with detours
     let is_owned = !args.borrow_mapped && args.loader != LoaderName::Mmap;
     let mut report: Option<LoadReport> = None;
     for _ in 0..args.repeat.max(1) {
@@ -149,6 +152,7 @@ fn measure(args: &LoadArgs, interrupt: &Interrupt) -> Result<LoadReport, Failure
         report.rounds.push(round);
     }
     let mut report = report.expect("--repeat is at least one round");
+    // after the rounds: its requests would compete with the rounds for the device
     report.device = device_rate(&checkpoint, interrupt);
     Ok(report)
 }
@@ -230,6 +234,7 @@ fn run_round(
     let seconds = begun.elapsed().as_secs_f64();
     bar.finish_and_clear();
     let loaded = loaded.map_err(|e| Failure::from(e.in_file(&args.source)))?;
+    // a rate of 0 bytes would hide a misspelt pattern
     if loaded.tensors().is_empty() && !args.filter.is_empty() {
         return Err(
             Failure::new("no_match", "no tensor matches the filter", "check --filter")
@@ -274,6 +279,7 @@ fn device_rate(checkpoint: &Checkpoint, interrupt: &Interrupt) -> Option<DeviceR
         })
         .collect();
     let nbytes: u64 = reads.iter().map(|read| read.len).sum();
+    // the time of so few bytes is the latency of one request, and no rate
     if nbytes < 1 << 20 {
         return None;
     }
@@ -285,6 +291,7 @@ fn device_rate(checkpoint: &Checkpoint, interrupt: &Interrupt) -> Option<DeviceR
         max_gap: 0,
         into_memory: false,
     };
+    // four threads with requests of 1 MiB keep the queue of an NVMe device full, which one thread does not
     let raw = PreadLoader::new()
         .threads(4)
         .request_size(1 << 20)
@@ -314,6 +321,7 @@ fn device_rate(checkpoint: &Checkpoint, interrupt: &Interrupt) -> Option<DeviceR
 )] // shown to three digits
 /// Bytes per second.
 fn rate(nbytes: u64, seconds: f64) -> u64 {
+    // an empty checkpoint loads in no measurable time
     (nbytes as f64 / seconds.max(1e-9)) as u64
 }
 

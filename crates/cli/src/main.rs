@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anamnesis_cli::{Interrupt, report_bus_errors, run_with};
 
 fn main() -> ExitCode {
+    // before any file is mapped
     report_bus_errors();
     ExitCode::from(run_with(std::env::args_os(), &Interrupt::by_signals()))
 }

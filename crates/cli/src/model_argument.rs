@@ -11,12 +11,14 @@ pub(crate) fn model_among(command: &[OsString]) -> Option<PathBuf> {
     command.iter().skip(1).find_map(|argument| {
         // a program's own options and texts send no request
         let path = local_path(Path::new(argument)).ok()?;
+        // opening is the only reliable test: programs name their models in options, as positions or as directories
         drop(Checkpoint::open(&path).ok()?);
         Some(if path.is_dir() {
             path
         } else {
             match path.parent() {
                 Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+                // the parent of a bare file name is empty, and an empty path is no directory
                 _ => PathBuf::from("."),
             }
         })

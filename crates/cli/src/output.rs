@@ -60,18 +60,21 @@ impl Screen {
     /// without a terminal as well.
     pub(crate) fn new(color: Color) -> Self {
         let terminal = io::stdout().is_terminal();
+        // tests and scripts set it to fix the layout
         let columns = std::env::var("COLUMNS")
             .ok()
             .and_then(|c| c.parse().ok())
             .filter(|c| *c > 0);
         let measured = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
         Self {
+            // no limit in a file or a pipe: cut text would be lost to a later search
             width: columns.or_else(|| if terminal { measured() } else { None }),
             terminal,
             color: match color {
                 Color::Always => true,
                 Color::Never => false,
                 Color::Auto => {
+                    // respects NO_COLOR, CLICOLOR and CI as other programs do
                     anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
                 }
             },

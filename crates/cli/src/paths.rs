@@ -44,6 +44,7 @@ pub(crate) fn expand(arguments: &[PathBuf]) -> impl Iterator<Item = Result<Input
             Some(text)
                 if text.contains(['*', '?', '['])
                     && !is_url(argument)
+                    // names with brackets exist, and a link that leads nowhere is an error of its own
                     && argument.symlink_metadata().is_err() =>
             {
                 matches(text)
@@ -57,6 +58,7 @@ pub(crate) fn expand(arguments: &[PathBuf]) -> impl Iterator<Item = Result<Input
 pub(crate) fn is_url(argument: &Path) -> bool {
     let text = argument.to_str().and_then(|text| text.split_once("://"));
     text.is_some_and(|(scheme, _)| {
+        // not only known schemes: an unknown one is refused by its name, and is no pattern
         !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric())
     })
 }
@@ -81,6 +83,7 @@ fn matches(pattern: &str) -> Vec<Result<InputPath, Failure>> {
             }
         })
         .collect();
+    // a pattern without a match would leave a script with the status 0 for no work
     if targets.is_empty() {
         let failure = Failure::new(
             "no_match",
@@ -106,6 +109,7 @@ fn standard_input(options: &OpenOptions, map: bool) -> anamnesis::Result<Checkpo
 
 /// Standard input as a file, if it is a regular file whose position is 0: a source counts offsets from the start.
 fn redirected_file() -> io::Result<Option<File>> {
+    // a duplicate, so that dropping the file leaves standard input open
     #[cfg(unix)]
     let owned = std::os::fd::AsFd::as_fd(&io::stdin()).try_clone_to_owned()?;
     #[cfg(windows)]

@@ -44,6 +44,7 @@ pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Com
     Ok(if plan.refused.is_empty() {
         Completion::Done
     } else {
+        // `remember` would refuse this checkpoint, and so a script learns it from the status
         Completion::Failed
     })
 }
@@ -145,6 +146,7 @@ fn byte_range(bytes: &ByteRange, several: bool) -> String {
 
 /// Size of a job's stored parts in bytes.
 fn stored(job: &Job, catalog: &Catalog) -> u64 {
+    // a part that several weights share counts for each: it is read for each of them
     job.parts
         .iter()
         .map(|part| catalog.tensors()[part.tensor].bytes.len)

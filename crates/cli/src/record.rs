@@ -83,6 +83,7 @@ pub(crate) fn run(
     let child = ChildCommand::start(&args.command)?;
     let root = child.as_ref().map(ChildCommand::pid).or(args.pid);
     let source: Box<dyn EventSource> = match root {
+        // other programs may read the model meanwhile, such as an indexer or a backup
         Some(root) => Box::new(ProcessTree::new(source, root)),
         None => source,
     };
@@ -96,12 +97,14 @@ pub(crate) fn run(
         completion
     });
     let status = runtime.status();
+    // lost by the kernel's ring, or dropped from a full queue of the policy: both leave gaps
     let lost = status.events.lost
         + status
             .policies
             .iter()
             .map(|policy| policy.dropped)
             .sum::<u64>();
+    // the policy writes its template when it is removed
     runtime.unregister(&dir).map_err(failure)?;
     result.map_err(failure)?;
     let mapped = mapped.load(Ordering::Relaxed);
@@ -111,6 +114,7 @@ pub(crate) fn run(
             ByteSize(mapped)
         );
         let remedy = "record it by the kernel's events (without --source), or predict the template with `anamnesis template predict`";
+        // no warning here: the reads that are missing are most of them, and a policy would follow the rest
         return Err(Failure::new("incomplete", message, remedy)
             .in_file(&dir)
             .into());
@@ -255,12 +259,14 @@ impl RecordingDir {
             )
             .in_file(dir));
         }
+        // this process has written it
         Ok(Template::load(&path, &TemplateLimits::none())?)
     }
 }
 
 impl Drop for RecordingDir {
     fn drop(&mut self) {
+        // a leftover directory of a few kilobytes is not worth a message at the end
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -68,6 +68,7 @@ pub(crate) fn run(
                 escape(&args.output.display().to_string()),
                 description(&report)
             );
+            // elsewhere the line is the same for the same files, so that logs can be compared
             if std::io::stdout().is_terminal() {
                 let seconds = started.elapsed().as_secs_f64();
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -165,6 +166,7 @@ fn write(
     let remember = configure(&checkpoint, &args.weights);
     let sharding = remember.sharding(output, args.shard_size)?;
     let default = match sharding {
+        // clients take the dtype from the configuration next to the shards; a single file has none
         Sharding::Shards(_) => OutputDtype::Auto,
         Sharding::SingleFile => Dtype::BF16.into(),
     };
@@ -185,6 +187,7 @@ fn write(
     } else {
         remember
     };
+    // the loader that the run would choose itself, so that recording does not change the order of reads
     let recording = args
         .record
         .as_ref()
@@ -193,6 +196,7 @@ fn write(
         .iter()
         .cloned()
         .fold(remember, anamnesis::Remember::loader);
+    // made before the sink: a refused checkpoint must not leave an empty output
     let plan = remember.plan()?;
     if plan.jobs.is_empty() && plan.refused.is_empty() {
         let failure = Failure::new(
@@ -254,7 +258,9 @@ fn write(
 /// The name that an output is written under.
 fn renamed(args: &RememberArgs, name: &str) -> String {
     let prefix = args.strip_prefix.as_deref().unwrap_or("");
+    // people write the prefix with its dot or without
     let prefix = prefix.strip_suffix('.').unwrap_or(prefix);
+    // a name that equals the prefix would be left empty
     let rest = name
         .strip_prefix(prefix)
         .and_then(|rest| rest.strip_prefix('.'))
@@ -277,6 +283,7 @@ const WRAPPERS: &[&str] = &[
 
 /// A note that proposes --strip-prefix, where all names begin with a wrapper's: no client finds them.
 fn wrapper_prefix(checkpoint: &Checkpoint, plan: &Plan, args: &RememberArgs) -> Option<String> {
+    // safetensors and GGUF are written from models, not from training state
     if !matches!(checkpoint.catalog().format(), "pth" | "dcp") {
         return None;
     }

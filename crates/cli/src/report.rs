@@ -32,6 +32,7 @@ pub(crate) fn run(
 ) -> Result<Completion, RunError> {
     let to_stdout = args.output.as_os_str() == "-";
     if !to_stdout {
+        // before the model is read, which may take minutes
         check_output(&args.output, args.overwrite)?;
     }
     interrupt.handle();
@@ -57,6 +58,7 @@ pub(crate) fn run(
     }
     let options = WriteOptions {
         overwrite: args.overwrite,
+        // a page is made again as easily as it is lost
         sync: false,
     };
     whole_file::write(&args.output, page.as_bytes(), "page", options)
@@ -103,6 +105,7 @@ fn open(
     options: &OpenOptions,
 ) -> anamnesis::Result<(Checkpoint, bool)> {
     match (input.open(options, !args.opening.no_map), input) {
+        // without a check, nothing on the page would say why a part of the model is missing
         (Err(error), InputPath::Path(path)) if args.checks() => open_readable(path, options)
             .map(|rest| (rest, true))
             .map_err(|_| error),

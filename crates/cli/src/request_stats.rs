@@ -50,6 +50,7 @@ pub(crate) fn report(opening: &OpenArgs) {
         ByteSize(stats.received),
         ByteSize(stats.used)
     )];
+    // counts that most runs do not have are left out
     if stats.uploaded > 0 {
         lines.push(format!("{} uploaded", ByteSize(stats.uploaded)));
     }
@@ -76,6 +77,7 @@ pub(crate) fn report(opening: &OpenArgs) {
         ));
     }
     for line in lines {
+        // standard error: `--json` on standard output stays one document
         eprintln!("stats: {line}");
     }
 }

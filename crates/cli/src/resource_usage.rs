@@ -60,6 +60,7 @@ impl ResourceUsage {
     pub(crate) fn since(self, before: &Self) -> Self {
         Self {
             cpu: self.cpu - before.cpu,
+            // a failed reading of `/proc` counts as 0 and must not wrap
             minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
             major_faults: self.major_faults.saturating_sub(before.major_faults),
             device_bytes: self

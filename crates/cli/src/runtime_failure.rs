@@ -18,6 +18,7 @@ pub(crate) fn failure(error: anamnesis_ppc::Error) -> Failure {
             "see the policy's message; without it the kernel manages these files",
         ),
         Limit(_) => ("limit", "choose a smaller directory"),
+        // the kinds are open: a later one gets a general remedy
         _ => ("error", "see `anamnesis ppc --help`"),
     };
     Failure::new(kind, error.to_string(), remedy)

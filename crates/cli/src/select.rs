@@ -25,6 +25,7 @@ pub(crate) fn sort(summary: &mut Summary, by: Option<SortKey>, reverse: bool) {
     });
     match (order, reverse) {
         (Some(order), false) => summary.tensors.sort_by(order),
+        // not a reversal of the sorted list, which would reverse ties too
         (Some(order), true) => summary.tensors.sort_by(|a, b| order(b, a)),
         (None, true) => summary.tensors.reverse(),
         (None, false) => {}

@@ -45,6 +45,7 @@ pub(crate) fn cut_middle(out: &mut String, text: &str, max: usize, keep: usize) 
         return out.push_str(text);
     }
     let room = max.saturating_sub(1);
+    // a prefix that is kept is a drawing of a tree, in which the layer stands on a line of its own
     let number = first_number(text).filter(|_| keep == 0);
     let fits = |from: &usize| width(&text[*from..]) + MIN_FRAGMENT <= room;
     let (head, tail) = if let Some(from) =
@@ -127,6 +128,7 @@ pub(crate) fn wrap(text: &str, columns: Option<usize>, indent: usize) -> String 
     let mut used = 0;
     for word in text.split(' ') {
         let width = width(word);
+        // a word that is wider than the line has a line of its own and is not cut: it may be a path to copy
         if used > 0 && used + 1 + width > room {
             out.push_str(&format!("\n{:indent$}", ""));
             used = 0;

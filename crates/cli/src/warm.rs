@@ -156,6 +156,7 @@ fn warm(
             WarmState::Complete => break WarmEnd::Complete,
             WarmState::MemoryFull => break WarmEnd::MemoryFull,
             WarmState::Reading if interrupt.requested() => break WarmEnd::Interrupted,
+            // the pages have no reader any more
             WarmState::Reading if ended.load(Ordering::Relaxed) => break WarmEnd::Command,
             WarmState::Reading => {}
         }
@@ -200,6 +201,7 @@ impl WarmReport {
 
     /// Whether everything could be read that memory had room for.
     fn is_complete(&self) -> bool {
+        // full memory is no failure: a part of the model is warm, which is as much as was possible
         self.failures.is_empty() && self.progress.unreadable == 0
     }
 

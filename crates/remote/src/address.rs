@@ -98,6 +98,7 @@ impl Resolve for GuardedResolver {
                     "{} has no address that a redirect may lead to",
                     name.as_str()
                 );
+                // an error of its own: an empty list would read like a name that does not exist
                 return Err(what.into());
             }
             Ok(Box::new(addresses.into_iter()) as Addrs)

@@ -41,9 +41,11 @@ impl FileVersion {
     fn of(headers: &HeaderMap, len: u64) -> Self {
         let text = |name| {
             let value = headers.get(name)?.to_str().ok()?;
+            // longer than any server's, and short enough to be kept for each file
             (value.len() <= 1024).then(|| value.to_owned())
         };
         let etag = text(header::ETAG);
+        // a time is in seconds, so that two versions may share it: it counts only where there is nothing better
         let modified = text(header::LAST_MODIFIED).filter(|_| etag.is_none());
         Self {
             len,
@@ -54,6 +56,7 @@ impl FileVersion {
 
     /// The ETag, if it can be a condition: weak ones are compared and not sent.
     pub(crate) fn condition(&self) -> Option<&str> {
+        // `If-Match` compares strongly, so that a weak ETag never matches (RFC 9110, section 13.1.1)
         self.etag.as_deref().filter(|etag| !etag.starts_with("W/"))
     }
 
@@ -91,6 +94,7 @@ impl Answer {
     ) -> Result<Self> {
         let headers = response.headers();
         if let Some(encoding) = headers.get(header::CONTENT_ENCODING)
+            // offsets would count compressed bytes
             && encoding != "identity"
         {
             let encoding = crate::error::shown(&String::from_utf8_lossy(encoding.as_bytes()));
@@ -127,6 +131,7 @@ impl Answer {
             _ => whole(&response, range)?,
         };
         let asked = match range {
+            // less than was requested is allowed, and continued; other bytes would be read as these
             RequestedRange::Between(from, to) => start == from.min(len) && end <= to,
             RequestedRange::Last(n) => end == len && len - start <= n,
         };
@@ -159,6 +164,7 @@ fn whole(response: &Response, range: RequestedRange) -> Result<(u64, u64, u64)> 
         _ => 0,
     };
     match response.content_length() {
+        // a small file without ranges is as good; a large one would be received whole for each read
         Some(len) if len <= most => Ok((0, len, len)),
         _ => Err(Error::new(
             ErrorKind::Unsupported,
@@ -172,6 +178,7 @@ fn whole(response: &Response, range: RequestedRange) -> Result<(u64, u64, u64)> 
 fn content_range(text: &str) -> Option<(u64, u64, u64)> {
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        // `parse` alone accepts a plus sign
         digits.then(|| text.parse::<u64>().ok()).flatten()
     };
     let (unit, rest) = text.trim().split_once(' ')?;
@@ -195,6 +202,7 @@ pub(crate) struct AnswerBody {
 
 impl AnswerBody {
     pub(crate) fn new(response: Response, len: u64, options: &RemoteOptions) -> Self {
+        // a rate of 0 is no bound
         let time = len.checked_div(options.least_rate).map(Duration::from_secs);
         let time = time.map(|time| time.saturating_add(options.slow));
         Self {
@@ -214,6 +222,7 @@ impl AnswerBody {
             }
             let rest = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
             let rest = self.deadline.map_or(Duration::MAX, rest);
+            // two bounds: silence, and a server that sends a byte now and then to hold the connection
             let Ok(part) = tokio::time::timeout(self.idle.min(rest), self.response.chunk()).await
             else {
                 return Err(Error::new(

@@ -130,6 +130,7 @@ impl Blocks {
                 at = from + block.len;
                 continue;
             }
+            // up to the next block: no byte is requested twice
             let next = self.map.range(at..).next().map_or(end, |(from, _)| *from);
             let stop = next.min(end).min(at.saturating_add(piece));
             self.insert(at, stop - at);
@@ -190,6 +191,8 @@ impl Blocks {
             let offset = |at: u64| usize::try_from(at - start).expect("inside of `bytes`");
             if block.arrived.is_empty() {
                 let len = usize::try_from(block.len).expect("blocks are shorter than memory");
+                // at the first byte and not at the request, so that a hundred requested blocks hold no memory before
+                // they arrive
                 block.arrived.reserve_exact(len);
             }
             block
@@ -222,6 +225,7 @@ impl Blocks {
             if from >= first && from < end {
                 let arrived = block.arrived.len() as u64;
                 released += block.len - arrived;
+                // the rest is missing again, so that the next reader requests it
                 block.len = arrived;
             }
             block.len > 0
@@ -231,9 +235,11 @@ impl Blocks {
 
     /// Removes complete blocks, the first ones first, except the one at `keep`, until at most `most` bytes are left.
     pub(crate) fn evict(&mut self, keep: u64, most: u64) {
+        // lowest offsets first, since headers are read from the front to the back
         while self.nbytes > most {
             let complete = |(from, block): &(&u64, &RequestedBlock)| {
                 block.arrived.len() as u64 == block.len
+                    // the end belongs to it too: a reader that goes forward stands there
                     && !(**from..=**from + block.len).contains(&keep)
             };
             let Some((&first, _)) = self.map.iter().find(complete) else {

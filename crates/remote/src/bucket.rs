@@ -52,6 +52,7 @@ impl Bucket {
         variables: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self> {
         let connector = SharedConnector::new(client, options);
+        // `object_store` draws each pause from a range that grows from this one, and panics if it is empty
         let pause = options.pause.max(Duration::from_millis(1));
         let retry = RetryConfig {
             max_retries: options.retries as usize,
@@ -111,6 +112,7 @@ impl Bucket {
         let mut page_token: Option<String> = None;
         for _ in 0..PAGES {
             let options = PaginatedListOptions {
+                // only names directly behind the prefix: a bucket may have millions below it
                 delimiter: Some("/".into()),
                 page_token: page_token.clone(),
                 ..PaginatedListOptions::default()

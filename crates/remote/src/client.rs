@@ -20,6 +20,7 @@ use crate::stats::RequestCounters;
 use crate::status;
 
 /// Redirects that are followed.
+// more than hubs and storage services need, and few enough that a circle ends soon
 const REDIRECTS: usize = 5;
 
 /// Requests under one set of options.
@@ -197,6 +198,7 @@ impl Client {
             };
             match failure {
                 RequestFailure::Final(e) => return Err(e),
+                // once: a URL that is refused right after it was renewed is refused for another reason
                 RequestFailure::Expired(_) if !renewed => {
                     renewed = true;
                     self.counters.retried();
@@ -205,6 +207,7 @@ impl Client {
                 RequestFailure::Expired(e) => return Err(e),
                 RequestFailure::Passing(_, e) if tried == self.options.retries => return Err(e),
                 RequestFailure::Passing(after, e) => {
+                    // a server may name an hour, and a caller would rather see the error than a hanging load
                     if after.is_some_and(|after| after > self.options.retry_after) {
                         return Err(e);
                     }
@@ -241,6 +244,7 @@ impl Client {
             let mut all = headers.clone();
             all.extend(own.clone());
             let response = self.send(resource, &url, allowed, all).await?;
+            // on every hop: the hub names the commit on its own answer, and the storage that it redirects to does not
             resource
                 .check_commit(response.headers())
                 .map_err(RequestFailure::Final)?;
@@ -253,8 +257,11 @@ impl Client {
             {
                 let to = location(&url, response.headers()).map_err(RequestFailure::Final)?;
                 if to.origin() != url.origin() {
+                    // credentials go to no other host
                     own.clear();
                 }
+                // once a redirect has left the named host, all that follow are held to the rule, back to the first host
+                // too
                 if to.origin() != url.origin() || allowed != Allowed::Any {
                     allowed = self
                         .rule_for(&origin, &to)
@@ -271,6 +278,7 @@ impl Client {
             return match failure {
                 None => {
                     if resource.url() != Some(&url) {
+                        // further ranges go to the last URL at once: each redirect would cost a round trip
                         resource.resolve_to(Some(ResolvedUrl {
                             url,
                             allowed,
@@ -323,6 +331,7 @@ impl Client {
                 let text = format!(
                     "no answer from {}: {}",
                     host(url),
+                    // the URL may hold a signature
                     with_causes(&e.without_url())
                 );
                 Err(RequestFailure::Passing(
@@ -336,6 +345,7 @@ impl Client {
                     host(url),
                     self.options.first_byte.as_secs_f32()
                 );
+                // not repeated: the caller has waited the whole time already, and would wait it again
                 Err(RequestFailure::Final(Error::new(ErrorKind::TimedOut, text)))
             }
         }
@@ -419,6 +429,7 @@ fn pause(first: Duration, tried: u32) -> Duration {
     let most = first.saturating_mul(1 << tried.min(6));
     let random = RandomState::new().hash_one(tried) % 1024;
     let share = u32::try_from(random).expect("below 1024");
+    // between half and all of the pause, so that it still grows with each attempt
     most / 2 + most / 2048 * share
 }
 

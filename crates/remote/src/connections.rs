@@ -36,6 +36,7 @@ impl Connections {
     pub(crate) fn with_timeout(timeout: Duration) -> Arc<Self> {
         static SHARED: PerProcess<Arc<Connections>> = PerProcess::new();
         let shared = SHARED.get(|| Arc::new(Self::new(RemoteOptions::default().connect)));
+        // the time is a setting of a client, so that other times need clients of their own
         if timeout == shared.timeout {
             Arc::clone(shared)
         } else {
@@ -50,6 +51,7 @@ impl Connections {
             return Ok(client);
         }
         let client = self.build(allowed)?;
+        // another thread may have been faster: its client stays, and this one is dropped unused
         Ok(cell.get_or_init(|| client))
     }
 
@@ -62,6 +64,7 @@ impl Connections {
             .dangerous()
             .with_custom_certificate_verifier(Arc::clone(&self.roots) as _)
             .with_no_client_auth();
+        // many ranges share one connection by HTTP/2
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let headers = HeaderMap::from_iter([(
             header::ACCEPT_ENCODING,

@@ -99,6 +99,7 @@ impl From<Error> for io::Error {
             ErrorKind::Offline => io::ErrorKind::NetworkDown,
             ErrorKind::TimedOut => io::ErrorKind::TimedOut,
             ErrorKind::Exists => io::ErrorKind::AlreadyExists,
+            // not `Interrupted`, which readers of `std` take as a request to try again
             ErrorKind::Cancelled => io::ErrorKind::ConnectionAborted,
         };
         Self::new(kind, error)
@@ -111,6 +112,7 @@ pub(crate) fn shown(text: &str) -> String {
     const MOST: usize = 240;
     let mut out = String::new();
     let mut query = false;
+    // bounded in front too: most of a hostile text may be a query, of which nothing is shown
     for c in text.chars().take(8 * MOST) {
         if out.chars().count() >= MOST {
             out.push('…');
@@ -136,6 +138,7 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let more = error.to_string();
+        // several libraries repeat their cause in their own message
         if !text.contains(&more) {
             text = format!("{text}: {more}");
         }

@@ -142,6 +142,7 @@ impl RemoteFile {
         if self.shared.keeps_header
             && let Some(kept) = &mut self.shared.lock().kept
         {
+            // the bytes that the parser has read, which are fewer than arrived: only they are needed again
             kept.read.add(start, &buf[..n]);
         }
         Ok(n)
@@ -153,6 +154,7 @@ impl RemoteFile {
         let rest = len.saturating_sub(start);
         let n = usize::try_from(rest).map_or(buf.len(), |rest| rest.min(buf.len()));
         let buf = &mut buf[..n];
+        // the lock is released first: a straight read takes as long as its bytes
         if n >= STRAIGHT && state.blocks.at(start) == BlockAt::Missing {
             drop(state);
             shared.read_straight(start, buf)?;
@@ -176,6 +178,8 @@ impl RemoteFile {
                 BlockAt::Missing => {
                     state.failure_at(at)?;
                     if state.blocks.memory().room() < STEP {
+                        // memory is the store's: what this file keeps for later gives way before a read bypasses the
+                        // blocks
                         state.blocks.evict(at, 0);
                     }
                     let room = state.blocks.memory().room();
@@ -248,6 +252,7 @@ impl RemoteFile {
         if !state.is_whole() {
             state.blocks.clear();
         }
+        // the header was read forward; tensors are read elsewhere
         state.step = 0;
         drop(state);
         // a reader on another thread requests again what it waited for
@@ -300,6 +305,7 @@ impl SharedFile {
     /// Waits for a change, or for the time after which a cancelled opening is noticed.
     fn wait<'s>(&self, state: MutexGuard<'s, FileState>) -> Result<MutexGuard<'s, FileState>> {
         self.client.check_wanted()?;
+        // a cancellation notifies no condition, so that it is looked for in intervals
         let waited = self.changed.wait_timeout(state, LOOK);
         Ok(waited.unwrap_or_else(PoisonError::into_inner).0)
     }
@@ -328,6 +334,7 @@ impl SharedFile {
     }
 
     fn request_announced(self: &Arc<Self>, state: &mut FileState) {
+        // the list would grow with every request of a long load
         state.tasks.retain(|task| !task.is_finished());
         loop {
             let room = state.blocks.memory().room();

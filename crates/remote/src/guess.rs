@@ -60,6 +60,7 @@ pub fn shard_names(index: &[u8]) -> Option<impl Iterator<Item = String>> {
     let value = &behind[..behind.find('"')?];
     let (of, ending) = value.split_once('.')?;
     let digits = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
+    // five digits, as `save_pretrained` writes them; other forms are read from the index itself
     if !digits(number)
         || !digits(of)
         || name.contains(['/', '\\', ':'])

@@ -47,6 +47,7 @@ impl HeaderCache {
 
     /// The entry under a key, if it and its file fit into `room` bytes of memory.
     pub(crate) fn load(&self, key: &str, room: u64) -> Option<CacheEntry> {
+        // its ranges are copied out of the file's bytes, so that both are in memory at once
         let bytes = self.directory.read(&name_of(key), LONGEST.min(room / 2))?;
         entry::decode(key, &bytes)
     }
@@ -55,6 +56,7 @@ impl HeaderCache {
     pub(crate) fn store(&self, key: &str, entry: &CacheEntry) {
         let bytes = entry::encode(key, entry);
         let len = bytes.len() as u64;
+        // it would evict everything else and still not be read again
         if len > LONGEST.min(self.most) {
             return;
         }

@@ -5,19 +5,19 @@ use std::path::Path;
 use crate::support::rust_code::{Piece, pieces};
 
 /// A sentence, and the line on which it begins.
-pub struct Sentence {
-    pub line: usize,
+pub(super) struct Sentence {
+    pub(super) line: usize,
     /// The text on one line. A code span is `` `x` ``, so that names in code are no words.
-    pub text: String,
+    pub(super) text: String,
     /// Whether it is the first of a comment of code, where a lower-case word may begin a sentence.
-    pub begins_comment: bool,
+    pub(super) begins_comment: bool,
 }
 
 /// A line of prose. `None` ends a paragraph.
 type Line = (usize, Option<String>);
 
 /// The sentences of a file, by its extension. Empty for files that are neither code nor Markdown.
-pub fn sentences(path: &Path, text: &str) -> Vec<Sentence> {
+pub(super) fn sentences(path: &Path, text: &str) -> Vec<Sentence> {
     let extension = path.extension().unwrap_or_default();
     let lines = match extension.to_str() {
         Some("rs" | "h" | "c") => slash_comments(text),

@@ -74,6 +74,7 @@ pub(crate) struct CheckArgs {
 }
 
 fn level() -> impl TypedValueParser<Value = FindingLevel> {
+    // from the most severe on, as `--help` lists them; clap refuses other words, so that the last arm is `note`
     PossibleValuesParser::new(["error", "warning", "note"]).map(|name| match &*name {
         "error" => FindingLevel::Error,
         "warning" => FindingLevel::Warning,
@@ -82,5 +83,6 @@ fn level() -> impl TypedValueParser<Value = FindingLevel> {
 }
 
 fn rule() -> impl TypedValueParser<Value = String> {
+    // from the library's own table, so that a new rule can be named without a change here
     PossibleValuesParser::new(rules().iter().map(|rule| rule.id))
 }

@@ -54,6 +54,7 @@ fn run_long_help() -> String {
         // writing to a string cannot fail
         let _ = writeln!(options, "  {item}\n          {}{default}", option.meaning);
     }
+    // in front of the examples, which belong at the end; from the policy's own list, so that help and parser agree
     RUN_HELP.replace("Examples:\n", &format!("{options}\nExamples:\n"))
 }
 
@@ -137,6 +138,7 @@ pub(super) fn percent(text: &str) -> Result<Threshold, String> {
         .trim_end_matches('%')
         .parse()
         .map_err(|_| "expected a number from 1 to 100, or `off`")?;
+    // 0 would prefetch nothing, which is `--policy none`; NaN is in no range
     if !(1.0..=100.0).contains(&number) {
         return Err("expected a number from 1 to 100, or `off`".into());
     }

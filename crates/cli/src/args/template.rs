@@ -198,6 +198,7 @@ fn parameter(text: &str) -> Result<(String, String), String> {
 }
 
 fn pair(text: &str, form: &str) -> Result<(String, String), String> {
+    // the first `=` divides: values may contain further ones, keys and patterns do not
     let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
     pair.map(|(key, value)| (key.to_owned(), value.to_owned()))
         .ok_or_else(|| format!("expected {form}"))

@@ -34,6 +34,7 @@ pub(super) fn output_dtype() -> impl TypedValueParser<Value = OutputDtype> {
 /// `FROM=TO`.
 pub(super) fn replacement(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
+        // an empty FROM would match everywhere; an empty TO removes FROM
         Some((from, to)) if !from.is_empty() => Ok((from.to_owned(), to.to_owned())),
         _ => Err("expected FROM=TO, such as `model.=`".to_owned()),
     }
@@ -72,12 +73,14 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     );
     let unit = UNITS
         .iter()
+        // people write `5gb` and `5 GB`; no unit differs from another in case alone
         .find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
     let (_, unit) = unit.ok_or("expected a number with an optional unit of KB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 5GB")?;
     let number: f64 = number
         .parse()
         .map_err(|_| "expected a number before the unit")?;
     let bytes = number * *unit as f64;
+    // 0 is no size of a shard, a rate or a memory; below 10¹⁸, sums of a few sizes fit in 64 bits
     if !(1.0..1e18).contains(&bytes) {
         return Err("expected 1 to 10¹⁸ bytes".to_owned());
     }
@@ -89,6 +92,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
 /// A number of tokens or sequences: `4096`, `32K` (32,768), `1M`.
 pub(super) fn count(text: &str) -> Result<u64, String> {
     let (number, unit) = match text.as_bytes().last() {
+        // tokens are counted in powers of two, as contexts are advertised: 32K is 32,768
         Some(b'K' | b'k') => (&text[..text.len() - 1], 1 << 10),
         Some(b'M' | b'm') => (&text[..text.len() - 1], 1 << 20),
         _ => (text, 1u64),
@@ -101,6 +105,7 @@ pub(super) fn count(text: &str) -> Result<u64, String> {
 
 /// A distance of values: `1e-4`, `0.01`.
 pub(super) fn distance(text: &str) -> Result<f64, String> {
+    // NaN as a tolerance would differ from every distance, and infinity would make everything equal
     let number = text.parse::<f64>().ok();
     number
         .filter(|n| n.is_finite() && *n >= 0.0)

@@ -47,6 +47,7 @@ fn one(report: &CheckReport, screen: &Screen, out: &mut impl Write) -> io::Resul
         speed(report, screen)
     )?;
     let rules = report.findings.iter().map(|finding| finding.rule.len() + 1);
+    // one column for all findings: texts that begin below each other are easier to compare
     let rule_width = rules.fold(RULE_WIDTH, usize::max);
     for finding in &report.findings {
         line(finding, rule_width, screen, out)?;
@@ -54,6 +55,7 @@ fn one(report: &CheckReport, screen: &Screen, out: &mut impl Write) -> io::Resul
     remedies(report, screen, out)?;
     if report.tensors.iter().any(|tensor| tensor.values.is_some()) {
         writeln!(out)?;
+        // without a terminal (a file, a pipe) there is no width to keep to
         let wide = screen.width.is_none_or(|width| width >= WIDE);
         statistics(report, wide).print(screen, out)?;
         writeln!(out)?;
@@ -121,6 +123,7 @@ pub(crate) fn finding_text(finding: &Finding) -> String {
         let index: Vec<String> = first.iter().map(u64::to_string).collect();
         text.push_str(&format!(", first at [{}]", index.join(",")));
     }
+    // a tensor's finding is located by the index of its element, which means more to a reader than a byte
     if let (Some(offset), None) = (finding.offset, &finding.tensor) {
         text.push_str(&format!(" (at byte {})", ExactCount(offset)));
     }
@@ -131,6 +134,7 @@ pub(crate) fn finding_text(finding: &Finding) -> String {
 fn remedies(report: &CheckReport, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
     let mut shown = Vec::new();
     let findings = report.findings.iter();
+    // notes need no action, and their remedies would hide the remedies of errors
     for finding in findings.filter(|finding| finding.level > FindingLevel::Note) {
         let Some(remedy) = finding.remedy.filter(|remedy| !shown.contains(remedy)) else {
             continue;
@@ -199,6 +203,7 @@ fn number(value: Option<f64>) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
+    // within this range four decimals are no longer than an exponent, and easier to compare down a column
     if (1e-3..1e5).contains(&value.abs()) {
         format!("{value:.4}")
     } else {

@@ -76,6 +76,7 @@ pub(super) fn differences(
 
 /// `qwen2/  27 tensors, BF16`.
 fn described(side: &DiffSide) -> String {
+    // a quantised GGUF has up to a dozen, and the most frequent come first
     const DTYPES: usize = 4;
     let path = side.path.as_deref().unwrap_or("standard input");
     let mut parts = vec![plural(side.tensors, "tensor")];
@@ -116,6 +117,7 @@ fn summary(found: &Differences) -> Vec<String> {
             all_equal(DifferenceKind::Retyped),
         ),
         (counts.reshaped, "reshaped", false),
+        // pairs that a scheme explains have a count of their own: their names differ between formats by convention
         (counts.renamed - schemes, "renamed", false),
         (counts.added, "added", false),
         (counts.removed, "removed", false),
@@ -162,9 +164,11 @@ fn summary(found: &Differences) -> Vec<String> {
 
 /// Whether a tensor is listed without `--all`.
 fn is_listed(row: &TensorDifference, decides_by_value: bool) -> bool {
+    // with values in question, tensors that are equal within the tolerance are no news
     if decides_by_value {
         return row.decides;
     }
+    // a name that only the other format's convention changes, with equal values, is no difference to a reader
     row.kind != DifferenceKind::Equal && !(row.by_scheme && row.equal_values == Some(true))
 }
 
@@ -173,6 +177,7 @@ fn letter(row: &TensorDifference) -> &'static str {
     match row.kind {
         DifferenceKind::Added => "A",
         DifferenceKind::Removed => "D",
+        // the new name is the format's, and the values differ: to a reader the tensor was changed
         DifferenceKind::Renamed if row.by_scheme && row.equal_values != Some(true) => "M",
         DifferenceKind::Renamed => "R",
         DifferenceKind::Reshaped => "S",
@@ -260,6 +265,7 @@ fn name(row: &TensorDifference) -> String {
 fn stored(row: &TensorDifference, dtype: Option<&str>, shape: Option<&[u64]>) -> String {
     let dtype = dtype.map(escape).unwrap_or_default();
     match shape.filter(|_| row.a_shape != row.b_shape) {
+        // equal shapes say nothing about a difference and would fill the line
         Some(shape) => format!("{dtype} {}", sizes(shape)),
         None => dtype.into_owned(),
     }
@@ -307,6 +313,8 @@ fn changed(table: &mut Table, entries: &Map<String, Value>) {
 /// A value on one line, shortened.
 fn short(value: &Value) -> String {
     const LONGEST: usize = 80;
+    // cut before it is escaped, since a value may be a list of 100,000 tokens; one more than fits, so that the cut is
+    // shown
     let text: String = value.to_string().chars().take(LONGEST + 1).collect();
     let mut out = String::new();
     crate::text::cut_end(&mut out, &escape(&text), LONGEST);

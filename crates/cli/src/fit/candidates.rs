@@ -28,11 +28,13 @@ pub(super) fn show(
     let mut table = Table::new(columns, 0);
     let fits = |estimate: &Estimate| estimate.memory.and_then(|memory| memory.fits) == Some(true);
     let best = estimates.iter().filter(|estimate| fits(estimate));
+    // the candidates are usually quantisations of one model: of those that fit, the one with the most bytes lost least
     let best = best.max_by_key(|estimate| estimate.weights.nbytes);
     for estimate in estimates {
         let memory = estimate.memory.as_ref();
         table.cell(title(estimate));
         let dtype = match &*estimate.weights.dtype {
+            // the dtype with most bytes names the quantisation, as file names do
             "stored" => estimate
                 .weights
                 .stored_dtypes
@@ -45,6 +47,7 @@ pub(super) fn show(
         table.cell(size_or_dash(estimate.total_nbytes));
         let context = memory.and_then(|memory| memory.largest_context);
         table.cell(context.map_or("–".to_owned(), |n| ExactCount(n).to_string()));
+        // by identity: two candidates may have equal numbers, and one row is marked
         let is_best = best.is_some_and(|best| std::ptr::eq(best, estimate));
         table.cell(match memory.and_then(|memory| memory.fits) {
             Some(true) if is_best => "fits, largest",
@@ -54,6 +57,7 @@ pub(super) fn show(
         });
     }
     table.print(screen, out)?;
+    // batch, context and engine come from the arguments, so that the first row speaks for all
     let memory = estimates.first().and_then(|estimate| estimate.memory);
     if let (Some(first), Some(memory)) = (estimates.first(), memory) {
         let text = format!(

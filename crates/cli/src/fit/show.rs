@@ -77,6 +77,7 @@ fn one(estimate: &Estimate, screen: &Screen, out: &mut impl Write) -> io::Result
         line("largest", largest(estimate, memory))?;
     }
     line("model", model(estimate))?;
+    // an encoder has no cache, and a table of layers without one says nothing
     if estimate
         .cache
         .groups
@@ -90,6 +91,7 @@ fn one(estimate: &Estimate, screen: &Screen, out: &mut impl Write) -> io::Result
         writeln!(out)?;
         contexts(estimate).print(screen, out)?;
     }
+    // with one worker the terms above are its own
     if estimate.ranks.len() > 1 {
         writeln!(out)?;
         workers(estimate).print(screen, out)?;
@@ -110,6 +112,7 @@ fn model(estimate: &Estimate) -> String {
             .total
             .map(|n| format!("{} parameters", ShortCount(n))),
     );
+    // they differ for mixtures of experts only
     if parameters.active != parameters.total {
         parts.extend(
             parameters
@@ -175,6 +178,7 @@ fn compute(estimate: &Estimate) -> String {
 
 fn with_basis(text: String, basis: Basis) -> String {
     match basis {
+        // a bound is no estimate: the word keeps it from being read as one
         Basis::Bound => format!("{text}; at most"),
         basis => format!("{text}; {}", basis.name()),
     }
@@ -183,6 +187,7 @@ fn with_basis(text: String, basis: Basis) -> String {
 fn total(estimate: &Estimate) -> String {
     let workers = match estimate.ranks.len() {
         0 | 1 => "",
+        // the model fits if its largest worker does
         _ => " on the worker that takes most",
     };
     let Some(memory) = &estimate.memory else {
@@ -306,6 +311,7 @@ fn contexts(estimate: &Estimate) -> Table {
 }
 
 /// Workers that are shown.
+// two nodes of eight devices; workers beyond repeat the pattern
 const MAX_WORKERS: usize = 16;
 
 fn workers(estimate: &Estimate) -> Table {

@@ -79,6 +79,7 @@ pub(crate) fn heading(summary: &Summary, screen: &Screen, out: &mut impl Write) 
 /// per line.
 pub(crate) fn value(value: &Value, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
     match value {
+        // elsewhere the text is printed as it is: a chat template is piped to programs that need its bytes
         Value::Text(text) if screen.terminal => writeln!(out, "{}", escape_lines(text)),
         Value::Text(text) => writeln!(out, "{text}"),
         Value::List(items) => items.iter().try_for_each(|item| match item {

@@ -45,6 +45,7 @@ pub(crate) fn show(
     field("tokenizer", tokenizer(&mut details))?;
     field("file type", file_type(summary, &mut details))?;
     field("split", split(summary, &mut details))?;
+    // details that this command does not know are shown as well, so that a new format needs no change here
     for (key, value) in &details.0 {
         match (key.strip_suffix("_nbytes"), value.as_u64()) {
             (Some(key), Some(n)) => field(&label(key), Some(format!("{}", ByteSize(n))))?,
@@ -169,6 +170,7 @@ fn format(summary: &Summary, details: &mut RemainingDetails) -> String {
     let mut text = summary.format.to_owned();
     text.extend(details.take("version", |v| format!(" version {v}")));
     text.extend(details.take("container", |c| format!(", {c} container")));
+    // GGUF and PyTorch name the same fact differently
     for key in ["endian", "byteorder"] {
         text.extend(details.take(key, |e| format!(", {e} endian")));
     }
@@ -239,7 +241,10 @@ fn split(summary: &Summary, details: &mut RemainingDetails) -> Option<String> {
     let no = details.0.shift_remove("split_no")?.as_u64()?;
     let count = details.0.shift_remove("split_count")?.as_u64()?;
     match summary.files.len() {
+        // converters write the keys of a split into single files too
         _ if count <= 1 => None,
+        // the number is stored from 0 on, and file names count from 1; it comes from the file, so it may be the
+        // greatest
         1 => Some(format!("part {} of {count}", no.saturating_add(1))),
         _ => Some(format!("{count} parts")),
     }
@@ -287,6 +292,7 @@ fn files(summary: &Summary, screen: &Screen) -> Vec<String> {
 /// The last component of a path.
 pub(crate) fn file_name(path: Option<&str>) -> &str {
     path.map_or("", |path| {
+        // an index names its shards with `/` on every system
         path.rsplit(['/', std::path::MAIN_SEPARATOR])
             .next()
             .unwrap_or(path)
@@ -315,6 +321,7 @@ fn tensors(totals: &Totals, unfiltered_count: usize, filtered: bool) -> String {
 }
 
 fn dtypes(totals: &Totals, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
+    // a single dtype stands in the line of tensors
     if totals.by_dtype.len() < 2 {
         return Ok(());
     }

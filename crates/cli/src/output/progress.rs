@@ -15,6 +15,7 @@ pub(crate) fn bar(activity: &str, bytes: u64) -> ProgressBar {
     if bytes < MIN_BYTES || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
+    // more often than this is not seen and costs terminals over a network time
     let target = ProgressDrawTarget::term_like_with_hz(Box::new(Terminal), 15);
     let bar = ProgressBar::with_draw_target(Some(bytes), target).with_message(activity.to_owned());
     let template =

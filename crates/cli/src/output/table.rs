@@ -76,6 +76,7 @@ pub(crate) struct Table {
 /// Spaces between columns.
 const GAP: usize = 2;
 /// Minimum width of a narrowed column.
+// below this a cut cell shows nothing that tells it from its neighbours
 const MIN_WIDTH: usize = 8;
 
 impl Table {
@@ -176,6 +177,7 @@ impl Table {
         line.push('\n');
         for i in (0..self.columns.len()).filter(|i| self.columns[*i].fit == ColumnFit::Below) {
             let (content, ..) = cell(i);
+            // the heading of a column below has no row to stand over
             if !content.is_empty() && content != self.columns[i].heading {
                 let _ = writeln!(
                     line,
@@ -208,6 +210,7 @@ impl Table {
             *width = column.heading.len().max(*width);
         }
         let Some(screen) = screen.width else {
+            // without a screen nothing is cut
             return widths;
         };
         let inline_width = |(width, column): (&usize, &Column)| {
@@ -225,6 +228,7 @@ impl Table {
         let room = screen.saturating_sub(self.indent + GAP * shown.saturating_sub(1));
         let wanted: usize = widths.iter().zip(&self.columns).map(inline_width).sum();
         let mut over = wanted.saturating_sub(room);
+        // the middle and end of names distinguish them, so that they give up width last
         for pass in 0..3 {
             for (width, column) in widths.iter_mut().zip(&self.columns) {
                 let min = match (pass, column.fit) {

@@ -83,6 +83,7 @@ impl Display for ShapeText<'_> {
 /// The labels of the files in the `file` column: shard numbers if all names have one (`…-00002-of-00005`), file names
 /// otherwise. Empty for a single file, which omits the column.
 fn labels(files: &[FileSummary]) -> Vec<String> {
+    // a column with one label in every row says nothing
     if files.len() < 2 {
         return Vec::new();
     }
@@ -98,6 +99,7 @@ fn labels(files: &[FileSummary]) -> Vec<String> {
                 .to_string(),
         )
     };
+    // all or none: numbers among names would look like names
     let numbers: Option<Vec<String>> = names.iter().map(|name| number(name)).collect();
     numbers.unwrap_or_else(|| names.iter().map(|name| escape(name).into_owned()).collect())
 }
@@ -135,6 +137,7 @@ impl TensorNotes {
     pub(crate) fn of(&self, tensor: &TensorSummary) -> String {
         let mut notes = Vec::new();
         match (tensor.layout, &tensor.strides) {
+            // only deviations are noted, so that a reader sees them
             ("row_major", _) => {}
             (_, Some(strides)) => notes.push(format!("strides {}", ShapeText(strides))),
             (layout, _) => notes.push(layout.replace('_', "-")),
@@ -145,6 +148,7 @@ impl TensorNotes {
             notes.push(format!("quantised {}", quantizer.name().replace('_', " ")));
         }
         if let Some(storage) = tensor.storage {
+            // tied tensors also share a storage; the stronger statement is shown
             if self.tied[&(storage, tensor.offset, tensor.nbytes)] > 1 {
                 notes.push(format!("tied #{storage}"));
             } else if self.sharing[&storage] > 1 {

@@ -160,6 +160,7 @@ impl TreePrinter {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         let mut group_of_class: HashMap<u32, usize> = HashMap::new();
         for (i, (part, child)) in node.children.iter().enumerate() {
+            // words are not combined even if their subtrees are equal: `q_proj` and `k_proj` differ in meaning
             if self.all || number(part).is_none() {
                 groups.push(vec![i]);
                 continue;
@@ -227,6 +228,7 @@ impl TreePrinter {
         self.table.cell(ByteSize(node.nbytes.saturating_mul(count)));
         match node.tensor {
             Some(tensor) if count == 1 => self.table.cell(self.notes.of(tensor)),
+            // the bytes in the row are of all; notes may differ between them
             Some(_) => self
                 .table
                 .cell(format_args!("{} each", ByteSize(node.nbytes))),

@@ -15,6 +15,7 @@ use crate::exit::{Completion, Failure, RunError};
 
 pub(super) fn register(args: &PpcRegArgs) -> Result<Completion, RunError> {
     let change = PolicyChange::Register {
+        // the runtime has a working directory of its own
         directory: absolute(&local_path(&args.dir).map_err(Failure::from)?)?,
         policy: PolicyArgument::with_absolute_paths(&args.policy)?,
     };
@@ -65,6 +66,7 @@ fn only_runtime() -> Result<u32, Failure> {
     let answering = found.documents.iter().map(|(pid, _)| pid);
     let mut pids: Vec<u32> = answering.chain(&found.unresponsive).copied().collect();
     pids.sort_unstable();
+    // a runtime may have answered on one socket and not on another
     pids.dedup();
     match pids[..] {
         [pid] => Ok(pid),
@@ -103,6 +105,7 @@ pub(super) fn make_changes(runtime: &Arc<Runtime>, limits: PolicyLimits) -> Chan
                 }
                 _ => Ok(()),
             },
+            // the type is open for changes of later versions, which may run beside this one
             _ => Err("the change is not known to this version".into()),
         }
     })

@@ -34,6 +34,7 @@ pub(super) fn serve(
     interrupt: &Interrupt,
     metrics: impl FnMut() -> String,
 ) -> io::Result<()> {
+    // a client may be gone between `poll` and `accept`, which would then wait for the next one
     listener.set_nonblocking(true)?;
     let mut body = CachedBody {
         compute: metrics,
@@ -84,6 +85,7 @@ fn accept(listener: &TcpListener, connections: &mut Vec<Connection>) -> io::Resu
                     continue;
                 }
                 if connections.len() == MAX_CONNECTIONS {
+                    // the oldest: a client that sends nothing must not shut others out for its five seconds
                     connections.remove(0);
                 }
                 connections.push(Connection {
@@ -97,6 +99,7 @@ fn accept(listener: &TcpListener, connections: &mut Vec<Connection>) -> io::Resu
                 io::ErrorKind::WouldBlock => return Ok(()),
                 // the client has closed it already
                 io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
+                // the socket does not listen any more
                 io::ErrorKind::InvalidInput => return Err(error),
                 // such as a process without free descriptors: the connection stays pending, and `poll` returns at once
                 _ => {
@@ -162,6 +165,7 @@ impl Connection {
         };
         self.request.extend_from_slice(&chunk[..received]);
         let ends = |end: &[u8]| self.request.windows(end.len()).any(|bytes| bytes == end);
+        // a lone line feed ends a line too (RFC 9112, section 2.2), as tools that are typed into send it
         if ends(b"\r\n\r\n") || ends(b"\n\n") {
             self.answer = Some(answer(&self.request, || body.current()));
         } else if self.request.len() > MAX_REQUEST {

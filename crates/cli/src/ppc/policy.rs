@@ -63,6 +63,7 @@ impl<'a> PolicyArgument<'a> {
         if name != "maio" {
             return Ok(text.to_owned());
         }
+        // only MAIO's configuration is known here; a library's is opaque, and may contain commas of its own
         let items = config.split(',').map(str::trim);
         let items = items
             .filter(|item| !item.is_empty())
@@ -132,6 +133,7 @@ impl<'a> PolicyArgument<'a> {
 
 /// Whether the name of a policy is the path of a shared library.
 fn is_library(name: &str) -> bool {
+    // no built-in policy has such a name, and `dlopen` searches the system's directories for one without a slash
     name.contains(['/', '.'])
 }
 

@@ -110,12 +110,15 @@ fn run_prepared(
         })
         .ok();
     interrupt.handle();
+    // without a command the services run already, and their reads are no start
     if !args.command.is_empty() {
         runtime.notify_start();
     }
     let child = ChildCommand::start(&args.command)?;
     let (completion, result) = run_until(&runtime, source, |ended| wait(interrupt, child, ended));
+    // before policies are removed: a change that arrives now would register one that nothing removes
     drop(status_socket);
+    // before the policies are removed, whose counts are a part of it
     let status = runtime.status();
     for policy in runtime.policies().registrations() {
         let root = policy.origin().namespace.root().to_owned();

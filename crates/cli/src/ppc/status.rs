@@ -36,6 +36,7 @@ pub(super) fn run(
         None => {
             let found = running()?;
             if found.untrusted > 0 {
+                // a status is not taken from just anyone: its texts are shown, and its numbers are scraped
                 let sockets = plural(found.untrusted as u64, "status socket");
                 eprintln!("anamnesis: {sockets} of other users not read");
             }
@@ -137,6 +138,7 @@ pub(super) fn unavailable(pid: u32, error: &std::io::Error) -> Failure {
 }
 
 fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), RunError> {
+    // a runtime of another version may lack a field: the rest is shown all the same
     let number = |group: &str, name: &str| status[group][name].as_u64().unwrap_or(0);
     let pid = status["pid"].as_u64().unwrap_or(0);
     let uptime = status["uptime_s"].as_f64().unwrap_or(0.0);

@@ -42,6 +42,7 @@ impl EventSource for MappedFiles {
     }
 
     fn wait(&mut self, timeout: Duration, into: &mut Vec<Event>) -> io::Result<bool> {
+        // `into` may hold events of earlier calls
         let before = into.len();
         let more = self.source.wait(timeout, into)?;
         let opens = into[before..]

@@ -35,10 +35,12 @@ impl ProcessTree {
             return known;
         }
         if self.known.len() >= MAX_CACHED {
+            // cleared whole: a recording sees few processes, so that this is rare, and the next events fill it again
             self.known.clear();
         }
         let mut ancestor = pid;
         let mut found = true;
+        // numbers are reused, so that the chain could lead in a circle
         for _ in 0..MAX_DEPTH {
             if ancestor == self.root {
                 break;

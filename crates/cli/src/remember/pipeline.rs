@@ -30,6 +30,7 @@ pub(super) fn write_all(
     interrupt: &Interrupt,
 ) -> Result<RememberReport, Failure> {
     let (source, output) = (&args.source, &args.output);
+    // a template has one order of reads over the files of one model
     if args.record.is_some() {
         let help = "record one component: `remember SOURCE/unet -o OUT/unet --record …`";
         let failure = Failure::new(
@@ -39,6 +40,7 @@ pub(super) fn write_all(
         );
         return Err(failure.in_file(source));
     }
+    // the next run would take the output for a component
     if resolved(output).starts_with(resolved(source)) {
         let what = "the output would be written into its own source";
         return Err(Failure::new("invalid_argument", what, "choose another path").in_file(output));
@@ -58,6 +60,7 @@ pub(super) fn write_all(
         }
     }
     let mut top = companions_of(args, source)?;
+    // `false` sorts first: the index comes last, when all that it names is there
     top.files.sort_by_key(|file| file.name == INDEX);
     write_companions(output, &top.files, args.overwrite)?;
     report.add_companions("", top);
@@ -78,6 +81,7 @@ fn components(source: &Path) -> Result<Vec<String>, Failure> {
             names.push(name);
         }
     }
+    // the order of a directory differs between file systems, and notes follow it
     names.sort();
     Ok(names)
 }
@@ -85,6 +89,7 @@ fn components(source: &Path) -> Result<Vec<String>, Failure> {
 fn has_tensors(args: &RememberArgs, directory: &Path) -> Result<bool, Failure> {
     match args.opening.options().open(directory) {
         Ok(_) => Ok(true),
+        // a tokenizer or a scheduler; any other error is a component that would be missing
         Err(e) if matches!(e.kind(), ErrorKind::UnknownFormat { .. }) => Ok(false),
         Err(e) => Err(e.into()),
     }

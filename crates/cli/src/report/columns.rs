@@ -115,6 +115,8 @@ impl TensorColumns {
             columns.file.push(tensor.file);
             columns.gap.push(tensor.offset.map(|offset| {
                 let end = i128::from(offset) + i128::from(tensor.nbytes);
+                // tensors follow each other in a file, so that most differences are 0 and compress well; i128 holds any
+                // of two offsets
                 i128::from(offset) - ends.insert(tensor.file, end).unwrap_or(0)
             }));
         }
@@ -202,6 +204,7 @@ fn roles(weights: &[WeightSummary]) -> HashMap<&str, TensorRole> {
 /// The indices of the tensors to show: all of them, or the largest if there are too many for a page; and what is left out.
 fn shown(tensors: &[TensorSummary]) -> (Vec<usize>, [u64; 3]) {
     let text = |tensor: &TensorSummary| {
+        // names are cut by characters, and a character has up to four bytes
         tensor.name.len().min(4 * MAX_NAME) + (8 * tensor.shape.len()).min(4 * MAX_WORD)
     };
     let mut by_size: Vec<usize> = (0..tensors.len()).collect();
@@ -219,6 +222,7 @@ fn shown(tensors: &[TensorSummary]) -> (Vec<usize>, [u64; 3]) {
             *sum = sum.saturating_add(n);
         }
     }
+    // back to the order of the summary, which the tree of names keeps
     by_size.sort_unstable();
     (by_size, omitted)
 }

@@ -96,6 +96,7 @@ impl ReportDocument {
         let mut values = MAX_VALUES;
         let metadata = [&summary.details, &summary.metadata].map(overview::json_object);
         let metadata = metadata.into_iter().flatten().map(|(key, value)| {
+            // one budget for all values: a file may have a million keys of moderate length
             let value = text(&value, MAX_VALUE.min(values));
             values = values.saturating_sub(value.len());
             (shortened(&escape(&key), MAX_PATH), value)
@@ -114,6 +115,7 @@ impl ReportDocument {
                 nbytes: totals.nbytes,
                 file_nbytes: totals.file_nbytes,
                 files: summary.files.len(),
+                // a sum over the shown ones alone would look like the model's
                 weights: tensors.is_complete().then(|| tensors.weights()),
                 quantised: summary.weights.len(),
                 bf16_nbytes: summary.dequantised.map(|sizes| sizes.bf16_nbytes),

@@ -66,6 +66,7 @@ pub(super) fn of_opening(
             names,
         ))
     });
+    // the most severe first, since rows beyond the limit are only counted
     refused.chain(warnings(summary, names)).chain(weights)
 }
 

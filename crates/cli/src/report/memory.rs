@@ -65,9 +65,11 @@ pub(super) fn curves(
     let first = base.clone().estimate()?;
     let contexts = points(first.context_max);
     let mut engines = InferenceEngine::ALL.to_vec();
+    // stable: the default engine comes first, the others keep the library's order
     engines.sort_by_key(|engine| engine.name() != first.engine);
     let mut drawn = Vec::new();
     for engine in engines {
+        // each engine computes an estimate per point
         interrupt.check()?;
         let fit = base.clone().engine(engine).contexts(contexts.clone());
         let fit = args.kv.into_iter().fold(fit, |fit, (k, v)| fit.cache(k, v));
@@ -127,6 +129,7 @@ impl EngineCurve {
 
 /// The contexts of a curve's points: powers of two and between them, up to what the model was made for.
 fn points(most: Option<u64>) -> Vec<u64> {
+    // the number comes from the file: 2⁴⁰ tokens keep the points few and the sums within 64 bits
     let most = most.unwrap_or(DEFAULT_MAX).clamp(1, 1 << 40);
     // a model for few tokens has a curve too
     let first = MIN_CONTEXT.min(most.div_ceil(16));
@@ -136,6 +139,7 @@ fn points(most: Option<u64>) -> Vec<u64> {
         .map(whole)
         .collect();
     points.push(most);
+    // rounding makes neighbours equal at the lower end
     points.dedup();
     points
 }

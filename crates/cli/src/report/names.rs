@@ -42,6 +42,7 @@ pub(super) fn tree<'n>(names: impl Iterator<Item = &'n str>) -> OrderedNames {
     let mut edges: HashMap<(u32, u32), u32> = HashMap::new();
     for (index, name) in names.enumerate() {
         let mut at = 0u32;
+        // bounds the depth of the tree, which the file would set otherwise
         for word in name.splitn(MAX_DEPTH, '.') {
             let word = *words.entry(word.to_owned()).or_insert_with(|| {
                 list.push(word.to_owned());
@@ -64,6 +65,7 @@ pub(super) fn tree<'n>(names: impl Iterator<Item = &'n str>) -> OrderedNames {
         ..NameTree::default()
     };
     let mut order = Vec::new();
+    // a stack instead of a recursion; reversed, so that the first child is popped first
     let mut left: Vec<(u32, u8)> = nodes[0].children.iter().rev().map(|n| (*n, 0)).collect();
     while let Some((at, depth)) = left.pop() {
         let node = &nodes[at as usize];

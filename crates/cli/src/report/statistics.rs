@@ -46,6 +46,7 @@ impl StatisticsColumns {
             .filter_map(|weight| Some((names.tensor(&weight.name)?, weight.values.as_ref()?)))
             .collect();
         rows.sort_by_key(|(tensor, _)| *tensor);
+        // two weights may have their codes in one tensor, which has one row
         rows.dedup_by_key(|(tensor, _)| *tensor);
         let mut last = 0;
         let tensors = rows.iter().map(|(tensor, _)| {
@@ -84,6 +85,8 @@ fn float24(value: Option<f64>) -> [u8; 3] {
         return [0x7f, 0xc0, 0];
     };
     let bits = (value as f32).to_bits();
+    // half of the last kept bit is added before the cut, which rounds; the least upper bound keeps it from becoming
+    // infinite
     let rounded = ((bits & !SIGN) + 0x80).min(LARGEST);
     let [a, b, c, _] = (bits & SIGN | rounded).to_be_bytes();
     [a, b, c]

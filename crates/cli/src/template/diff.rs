@@ -51,6 +51,7 @@ pub(super) fn run(
         .iter()
         .filter(|group| group.differs())
         .peekable();
+    // files may differ while every worker reads the same bytes
     let has_rows = differing.peek().is_some();
     for group in differing {
         table.cell(group.rank);

@@ -38,6 +38,7 @@ pub(crate) fn prediction<'c>(
     checkpoint: &'c Checkpoint,
     source: &Path,
 ) -> Result<Predict<'c>, Failure> {
+    // a template without accesses is valid, and a misspelt pattern would go unnoticed until a service starts slowly
     if !args.filter.is_empty()
         && !checkpoint
             .catalog()

@@ -65,6 +65,7 @@ pub(crate) fn save(
     overwrite: bool,
 ) -> Result<SavedTemplate, Failure> {
     if overwrite {
+        // synced: a template may have taken a recording of hours
         template.save(path, true)
     } else {
         template.save_new(path, true)

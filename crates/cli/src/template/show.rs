@@ -66,6 +66,7 @@ fn files(template: &Template, screen: &Screen, out: &mut Stdout) -> Result<(), R
     for (_, access) in template.accesses() {
         let sum =
             &mut read[usize::try_from(access.file).expect("file indices of a template are valid")];
+        // workers may read the same bytes: the sum may exceed the file, and the counts come from an untrusted template
         *sum = sum.saturating_add(access.bytes.nbytes());
     }
     let columns = vec![

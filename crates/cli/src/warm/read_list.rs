@@ -72,6 +72,7 @@ impl WarmList {
         } else {
             vec![source.clone()]
         };
+        // the error of a single model is the error of the run; of several, each is reported and the rest is read
         if let [only] = &paths[..] {
             let one = predicted(only)?;
             return Self::new(one.root.clone(), vec![one], &args.rank);
@@ -150,6 +151,8 @@ impl WarmList {
                 .iter()
                 .filter(|group| is_wanted(group.rank()))
             {
+                // whole pages, without overlaps: the page cache reads nothing smaller, and two accesses of one page are
+                // one read
                 let spans = page_spans(group.accesses(), &lens);
                 let ranges = spans.iter().filter_map(|span| {
                     Some(FileRange {
@@ -192,6 +195,7 @@ fn root_of(path: &Path) -> PathBuf {
 fn template_root(args: &WarmArgs, template: &Template) -> Result<PathBuf, Failure> {
     let candidates = match &args.dir {
         Some(dir) => vec![local_path(dir)?],
+        // the command's model first: a template is often stored far from its model, and rarely next to another one
         None => model_among(&args.command)
             .into_iter()
             .chain([root_of(&args.source)])
@@ -201,6 +205,7 @@ fn template_root(args: &WarmArgs, template: &Template) -> Result<PathBuf, Failur
     let mut difference = None;
     for root in candidates {
         match template.stale(|path| now(&root, path)).first() {
+            // the first directory whose files are those that were recorded: a stale template would warm other bytes
             None => return Ok(root),
             Some(file) => difference = difference.or(Some(root.join(&*file.path))),
         }

@@ -26,6 +26,7 @@ const SIGNED_FOR: Duration = Duration::from_secs(60 * 60);
 const AZURE_VERSION: HeaderValue = HeaderValue::from_static("2023-11-03");
 
 /// The variables that configure S3, as the programs of AWS name them.
+// a list and not every variable with the prefix: others configure other programs, and an unknown one would be refused
 static AWS_VARIABLES: &[&str] = &[
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -136,6 +137,7 @@ impl BucketService {
     pub(super) fn location(&self, path: &Path) -> Url {
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
+            // segment by segment, so that each is percent-encoded and a slash stays one
             segments.pop_if_empty().extend(path.as_ref().split('/'));
         }
         url
@@ -176,6 +178,7 @@ impl BucketService {
 fn bearer(token: &str) -> Option<(HeaderName, HeaderValue)> {
     // a token with other characters is refused by the service
     let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
+    // keeps the token out of logs and of HTTP/2's table of headers
     value.set_sensitive(true);
     Some((header::AUTHORIZATION, value))
 }
@@ -203,6 +206,7 @@ fn configured<K: FromStr>(
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<(K, String)>> {
     let set = names.iter().filter_map(|name| {
+        // an empty variable is an unset one, as for the services' own programs
         let value = variables(name).filter(|value| !value.is_empty())?;
         let key = name.to_ascii_lowercase().parse();
         let key = key.map_err(|_| invalid(format!("the variable {name} is not known")));
@@ -295,6 +299,7 @@ fn azure(
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<BucketService> {
     let (container, account) = match host.split_once('@') {
+        // `account.dfs.core.windows.net`: the account is the first label
         Some((container, host)) => (container, host.split('.').next()),
         None => (host, None),
     };

@@ -33,6 +33,7 @@ impl SystemRoots {
 
     fn verifier(&self) -> Result<&Verifier, Error> {
         let make = || Verifier::new(Arc::clone(&self.provider));
+        // a failure is kept as well: certificates do not appear during a run
         self.verifier
             .get_or_init(make)
             .as_ref()

@@ -28,6 +28,7 @@ impl SharedFile {
         let mut kept = KeptHeader::new(place, memory);
         let is_offline = self.client.options.offline;
         let beginning = match found {
+            // a URL that names a commit has one content for ever; without a network there is nothing to compare with
             Some(CacheEntry::File(file)) if is_pinned || is_offline => {
                 let is_current = file
                     .commit
@@ -44,6 +45,7 @@ impl SharedFile {
                 kept.offered = Some(file);
                 Beginning::Comparison
             }
+            // with a network it is requested: a file may have been added since
             Some(CacheEntry::Absent) if is_offline => {
                 state.failed = Some(Error::new(
                     ErrorKind::NotFound,
@@ -98,6 +100,7 @@ impl SharedFile {
             .await?
             .filter(|answer| version.as_ref() != Some(&answer.version));
         let mut state = self.lock();
+        // the opening may have been given up meanwhile, and its blocks with it
         if state.epoch == epoch {
             match &answer {
                 None => self.fill(&mut state),
@@ -117,6 +120,7 @@ impl SharedFile {
     pub(super) fn keep(&self, kept: KeptHeader, version: Option<FileVersion>) {
         let Some(version) = version else { return };
         let commit = self.resource.commit().map(str::to_owned);
+        // without an ETag or a commit nothing could tell later whether the file is still this one
         if version.condition().is_none() && commit.is_none() {
             return;
         }
@@ -151,6 +155,7 @@ impl SharedFile {
 
     /// Keeps that there is no such file.
     pub(super) fn keep_absence(&self, kept: &KeptHeader) {
+        // absence is what a server said, and offline none was asked
         if !self.client.options.offline {
             let place = &kept.place;
             place.cache.store(&place.key, &CacheEntry::Absent);

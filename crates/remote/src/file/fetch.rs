@@ -56,6 +56,7 @@ impl SharedFile {
             RequestedRange::Between(start, end) => {
                 state.failures.insert(start, (end, error));
             }
+            // the bytes are requested by their place when they are read
             RequestedRange::Last(_) => {}
         }
     }

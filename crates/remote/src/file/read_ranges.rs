@@ -35,6 +35,7 @@ impl ReadRanges {
             return;
         }
         if self.memory.room() < bytes.len() as u64 {
+            // a part of a header is useless: the next opening would request the rest in as many round trips
             self.is_incomplete = true;
             self.clear();
             return;

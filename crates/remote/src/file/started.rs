@@ -41,6 +41,7 @@ impl RemoteFile {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         let present = match state.blocks.at(start) {
+            // there is no range of no bytes in HTTP
             _ if len == 0 => Some(Vec::new()),
             BlockAt::Arrived(bytes) => {
                 let bytes = usize::try_from(len).ok().and_then(|len| bytes.get(..len));

@@ -68,6 +68,7 @@ impl FileState {
         self.announced.clear();
         self.failures.clear();
         self.tail = 0;
+        // answers that are under way belong to the epoch before, and are dropped on arrival
         self.epoch += 1;
     }
 

@@ -36,6 +36,7 @@ impl SharedFile {
             });
             at = stop;
         }
+        // the channel ends with the last task, so that a task that panics does not leave the reader waiting
         drop(send);
         let mut left = buf.len();
         while left > 0 {

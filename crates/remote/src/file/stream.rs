@@ -38,6 +38,7 @@ impl SharedFile {
             let mut answer = match first.take() {
                 Some(answer) => answer,
                 None => {
+                    // read anew for each answer: the first one may have set it
                     let version = self.lock().version.clone();
                     let mut on_delay = || {
                         deliver(RangeEvent::Delayed);
@@ -73,6 +74,8 @@ impl SharedFile {
             let progress = at > answer.start;
             if let Some(error) = error {
                 broken += 1;
+                // progress does not reset the count: a server that breaks off after each byte would be repeated for
+                // ever
                 if error.kind() != ErrorKind::Network || broken > self.client.options.retries {
                     return Err(error);
                 }

@@ -30,6 +30,7 @@ impl CacheDirectory {
         #[cfg(unix)]
         {
             use std::os::unix::fs::MetadataExt as _;
+            // the checksum detects damage and no forger: a writer could name other bytes as a header
             if fs::metadata(path)?.mode() & 0o022 != 0 {
                 return Err(io::Error::other(
                     "other users can write to it; use another directory, or remove that permission (chmod go-w)",

@@ -79,6 +79,7 @@ pub(super) fn decode(key: &str, bytes: &[u8]) -> Option<CacheEntry> {
         [1] => CacheEntry::File(input.file()?),
         _ => return None,
     };
+    // trailing bytes would be a second form of one entry
     input.0.is_empty().then_some(entry)
 }
 
@@ -132,6 +133,7 @@ impl<'b> Input<'b> {
         let mut end = 0;
         for number in 0..count {
             let (start, nbytes) = (places.u64()?, places.u64()?);
+            // with a gap in between: adjacent ranges would have been written as one
             let is_ascending = number == 0 || start > end;
             end = start.checked_add(nbytes)?;
             if !is_ascending || nbytes == 0 || end > len {
