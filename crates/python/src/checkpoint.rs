@@ -59,6 +59,7 @@ pub(crate) fn open(
         options = options.void_as(dtype_named(&name)?);
     }
     let inner = if let Ok(bytes) = source.cast::<PyBytes>() {
+        // copied: the checkpoint outlives this call, and the object may be collected before it
         let bytes = bytes.as_bytes().to_vec();
         interruptible(py, None, |_| options.from_bytes(bytes))?
     } else {
@@ -98,6 +99,7 @@ fn dtype_named(name: &str) -> PyResult<Dtype> {
 
 fn row<'py>(py: Python<'py>, info: &TensorInfo) -> PyResult<TensorRow<'py>> {
     let is_dtype = matches!(info.encoding, Encoding::Plain(_));
+    // a tensor without bytes is nowhere in the file
     let offset = (info.bytes.len > 0).then_some(info.bytes.start);
     Ok((
         info.name.to_string(),
@@ -118,6 +120,7 @@ fn object(py: Python<'_>, value: &Value) -> PyResult<Py<PyAny>> {
         Value::Bool(b) => b.into_pyobject(py)?.to_owned().into_any().unbind(),
         Value::U64(n) => n.into_pyobject(py)?.into_any().unbind(),
         Value::I64(n) => n.into_pyobject(py)?.into_any().unbind(),
+        // exact: Python has one kind of float
         Value::F32(n) => f64::from(*n).into_pyobject(py)?.into_any().unbind(),
         Value::F64(n) => n.into_pyobject(py)?.into_any().unbind(),
         Value::Text(text) => text.into_pyobject(py)?.into_any().unbind(),
@@ -126,6 +129,7 @@ fn object(py: Python<'_>, value: &Value) -> PyResult<Py<PyAny>> {
             let items = items.collect::<PyResult<Vec<_>>>()?;
             PyList::new(py, items)?.into_any().unbind()
         }
+        // the type is open for values of later versions
         _ => return Err(PyTypeError::new_err("a value of an unknown type")),
     })
 }
@@ -202,6 +206,7 @@ impl CoreCheckpoint {
             let plain = info.layout == Layout::RowMajor
                 && info.packing == Packing::Raw
                 && info.endian == Endian::Little
+                // attributes of PyTorch (a quantiser, say) may give equal bytes other values
                 && info.pytorch.is_none();
             if !plain || info.bytes.len == 0 {
                 continue;
@@ -224,6 +229,7 @@ impl CoreCheckpoint {
 
     /// The value of a key, read from the file if it is a long array.
     fn metadata(&self, py: Python<'_>, key: &str) -> PyResult<Py<PyAny>> {
+        // without the interpreter's lock, since an array may be read from the file
         let value = py.detach(|| self.inner.metadata(key));
         match value.map_err(|error| exception(py, &error))? {
             Some(value) => object(py, &value),
@@ -233,6 +239,7 @@ impl CoreCheckpoint {
 
     /// The summary, as `anamnesis inspect --json` prints each checkpoint.
     fn summary<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        // on a thread of its own: a summary reads long arrays of metadata
         let text = interruptible(py, None, |_| {
             Ok(serde_json::to_string(&self.inner.inspect()?))
         })?;

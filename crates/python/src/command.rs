@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 #[pyfunction]
 pub(crate) fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     py.detach(|| {
+        // a process of the command alone; in a program that imports the package, handlers are the program's
         report_bus_errors();
         run_with(arguments, &Interrupt::by_signals())
     })

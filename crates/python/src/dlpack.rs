@@ -143,6 +143,7 @@ fn export<'py, T: Managed>(
     shape: Vec<i64>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let too_many = || PyValueError::new_err("DLPack: too many elements or axes");
+    // written out: consumers before version 1.2 differ in how they take a null pointer
     let mut strides = vec![1; shape.len()];
     for axis in (1..shape.len()).rev() {
         let below: i64 = strides[axis];

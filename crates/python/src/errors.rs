@@ -17,6 +17,7 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error.kind() {
         ErrorKind::Io(e) => return system_error(e, error, text),
         ErrorKind::InvalidArgument(_) => return PyValueError::new_err(text),
+        // the name alone, as dictionaries raise it
         ErrorKind::NotFound { name, .. } => return PyKeyError::new_err(name.clone()),
         // the buffer pool's budget
         ErrorKind::Limit {
@@ -30,8 +31,10 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
         ErrorKind::Limit { .. } => "LimitError",
         ErrorKind::RefusedGlobal { .. } => "RefusedGlobalError",
         ErrorKind::MissingPart(_) => "MissingPartError",
+        // kinds of later versions: their base class is what programs catch
         _ => "AnamnesisError",
     };
+    // if the class cannot be imported, that error says more than none
     instance(py, class, &text, error, remedy).unwrap_or_else(|failed| failed)
 }
 

@@ -11,6 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 pub(crate) fn loads<'py>(py: Python<'py>, text: &str) -> serde_json::Result<Bound<'py, PyAny>> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let object = JsonObject(py).deserialize(&mut deserializer)?;
+    // trailing text would be silently ignored otherwise
     deserializer.end()?;
     Ok(object)
 }

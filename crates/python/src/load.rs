@@ -118,6 +118,7 @@ impl LoadOptions {
         if self.borrow {
             load = load.borrow_mapped();
         } else {
+            // borrowed bytes lie where they are in the file: an alignment cannot be promised for them
             load = load.align(self.align);
         }
         Ok(match self.loader.as_deref() {
@@ -270,6 +271,7 @@ impl CoreStream {
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<LoadedRow<'py>>> {
         loop {
             match py.detach(|| self.wait()) {
+                // waits are bounded, so that Ctrl-C ends an iteration whose next tensor does not come
                 Poll::Pending => py.check_signals()?,
                 Poll::Ready(None) => return Ok(None),
                 Poll::Ready(Some(Ok(tensor))) => return tensor.row(py, &[]).map(Some),
@@ -282,6 +284,7 @@ impl CoreStream {
     fn close(&self, py: Python<'_>) {
         py.detach(|| {
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            // with the lock released for Python: the load's threads may be waiting for the interpreter
             drop(running.take());
         });
     }

@@ -118,6 +118,7 @@ impl OutMemory {
         let mut outputs = Vec::with_capacity(objects.len());
         for (name, object) in objects {
             let buffer = PyBuffer::get(&object)?;
+            // a copy into strided memory would need a second buffer, which loading into own memory is meant to avoid
             if buffer.readonly() || !buffer.is_c_contiguous() {
                 let text = format!("out: the memory for {name:?} is not writable and contiguous");
                 return Err(PyValueError::new_err(text));
@@ -127,6 +128,7 @@ impl OutMemory {
         let start = |buffer: &PyBuffer<u8>| buffer.buf_ptr().addr();
         let used = outputs.iter().filter(|(_, buffer)| buffer.len_bytes() > 0);
         let mut by_address: Vec<_> = used.collect();
+        // sorted, so that only neighbours can overlap and n outputs take n comparisons
         by_address.sort_by_key(|(_, buffer)| start(buffer));
         for pair in by_address.windows(2) {
             let [(first, one), (second, other)] = pair else {
@@ -163,6 +165,7 @@ impl OutMemory {
 pub(crate) fn new_memory(nbytes: usize) -> PyResult<TensorMemory> {
     let buffer = pool().try_get(nbytes);
     let buffer = buffer.map_err(|e| PyMemoryError::new_err(e.to_string()))?;
+    // one part: a length of 0 would divide into infinitely many
     let mut parts = buffer.split(nbytes.max(1));
     let part = parts.pop().expect("an empty buffer has a part too");
     Ok(TensorMemory::new(part))

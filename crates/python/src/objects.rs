@@ -43,6 +43,7 @@ pub(crate) fn objects<'py>(
     };
     let Some(read) = read else { return Ok(None) };
     let (tree, storages) = read.into_parts();
+    // nodes refer to each other by number, so that a deep object needs no recursion here and in Python
     let nodes = tree.nodes.iter().map(|node| row(py, node));
     let inner = Arc::new(storages);
     Ok(Some((
@@ -64,6 +65,7 @@ fn row<'py>(py: Python<'py>, node: &ObjectNode) -> PyResult<Bound<'py, PyTuple>>
         ObjectNode::Text(text) => value(text.into_bound_py_any(py)?),
         ObjectNode::Bytes(bytes, true) => value(PyByteArray::new(py, bytes).into_any()),
         ObjectNode::Bytes(bytes, false) => value(PyBytes::new(py, bytes).into_any()),
+        // as text: it may have more digits than any number of Rust
         ObjectNode::BigInt(text) => ("integer", &**text).into_pyobject(py),
         ObjectNode::Tuple(ids) => ("tuple", list(ids)?).into_pyobject(py),
         ObjectNode::List(ids) => ("list", list(ids)?).into_pyobject(py),

@@ -33,6 +33,7 @@ impl Parts {
             (Some(_), Some(_)) => Err(PyValueError::new_err(
                 "slices and tp: a call reads the one or the other",
             )),
+            // rules alone would be ignored, and every worker would load everything
             (_, None) if rules.is_some() => Err(PyValueError::new_err("rules without tp")),
             (slices, None) => Ok(Self::Boxes(slices.unwrap_or_default())),
             (None, Some((rank, of))) => Ok(Self::Shares {
@@ -69,6 +70,7 @@ fn part_of(boxes: &Boxes, name: &str) -> TensorSlice {
 /// The default rules after these: patterns and names of rules, of which the first match applies.
 pub(crate) fn rules_of(own: Option<Vec<(String, String)>>) -> PyResult<Rules> {
     let mut rules = Rules::default();
+    // each goes to the front, so that the last one put there is the caller's first
     for (pattern, name) in own.unwrap_or_default().into_iter().rev() {
         let rule = match &*name {
             // the name in programs of the frameworks

@@ -27,6 +27,7 @@ pub(crate) struct RememberOptions {
 
 impl RememberOptions {
     pub(crate) fn new(dtype: &str, cast: bool, names: &str) -> PyResult<Self> {
+        // PyTorch writes `bfloat16`, this library `BF16`: both are understood in any case
         let dtype = match &*dtype.to_ascii_lowercase() {
             "auto" => OutputDtype::Auto,
             "bf16" | "bfloat16" => Dtype::BF16.into(),
@@ -76,6 +77,7 @@ impl CoreCheckpoint {
     #[getter]
     pub(crate) fn client_names(&self) -> &'static str {
         match self.inner.catalog().format() {
+            // transformers finds no tensor under llama.cpp's names
             "gguf" => "hf",
             _ => "stored",
         }
@@ -213,6 +215,7 @@ impl CoreCheckpoint {
                 .cancel(&state.cancel)
                 .progress(move |progress| state.on_progress(progress));
             let plan = remember.plan()?;
+            // before the sink exists: a refused checkpoint leaves no file
             plan.check()?;
             let mut sink = remember.safetensors(&out, sharding)?;
             remember.run(&plan, &mut sink)?;

@@ -51,6 +51,7 @@ pub(crate) fn interruptible<T: Send>(
     let state = Arc::new(RunState::default());
     thread::scope(|scope| {
         let (send, receive) = mpsc::channel();
+        // a receiver is not `Sync`, which the closure of `detach` requires
         let receive = Mutex::new(receive);
         let state = &state;
         let worker = scope.spawn(move || {
@@ -69,6 +70,7 @@ pub(crate) fn interruptible<T: Send>(
                         return Err(raised);
                     }
                     let outcome = outcome.map_err(|error| exception(py, &error))?;
+                    // once more, so that a progress bar ends at its end
                     state.report(py, callback)?;
                     return Ok(outcome);
                 }
@@ -76,6 +78,8 @@ pub(crate) fn interruptible<T: Send>(
                     let failed = py.check_signals();
                     if let Err(failed) = failed.and_then(|()| state.report(py, callback)) {
                         state.cancel.cancel();
+                        // the run is waited for: it borrows what this frame owns, and its threads must not write to
+                        // memory that Python frees
                         raised = Some(failed);
                     }
                 }

@@ -33,6 +33,7 @@ impl CoreDirectory {
     fn files(&self) -> PyResult<Vec<FileRow>> {
         let inner = self.inner();
         let rows = inner.files().iter().map(|file| {
+            // as text, which a scheduler can send to another process without knowing the type
             let text = serde_json::to_string(file);
             let text = text.map_err(|e| PyValueError::new_err(e.to_string()))?;
             let outputs = file.outputs.iter().map(ToString::to_string).collect();
@@ -43,6 +44,7 @@ impl CoreDirectory {
 
     /// Creates the directory; the numbers of the files that are to be made.
     fn prepare(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
+        // the lock is held for the call: a directory is prepared and completed once, by one thread at a time
         interruptible(py, None, |_| self.inner().prepare())
     }
 

@@ -121,6 +121,7 @@ impl TemplateBuilder {
                 );
                 return Err(Error::new(crate::ErrorKind::Conflict(what)));
             }
+            // the first that is known: sources learn it at different times
             known.key = known.key.or(file.key);
             known.mtime = known.mtime.or(file.mtime);
             return Ok(number);
@@ -141,6 +142,7 @@ impl TemplateBuilder {
     /// Sets the accesses of a group to a template's accesses, unmerged. `more` says that other accesses will follow.
     pub(crate) fn adopt(&mut self, rank: u32, accesses: Vec<Access>, more: bool) {
         let group = self.groups.entry(rank).or_default();
+        // the set of bytes is needed only to leave out what later accesses repeat, and takes memory for every run
         for access in accesses.iter().filter(|_| more) {
             group
                 .seen
@@ -164,6 +166,7 @@ impl TemplateBuilder {
         at: Option<u64>,
     ) -> Result<()> {
         let StridedFileRange { file, bytes: given } = range.into();
+        // the form counts runs with 32 bits, and 2³² runs are no access of a loader
         let counted = u32::try_from(given.count).is_ok();
         let bytes = StridedRange::strided(given.start, given.len, given.count, given.stride)
             .filter(|_| counted)
@@ -184,6 +187,7 @@ impl TemplateBuilder {
         if bytes.len == 0 {
             return Ok(());
         }
+        // runs whose gaps are allowed are one run: a page cache would read the gaps anyway
         let bytes = if bytes.count > 1 && bytes.gap() <= gap {
             bytes.covering()
         } else {

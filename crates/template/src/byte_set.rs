@@ -105,6 +105,7 @@ impl RangeUnion {
         runs.sort_unstable_by_key(|runs| Reverse(runs.start));
         let mut union = Self {
             waiting: runs,
+            // a heap and no list of runs: a file of some bytes may state 2³² runs of one byte
             open: BinaryHeap::new(),
             next_run: None,
         };
@@ -142,6 +143,7 @@ impl Iterator for RangeUnion {
         loop {
             self.next_run = self.take_run();
             match self.next_run {
+                // ranges that touch are one: a caller counts or reads each run as a whole
                 Some((s, e)) if s <= end => end = end.max(e),
                 _ => return Some((start, end)),
             }

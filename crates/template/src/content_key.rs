@@ -14,6 +14,7 @@ pub struct ContentKey(pub [u8; 16]);
 
 impl ContentKey {
     /// Number of a file's first bytes that are hashed.
+    // a constant of the format: keys in stored templates were made with it
     pub const HEAD: u64 = 64 << 10;
 
     /// Returns the key of a file that begins with `head`. Bytes after the first

@@ -107,6 +107,7 @@ pub(crate) fn overlaps(
             .map(|file| matched[file].unwrap_or(shared_rows + file))
     };
     let mut right = per_file(by, shared_rows + b.files().len(), index_of);
+    // bytes of files that `a` lacks overlap with nothing, and still count for `b`
     let only = right.split_off(shared_rows);
     let mut sums: Vec<_> = left
         .drain(..)

@@ -88,6 +88,7 @@ impl File {
     /// are not compared.
     pub fn same(&self, other: &Self) -> bool {
         let keys = match (self.key, other.key) {
+            // a template of a file that was not read has no key, and describes it as well as it can
             (Some(a), Some(b)) => a == b,
             _ => true,
         };
@@ -113,6 +114,7 @@ pub(crate) fn check_path(path: &str) -> Result<()> {
     if path.is_empty() {
         return refuse("must not be empty");
     }
+    // before any other check, since messages quote the path
     if path.len() > PATH_MAX {
         return refuse("must not be longer than 4096 bytes");
     }

@@ -181,6 +181,8 @@ impl MaioService {
                 let touch = records_accesses(config.touch);
                 Interests {
                     prefetch: !touch,
+                    // evicting during a recording would turn later reads into misses that the service does not have by
+                    // itself
                     evict: false,
                     touch,
                     recording: touch,
@@ -264,6 +266,7 @@ impl MaioService {
         let next = recorder.take_next();
         self.state.recorded = recorder.nbytes();
         let Some(template) = recorder.save() else {
+            // no byte of the model was read, so that there is nothing to follow yet
             self.activity = Activity::Record(recorder);
             return None;
         };
@@ -280,6 +283,7 @@ impl MaioService {
     /// The registration ends.
     pub(crate) fn exit(&mut self) {
         if let Activity::Record(recorder) = &mut self.activity {
+            // the load may not have ended: the reads so far are a template all the same
             recorder.save();
         }
         for group in self.state().groups {
@@ -334,6 +338,7 @@ fn find_template(
     };
     let path = templates.join(format!("{id}.iot"));
     state.service = Some(id);
+    // in a directory of templates a missing one is the normal case; a file that is named is expected to exist
     let generate = config.generate.unwrap_or(true);
     if !path.exists() {
         let reason = || {

@@ -179,6 +179,7 @@ const fn size<T>() -> u32 {
 
 impl Abi {
     /// The sizes of the first release with this [`VERSION`]. Structures only grow, so these are the minimum.
+    // numbers and not `size_of`: they stay as they are when the structures grow
     pub const FIRST: Self = Self {
         size: 40,
         version: VERSION,

@@ -85,6 +85,7 @@ macro_rules! export_policy {
                 evict: Some(evict),
                 start: Some(start),
                 touch: Some(touch),
+                // lists are kept until the next answer and freed by this side
                 release: None,
                 wants: Some(wants),
             };
@@ -163,6 +164,7 @@ impl ExportedPolicy {
         let (policy, failure) = match result {
             Ok((policy, initialised)) => (policy, initialised.err()),
             Err(panic) => (
+                // the host calls `exit` all the same, which must find a state
                 Box::new(NoPolicy) as Box<dyn Policy>,
                 Some(format!("panicked: {}", panic_message(&*panic))),
             ),
@@ -252,12 +254,14 @@ impl ExportedPolicy {
         let Some(state) = &mut *state else {
             return default;
         };
+        // a policy that panicked is in an unknown state; it is called no more, except for `exit`
         let returned = catch_unwind(AssertUnwindSafe(|| {
             let value = with(state);
             (value, state.policy.failed())
         }));
         let reason = match returned {
             Ok((value, None)) => return value,
+            // the value of a failed call is dropped: its list may hold ranges that the failure invalidated
             Ok((_, Some(reason))) => reason,
             Err(panic) => format!("panicked: {}", panic_message(&*panic)),
         };
@@ -284,6 +288,7 @@ unsafe fn access(miss: *const MissIo) -> FileAccess {
     let kind = match miss.kind {
         0 => EventKind::Miss,
         2 => EventKind::Open,
+        // kinds of later versions: an access is the weakest statement about them
         _ => EventKind::Touch,
     };
     // SAFETY: the path of a valid miss is zero-terminated.

@@ -31,6 +31,7 @@ pub struct RangeList {
 impl RangeList {
     /// The entries of `backing` at `indices`, clamped to the length of `backing`.
     pub fn slice(backing: &Arc<[FileRange]>, indices: Range<usize>) -> Self {
+        // clamped: indices come from policies, whose arithmetic must not end the runtime
         let end = indices.end.min(backing.len());
         Self {
             backing: Arc::clone(backing),

@@ -119,6 +119,7 @@ impl LibraryPolicy {
                 format!("{}: its process sent a malformed message", call.name())
             }
             HostFailure::Late(exceeded) => call.timeout_message(exceeded),
+            // the connection closes because the process ends: its exit status says why, and the socket's error does not
             HostFailure::Io(error) => match host.process.exit_reason() {
                 Some(how) => format!("{}: its process ended ({how})", call.name()),
                 None => format!(
@@ -136,6 +137,7 @@ impl Policy for LibraryPolicy {
     }
 
     fn init(&mut self, context: &PolicyContext) -> Result<(), String> {
+        // the host has a working directory of its own
         let path = std::path::absolute(&self.path)
             .map_err(|error| format!("{}: {error}", self.path.display()))?;
         let name = path
@@ -174,6 +176,7 @@ impl Policy for LibraryPolicy {
 
     fn exit(&mut self) {
         self.call(PolicyCall::Exit, |_| Request::Exit);
+        // also where the call succeeded: dropping it ends and reaps the process
         self.host = None;
     }
 

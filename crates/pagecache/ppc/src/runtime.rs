@@ -150,6 +150,7 @@ impl Runtime {
             })),
             ..prefetch
         })?);
+        // a thread of its own: an eviction waits for writeback and for processes that map pages, and events must not
         let evictions = Arc::new(EvictionThread::spawn()?);
         // at least 1: policies take 0 for an unknown limit
         let memory_limit = memory
@@ -170,6 +171,7 @@ impl Runtime {
             }
             PolicyOutput::Evict(ranges) => {
                 let ranges = excluded.exclude(&origin.namespace, ranges);
+                // counted at the request: a miss that follows at once must find the bytes released, not wasted
                 evicted.evicted(origin.namespace.root(), &ranges);
                 evicts.submit(&origin.namespace, ranges);
             }
@@ -274,6 +276,7 @@ impl Runtime {
             .iter()
             .map(|registration| registration.supervisor().interests())
             .collect();
+        // the most demanding mode of all policies, since one source serves them all
         if interests.iter().any(|interests| interests.recording) {
             CaptureMode::Recording
         } else if interests.iter().any(|interests| interests.touch) {
@@ -358,6 +361,7 @@ impl Runtime {
                 PolicyStatus::of(registration, &names, reports, &self.ledger)
             })
             .collect();
+        // the share of files costs the kernel a sum over all cores, which a status is not worth
         let usage = self.memory.usage_without_file().ok();
         let (lists, bytes) = self.evictions.totals();
         let evict = EvictionTotals { lists, bytes };

@@ -153,6 +153,7 @@ pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
 ///
 /// [`ErrorKind::Invalid`] if there is no source of this name; otherwise the reason why the source cannot be opened.
 pub fn by_name(name: &str, namespace: &Namespace) -> Result<Box<dyn EventSource>> {
+    // the first colon: paths may contain further ones
     let (name, argument) = name.split_once(':').unwrap_or((name, ""));
     let row = SOURCES.iter().find(|row| row.name == name).ok_or_else(|| {
         let known: Vec<_> = names().map(|(name, _)| name).collect();
@@ -174,6 +175,7 @@ pub fn best(mode: CaptureMode, namespace: &Namespace) -> Result<SelectedSource> 
     for row in SOURCES.iter().filter(|row| row.modes.contains(&mode)) {
         match (row.open)(namespace, "") {
             Ok(source) => return Ok(SelectedSource { source, rejected }),
+            // collected: with a missing capability, all of them fail, and the user wants to know why the best one did
             Err(error) => rejected.push((row.name, error)),
         }
     }

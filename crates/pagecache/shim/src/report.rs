@@ -125,6 +125,7 @@ fn send(pipe: c_int, kind: MessageKind, (dev, ino): (u64, u64), (at, len): (u64,
     if stat(pipe).is_none_or(|stat| (stat.st_dev, stat.st_ino) != expected) {
         return;
     }
+    // taken before the write and put back if it fails, so that no two messages report one loss
     let dropped = DROPPED.swap(0, Ordering::Relaxed);
     // SAFETY: always succeeds.
     let pid = unsafe { libc::getpid() };

@@ -62,6 +62,7 @@ impl Template {
         cursor.read(9, "the magic and the version")?;
         let read = read(&mut cursor, &mut budget);
         let template = read.map_err(|e| e.at(cursor.pos()))?; // a limit's error has no offset of its own
+        // every template has one encoding: bytes behind it would be a second one
         if cursor.remaining() > 0 {
             let reason = format!("{} bytes follow the last group", cursor.remaining());
             return Err(Error::malformed(reason).at(cursor.pos()));
@@ -82,6 +83,7 @@ fn read(cursor: &mut TemplateCursor<'_>, budget: &mut TemplateBudget) -> Result<
         budget.memory(64, "the parameters")?;
         let key = text(cursor, budget, "a parameter's key")?;
         let value = text(cursor, budget, "a parameter's value")?;
+        // sorted and unique, so that equal templates have equal bytes
         if parameters
             .last_key_value()
             .is_some_and(|(last, _)| *last >= key)
@@ -161,6 +163,7 @@ fn files(cursor: &mut TemplateCursor<'_>, budget: &mut TemplateBudget) -> Result
         }
         files.push(file);
     }
+    // a path that is listed twice would let two accesses of one file look like two files
     let mut paths = HashSet::with_capacity(files.len());
     if let Some(twice) = files.iter().find(|file| !paths.insert(&*file.path)) {
         return Err(
@@ -228,6 +231,7 @@ impl History {
                 });
             }
         }
+        // templates are kept for as long as a service runs
         accesses.shrink_to_fit();
         Ok(accesses)
     }
@@ -235,6 +239,7 @@ impl History {
 
 fn literal(cursor: &mut TemplateCursor<'_>, head: u64) -> Result<Token> {
     let start = cursor.pos();
+    // bits 1 and 2, with bit 0 clear: further bits are of no version so far
     if head > 6 {
         return Err(Error::malformed(format!("an access of unknown type {head}")).at(start));
     }

@@ -36,6 +36,7 @@ impl Default for WarmOptions {
             threshold: Some(MEMORY_THRESHOLD),
             threads: None,
             bandwidth: None,
+            // shorter stops end by writeback, after which there is room again
             patience: Duration::from_secs(1),
         }
     }
@@ -131,6 +132,7 @@ impl Warmer {
             on_error: Some(Arc::new(move |_, error| {
                 let mut errors = collected.lock().unwrap_or_else(PoisonError::into_inner);
                 errors.count += 1;
+                // one is shown: a failing device gives thousands that say the same
                 errors.first.get_or_insert_with(|| error.to_string());
             })),
             ..defaults
@@ -142,6 +144,7 @@ impl Warmer {
                 .map(|range| range.len)
                 .fold(nbytes, u64::saturating_add);
             let ranges = RangeList::from(ranges);
+            // a queue for each list, so that no worker waits for the bytes of another
             prefetcher.submit(namespace, &PrefetchRequest { ranges, queue })?;
         }
         Ok(Self {
@@ -229,6 +232,7 @@ impl MemoryRoom {
             },
         };
         *last = Some(reading);
+        // bytes that were read since the reading are in memory by now, though it does not show them
         let since = processed.saturating_sub(reading.processed);
         reading.room.saturating_sub(since)
     }

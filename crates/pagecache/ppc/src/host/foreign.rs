@@ -102,6 +102,7 @@ impl ForeignPolicy {
         };
         // SAFETY: a function of the library with the type that ppc.h declares.
         let wants = unsafe { wants() };
+        // bits of callbacks that are not defined would make the daemon request answers that never come
         take_failure().map(|()| wants & defined)
     }
 
@@ -114,6 +115,7 @@ impl ForeignPolicy {
         take_failure()?;
         let (mut lists, mut at) = (Vec::new(), head.cast_const());
         while !at.is_null() {
+            // the policy may have linked its list to itself
             if lists.len() == max_lists {
                 return Err(format!("ppc_start returned more than {max_lists} lists"));
             }
@@ -246,6 +248,7 @@ impl ForeignPolicy {
             ));
         }
         let number = |at: u64| usize::try_from(at).map_err(|_| "the list is too long");
+        // zero in the fields of older headers: the whole list
         let end = if limit == 0 {
             count
         } else {

@@ -130,6 +130,7 @@ impl Request {
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut from = Reader(bytes);
         let request = match from.u8()? {
+            // a mismatch is malformed like everything else: neither side can parse what the other means
             0 if from.u32()? == PROTOCOL => Self::Init(Init {
                 library: from.bytes()?.to_vec(),
                 config: from.bytes()?.to_vec(),
@@ -233,6 +234,7 @@ impl WireList {
             to.u32(u32::try_from(new.paths.len()).unwrap_or(u32::MAX));
             new.paths.iter().for_each(|path| to.bytes(path));
             to.u32(u32::try_from(new.entries.len()).unwrap_or(u32::MAX));
+            // lists have up to 262,144 entries
             to.0.reserve(new.entries.len() * RANGE_BYTES);
             for entry in &new.entries {
                 to.u32(entry.path);
@@ -250,6 +252,7 @@ impl WireList {
         let (queue, slot) = (from.u32()?, from.u8()?);
         let new = if from.bool()? {
             let new = NewList::decode(from, *paths)?;
+            // one number for all lists of a reply: a thousand lists must not have the limit each
             *paths -= new.paths.len();
             Some(new)
         } else {
@@ -273,6 +276,8 @@ impl NewList {
         for _ in 0..count {
             paths.push(from.bytes()?.to_vec());
         }
+        // the limit on entries is checked where the list is resolved, which knows it; here the bytes of the message
+        // bound them
         let count = from.count(RANGE_BYTES, usize::MAX)?;
         let mut entries = Vec::with_capacity(count);
         for _ in 0..count {

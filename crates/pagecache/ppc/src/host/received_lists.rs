@@ -70,6 +70,7 @@ impl ReceivedLists {
 
     fn receive(&mut self, new: NewList) -> Result<Arc<[FileRange]>, String> {
         let held: usize = self.lists.iter().map(|list| list.len()).sum();
+        // before any entry is resolved: each becomes a path and three numbers in the daemon's memory
         if new.entries.len() > self.max_entries || held + new.entries.len() > MAX_ENTRIES {
             return Err(format!(
                 "lists of {} entries; at most {} are allowed",
@@ -83,6 +84,7 @@ impl ReceivedLists {
         for path in &new.paths {
             let path = Path::new(OsStr::from_bytes(path));
             let (path, _) = self.files.get(path).ok_or_else(|| {
+                // the text is the policy's, and goes to the log
                 let path = path.to_string_lossy().chars().take(200).collect::<String>();
                 format!(
                     "returned an invalid list: {path:?}: no file of the namespace has this name"

@@ -128,6 +128,7 @@ impl HostSession {
         limit: CallLimit,
     ) -> Result<Vec<PrefetchRequest>, HostFailure> {
         let max_lists = match request {
+            // no list is asked of them, and a list that comes all the same is no reply
             Request::Init(_) | Request::Exit => 0,
             Request::Start => MAX_QUEUES,
             Request::Prefetch(_) | Request::Evict(_) | Request::Touch(_) => 1,
@@ -160,6 +161,7 @@ impl HostSession {
             exceeded: &exceeded,
         };
         let failed = |error: io::Error| match (exceeded.get(), error.kind()) {
+            // the deadline first: the error of the socket only follows from it
             (Some(exceeded), _) => HostFailure::Late(exceeded),
             (None, io::ErrorKind::InvalidData) => HostFailure::Malformed,
             (None, _) => HostFailure::Io(error),

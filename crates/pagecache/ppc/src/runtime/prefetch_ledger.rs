@@ -79,6 +79,7 @@ impl PrefetchLedger {
             wasted: 0,
         };
         let mut policies = self.lock();
+        // not `entry`, which would copy the path for each read
         if !policies.contains_key(root) {
             policies.insert(root.to_owned(), PolicyLedger::default());
         }
@@ -86,6 +87,7 @@ impl PrefetchLedger {
             return;
         };
         policy.bytes.add(bytes);
+        // the policy's sum counts on; only the file's own is lost
         if policy.files.len() >= MAX_FILES && !policy.files.contains_key(path) {
             return;
         }

@@ -196,6 +196,7 @@ pub(super) fn exposition(documents: &[(u32, Value)], unresponsive: &[u32]) -> St
         .collect();
     let mut text = String::new();
     let up = documents.iter().map(|(pid, _)| (pid, 1));
+    // a runtime that hangs shows as 0, where a missing sample would look like one that was stopped on purpose
     let up = up.chain(unresponsive.iter().map(|pid| (pid, 0)));
     let up = up.map(|(pid, value)| (format!("pid=\"{pid}\""), value.into()));
     family(
@@ -203,6 +204,7 @@ pub(super) fn exposition(documents: &[(u32, Value)], unresponsive: &[u32]) -> St
         ("up", GAUGE, "Whether the runtime responds.", ""),
         up,
     );
+    // by metric and not by runtime: the format wants all samples of a metric together
     for metric in OF_RUNTIME {
         values(&mut text, metric, &runtimes);
     }
@@ -267,6 +269,7 @@ fn family(
 ) {
     for (number, (labels, value)) in samples.enumerate() {
         // writing to a string cannot fail
+        // a metric without samples has no help either, so that an empty status is an empty text
         if number == 0 {
             let _ = writeln!(text, "# HELP {PREFIX}{name} {help}");
             let _ = writeln!(text, "# TYPE {PREFIX}{name} {kind}");
@@ -280,6 +283,7 @@ fn label(value: &str) -> String {
     let mut label = String::with_capacity(value.len());
     for c in value.chars() {
         match c {
+            // the three characters that the format escapes; all others stand for themselves
             '\\' => label.push_str("\\\\"),
             '"' => label.push_str("\\\""),
             '\n' => label.push_str("\\n"),

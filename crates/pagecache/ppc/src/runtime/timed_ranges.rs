@@ -81,6 +81,7 @@ impl TimedRanges {
     /// The end of the range that has this byte, if it was added before `time`.
     pub(super) fn end_of(&self, byte: u64, time: u64) -> Option<u64> {
         let (_, of) = self.0.range(..=byte).next_back()?;
+        // events arrive late: a miss from before the prefetch says nothing about it
         (byte < of.end && of.last < time).then_some(of.end)
     }
 }

@@ -54,6 +54,7 @@ impl EventLog<BufWriter<File>> {
     ///
     /// The file exists already, or cannot be written.
     pub fn create(path: &Path) -> Result<Self> {
+        // a log of an earlier run is not overwritten: it may be the only record of a rare failure
         let file = File::create_new(path).map_err(|error| Error::from(error).in_file(path))?;
         EventLog::new(BufWriter::new(file)).map_err(|error| Error::from(error).in_file(path))
     }
@@ -86,6 +87,7 @@ impl<W: Write> EventLog<W> {
                 .to_str()
                 .and_then(|path| serde_json::to_string(path).ok());
             if let Some(name) = name.filter(|name| name.len() < MAX_PATH)
+                // once: directories are scanned again whenever files appear
                 && self.named.insert(entry.inode)
             {
                 writeln!(
@@ -213,6 +215,7 @@ fn parse(line: &str) -> Option<LogLine> {
         tid,
         time: number()?,
     };
+    // a record with further fields is of a later version, and would be misread
     fields.next().is_none().then_some(LogLine::Event(event))
 }
 
@@ -228,6 +231,7 @@ pub struct LoggedSource<W: Write> {
 impl<W: Write> LoggedSource<W> {
     /// Writes the events of `source` into `log`.
     pub fn new(source: Box<dyn EventSource>, log: EventLog<W>) -> Self {
+        // losses before the log began are not of its events
         let logged_lost = source.lost();
         Self {
             source,

@@ -33,11 +33,16 @@ pub struct PolicyLimits {
 impl Default for PolicyLimits {
     fn default() -> Self {
         Self {
+            // the calls without a waiting reader may parse templates and scan directories
             init: Duration::from_secs(5),
+            // a thread waits for the device meanwhile: a tenth of a second delays a load, and no policy needs a tenth
+            // of it
             call: Duration::from_millis(100),
             exit: Duration::from_secs(1),
             stall: Duration::from_secs(5),
+            // the largest models have 155,000 tensors
             list_entries: 1 << 18,
+            // a policy that falls further behind decides about reads that are over
             queued_calls: 1024,
             host_memory: 1 << 30,
         }
@@ -57,6 +62,7 @@ impl PolicyLimits {
     }
 
     fn longest(&self, own: Duration) -> Duration {
+        // twice: on the clock, and then in processor time
         let call = own.saturating_mul(2).saturating_add(self.stall);
         call.saturating_add(PANIC_TIMEOUT)
     }

@@ -171,6 +171,7 @@ impl Tracepoint {
                 1u64.checked_shl(u32::try_from(field.read(raw)?).ok()?)?
             }
         };
+        // a record of another layout than expected must not become a range that wraps
         index.checked_add(count)?;
         Some((inode, index, count))
     }
