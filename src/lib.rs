@@ -109,12 +109,12 @@
 //! |---|---|
 //! | crate root | [`Checkpoint`], [`CheckpointHandle`], [`OpenOptions`], [`Tensor`], [`Limits`], [`Error`], and the functions above |
 //! | [`catalog`] | the description of a checkpoint as data |
-//! | [`mod@diff`] | what differs between two checkpoints |
+//! | [`mod@diff`] | the differences between two checkpoints |
 //! | [`inspect`] | the summary that `anamnesis inspect --json` prints |
 //! | [`source`] | where bytes come from: maps, files, memory, readers, streams, functions |
 //! | [`mod@format`] | the container formats, and detection from the first bytes |
 //! | [`scheme`] | quantisation schemes: which tensors belong to a weight, and how it is decoded |
-//! | [`plan`] | what to make from which byte ranges |
+//! | [`plan`] | which outputs to make from which byte ranges |
 //! | [`mod@execute`] | running a plan |
 //! | [`mod@load`] | loaders: mapped, positioned reads, io_uring, requests |
 //! | [`objects`] | the object that a PyTorch file holds, as a graph of plain values |
@@ -144,9 +144,9 @@
 //!
 //! # Thread safety
 //!
-//! A [`Checkpoint`] can be shared: any number of threads may read from it at the same time. [`remember()`] and
-//! [`load()`] use one thread per core unless their builder says otherwise, and all threads have ended when a
-//! call returns; those of [`Load::start`] when its handle has ended or was dropped.
+//! A [`Checkpoint`] can be shared: any number of threads may read from it at the same time. [`remember()`] and [`load()`]
+//! use one thread per core unless their builder says otherwise, and all threads have ended when a call returns; threads of
+//! [`Load::start`] when its handle has ended or was dropped.
 //!
 //! ```
 //! fn shareable<T: Send + Sync>() {}

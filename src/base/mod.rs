@@ -8,6 +8,10 @@
 //! | `quote` | text of strangers, shown without its control characters |
 //! | `kernel`, `pool`, `template`, `remote` | the parts of other crates that occur in this crate's signatures |
 //!
+//! For example, a header that states 2⁴⁰ tensors is refused before a list of them is allocated: the count is charged on the
+//! budget (`limits`), the error names file, offset and limit, and its remedy is `Remedy::RaiseLimit`, which the command words
+//! as `--no-limits` and the Python package as `limits={…}`.
+//!
 //! Nothing is added here because several storeys need it: it is added where its subject is, and imported from there. This
 //! storey has only what has no other subject.
 

@@ -98,8 +98,8 @@ pub struct Companions {
 }
 
 impl Companions {
-    /// The companion files in the directory of a checkpoint whose weights become `dtype`. Those of a URL are read now. Empty for a checkpoint that was
-    /// not opened by path, and for a GGUF, NPY or NPZ file, whose neighbours are other models.
+    /// The companion files in the directory of a checkpoint whose weights become `dtype`. Files of a URL are read now. Empty
+    /// for a checkpoint that was not opened by path, and for a GGUF, NPY or NPZ file, whose neighbours are other models.
     ///
     /// `config.json` loses what it says about quantisation, and names `dtype`. Everything else is copied unchanged.
     ///
@@ -164,7 +164,7 @@ impl Companions {
     }
 }
 
-/// What is found under the name of a companion file.
+/// The content under the name of a companion file.
 enum FoundContent {
     Carried(CompanionContent),
     /// It is too long, or not a regular file.

@@ -110,7 +110,7 @@ impl<'c> Executor<'c> {
         self.run_with(&self.control, sink)
     }
 
-    /// As [`run`](Self::run), with the callback and token of another builder, whose lifetime is not `'c`.
+    /// Like [`run`](Self::run), with the callback and token of another builder, whose lifetime is not `'c`.
     pub(crate) fn run_with(&self, control: &RunControl<'_>, sink: &mut dyn Sink) -> Result<()> {
         let outputs: Vec<TensorSpec> = self
             .plan
@@ -223,7 +223,7 @@ struct ReadingAhead<'l> {
     nbytes: u64,
 }
 
-/// What the workers of a run share.
+/// The state that the workers of a run share.
 struct Workers<'r, 'c> {
     checkpoint: &'r Checkpoint,
     plan: &'r Plan,

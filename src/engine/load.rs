@@ -104,24 +104,25 @@ pub trait Feed<'c>: Sync {
     /// consumed before.
     fn get(&self, read: usize) -> Result<Chunk<'c>>;
 
-    /// As [`get`](Self::get), and cancellable: `on_bytes` is called with the number of bytes that have arrived, at
-    /// least every 64 MiB and every 100 ms, and abandons the read if it returns `Break`. The provided implementation
-    /// blocks until the whole read has arrived.
+    /// Like [`get`](Self::get), and cancellable: `on_bytes` is called with the number of bytes that have arrived, at least
+    /// every 64 MiB and every 100 ms, and abandons the read if it returns `Break`. The provided implementation blocks until
+    /// the whole read has arrived.
     ///
     /// # Errors
-    /// As [`get`](Self::get), and [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if `on_bytes` returns `Break`.
+    /// The errors of [`get`](Self::get), and [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) if `on_bytes` returns
+    /// `Break`.
     fn get_cancellable(&self, read: usize, on_bytes: OnBytes<'_>) -> Result<Chunk<'c>> {
         let _ = on_bytes;
         self.get(read)
     }
 
-    /// As [`get_cancellable`](Self::get_cancellable), into memory of the consumer, of exactly the length of the read. Nothing
-    /// writes to it after this has returned, and after an error its content is unspecified. The provided implementation
-    /// copies from what `get_cancellable` returns. A feed whose [consumer reads](Self::reading_threads) calls `on_bytes` only
-    /// between its system calls.
+    /// Like [`get_cancellable`](Self::get_cancellable), into memory of the consumer, of exactly the length of the read.
+    /// Nothing writes to it after this has returned, and after an error its content is unspecified. The provided
+    /// implementation copies from what `get_cancellable` returns. A feed whose [consumer reads](Self::reading_threads) calls
+    /// `on_bytes` only between its system calls.
     ///
     /// # Errors
-    /// As [`get_cancellable`](Self::get_cancellable), and if the memory has another length.
+    /// The errors of [`get_cancellable`](Self::get_cancellable), and one if the memory has another length.
     fn get_into(&self, read: usize, out: &mut [u8], on_bytes: OnBytes<'_>) -> Result<()> {
         copy_into(self.get_cancellable(read, on_bytes)?, read, out, on_bytes)
     }
@@ -160,7 +161,7 @@ impl<L: Loader + ?Sized> Loader for Arc<L> {
     }
 }
 
-/// What a loader needs besides the list of reads.
+/// The environment of a loader, besides the list of reads.
 #[derive(Clone, Debug)]
 pub struct LoadContext<'c> {
     /// The files.
@@ -231,7 +232,7 @@ impl Deref for Chunk<'_> {
 }
 
 impl Chunk<'_> {
-    /// Whether the bytes are those of the source, which may change with it.
+    /// Whether the bytes belong to the source, and may change with it.
     pub(crate) fn is_borrowed(&self) -> bool {
         matches!(self, Self::Borrowed(_) | Self::Mapped(_))
     }

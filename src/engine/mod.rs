@@ -1,4 +1,4 @@
-//! What moves bytes: loaders that read them, the executor that decodes them, sinks that store them.
+//! The storey that moves bytes: loaders that read them, the executor that decodes them, sinks that store them.
 //!
 //! | module | content | start reading at |
 //! |---|---|---|
@@ -8,6 +8,9 @@
 //! | `companions` | the files of a model that hold no tensors, carried over or changed | |
 //! | `remember` | dequantise: plan, execute, sink under one builder | `Remember` |
 //! | `predict` | the bytes that each worker of a service will read, as an I/O template | `Predict` |
+//!
+//! For example, `remember(&checkpoint).to_file(path)` plans every weight, opens a `SafetensorsSink`, and has `execute` read the
+//! inputs of tiles by a loader, decode them, and put the elements into the sink, which names the file when it is complete.
 //!
 //! # Why it is as it is
 //!

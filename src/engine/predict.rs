@@ -49,8 +49,8 @@ pub struct Predict<'c> {
 /// strided, in an archive, quantised by PyTorch) are read whole by every worker of their stage, and so are tensors that
 /// no rule splits and vectors of up to a page.
 ///
-/// A checkpoint at a URL has the template of its downloaded copy, without times of modification. Of each file, the first 64 KiB are
-/// read for it, side by side.
+/// A checkpoint at a URL has the template of its downloaded copy, without times of modification. The first 64 KiB of each
+/// file are read for it, side by side.
 ///
 /// ```
 /// use anamnesis::{Checkpoint, predict};
@@ -312,7 +312,7 @@ impl<'c> Predict<'c> {
         own.chain(self.parameters.clone()).collect()
     }
 
-    /// The sizes that were set, else those of the configuration and of the tensors.
+    /// The sizes that were set, else the sizes of the configuration and of the tensors.
     fn sizes(&self, config: &HeadCounts) -> ModelSizes {
         let heads = self.heads.or(config.heads).unwrap_or(0);
         let kv_heads = self.kv_heads.or(config.kv_heads).unwrap_or(0);

@@ -160,11 +160,11 @@ impl<'c> Remember<'c> {
         self
     }
 
-    /// Which part of each output is made, by its name (before [`rename`](Self::rename)), shape and dtype. The elements are those
-    /// of the whole output. A slice may begin inside of a block. Of a slice of rows the stored bytes of these rows are read, to
-    /// the next unit that a scheme decodes at once (for GPTQ and AWQ 32 rows); of a slice of columns the blocks of a GGUF that
-    /// contain them, and of other schemes whole rows. Tensors that are inflated or gathered are read whole. Replaces what
-    /// [`tensor_parallel`](Self::tensor_parallel) has set.
+    /// Which part of each output is made, by its name (before [`rename`](Self::rename)), shape and dtype. The elements are
+    /// taken from the whole output. A slice may begin inside of a block. For a slice of rows the stored bytes of these rows
+    /// are read, to the next unit that a scheme decodes at once (for GPTQ and AWQ 32 rows); for a slice of columns the
+    /// blocks of a GGUF that contain them, and whole rows of other schemes. Tensors that are inflated or gathered are read
+    /// whole. Replaces what [`tensor_parallel`](Self::tensor_parallel) has set.
     ///
     /// ```
     /// use anamnesis::slice::TensorSlice;
@@ -188,8 +188,9 @@ impl<'c> Remember<'c> {
     }
 
     /// Makes the share of worker `rank` of `of` in each output, by the rules that [`predict`](crate::predict()) uses, and
-    /// with the numbers of heads in the model's configuration. As [`Load::tensor_parallel`](crate::Load::tensor_parallel)
-    /// does for stored tensors, except that outputs have no blocks, so that shares are as even as elements allow.
+    /// with the numbers of heads in the model's configuration. Shares tensors as
+    /// [`Load::tensor_parallel`](crate::Load::tensor_parallel) does with stored ones, except that outputs have no blocks, so
+    /// that shares are as even as elements allow.
     ///
     /// ```
     /// use anamnesis::template::parallel::{Rule, Rules};
@@ -283,8 +284,8 @@ impl<'c> Remember<'c> {
         }
     }
 
-    /// The files that [`to_dir`](Self::to_dir) writes beside the tensors: configuration, tokenizer, chat template. Those of a
-    /// GGUF are made from its metadata, if its outputs have the names of [`Names::HuggingFace`].
+    /// The files that [`to_dir`](Self::to_dir) writes beside the tensors: configuration, tokenizer, chat template. The files
+    /// of a GGUF are made from its metadata, if its outputs have the names of [`Names::HuggingFace`].
     ///
     /// # Errors
     /// I/O; a `config.json` that is not a JSON object, or is over a limit; metadata that lacks a value which every model of
@@ -315,7 +316,7 @@ impl<'c> Remember<'c> {
         self.plan_within(&self.checkpoint.budget())
     }
 
-    /// As [`plan`](Self::plan), charged to a budget of which the checkpoint's own memory is spent.
+    /// Like [`plan`](Self::plan), charged to a budget of which the checkpoint's own memory is spent.
     pub(crate) fn plan_within(&self, budget: &Budget) -> Result<Plan> {
         planning::plan(self, budget)
     }
@@ -323,7 +324,7 @@ impl<'c> Remember<'c> {
     /// Executes a plan of [`plan`](Self::plan) into a sink.
     ///
     /// # Errors
-    /// As [`Plan::check`] and [`Executor::run`].
+    /// The errors of [`Plan::check`] and [`Executor::run`].
     pub fn run(&self, plan: &Plan, sink: &mut dyn Sink) -> Result<()> {
         // a refused weight ends the run before anything is written: an output without one of its weights looks
         // complete
@@ -339,7 +340,7 @@ impl<'c> Remember<'c> {
     /// One weight, or one plain tensor.
     ///
     /// # Errors
-    /// As [`run`](Self::run), and if there is no output of this name.
+    /// The errors of [`run`](Self::run), and one if there is no output of this name.
     pub fn tensor(&self, name: &str) -> Result<Remembered> {
         let wanted = name.to_owned();
         // the filter replaces the caller's: a name that was given explicitly is made even if a filter excludes it
@@ -350,7 +351,7 @@ impl<'c> Remember<'c> {
     /// One weight, or one plain tensor, decoded straight into a buffer of exactly its length in bytes.
     ///
     /// # Errors
-    /// As [`tensor`](Self::tensor), and if the buffer has another length.
+    /// The errors of [`tensor`](Self::tensor), and one if the buffer has another length.
     pub fn tensor_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
         let wanted = name.to_owned();
         let one = self.clone().filter(move |found| *found == *wanted);
@@ -365,7 +366,8 @@ impl<'c> Remember<'c> {
     /// All weights and plain tensors, in memory.
     ///
     /// # Errors
-    /// As [`run`](Self::run), and if one is longer than [`Limits::tensor_bytes`](crate::Limits::tensor_bytes).
+    /// The errors of [`run`](Self::run), and one if an output is longer than
+    /// [`Limits::tensor_bytes`](crate::Limits::tensor_bytes).
     pub fn all(&self) -> Result<Vec<Remembered>> {
         self.run_into_memory(&self.plan()?, |output, _| {
             zeroed(self.bounded_len(output)?).ok_or_else(|| self.over(output))
@@ -387,8 +389,8 @@ impl<'c> Remember<'c> {
     /// ```
     ///
     /// # Errors
-    /// As [`all`](Self::all), and if the pool's budget does not hold them: buffers that are in use elsewhere are waited
-    /// for, up to 5 seconds for each output.
+    /// The errors of [`all`](Self::all), and one if the pool's budget does not hold them: buffers that are in use elsewhere
+    /// are waited for, up to 5 seconds for each output.
     pub fn all_in(&self, pool: &BufferPool) -> Result<Vec<Remembered<Buffer>>> {
         self.planned_in(&self.plan()?, pool)
     }
@@ -415,7 +417,7 @@ impl<'c> Remember<'c> {
     /// ```
     ///
     /// # Errors
-    /// As [`all_in`](Self::all_in).
+    /// The errors of [`all_in`](Self::all_in).
     pub fn planned_in(&self, plan: &Plan, pool: &BufferPool) -> Result<Vec<Remembered<Buffer>>> {
         self.run_into_memory(plan, |output, flow| {
             get_buffer(pool, self.bounded_len(output)? as u64, flow)
@@ -452,7 +454,7 @@ impl<'c> Remember<'c> {
     /// the URL of an object in a bucket (`s3://`, `gs://`, `az://`, `abfss://`), which is uploaded in parts.
     ///
     /// # Errors
-    /// As [`run`](Self::run); if the file cannot be written, or is one of the source's.
+    /// The errors of [`run`](Self::run), and one if the file cannot be written, or is one of the source's.
     pub fn to_file(&self, path: impl AsRef<Path>) -> Result<()> {
         self.write(path.as_ref(), Sharding::SingleFile)
     }
@@ -462,7 +464,7 @@ impl<'c> Remember<'c> {
     /// URL as for [`to_file`](Self::to_file): the index is then written last, when all other objects are there.
     ///
     /// # Errors
-    /// As [`to_file`](Self::to_file), and [`companions`](Self::companions).
+    /// The errors of [`to_file`](Self::to_file) and [`companions`](Self::companions).
     pub fn to_dir(&self, path: impl AsRef<Path>, shard_bytes: u64) -> Result<()> {
         self.write(path.as_ref(), Sharding::Shards(shard_bytes))
     }
@@ -487,7 +489,7 @@ impl<'c> Remember<'c> {
     /// The sink that [`to_file`](Self::to_file) and [`to_dir`](Self::to_dir) write to, with the checkpoint's metadata.
     ///
     /// # Errors
-    /// If the metadata or the companion files cannot be read, or the path is that of the source, inside it, or a link to it.
+    /// The metadata or the companion files cannot be read, or the path is the source's, inside it, or a link to it.
     pub fn safetensors(
         &self,
         path: impl AsRef<Path>,
@@ -513,7 +515,7 @@ impl<'c> Remember<'c> {
         let allowed = self.checkpoint.limits().tensor_bytes;
         let len = output
             .nbytes()
-            // per output: the limit is that of one tensor, not of their sum
+            // per output: the limit holds for one tensor, not for their sum
             .filter(|len| *len <= allowed)
             .and_then(|len| usize::try_from(len).ok());
         len.ok_or_else(|| self.over(output))

@@ -47,11 +47,12 @@ pub trait Sink: Sync {
         None
     }
 
-    /// As [`put`](Self::put), for a caller that makes outputs in the [order](Self::order) of the sink, with several threads. A sink that waits for bytes which
-    /// others of them put calls `flow` at least every 100 ms, and returns an error once it returns `Break`.
+    /// Like [`put`](Self::put), for a caller that makes outputs in the [order](Self::order) of the sink, with several
+    /// threads. A sink that waits for bytes which others of them put calls `flow` at least every 100 ms, and returns an
+    /// error once it returns `Break`.
     ///
     /// # Errors
-    /// As [`put`](Self::put), and [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
+    /// The errors of [`put`](Self::put), and [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
     fn put_while(
         &self,
         output: usize,
@@ -71,10 +72,10 @@ pub trait Sink: Sync {
         Ok(())
     }
 
-    /// As [`end`](Self::end), for a sink that waits for others: it calls `flow` as in [`put_while`](Self::put_while).
+    /// Like [`end`](Self::end), for a sink that waits for others: it calls `flow` as in [`put_while`](Self::put_while).
     ///
     /// # Errors
-    /// As [`end`](Self::end), and [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
+    /// The errors of [`end`](Self::end), and [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
     fn end_while(&mut self, flow: &dyn Fn() -> ControlFlow<()>) -> Result<()> {
         let _ = flow;
         self.end()

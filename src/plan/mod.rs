@@ -4,6 +4,9 @@
 //! stored tensors it is made from, the scheme, and the tiles. [`execute`](crate::execute) carries it out; [`Plan::reads`]
 //! lists the byte ranges that this will read.
 //!
+//! For example, a weight of GPTQ is one job: its output is a BF16 matrix, its parts are `qweight`, `qzeros`, `scales` and
+//! `g_idx`, and its tiles are rows of the decoder's grid, which workers make in any order.
+//!
 //! # Why it is as it is
 //!
 //! - `Decoder` is geometry and arithmetic in one: it tells which ranges its rows need and decodes them. A scheme returns

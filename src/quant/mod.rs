@@ -4,9 +4,12 @@
 //! that it belongs to; the decoders that several schemes describe their weights with are in `plan::decode`. A decoder that a
 //! single scheme uses is in the folder of that scheme.
 //!
+//! For example, `model.layers.0.mlp.up_proj.qweight` is offered to every scheme: `scheme/gptq.rs` recognises it by the shapes
+//! of the tensors next to it, and returns the weight `model.layers.0.mlp.up_proj.weight` with four parts and a decoder.
+//!
 //! # Why it is as it is
 //!
 //! - A scheme is offered one tensor at a time, so several schemes can share a checkpoint without knowing of each other.
-//!   What no scheme claims is unquantised, unless its name and dtype show that it is packed.
+//!   Tensors that no scheme claims are unquantised, unless their name and dtype show that they are packed.
 
 pub mod scheme;

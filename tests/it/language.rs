@@ -77,7 +77,10 @@ static HELD_TO_SENTENCES: &[&str] = &[
     "examples",
     "fixtures",
     "src/base",
+    "src/engine",
+    "src/lib.rs",
     "src/plan",
+    "src/quant",
     "src/read",
     "tests",
 ];
@@ -232,14 +235,7 @@ fn broken_rules_of_sentences_are_found() {
 }
 
 /// Pages of modules that have no example yet.
-static WITHOUT_EXAMPLE: &[&str] = &[
-    "src/analysis/mod.rs",
-    "src/base/mod.rs",
-    "src/engine/mod.rs",
-    "src/models/mod.rs",
-    "src/plan/mod.rs",
-    "src/quant/mod.rs",
-];
+static WITHOUT_EXAMPLE: &[&str] = &["src/analysis/mod.rs", "src/models/mod.rs"];
 
 #[test]
 fn pages_of_storeys_and_crates_have_an_example() {

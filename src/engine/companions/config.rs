@@ -37,7 +37,7 @@ pub(super) fn edited(text: &str, dtype: Dtype, budget: &Budget) -> Result<Vec<u8
     Ok(out)
 }
 
-/// What PyTorch calls a dtype that weights are dequantised to.
+/// PyTorch's name of a dtype that weights are dequantised to.
 fn torch_name(dtype: Dtype) -> &'static str {
     match dtype {
         Dtype::F16 => "float16",

@@ -28,7 +28,7 @@ pub(super) struct Buffers {
     pub(super) input: Vec<Vec<u8>>,
 }
 
-/// What the tiles of a job need: where its parts are, and the bytes that all tiles share.
+/// The inputs of a job's tiles: where its parts are, and the bytes that all tiles share.
 pub(super) struct JobInputs<'c> {
     parts: Vec<Location<'c>>,
     shared: Vec<(InputBytes<'c>, PartRange)>,
@@ -317,8 +317,8 @@ impl<'c> JobInputs<'c> {
 
 fn strip<'b>(bytes: &'b [u8], span: &PartRange) -> PartBytes<'b> {
     let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-    // runs that were read have no gaps; borrowed ones have those of the file
-    // a range of one run is packed in both cases, and stride and length are then the same
+    // runs that were read have no gaps; borrowed ones have the gaps of the file: a range of one run is packed in both cases,
+    // and stride and length are then the same
     let packed = bytes.len() as u64 == span.bytes.nbytes();
     PartBytes {
         bytes,

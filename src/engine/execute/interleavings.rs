@@ -199,7 +199,7 @@ fn each_tile_is_made_once_of_inputs_that_are_read_once() {
             Ok(())
         });
         let (checkpoint, plan) = (Checkpoint::from_source(source).unwrap(), plan(None));
-        reads.lock().unwrap().clear(); // those of the header
+        reads.lock().unwrap().clear(); // the reads of the header
         let progress = RunProgress::new(plan.nbytes(), &RunControl::default());
         let sink = StoredOnce::new();
         let workers = workers(&checkpoint, &plan, &sink, &progress);
@@ -238,7 +238,7 @@ fn tiles_are_decoded_into_the_memory_of_the_sink() {
     });
 }
 
-/// What two workers that read through a loader leave.
+/// The results of two workers that read through a loader.
 struct LoaderRun {
     outcome: Result<()>,
     /// Whether the inputs of all jobs were released.
@@ -307,7 +307,8 @@ fn a_failed_tile_ends_the_other_workers() {
         let error = run(&workers).unwrap_err();
         assert!(error.to_string().contains("this row"), "{error}");
         let tiles = sink.stored_bytes() / ROW_BYTES;
-        // while one worker is at the failing row of the first output, the other one gets to that of the second at most
+        // while one worker is at the failing row of the first output, the other one gets to the failing row of the second at
+        // most
         assert!(tiles <= ROWS, "{tiles} tiles beside a failure");
     });
 }

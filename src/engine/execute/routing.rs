@@ -9,8 +9,7 @@ use crate::read::catalog::{ByteRange, Catalog, TensorInfo};
 /// Reads in a list, about: a checkpoint of hundreds of gigabytes is loaded with several lists, which bounds their
 /// memory.
 const MAX_READS: usize = 1 << 16;
-/// Tiles of a job whose inputs are listed. Of a job with more, the list would take more memory than read-ahead saves
-/// time.
+/// Tiles of a job whose inputs are listed. The list of a job with more would take more memory than read-ahead saves time.
 const MAX_TILES: u64 = 16 << 16;
 /// Bytes of a part that is listed as a whole, because its spans are strided: a read per run would be too small.
 const MAX_WHOLE_PART: u64 = 64 << 20;

@@ -107,8 +107,8 @@ impl<'c> Load<'c> {
     }
 
     /// Allows tensors to borrow from the mapped file, instead of being copied into the pool. The file must not change
-    /// while they are used. Borrowed bytes are not read, so that checksums of archives are not verified. Of a checkpoint that was
-    /// opened with [`OpenOptions::private`](crate::OpenOptions::private) they are writable.
+    /// while they are used. Borrowed bytes are not read, so that checksums of archives are not verified. Bytes of a
+    /// checkpoint that was opened with [`OpenOptions::private`](crate::OpenOptions::private) are writable.
     #[must_use]
     pub fn borrow_mapped(mut self) -> Self {
         self.memory.borrow_mapped = true;
@@ -185,8 +185,8 @@ impl<'c> Load<'c> {
     /// Loads the share of worker `rank` of `of` in each tensor, by the rules that [`predict`](crate::predict()) uses, and
     /// with the numbers of heads in the model's configuration. Axes that the number of workers does not divide are split as
     /// evenly as possible, between blocks. A tensor whose rows end inside of a block is loaded whole by every worker, and so
-    /// are tensors without a rule, and vectors of up to 4096 bytes unless they are biases. Of a fused matrix a worker has
-    /// [one tensor](TensorSlice::Joined) with its part of each.
+    /// are tensors without a rule, and vectors of up to 4096 bytes unless they are biases. A worker has [one
+    /// tensor](TensorSlice::Joined) of a fused matrix, with its part of each.
     ///
     /// ```
     /// use anamnesis::template::parallel::Rules;
@@ -256,7 +256,7 @@ impl<'c> Load<'c> {
         }
     }
 
-    /// As [`run`](Self::run), with results that borrow from the checkpoint.
+    /// Like [`run`](Self::run), with results that borrow from the checkpoint.
     fn run_on<'k>(&self, checkpoint: &'k Checkpoint) -> Result<Loaded<'k>>
     where
         'c: 'k,
@@ -276,8 +276,8 @@ impl<'c> Load<'c> {
     /// Loads one tensor, or its [`slice`](Self::slice).
     ///
     /// # Errors
-    /// As [`run`](Self::run), if the checkpoint has no tensor of this name, and if [`slices`](Self::slices) chooses none or
-    /// several parts of it.
+    /// The errors of [`run`](Self::run), and one if the checkpoint has no tensor of this name, or if
+    /// [`slices`](Self::slices) chooses none or several parts of it.
     pub fn tensor(&self, name: &str) -> Result<LoadedTensor<'c>> {
         let mut loaded = self.only(name).run()?.into_iter();
         match (loaded.next(), loaded.next()) {
@@ -313,7 +313,7 @@ impl<'c> Load<'c> {
         let mut tensors: Vec<_> = checkpoint.tensors().filter(selected).collect();
         // before tasks are planned, because reads are issued in their order
         self.selection.sort(&mut tensors, |tensor| tensor.info());
-        // of the limits of the load, in which the checkpoint's own memory does not count
+        // the limits of the load, in which the checkpoint's own memory does not count
         let budget = Budget::new(self.limits);
         let slices = self.slices.of(checkpoint)?;
         let (reads, tasks) = plan_tasks(
@@ -354,7 +354,7 @@ impl<'c> Load<'c> {
         self.choice.clone().unwrap_or_else(choose)
     }
 
-    /// What a loader needs besides the list of reads.
+    /// The environment of the loader, besides the list of reads.
     fn context<'k>(
         &self,
         checkpoint: &'k Checkpoint,

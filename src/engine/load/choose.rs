@@ -26,7 +26,7 @@ const SMALL: u64 = 8 << 20;
 /// Up to this many bytes, querying the storage of a file takes longer than the best loader saves (experiment 43).
 const SMALL_FILE: u64 = 256 << 10;
 
-/// As [`choose`], without querying the storage of a single small file or source in memory. A small file is copied faster
+/// Like [`choose`], without querying the storage of a single small file or source in memory. A small file is copied faster
 /// than it is mapped. A file of a few pages is in memory since it was opened.
 pub(super) fn choose_for(checkpoint: &Checkpoint, borrow_mapped: bool) -> LoaderChoice {
     match checkpoint.sources() {

@@ -11,8 +11,8 @@ pub struct Extent {
     pub bytes: ByteRange,
     /// The number of reads in it.
     pub reads: u32,
-    /// Whether no two of them have a byte in common. Reads in an order other than that of the file are not compared, and
-    /// count as if they had.
+    /// Whether no two of them have a byte in common. Reads in another order than the file's are not compared, and count as
+    /// if they had.
     pub is_disjoint: bool,
 }
 

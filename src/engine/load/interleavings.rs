@@ -30,7 +30,7 @@ const MEMORY: MemoryOptions = MemoryOptions {
 };
 
 const TENSORS: usize = 3;
-/// Of two requests each.
+/// The length of a tensor: two requests each.
 pub(crate) const TENSOR_BYTES: usize = 5000;
 
 /// A file of [`TENSORS`] tensors, and its bytes.

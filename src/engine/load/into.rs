@@ -37,7 +37,7 @@ struct PieceTarget<'t, 'c> {
     task: &'t LoadTask<'c>,
     /// The number of pieces that are not filled.
     missing: AtomicUsize,
-    /// Of each piece, if a checksum covers the tensor.
+    /// The checksum of each piece, if a checksum covers the tensor.
     checksums: Box<[OnceLock<PieceChecksum>]>,
 }
 
@@ -190,7 +190,7 @@ impl<'t, 'c, 'b> IntoPieces<'t, 'c, 'b> {
 pub(super) struct IntoRun<'t, 'c, 'b> {
     /// Bytes of all pieces.
     nbytes: u64,
-    /// Those of pieces that are inflated, gathered or checked.
+    /// Bytes of pieces that are inflated, gathered or checked.
     work: u64,
     /// The number of pieces.
     count: usize,

@@ -268,7 +268,7 @@ impl<'c> LoadedTensor<'c> {
             bytes,
         } = self;
         let bytes = match bytes {
-            // of no bytes there are as many writers as there are values
+            // no bytes have as many writers as there are values
             bytes if bytes.is_empty() => {
                 let mut none = DividedBuffer::of_owner(Vec::new());
                 return Ok(none.part(0..0).expect("the range is empty"));

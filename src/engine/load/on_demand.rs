@@ -39,7 +39,7 @@ pub(super) fn read_into(
     Ok(())
 }
 
-/// As [`read_into`], into a buffer of the pool.
+/// Like [`read_into`], into a buffer of the pool.
 pub(super) fn read_pooled(
     checkpoint: &Checkpoint,
     pool: &BufferPool,

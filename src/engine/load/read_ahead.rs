@@ -312,7 +312,7 @@ impl<'c> Feed<'c> for ReadAhead<'c> {
                 *reads -= 1;
                 if *reads == 0 {
                     state.extents[slice.extent] = ExtentState::Consumed;
-                    // what a consumer keeps after its last read of the extent no longer counts as read-ahead
+                    // bytes that a consumer keeps after its last read of the extent no longer count as read-ahead
                     state.outstanding = state.outstanding.saturating_sub(len);
                     self.request_available.notify_all();
                 }

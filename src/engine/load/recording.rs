@@ -41,7 +41,7 @@ pub struct RecordingLoader<L> {
     log: Arc<PoisonMutex<Log>>,
 }
 
-/// What was recorded so far.
+/// The recording so far.
 #[derive(Debug, Default)]
 struct Log {
     started: Option<Instant>,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::base::sync::{AtomicBool, PoisonMutex};
 
-/// What performs the reads.
+/// The means by which the reads are performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Backend {
@@ -35,7 +35,7 @@ pub enum DirectIo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IoReport {
-    /// What performed the reads.
+    /// The means by which the reads were performed.
     pub backend: Backend,
     /// Whether they bypassed the page cache.
     pub direct: DirectIo,

@@ -1,9 +1,9 @@
 //! A load on a thread of its own, and the handle that tensors are taken from.
 //!
 //! The thread hands over one tensor at a time through a channel without room: it loads one, and blocks until the handle
-//! takes it or is dropped. What the loader reads meanwhile is bounded by its read-ahead. After the last tensor, or an error,
-//! which is sent as the last item, the thread ends and so closes the channel. The handle joins the thread at that point, or
-//! when it is dropped.
+//! takes it or is dropped. The bytes that the loader reads meanwhile are bounded by its read-ahead. After the last tensor,
+//! or an error, which is sent as the last item, the thread ends and so closes the channel. The handle joins the thread at
+//! that point, or when it is dropped.
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -25,7 +25,7 @@ use crate::base::sync::PoisonMutex;
 /// The iterator ends after the last tensor, or after the first error. Memory is bounded by
 /// [`read_ahead`](super::Load::read_ahead), one tensor that is complete, and what the caller keeps: a load whose tensors are
 /// not taken stops to read. When the iterator has ended, and when this value was dropped, everything that the load started
-/// has ended and no buffer is kept, except those of tensors that the caller has.
+/// has ended and no buffer is kept, except the buffers of tensors that the caller has.
 ///
 /// Dropping it cancels the load and waits until it has noticed, within about 100 ms, or after the system call or the callback
 /// in progress. A panic on the thread, of a callback or a filter of the builder, continues on the caller's, out of
@@ -77,7 +77,7 @@ impl RunningLoad {
         })
     }
 
-    /// As [`next`](Iterator::next), and waits at most `timeout`: [`Poll::Pending`] if there is no tensor yet, so that the
+    /// Like [`next`](Iterator::next), but waits at most `timeout`: [`Poll::Pending`] if there is no tensor yet, so that the
     /// caller can do something else, such as looking for a signal, and call again.
     pub fn next_timeout(
         &mut self,
@@ -121,8 +121,8 @@ impl RunningLoad {
         }
     }
 
-    /// How much is loaded: bytes of tensors, also of those that were not taken yet. Nothing of nothing until the load has
-    /// planned its reads.
+    /// How much is loaded: bytes of tensors, also of those that were not taken yet. 0 of 0 until the load has planned its
+    /// reads.
     pub fn progress(&self) -> Progress {
         self.monitor.progress()
     }

@@ -13,7 +13,7 @@ use crate::read::slice::TensorSlice;
 type SliceOf<'c> = dyn Fn(&TensorInfo) -> TensorSlice + Send + Sync + 'c;
 type SlicesOf<'c> = dyn Fn(&TensorInfo) -> Vec<TensorSlice> + Send + Sync + 'c;
 
-/// What the caller has chosen.
+/// The caller's choice.
 #[derive(Clone)]
 pub(super) enum SliceChoice<'c> {
     Whole,

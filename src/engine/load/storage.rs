@@ -35,7 +35,7 @@ pub struct StorageInfo {
     pub is_borrowable: bool,
 }
 
-/// `f_type` of `statfs(2)`, from the kernel's `magic.h` and those of the file systems.
+/// `f_type` of `statfs(2)`, from the kernel's `magic.h` and the headers of the file systems.
 #[cfg(target_os = "linux")]
 static KINDS: &[(i64, StorageKind)] = &[
     (0xef53, StorageKind::Local("ext4")),

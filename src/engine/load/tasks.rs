@@ -61,13 +61,13 @@ pub(super) const SLICE_GAP: u64 = 4095;
 /// a loader would make of them anyway, since each read of the list costs memory and a buffer slice.
 pub(super) const MAX_CLOSE_RUNS: u64 = 1 << 16;
 
-/// As [`MAX_CLOSE_RUNS`], for runs that are further apart: the bytes between them are not read.
+/// Like [`MAX_CLOSE_RUNS`], for runs that are further apart: the bytes between them are not read.
 const MAX_RUNS: u64 = 1 << 20;
 
 /// Memory of a read: its entries in the list, in the schedule of a loader, and in its buffer.
 const READ: u64 = 96;
 
-/// What a task counts at least when threads are assigned: starting a tensor takes about as long as checking this many
+/// The least that a task counts when threads are assigned: starting a tensor takes about as long as checking this many
 /// bytes, and many small tensors are worth a second thread (experiment 45 in `docs/perf-experiments.md`).
 const MIN_TASK_BYTES: u64 = 4 << 10;
 
@@ -246,7 +246,7 @@ impl<'r, 'c> LoadRun<'r, 'c> {
         Some(chunk.map(|chunk| task.loaded(chunk)))
     }
 
-    /// The bytes of a task; `None` if they are those of another.
+    /// The bytes of a task; `None` if they belong to another.
     fn load_task(&self, task: &LoadTask<'c>, feed: &dyn Feed<'c>) -> Result<Option<Chunk<'c>>> {
         let LoadTask {
             tensor,
@@ -308,7 +308,7 @@ impl<'r, 'c> LoadRun<'r, 'c> {
         self.options.borrow_mapped && self.private_maps.is_empty()
     }
 
-    /// Replaces borrowed bytes by those of a private map, if there is one and no other tensor has some of them.
+    /// Replaces borrowed bytes by bytes of a private map, if there is one and no other tensor has some of them.
     fn private_part(&self, task: &LoadTask<'c>, chunk: Chunk<'c>) -> Chunk<'c> {
         let file = task.tensor.info().bytes.file;
         let Some(map) = self.private_maps.get(file as usize) else {

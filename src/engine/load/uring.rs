@@ -99,9 +99,9 @@ impl RingFiles {
         direct: bool,
         report: &Arc<ReportBuilder>,
     ) -> io::Result<Self> {
-        // Of a file whose server bypasses the page cache (`FOPEN_DIRECT_IO`), the kernel continues a short read of a ring
-        // at the offset where the read began, and reports other bytes as a success (Linux 6.18; `tests/io_faults.rs`).
-        // No query tells which files are such.
+        // If the server of a file bypasses the page cache (`FOPEN_DIRECT_IO`), the kernel continues a short read of a ring
+        // at the offset where the read began, and reports other bytes as a success (Linux 6.18; `tests/io_faults.rs`). No
+        // query tells which files are such.
         let is_fuse = |source: &dyn Source| {
             let kind = source.as_fd().map(storage_kind);
             kind == Some(StorageKind::Network("fuse"))
@@ -239,7 +239,7 @@ impl PartialRead {
     }
 }
 
-/// What the ring's thread works with.
+/// The state that the ring's thread works with.
 struct RingReader<'r, 'c> {
     queue: &'r ReadAhead<'c>,
     files: &'r RingFiles,

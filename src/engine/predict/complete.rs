@@ -18,7 +18,7 @@ const PAGE: u64 = 4096;
 const MAX_TOUCH_GAP: u64 = 32 << 20;
 
 /// Completes a template that was recorded from page-cache events: a tensor counts as read from the first of its recorded
-/// pages to the last, unless they are far apart. Accesses outside of tensors are kept. The order is that of the first
+/// pages to the last, unless they are far apart. Accesses outside of tensors are kept. The order is the order of the first
 /// access to each tensor.
 ///
 /// ```

@@ -43,8 +43,8 @@ impl WorkerHolding {
 }
 
 impl Predict<'_> {
-    /// What each worker holds of these tensors, by rank. They need not be stored ones: those of another dtype count as if
-    /// they were.
+    /// The parts of these tensors that each worker holds, by rank. They need not be stored ones: tensors of another dtype
+    /// count as if they were.
     pub(crate) fn held(
         &self,
         tensors: &[&TensorInfo],

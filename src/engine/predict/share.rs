@@ -153,7 +153,7 @@ pub(super) fn share(
     if group == 1 || whole.count != 1 {
         return Ok(Some(vec![whole]));
     }
-    // of a tensor of all experts: the group's experts, split like a tensor that has only those
+    // a tensor of all experts: the group's experts, split like a tensor that has only those
     let mut part = shape.clone();
     if Experts::of(&info.name) == Some(Experts::All)
         && let Some((first, rest)) = part.split_first_mut()

@@ -10,10 +10,10 @@ use serde::{Serialize, Serializer};
 /// Bytes of metadata that are carried over. A header may have 100 MB, and every reader parses it.
 const MAX_METADATA: usize = 64 << 20;
 
-/// Keys and values for `__metadata__`: those of safetensors unchanged; those of GGUF with the prefix `gguf.` and the
+/// Keys and values for `__metadata__`: the source's, unchanged, for safetensors; for GGUF with the prefix `gguf.` and the
 /// value as JSON, arrays included. Entries beyond [`MAX_METADATA`] are left out.
 ///
-/// Of a GGUF whose outputs have the `names` of transformers only texts about the model are left (`general.name`, author,
+/// If the outputs of a GGUF have the `names` of transformers, only texts about the model are left (`general.name`, author,
 /// licence, origin): configuration and tokenizer are files of their own, numbers describe how the file was stored, and the
 /// header of a vocabulary of 150 000 tokens would have 9.5 MB that every client parses.
 pub(super) fn safetensors_metadata(
@@ -31,7 +31,7 @@ pub(super) fn safetensors_metadata(
                 carried[0].1 = text.to_string();
                 continue;
             }
-            // of the plan that made the source
+            // the id of the plan that made the source
             ("safetensors", _) if key == PLAN_ID_KEY => continue,
             ("safetensors", Value::Text(text)) => (key.to_owned(), text.to_string()),
             ("gguf", value)

@@ -85,7 +85,7 @@ pub(super) fn check_not_source(
         Err(Error::invalid_argument(what).in_file(path))
     };
     let output_url = url(path).map(|url| url.trim_end_matches('/'));
-    // of a URL and a local path, neither is within the other
+    // a URL and a local path are never within each other
     if checkpoint.files().is_local() != output_url.is_none() {
         return Ok(());
     }
@@ -109,7 +109,7 @@ pub(super) fn check_not_source(
     let output = resolved(path);
     if let Some(source) = checkpoint.path().filter(|source| source.is_dir()) {
         let source = resolved(source);
-        // also one file: readers of the directory would find it beside those of the source
+        // also one file: readers of the directory would find it beside the files of the source
         if output.starts_with(&source) {
             return refused(&source);
         }
@@ -128,7 +128,7 @@ pub(super) fn check_not_source(
     Ok(())
 }
 
-/// The stem of the files in an output directory: that of the source where a client finds files by it, else `model`.
+/// The stem of the files in an output directory: the source's where a client finds files by it, else `model`.
 pub(super) fn file_stem(checkpoint: &Checkpoint) -> &'static str {
     // adapters of peft, components of diffusers, and the variants of diffusers that are opened by `variant=`
     static STEMS: &[&str] = &[

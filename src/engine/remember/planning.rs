@@ -63,7 +63,7 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
         Names::HuggingFace => Model::of(checkpoint),
         Names::Stored => None,
     };
-    // a filter selects outputs, whose names are made from those of stored tensors below
+    // a filter selects outputs, whose names are made from the names of stored tensors below
     let wanted = |name: &str| model.is_some() || what.makes(name);
     let mut slots = claims(&cx, &mut plan, &wanted, &|| what.control.check())?;
     for (tensor, slot) in slots.iter_mut().enumerate() {
@@ -156,7 +156,7 @@ fn slice_outputs(cx: &Context<'_>, plan: &mut Plan, what: &Remember<'_>) -> Resu
     Ok(())
 }
 
-/// Replaces the outputs of stored tensors by those of a Hugging Face checkpoint.
+/// Replaces the outputs of stored tensors by the outputs of a Hugging Face checkpoint.
 fn convert_names(
     model: &Model<'_>,
     cx: &Context<'_>,
@@ -387,7 +387,7 @@ fn weigh(weight: &Weight, dtype: Dtype) -> Result<()> {
     same_elements(&weight.name, &weight.shape, weight.decoder.grid(), dtype)
 }
 
-/// As [`weigh`], for a job.
+/// Like [`weigh`], for a job.
 fn fills(job: &Job) -> Result<()> {
     let JobWork::Tiles { decoder, .. } = &job.work else {
         return Ok(());

@@ -74,7 +74,8 @@ impl<'c> Remember<'c> {
     /// ```
     ///
     /// # Errors
-    /// As [`Plan::check`] and [`safetensors`](Self::safetensors), and outputs that no safetensors file can have.
+    /// The errors of [`Plan::check`] and [`safetensors`](Self::safetensors), and one for outputs that no safetensors file
+    /// can have.
     pub fn output_directory(
         &self,
         plan: &Plan,
@@ -104,8 +105,8 @@ impl<'c> Remember<'c> {
     /// [`overwrite`](Self::overwrite) is set. Plans the outputs of the file, not all of them.
     ///
     /// # Errors
-    /// As [`to_file`](Self::to_file); [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the source or the
-    /// options are not those that the file was planned with.
+    /// The errors of [`to_file`](Self::to_file); [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the
+    /// file was planned with another source or other options.
     pub fn make_file(&self, directory: impl AsRef<Path>, file: &OutputFile) -> Result<bool> {
         let directory = directory.as_ref();
         if url(directory).is_some() {

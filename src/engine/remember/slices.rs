@@ -13,7 +13,7 @@ use crate::read::slice::TensorSlice;
 
 type SliceOf<'c> = dyn Fn(&TensorSpec) -> TensorSlice + Send + Sync + 'c;
 
-/// What the caller has chosen.
+/// The caller's choice.
 #[derive(Clone)]
 pub(super) enum OutputSlices<'c> {
     Whole,
@@ -68,7 +68,7 @@ impl CheckpointOutputSlices<'_, '_> {
         }
         budget.memory(slice.memory() + size_of::<Sliced>() as u64, what)?;
         match &mut job.work {
-            // of the stored elements, as the cast follows
+            // the encoding of the stored elements, as the cast follows
             JobWork::Stream { from, slice: whole } => {
                 let encoding = Encoding::Plain(*from);
                 slice.layout("weight", &spec.name, &spec.shape, &encoding)?;

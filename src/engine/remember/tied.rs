@@ -27,7 +27,7 @@ pub(crate) fn is_output_layer(name: &str) -> bool {
     HEADS.iter().find(ends).is_some()
 }
 
-/// Takes output layers out of the plan whose bytes are those of another output; returns a note that names them.
+/// Takes output layers out of the plan whose bytes are another output's; returns a note that names them.
 pub(super) fn leave_out(
     plan: &mut Plan,
     catalog: &Catalog,

@@ -57,20 +57,20 @@ pub enum Sharding {
 /// before removes its temporary files. When the run has ended without an error, they outlive a loss of power; a run that is
 /// killed leaves what was there before.
 ///
-/// With the feature `remote`, the target may be the URL of a bucket (`s3://`, `gs://`, `az://`, `abfss://`). Files are uploaded in
-/// parts, in bounded memory, and the order of the outputs is then that of [`order`](Sink::order).
+/// With the feature `remote`, the target may be the URL of a bucket (`s3://`, `gs://`, `az://`, `abfss://`). Files are
+/// uploaded in parts, in bounded memory, and the outputs then have the order of [`order`](Sink::order).
 #[derive(Debug)]
 pub struct SafetensorsSink {
     system: Arc<dyn FileOperations>,
     target: OutputTarget,
     metadata: Vec<(String, String)>,
-    /// Of the plan that is executed, if the caller has named one.
+    /// The id of the plan that is executed, if the caller has named one.
     plan_id: Option<PlanId>,
     companion_files: Companions,
     /// The place of the files, once it is known what they are.
     output: Option<Box<dyn OutputPlace>>,
     files: Vec<PathBuf>,
-    /// Of each output: the index of its file, and its offset in it.
+    /// Each output's file, by index, and its offset in it.
     places: Vec<(usize, u64)>,
 }
 
@@ -96,8 +96,8 @@ impl SafetensorsSink {
         }
     }
 
-    /// Whether existing files are replaced. Default off: they are refused, except companion files with the same bytes. Of a
-    /// directory, the checkpoint is replaced: its `model.safetensors`, `model.safetensors.index.json`, the files that this
+    /// Whether existing files are replaced. Default off: they are refused, except companion files with the same bytes. The
+    /// checkpoint in a directory is replaced: its `model.safetensors`, `model.safetensors.index.json`, the files that this
     /// index names, every shard with a name that this sink writes, and companion files of the same names. Where these have
     /// other bytes, the directory is exchanged for a new one that also has the other files, on Linux and unless more than
     /// files would change (`docs/untrusted.md`).
@@ -107,7 +107,7 @@ impl SafetensorsSink {
         self
     }
 
-    /// The entries of the header's `__metadata__`, in this order. In a directory they are those of the first file; each file has
+    /// The entries of the header's `__metadata__`, in this order. In a directory the first file has them; each file has
     /// `format`, and under [`PLAN_ID_KEY`](crate::plan::PLAN_ID_KEY) the id of the plan.
     #[must_use]
     pub fn metadata(mut self, metadata: Vec<(String, String)>) -> Self {
@@ -165,7 +165,7 @@ impl SafetensorsSink {
         }
     }
 
-    /// As [`Sink::put`], with what is called while the sink waits.
+    /// Like [`Sink::put`], with a callback for the time in which the sink waits.
     fn write(
         &self,
         output: usize,
@@ -184,7 +184,7 @@ impl SafetensorsSink {
     }
 }
 
-/// Refuses a path that exists, unless it is that of a file and may be replaced.
+/// Refuses a path that exists, unless it leads to a file that may be replaced.
 pub(crate) fn check_replaceable(path: &Path, replace: bool) -> Result<()> {
     let meta = match fs::symlink_metadata(path) {
         // a link to a file is replaced itself; a link to a device is refused as the device is

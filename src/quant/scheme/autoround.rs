@@ -8,7 +8,7 @@
 //! | `auto_round:auto_gptq`, `auto_round:gptq`, `auto` | GPTQ | the value less one |
 //! | `auto_round:auto_awq`, `auto_round:awq` | AWQ | the value |
 //!
-//! Formulas are those of `gptq.rs` and `awq.rs`. Codes of 5 to 7 bits are bit streams, in AWQ in AWQ's order. Output of
+//! Formulas come from `gptq.rs` and `awq.rs`. Codes of 5 to 7 bits are bit streams, in AWQ in AWQ's order. Output of
 //! `auto_round:llm_compressor` and `:fp8` is read by the schemes it is named after. `data_type` distinguishes MXINT4 and FP4
 //! with UE5M3 scales from FP4 of the same shapes (`fp4.rs`).
 //!
@@ -49,7 +49,7 @@ pub(super) enum FourBitCodes {
     Ue5m3Scales,
 }
 
-/// The configured codes of a 4-bit weight whose shapes are those of FP4: for its module, else for all.
+/// The configured codes of a 4-bit weight whose shapes fit FP4: for its module, else for all.
 pub(super) fn configured_codes(cx: &Context<'_>, name: &str) -> Option<FourBitCodes> {
     // AutoRound's export for vLLM
     if cx.config.text("format") == Some("nvfp4-e5m3-pack-quantized") {

@@ -1,4 +1,4 @@
-//! AWQ: 4-bit codes along the rows of `[in, out]` (`gemm`), or along those of `[out, in]` (`gemv`, `gemv_fast`).
+//! AWQ: 4-bit codes along the rows of `[in, out]` (`gemm`), or along the rows of `[out, in]` (`gemv`, `gemv_fast`).
 //!
 //! Written by AutoAWQ, llm-awq, GPTQModel and AutoRound (`autoround.rs`). Recognised by the tensors and shapes of
 //! `qweight.rs`; `gemv_fast` by `qweight` in I16.

@@ -196,7 +196,7 @@ fn packing(
         .copied()
         .filter(|(bits, _)| configured.contains(bits))
         .collect();
-    // a configuration that fits no candidate is ignored: it may be that of the model before it was converted
+    // a configuration that fits no candidate is ignored: it may describe the model before it was converted
     let candidates = if agree.is_empty() { fit } else { agree };
     match candidates[..] {
         [] => Err(malformed(
@@ -228,7 +228,8 @@ fn packing(
     }
 }
 
-/// What the configured groups say of their weights. A configuration may have thousands of groups, so it is read once.
+/// The statements of the configured groups about their weights. A configuration may have thousands of groups, so it is read
+/// once.
 #[derive(Default)]
 pub(super) struct ConfigGroups {
     /// `num_bits`, each once.

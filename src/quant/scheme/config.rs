@@ -200,7 +200,7 @@ impl QuantConfig {
     }
 }
 
-/// What `config.json` says about the model.
+/// The statements of `config.json` about the model.
 #[derive(Default)]
 struct ModelSettings {
     sizes: Map<String, Value>,
@@ -232,7 +232,7 @@ impl ModelSettings {
 /// Entries that `sizes` may have: a model's configuration has tens of numbers.
 const MAX_SIZES: usize = 10_000;
 
-/// The unsigned numbers of a model's configuration; those of its `text_config` take precedence.
+/// The unsigned numbers of a model's configuration; numbers in its `text_config` take precedence.
 fn numbers(whole: &Map<String, Value>) -> Map<String, Value> {
     let text = whole.get("text_config").and_then(Value::as_object);
     // multimodal models keep the sizes of the language model, which the weights have, in `text_config`

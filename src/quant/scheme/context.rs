@@ -1,4 +1,4 @@
-//! What a scheme may read: tensor descriptions, small tensors, metadata and the configuration.
+//! The data that a scheme may read: tensor descriptions, small tensors, metadata and the configuration.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -22,7 +22,7 @@ const MAX_DESCRIPTOR_BYTES: u64 = 64 << 10;
 /// Maximum bytes of the scales in PyTorch's tensor descriptions that planning reads, over all tensors.
 const MAX_SCALE_BYTES: u64 = 64 << 20;
 
-/// What a scheme may read.
+/// The data that a scheme may read.
 pub(crate) struct Context<'c> {
     pub(crate) catalog: &'c Catalog,
     pub(crate) config: &'c QuantConfig,
@@ -34,7 +34,7 @@ pub(crate) struct Context<'c> {
     pub(crate) caches: ContextCaches<'c>,
 }
 
-/// What planning has found out so far.
+/// The findings of planning so far.
 #[derive(Default)]
 pub(crate) struct ContextCaches<'c> {
     /// Decisions between two readings, for the plan's notes.
@@ -261,7 +261,7 @@ impl<'c> Context<'c> {
         self.weight_by(scheme, name, shape, parts, Arc::new(decoder))
     }
 
-    /// As [`weight`](Self::weight), for a decoder whose type is chosen at run time.
+    /// Like [`weight`](Self::weight), for a decoder whose type is chosen at run time.
     pub(crate) fn weight_by(
         &self,
         scheme: &'static str,
@@ -284,8 +284,8 @@ impl<'c> Context<'c> {
 }
 
 impl<'c> SkippedModules<'c> {
-    /// An entry matches as a sequence of whole dotted components, or as a pattern with `*`. Of `re:` patterns, the
-    /// literal text between leading and trailing special characters is matched.
+    /// An entry matches as a sequence of whole dotted components, or as a pattern with `*`. For `re:` patterns, the literal
+    /// text between leading and trailing special characters is matched.
     fn new(config: &'c QuantConfig, budget: &Budget) -> Result<Self> {
         const LISTS: &[&str] = &[
             "modules_to_not_convert",
@@ -332,7 +332,7 @@ pub(crate) fn malformed(info: &TensorInfo, what: impl std::fmt::Display) -> Erro
     Error::malformed(about(info, what)).at(info.bytes.start)
 }
 
-/// As [`malformed`], for valid input that this library does not decode.
+/// Like [`malformed`], for valid input that this library does not decode.
 #[cold]
 pub(crate) fn unsupported(info: &TensorInfo, what: impl std::fmt::Display) -> Error {
     Error::unsupported(about(info, what)).at(info.bytes.start)

@@ -196,7 +196,7 @@ fn find<'c>(cx: &Context<'c>, tensor: usize) -> Option<Fp4Parts<'c>> {
     }
 }
 
-/// Whether the scales' shape is that of codes packed along the last dimension.
+/// Whether the scales' shape fits codes packed along the last dimension.
 fn packed_along_rows(info: &TensorInfo, scale: &TensorInfo) -> bool {
     scale.shape.len() == info.shape.len() && scale.shape[..2] == info.shape[..2]
 }

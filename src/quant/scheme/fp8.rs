@@ -96,7 +96,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     )))
 }
 
-/// The configured block `(rows, cols)`: `weight_block_size`, or that of compressed-tensors' first group.
+/// The configured block `(rows, cols)`: `weight_block_size`, or the block of compressed-tensors' first group.
 fn block(cx: &Context<'_>) -> Option<(u64, u64)> {
     match cx.config.get("weight_block_size") {
         Some(sizes) => block_sizes(sizes),

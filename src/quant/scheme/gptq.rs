@@ -206,7 +206,7 @@ fn bits(cx: &Context<'_>, packed: &Qweight<'_>) -> Result<(u32, u64)> {
             && groups <= depth;
         fits.then_some(depth)
     };
-    // every width is tried, because the configuration may be absent or that of another file
+    // every width is tried, because the configuration may be absent or belong to another file
     let mut found: Vec<(u64, u64)> = (2..=8)
         .filter_map(|bits| Some((bits, possible(bits)?)))
         .collect();

@@ -21,7 +21,7 @@ pub(super) fn stack(shape: &[u64]) -> (u64, u64, u64) {
     (rows, cols, matrix)
 }
 
-/// As [`stack`], for elements whose rows have no meaning (one scale for all): rows that are short enough for tiles.
+/// Like [`stack`], for elements whose rows have no meaning (one scale for all): rows that are short enough for tiles.
 pub(super) fn flat(elements: u64) -> (u64, u64, u64) {
     let cols = 1 << elements.trailing_zeros().min(12);
     let (rows, cols) = if cols < 64 && elements < 1 << 24 {

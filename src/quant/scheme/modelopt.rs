@@ -7,8 +7,8 @@
 //! `w = code * scale * pre_quant_scale`. `X.weight_scale_2` of `W4A8_AWQ` is the step of the FP8 values that its kernels
 //! multiply in; it is not a factor of the weight.
 //!
-//! Source: ModelOpt 0.47, `pack_int4_in_uint8` of `export/quant_utils.py` (the library packs such weights and
-//! has no code that unpacks them: the order of the multiplications is that of its other schemes).
+//! Source: ModelOpt 0.47, `pack_int4_in_uint8` of `export/quant_utils.py` (the library packs such weights and has no code
+//! that unpacks them: multiplications have the order of its other schemes).
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;

@@ -12,8 +12,8 @@
 //! Eight codes of 4 bits are in AWQ's order if `pack_method` is `reorder`, else from the lowest bits on. `uint2` is four codes
 //! in a byte, from the highest bits on; `int2` is not packed; `int3` is in `int3.rs`, the older export of OCP MX in `mx.rs`.
 //!
-//! Two-step quantisation: integers that were made of FP8 (the FP8 is not stored) have `weight_scale_2` as their own scale and
-//! `weight_scale` as that of the FP8, `w = (q - zero) * scale_2 * scale`. Scales that were quantised themselves are in
+//! Two-step quantisation: integers that were made of FP8 (the FP8 is not stored) have `weight_scale_2` as their own scale
+//! and `weight_scale` as the FP8's, `w = (q - zero) * scale_2 * scale`. Scales that were quantised themselves are in
 //! `scales.rs`.
 //!
 //! Refused: other dtypes; outputs that are no multiple of 8 for a scale per group; nested scales that are not described in
@@ -125,7 +125,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         )?),
         _ => None,
     };
-    // the second step's parts have the suffix, the first step's are those of the FP8
+    // the second step's parts have the suffix, the first step's are the FP8's
     let of_step = if twice.is_some() { "_2" } else { "" };
     let part = |name: &str| cx.sibling(stem, &[".", name, of_step].concat());
     let scale =

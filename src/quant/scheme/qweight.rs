@@ -19,7 +19,7 @@ pub(super) struct Qweight<'c> {
     pub(super) index: Option<usize>,
 }
 
-/// The layout of a `qweight`, recognised by its shape and that of its scales.
+/// The layout of a `qweight`, recognised by its shape and the shape of its scales.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum QweightLayout {
     /// `[in * bits / 32, out]`, scales `[groups, out]`: GPTQ.

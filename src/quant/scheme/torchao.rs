@@ -10,7 +10,7 @@
 //! | `Int8Tensor`, `IntxUnpackedToInt8Tensor`, `AffineQuantizedTensor` | `(q - zero) * scale` |
 //! | `MXTensor` | `code * 2^(s - 127)`, E8M0 scales |
 //! | `NVFP4Tensor` | `code * (scale * per_tensor_scale)`, E4M3 scales |
-//! | those of `int4.rs` | see there |
+//! | the parts of `int4.rs` | see there |
 //!
 //! Scales of `MXTensor` and `NVFP4Tensor` may be swizzled (`swizzled_scales.rs`). With `act_pre_scale`, columns are multiplied
 //! by it at the end.
@@ -50,7 +50,7 @@ use super::unquantised::missing;
 use pre_scale::{TorchaoWeight, finish};
 use swizzled_scales::SwizzledScales;
 
-/// Suffixes of the codes: the current one, then those of classes before 0.14.
+/// Suffixes of the codes: the current one, then the suffixes of classes before 0.14.
 static CODES: &[&str] = &[
     "_qdata",
     "_packed_weights",
@@ -68,7 +68,7 @@ static KERNELS: &[(&str, &str)] = &[(
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
-    // the names are those of the attributes of the tensor class, by which torchao flattens it
+    // the names are attributes of the tensor class, by which torchao flattens it
     let Some(flat) = CODES.iter().find_map(|codes| stem(info, codes)) else {
         return Ok(None);
     };

@@ -85,7 +85,7 @@ pub(crate) fn classify_unclaimed(cx: &Context<'_>, tensor: usize) -> Result<Uncl
     Ok(UnclaimedTensor::Plain(dtype))
 }
 
-/// Whether a tensor has integers under a name that is that of a weight or of packed codes.
+/// Whether a tensor has integers under a name that a weight or packed codes have.
 fn integers_for_weights(cx: &Context<'_>, info: &TensorInfo) -> bool {
     let integers = matches!(
         plain(info),

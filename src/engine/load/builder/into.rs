@@ -36,8 +36,8 @@ impl Load<'_> {
     /// Nothing writes to the memory after this has returned. After an error, its content is unspecified.
     ///
     /// # Errors
-    /// As [`run`](Self::run), without the limit of the pool's budget on all tensors; and, before anything is read, for a
-    /// name that the checkpoint does not have or that is given twice, for memory of another length, and if
+    /// The errors of [`run`](Self::run), without the limit of the pool's budget on all tensors; and, before anything is
+    /// read, one for a name that the checkpoint does not have or that is given twice, for memory of another length, and if
     /// [`slices`](Self::slices) chooses none or several parts of a tensor.
     pub fn run_into<'b, N: Into<String>>(
         &self,
@@ -79,7 +79,7 @@ impl Load<'_> {
     /// [`run_into`](Self::run_into).
     ///
     /// # Errors
-    /// As [`run_into`](Self::run_into).
+    /// The errors of [`run_into`](Self::run_into).
     pub fn tensor_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
         self.run_into([(name, out)]).map(drop)
     }
@@ -94,7 +94,7 @@ fn take_memory<'b>(
         let name = &task.tensor.info().name;
         // the filter selected these names, and names of a catalog are unique: an earlier slice of the tensor has it
         let out = by_name.remove(&**name).ok_or_else(|| several(name))?;
-        // of a tensor that cannot be read the length is not known either
+        // the length of a tensor that cannot be read is not known either
         task.tensor.readable()?;
         let needed = task.nbytes();
         if out.len() as u64 == needed {

@@ -26,7 +26,7 @@ impl<'c> Load<'c> {
     /// ```
     ///
     /// # Errors
-    /// As [`run`](Self::run), and the error of `consumer`.
+    /// The errors of [`run`](Self::run), and the error of `consumer`.
     pub fn stream(
         &self,
         mut consumer: impl FnMut(&mut TensorStream<'_, 'c>) -> Result<()> + Send,
@@ -39,7 +39,7 @@ impl<'c> Load<'c> {
         }
     }
 
-    /// As [`stream`](Self::stream), with tensors that borrow from the checkpoint.
+    /// Like [`stream`](Self::stream), with tensors that borrow from the checkpoint.
     fn stream_on<'k>(
         &self,
         checkpoint: &'k Checkpoint,

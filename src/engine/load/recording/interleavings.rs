@@ -1,6 +1,6 @@
 //! A recording that several consumers write to, under thousands of thread schedules, explored with shuttle: each read is
-//! recorded once, in the order of its time, and only that of a failed read loses its bytes.
-//! `RUSTFLAGS="--cfg shuttle" cargo test --lib load::recording::models` (`.ci/prove`).
+//! recorded once, in the order of its time, and only a failed read's record loses its bytes. `RUSTFLAGS="--cfg shuttle"
+//! cargo test --lib load::recording::models` (`.ci/prove`).
 //!
 //! The model was seen to fail with an index that is looked up after the lock is released.
 

@@ -72,7 +72,7 @@ struct ReadyRequest {
     prepared: Option<usize>,
 }
 
-/// What receivers report to the thread.
+/// A report of the receivers to the thread.
 enum RequestEvent {
     /// The server refuses requests for the moment, or fails.
     Delayed,
@@ -245,7 +245,7 @@ impl<'d, 'c> RequestDriver<'d, 'c> {
             RequestEvent::Delayed => return self.pace.delayed(self.begun.elapsed()),
             RequestEvent::Ended(number, outcome) => (number, outcome),
         };
-        // of a request that was completed, the other read may report its end as well
+        // the other read may also report the end of a request that was completed
         let Some(running) = self.running.get_mut(&number) else {
             return;
         };

@@ -10,7 +10,7 @@ const LEAST_SAMPLES: usize = 8;
 const FACTOR: u32 = 3;
 /// No request is late before this: a second one costs the server as much as the first.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
-/// Of this many requests, one may be repeated.
+/// One of this many requests may be repeated.
 const ONE_OF: u64 = 20;
 
 /// The requests of a load, and how many of them were repeated. A server that is slow as a whole does not get more requests than

@@ -24,7 +24,7 @@ struct Filling {
     last: Instant,
 }
 
-/// What became of bytes that arrived.
+/// The fate of bytes that arrived.
 #[derive(Debug, PartialEq)]
 pub(super) enum Copied {
     /// This many were new, and others are missing.

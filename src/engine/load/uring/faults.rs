@@ -22,7 +22,7 @@ use crate::engine::load::report::{Backend, ReportBuilder};
 use crate::engine::load::{Feed, LoadContext, PreadLoader};
 use crate::read::checkpoint::Checkpoint;
 
-/// What the ring does with a read.
+/// The ring's answer to a read.
 #[derive(Clone, Copy, Debug)]
 enum RingResult {
     /// Reads at most this many bytes.

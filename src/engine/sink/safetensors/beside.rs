@@ -28,7 +28,7 @@ pub(super) struct Companion {
     existing: Existing,
 }
 
-/// What has the name of a companion file.
+/// The thing that has the name of a companion file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Existing {
     Nothing,

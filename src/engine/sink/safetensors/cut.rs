@@ -45,7 +45,7 @@ impl FileCut {
             .saturating_add(self.headers[file].len() as u64)
     }
 
-    /// Of each output: the index of its file, and its offset in it.
+    /// Each output's file, by index, and its offset in it.
     pub(super) fn places(&self, outputs: usize) -> Vec<(usize, u64)> {
         let mut places = vec![(0, 0); outputs];
         for (file, layout) in self.layouts.iter().enumerate() {

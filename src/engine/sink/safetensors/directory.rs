@@ -51,7 +51,7 @@ pub struct OutputFile {
     pub outputs_id: PlanId,
 }
 
-/// What has the name of a file.
+/// The origin of a file with the name of an output file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileOrigin {
     Missing,
@@ -157,7 +157,7 @@ impl OutputDirectory {
         let origins = (0..self.files.len()).map(|file| self.origin(file));
         let origins = origins.collect::<Result<Vec<_>>>()?;
         let has_index = self.path().join(self.stem.index()).exists();
-        // without an index several files are those of an unfinished run; a single file is a checkpoint
+        // without an index several files belong to an unfinished run; a single file is a checkpoint
         let is_committed = has_index || self.files.len() == 1;
         let mut replaces = false;
         for (file, origin) in self.files.iter().zip(&origins) {
@@ -245,7 +245,7 @@ impl OutputDirectory {
         for file in &self.files {
             let parts = PartNames::new(self.path(), file.name.as_ref());
             for part in parts.abandoned().into_iter().flatten() {
-                // what cannot be removed keeps no run from writing
+                // a file that cannot be removed keeps no run from writing
                 let _ = remove_if_there(&*self.sink.system, &part.path);
             }
         }
@@ -264,7 +264,7 @@ impl OutputDirectory {
         (names.len() > 1).then(|| (path, self.cut.index(&self.outputs, &names)))
     }
 
-    /// Files of tensors, and indexes, that are not those of this plan.
+    /// Files of tensors, and indexes, that do not belong to this plan.
     fn foreign_files(&self) -> Result<BTreeSet<PathBuf>> {
         let directory = self.path();
         let (index, single) = (self.stem.index(), self.stem.single());
@@ -315,7 +315,7 @@ impl OutputDirectory {
     }
 }
 
-/// What has the name of a file that has this header and this length when it is complete.
+/// The thing that has the name of a file which has this header and this length when it is complete.
 pub(crate) fn found_file(
     path: &Path,
     header: &[u8],

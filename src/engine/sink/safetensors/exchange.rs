@@ -4,14 +4,14 @@
 //! change, a new directory is filled beside the old one and takes its place:
 //!
 //! 1. A directory that other users cannot open is created in the parent of the old one (`staging.rs`).
-//! 2. The new files get their final names there. What an overwrite does not remove from the old directory gets a second name
-//!    there: the same files, and links themselves.
+//! 2. The new files get their final names there. Files that an overwrite does not remove from the old directory get a second
+//!    name there: the same files, and links themselves.
 //! 3. It gets the group and the mode of the old one, and is synced.
 //! 4. `renameat2` exchanges the two. This is the commit. The parent is synced.
 //! 5. The old files are removed under the hidden name, and the old directory.
 //!
-//! Before the commit nothing in the old directory has changed but for a marker, and whatever fails is undone. What shows
-//! that an exchange is impossible, or would change more than files, leaves the steps of `publish.rs`:
+//! Before the commit nothing in the old directory has changed but for a marker, and whatever fails is undone. A condition
+//! that makes an exchange impossible, or would make it change more than files, leaves the steps of `publish.rs`:
 //!
 //! - the directory contains directories, pipes or devices, or files that another run is writing;
 //! - it is the current directory or contains it, or is the root of a file system or of a mount;
@@ -136,7 +136,7 @@ impl LocalOutput {
         replaced: &BTreeSet<OsString>,
     ) -> Result<Option<BTreeMap<OsString, u64>>> {
         let mut kept = BTreeMap::new();
-        // of two runs, one sees the marker of the other, or not its own: each has placed it before it lists
+        // one of two runs sees the marker of the other, or not its own: each has placed it before it lists
         let entries = staging.target().entries()?;
         let is_own = |name: &OsStr| Some(name) == staging.path().file_name();
         if !entries.iter().any(|entry| is_own(&entry.name)) {

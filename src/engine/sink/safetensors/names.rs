@@ -43,7 +43,7 @@ impl Stem {
         }
     }
 
-    /// The shards of which this is the name of one.
+    /// The set of shards that has this name.
     pub(super) fn parse(&self, name: &OsStr) -> Option<ShardNames> {
         let name = name.to_str()?;
         let middle = name
@@ -140,7 +140,7 @@ impl PartNames {
         &self.directory
     }
 
-    /// What a name contains between the target and `.part`; `None` if it is not that of a file under construction for this
+    /// The part of a name between the target and `.part`; `None` if it belongs to no file under construction for this
     /// target.
     fn middle<'n>(&self, name: &'n OsStr) -> Option<&'n str> {
         name.to_str()?

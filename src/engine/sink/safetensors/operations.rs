@@ -36,7 +36,7 @@ pub(super) trait FileOperations: fmt::Debug + Send + Sync {
     /// Replaces what has the name `to`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// As [`rename`](Self::rename), but fails if `to` exists.
+    /// Like [`rename`](Self::rename), but fails if `to` exists.
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     fn remove(&self, path: &Path) -> io::Result<()>;
@@ -94,7 +94,7 @@ impl FileOperations for SystemFiles {
                     Ok(Some(file))
                 }
                 Ok(_) => Ok(None),
-                // what file systems without unnamed files return; a kernel without the flag opens the directory
+                // errors of file systems without unnamed files; a kernel without the flag opens the directory
                 Err(e)
                     if [Errno::OPNOTSUPP, Errno::ISDIR, Errno::INVAL, Errno::NOSYS]
                         .iter()
@@ -122,7 +122,7 @@ impl FileOperations for SystemFiles {
 
     #[cfg(target_os = "linux")]
     fn start_writeback(&self, file: &File) {
-        // an error is that of `sync` as well, which reports it
+        // `sync` fails with the same error, and reports it
         let _ = anamnesis_os::writeback::start(file);
     }
 

@@ -1,7 +1,7 @@
 //! Where files are written and published: in the local file system, or in a bucket.
 //!
-//! What the files are (cut, headers, names, index) is common; how they get their names, so that a reader finds a complete
-//! checkpoint or none, is not.
+//! The content of the files (cut, headers, names, index) is common; how they get their names, so that a reader finds a
+//! complete checkpoint or none, is not.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ pub(super) struct NewFiles<'f> {
 
 /// A kind of place that files are written to. Dropped before the files are published, it removes what it has written.
 pub(super) trait OutputPlace: fmt::Debug + Send + Sync {
-    /// Checks what is there, begins the files, and returns their paths. What is refused changes nothing.
+    /// Checks what is there, begins the files, and returns their paths. A refusal changes nothing.
     fn create(&mut self, new: &NewFiles<'_>) -> Result<Vec<PathBuf>>;
 
     /// Writes bytes of a file, from its byte `start` on. A place that has to wait calls `wait`, with whether requests are under

@@ -1,4 +1,4 @@
-//! What a loss of power, or the end of the process, leaves of a run: every prefix of the sink's file operations is
+//! The state that a loss of power, or the end of the process, leaves of a run: every prefix of the sink's file operations is
 //! replayed under the rules of a file system that may drop whatever was not synced (`power_loss/replay.rs`).
 
 mod changed_companions;
@@ -79,7 +79,7 @@ impl Drop for TestDirectory {
     }
 }
 
-/// What a run writes, and where.
+/// The files that a run writes, and their place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// One file, named by the caller.
@@ -153,8 +153,8 @@ fn value_at(path: &Path) -> Option<u8> {
     values.pop_first().filter(|_| values.is_empty())
 }
 
-/// What readers find at `out`: this library, which prefers an index, and transformers, which prefers the single file and
-/// does not read shards without an index.
+/// The values that readers find at `out`: this library, which prefers an index, and transformers, which prefers the single
+/// file and does not read shards without an index.
 fn found_values(root: &Path) -> [Option<u8>; 2] {
     let out = root.join("out");
     let mut candidates = [out.join(SINGLE), out.join(INDEX), out.clone()].into_iter();
@@ -225,7 +225,7 @@ impl RecordedRun {
             let is_end = count == operations.len();
             for mut tree in states(&self.old, &operations[..count], &self.root.0) {
                 tree.retain(|path, _| path.starts_with("out"));
-                // of states that differ in the files under construction, the first is opened
+                // the first of the states that differ only in the files under construction is opened
                 let mut visible = tree.clone();
                 visible.retain(|path, _| !path.iter().any(is_hidden));
                 if !checked.insert((is_end, visible)) {
@@ -323,7 +323,7 @@ fn run_over(tree: &Tree, new: Form, overwrite: bool, companions: Vec<CompanionFi
             assert!(new.is_complete(&tensors), "{context}: {names:?}");
             assert_eq!(names.len() - tensors.len(), number_of_companions);
         }
-        // what is there already is kept, and a name that lost its bytes is not this library's to remove
+        // existing files are kept, and a name that lost its bytes is not this library's to remove
         Err(error) => {
             let exists = matches!(
                 error.kind(),

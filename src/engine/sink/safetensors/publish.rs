@@ -11,19 +11,18 @@
 //! 2. Companion files that would get other bytes are removed, so that no client, all of which need them, finds
 //!    tensors beside the configuration of others: from here to the commit the directory contains no checkpoint. Where
 //!    all of them are new or equal, nothing is removed, and a reader finds a complete checkpoint at any time.
-//! 3. Of several shards: the index gets a temporary name that records the names of the shards. The shards get names that
-//!    no shard in the directory has (`ShardNames::generation`), so that the index which is still in place keeps its
-//!    shards. The directory and the parents of new directories are synced.
+//! 3. For several shards: the index gets a temporary name that records the names of the shards. The shards get names that no
+//!    shard in the directory has (`ShardNames::generation`), so that the index which is still in place keeps its shards. The
+//!    directory and the parents of new directories are synced.
 //! 4. Companion files get their names; after step 2, what the old checkpoint leaves is removed before that.
 //! 5. The index, or the only file, gets its name by one rename or link. This is the commit. The directory is synced.
-//! 6. What the old checkpoint leaves is removed: the files that its index names, and all numbered shards. Some readers prefer
-//!    the index to `model.safetensors`, some the reverse: a new index is in place before the old single file goes, and a
-//!    new single file before the old index. An old index is removed, and the directory synced, before its shards are.
+//! 6. The old checkpoint's leftovers are removed: the files that its index names, and all numbered shards. Some readers
+//!    prefer the index to `model.safetensors`, some the reverse: a new index is in place before the old single file goes,
+//!    and a new single file before the old index. An old index is removed, and the directory synced, before its shards are.
 //!
 //! A run that ends between 2 and 5 leaves shards without an index. The record of step 3 lets the next run remove them;
-//! companion files that it left are those of the next run too, or are refused without `overwrite`.
-//! A directory of numbered shards without an index has no such commit: until step 5 it contains two numbered sets, which
-//! readers refuse as ambiguous.
+//! companion files that it left are the next run's too, or are refused without `overwrite`. A directory of numbered shards
+//! without an index has no such commit: until step 5 it contains two numbered sets, which readers refuse as ambiguous.
 
 use std::fs;
 use std::path::{Path, PathBuf};

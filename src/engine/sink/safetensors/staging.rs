@@ -76,7 +76,7 @@ pub(super) struct Staging {
     is_created: bool,
     /// The marker, which is locked while it is open.
     marker: Option<File>,
-    /// What it contains besides the marker.
+    /// Its content besides the marker.
     names: Vec<OsString>,
     exchanged: bool,
 }
@@ -198,7 +198,8 @@ impl Staging {
     }
 
     /// Removes the old directory after the exchange: files of names in `replaced`, and those in `kept`, by name and inode,
-    /// which the new one has too. What another process has placed there since they were listed is moved to the new one.
+    /// which the new one has too. Files that another process has placed there since they were listed are moved to the new
+    /// one.
     pub(super) fn remove_old(
         &self,
         replaced: &BTreeSet<OsString>,
@@ -254,7 +255,7 @@ impl Staging {
         for name in self.names.drain(..) {
             emptied &= remove(&self.path.join(name));
         }
-        // of what cannot be removed now, the next run finds the marker
+        // the next run finds the marker of anything that cannot be removed now
         if emptied && remove(&self.marker_path()) {
             let _ = self.system.remove_directory(&self.path);
         }
@@ -302,7 +303,7 @@ fn remove_marked(
 
 /// Removes the directories that dead runs to this target left, and their markers.
 ///
-/// What cannot be removed does not keep the run from writing, so that failures are not reported.
+/// Leftovers that cannot be removed do not keep the run from writing, so that failures are not reported.
 pub(super) fn remove_abandoned(system: &dyn FileOperations, target: &Path) {
     let path = files::resolved(target);
     let Some(names) = staging_names(&path) else {

@@ -5,13 +5,13 @@
 //!
 //! 1. With `overwrite`, what the old checkpoint has is removed: first its index, then the single file, unless the new one takes
 //!    its place and no companion file changes, then its shards.
-//! 2. Of several shards: they are completed.
+//! 2. Several shards are completed.
 //! 3. Companion files are written, except those that are there with the same bytes.
 //! 4. The index is written, or the only file completed. This is the commit.
 //!
-//! What fails before the commit is undone: parts under way end, uploads are aborted, objects of this run are removed. A
-//! process that is killed leaves uploads open, which are not visible; the bucket's lifecycle rule ends them. Killed between
-//! 2 and 4, it leaves shards without an index, which an overwrite replaces.
+//! A run that fails before the commit is undone: parts under way end, uploads are aborted, objects of this run are removed.
+//! A process that is killed leaves uploads open, which are not visible; the bucket's lifecycle rule ends them. Killed
+//! between 2 and 4, it leaves shards without an index, which an overwrite replaces.
 
 mod content;
 mod existing;
@@ -33,7 +33,7 @@ use content::ContentReader;
 /// Companion files up to this length are written by one request.
 const SMALL: u64 = 8 << 20;
 
-/// What is called while a request is waited for, with whether one is under way.
+/// The callback for the time in which a request is waited for, with whether one is under way.
 type Wait<'w> = &'w mut dyn FnMut(bool) -> bool;
 
 /// The files of one run in a bucket.
@@ -198,7 +198,7 @@ impl UploadedOutput {
     fn write_index(&mut self, path: &str, text: String, wait: Wait<'_>) -> Result<()> {
         let found = self.store.length(path, &mut || wait(true));
         if found.map_err(|e| self.error(path, e))?.is_some() {
-            // of another run, since the directory was looked at
+            // an index of another run, since the directory was looked at
             self.check_free(path)?;
         }
         let content = CompanionContent::Bytes(text.into_bytes());
@@ -211,7 +211,7 @@ impl UploadedOutput {
         completed.map_err(|e| self.error(&self.directory, e))
     }
 
-    /// What was written stays.
+    /// Written objects stay.
     fn keep(&mut self) {
         self.written.clear();
         let all = self.uploads.iter().chain(&self.long_companions);

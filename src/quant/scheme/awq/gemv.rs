@@ -55,7 +55,7 @@ impl Decoder for GemvRows {
             .copied()
             .collect();
         let words = inputs[2].bytes.as_chunks::<4>().0;
-        // zero points are in the natural order here, unlike those of `gemm`
+        // zero points are in the natural order here, unlike the zero points of `gemm`
         let codes = |row: &[[u8; 4]]| -> Vec<u8> {
             row.iter()
                 .flat_map(|word| kernel::unpack_8_nibbles(*word, false))

@@ -13,7 +13,7 @@ use crate::base::kernel::{self, Formula, RowGeometry};
 use crate::plan::decode::{Grouped, cast, scratch};
 use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
 
-/// As [`Grouped`], `(v - zero) * scale`, with a scale and a zero point per row and group; another part (I32 `[cols]`) has
+/// Like [`Grouped`], `(v - zero) * scale`, with a scale and a zero point per row and group; another part (I32 `[cols]`) has
 /// the group of each column. An index of -1 anywhere means that groups are consecutive columns.
 #[derive(Debug)]
 pub(crate) struct ActOrder {

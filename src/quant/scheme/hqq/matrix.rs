@@ -67,7 +67,7 @@ pub(super) struct HqqMatrix {
     count: u64,
     rows: u64,
     cols: u64,
-    /// Stored rows: those of the first plane.
+    /// Stored rows: the first plane's.
     stored: u64,
     factors: FactorAxis,
 }

@@ -21,11 +21,11 @@ pub(crate) struct InlineScales {
     pub(crate) groups: u64,
     /// Bytes of the codes of a group: 16 of 4 bits, or 24 of 6.
     pub(crate) codes: u64,
-    /// What the view extracts.
+    /// The part that the view extracts.
     pub(crate) extract: InlinePart,
 }
 
-/// What an [`InlineScales`] view extracts.
+/// The part that an [`InlineScales`] view extracts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InlinePart {
     /// A bit stream, the lowest bit first.

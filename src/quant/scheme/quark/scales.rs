@@ -38,7 +38,7 @@ impl QuantisedScales {
                 "nested scales are not described in the quantization config",
             ));
         };
-        // what `SequentialRealQuantizer` reads
+        // the forms that `SequentialRealQuantizer` reads
         let dtype = match (text(step, "dtype"), text(step, "qscheme")) {
             ("fp8_e4m3", "per_tensor") => Dtype::F8_E4M3,
             ("fp8_e5m2", "per_tensor") => Dtype::F8_E5M2,
@@ -90,7 +90,7 @@ impl QuantisedScales {
         })
     }
 
-    /// Its parts, which follow those of the weight.
+    /// Its parts, which follow the parts of the weight.
     pub(super) fn parts(&self) -> impl Iterator<Item = (&'static str, usize)> {
         [("scale_of_scales", self.tensor)]
             .into_iter()

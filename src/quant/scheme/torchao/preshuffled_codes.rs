@@ -35,13 +35,13 @@ pub(crate) struct PreshuffledCodes {
     pub(crate) output: PreshuffledOutput,
 }
 
-/// What a [`PreshuffledCodes`] view produces.
+/// The output of a [`PreshuffledCodes`] view.
 #[derive(Debug)]
 pub(crate) enum PreshuffledOutput {
     /// The codes, two per byte, the lower nibble first. Reads the order for BF16.
     Codes,
     /// The products of code and scale, in E4M3. Reads the order for FP8. For each `group` columns of a row eight products
-    /// are stored: its scale times -8, -7, … -1, each rounded. Of a code, the highest bit is the sign and the others the
+    /// are stored: its scale times -8, -7, … -1, each rounded. The highest bit of a code is the sign and the others the
     /// index of the product; code 0 is 0.
     Products { products: PartOffset, group: u64 },
 }

@@ -108,7 +108,7 @@ fn a_run_after_a_killed_one_leaves_one_of_their_checkpoints() {
                 break;
             }
             ended_early += 1;
-            // what the second run finds may not be synced yet
+            // files that the second run finds may not be synced yet
             let begun = system.operations().len();
             system.end_after(usize::MAX);
             write(&root.0, old, NEW, true, system.clone(), config([NEW])).unwrap();
@@ -127,8 +127,8 @@ fn a_run_after_a_killed_one_leaves_one_of_their_checkpoints() {
     }
 }
 
-/// What an exchange is impossible for: a directory in the directory. The old checkpoint may be lost, but no tensors are found
-/// beside the configuration of others.
+/// A case that no exchange is possible for: a directory in the directory. The old checkpoint may be lost, but no tensors are
+/// found beside the configuration of others.
 #[test]
 fn without_an_exchange_no_tensors_are_found_beside_the_configuration_of_others() {
     for (old, new) in directory_runs().filter(|(old, _)| old.is_some()) {

@@ -133,7 +133,7 @@ fn staging_path(root: &TestDirectory) -> PathBuf {
     PartNames::new(&resolved(&root.0), "out".as_ref()).unused(None)
 }
 
-/// Marks a directory as that of a dead process.
+/// Marks a directory as a dead process's.
 fn mark(directory: &Path) {
     fs::write(directory.join(directory.file_name().unwrap()), "").unwrap();
 }
@@ -176,7 +176,7 @@ fn directories_that_no_dead_run_has_left_are_not_removed() {
         linked.join(linked.file_name().unwrap()),
     )
     .unwrap();
-    // of another owner, where this process may create one
+    // a directory of another owner, where this process may create one
     let foreign = staging_path(&root);
     fs::create_dir(&foreign).unwrap();
     fs::write(foreign.join("file"), "").unwrap();

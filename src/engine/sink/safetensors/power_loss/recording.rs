@@ -1,4 +1,4 @@
-//! File operations that are made and recorded, of which one fails, or that end in the middle as those of a killed process.
+//! File operations that are made and recorded, of which one fails, or that end in the middle as a killed process does.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -40,7 +40,7 @@ pub(super) struct RecordingFiles {
     calls_left: AtomicUsize,
     /// Its error; without one, that call and all after it change nothing, as if the process were killed.
     error: Mutex<Option<Errno>>,
-    /// What another process does right before an exchange.
+    /// An act of another process right before an exchange.
     before_exchange: Mutex<Option<fn(&Path)>>,
 }
 

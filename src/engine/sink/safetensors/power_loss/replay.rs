@@ -29,7 +29,7 @@ enum Inode {
     File(usize),
 }
 
-/// What each name in each directory is.
+/// The inode that each name in each directory leads to.
 type Names = BTreeMap<(DirectoryNumber, OsString), Inode>;
 
 /// A change of one directory, of which all or nothing survives.

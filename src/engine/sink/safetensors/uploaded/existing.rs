@@ -1,4 +1,4 @@
-//! What is in the directory already: what is refused, what stays, and what is removed.
+//! The objects that are in the directory already: which are refused, which stay, and which are removed.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -117,7 +117,7 @@ fn read_exact(file: &RemoteFile, start: u64, buf: &mut [u8]) -> anamnesis_remote
     while filled < buf.len() {
         let n = file.read_at(start + filled as u64, &mut buf[filled..])?;
         if n == 0 {
-            // the length is that of the same answer
+            // the length comes from the same answer
             buf[filled..].fill(0);
             return Ok(());
         }
