@@ -156,6 +156,7 @@ impl Budget {
     #[inline]
     pub(crate) fn memory(&self, bytes: u64, what: &str) -> Result<()> {
         let total = self.memory.get().saturating_add(bytes);
+        // before the sum is kept: a refused charge allocates nothing, and must not make later ones fail
         within(total, self.limits.memory, what, "memory")?;
         self.memory.set(total);
         self.peak.set(self.peak.get().max(total));
@@ -227,6 +228,7 @@ impl Budget {
     #[inline]
     pub(crate) fn tensors(&self, n: u64) -> Result<()> {
         let total = self.tensors.get().saturating_add(n);
+        // kept even if it is refused, since opening ends there in any case
         self.tensors.set(total);
         within(total, self.limits.tensors, "the list of tensors", "tensors")
     }
@@ -250,6 +252,7 @@ impl Budget {
 impl Drop for Budget {
     fn drop(&mut self) {
         if let Some(Usage(counters)) = &self.usage {
+            // the peak of one call: calls follow each other, and their memory does not add up
             counters.memory.fetch_max(self.peak.get(), Relaxed);
             counters.tensors.fetch_add(self.tensors.get(), Relaxed);
             counters.steps.fetch_add(self.steps.get(), Relaxed);
@@ -298,6 +301,7 @@ pub(crate) struct ChargeScope<'b> {
 
 impl Drop for ChargeScope<'_> {
     fn drop(&mut self) {
+        // set back as a whole, whatever was charged and released in between
         self.budget.memory.set(self.in_use);
     }
 }

@@ -245,11 +245,13 @@ impl Chunk<'_> {
             Self::Mapped(bytes) => return Chunk::Mapped(bytes),
             Self::Pooled(bytes) => return Chunk::Pooled(bytes),
         };
+        // an empty slice has an address, and lies in no source
         if borrowed.is_empty() {
             return Chunk::Borrowed(&[]);
         }
         let sources = checkpoint.sources();
         let first = sources.get(file as usize);
+        // its own file first: nearly every chunk is found there
         let found = first.into_iter().chain(sources);
         let found = found.filter_map(|source| MappedBytes::find(source, borrowed));
         // a loader of the caller's may borrow from elsewhere, which is known to last as long as the checkpoint only
@@ -269,6 +271,7 @@ fn copy_into(chunk: Chunk<'_>, read: usize, out: &mut [u8], on_bytes: OnBytes<'_
     let mut copied = 0;
     let pieces = chunk.chunks(CHECK_INTERVAL);
     for (from, out) in pieces.zip(out.chunks_mut(CHECK_INTERVAL)) {
+        // not before the first piece, so that a short read is never cancelled when it is complete
         if copied > 0 {
             check_cancelled(on_bytes(copied))?;
         }

@@ -116,6 +116,7 @@ impl<'c> Digests<'c> {
                 continue;
             }
             match info.layout {
+                // the bytes of a sparse tensor are its indices and values, whose order is no part of its content
                 Layout::Absent | Layout::Sparse(_) => made.without_bytes += 1,
                 _ => rows.push(row),
             }
@@ -140,6 +141,7 @@ impl<'c> Digests<'c> {
                     }
                     Err(error) => {
                         let system = matches!(error.kind(), ErrorKind::Io(_));
+                        // the first one: threads finish in any order, and one reason is enough
                         results.failure.get_or_insert(error);
                         if system {
                             // no thread starts another tensor; those in progress are finished

@@ -91,6 +91,7 @@ impl<'c> Loaded<'c> {
             by_name.sort_by_key(|&i| self.tensors[i].name());
             by_name
         });
+        // the first of equal names, since several slices of a tensor have one
         let first = by_name.partition_point(|&i| self.tensors[i].name() < name);
         by_name
             .get(first)
@@ -191,6 +192,7 @@ impl<'c> LoadedTensor<'c> {
     pub(super) fn shared(self, checkpoint: &Arc<Checkpoint>) -> LoadedTensor<'static> {
         let info = self.info();
         let tensors = checkpoint.catalog().tensors();
+        // by address, which costs no search by name
         let number = tensors.element_offset(info);
         let number = number.expect("a load has the tensors of its checkpoint's catalog");
         LoadedTensor {
@@ -237,6 +239,7 @@ impl<'c> LoadedTensor<'c> {
         };
         // loaded bytes are little endian on every machine
         let native = cfg!(target_endian = "little") || dtype == Dtype::U8 || dtype == Dtype::I8;
+        // a view must not swap bytes, and single bytes have no order
         if dtype != T::DTYPE || !native {
             None
         } else {

@@ -37,6 +37,7 @@ pub(super) fn sharding(
         ))
         .in_file(path));
     }
+    // after the check of the name: `model.bin` with a size of shards would become a directory of that name
     if let Some(bytes) = shard_bytes {
         return Ok(Sharding::Shards(bytes));
     }
@@ -106,6 +107,7 @@ pub(super) fn check_not_source(
         }
         return Ok(());
     }
+    // through links, since the output may not exist yet while its directory is a link to the source
     let output = resolved(path);
     if let Some(source) = checkpoint.path().filter(|source| source.is_dir()) {
         let source = resolved(source);

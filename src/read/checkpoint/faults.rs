@@ -123,6 +123,7 @@ impl OpenOptions {
                 .file
                 .as_ref()
                 .map_or(0, |path| text_cost(path.as_os_str().len()));
+        // a file decides how many faults there are: an index may name a million missing shards
         budget.memory(texts + fault.error.memory(), WHAT)?;
         let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
         budget.push(&mut list, fault, WHAT)

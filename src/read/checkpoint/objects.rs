@@ -67,6 +67,7 @@ impl OpenOptions {
         let budget = self.budget();
         let read = || match files.open_path(path, self.mapping(), &budget)? {
             OpenedPath::Directory => Ok(None),
+            // an index of shards, or a configuration: neither is a pickle
             OpenedPath::File(_) if path.extension().is_some_and(|e| e == "json") => Ok(None),
             OpenedPath::File(source) => self.objects_of(source, Some(path), &budget, false),
         };
@@ -104,6 +105,7 @@ impl OpenOptions {
             let options = ReadOptions {
                 format: self.format,
                 opaque: self.opaque,
+                // bytes that no tensor uses are no fault of an object
                 gaps: false,
             };
             format::read_objects(&mut cursor, path, options, named)?
@@ -162,6 +164,7 @@ impl Checkpoint {
             ObjectNode::Tensor(tensor) => tensor.entry.is_some_and(|row| row as usize >= listed),
             _ => false,
         };
+        // the pickle was interpreted twice, and another process may have written to the file in between
         if objects.tree.nodes.iter().any(is_unknown) {
             let changed = Error::malformed("the file has changed since it was opened");
             return Err(self.place(changed, 0));
