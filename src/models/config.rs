@@ -2,35 +2,36 @@
 //!
 //! Every value is of a file and may be anything: a number where a list belongs, a depth of 10¹⁸. The accessors return
 //! `None` for a value of another type, and lists have at most [`MAX_LAYERS`] entries.
+//!
+//! Writers of models call one size by many names. The rows of [`keys`] join them; outside of `models` a size is read by
+//! name ([`ModelConfig::layers`]), never by a key.
 
 pub(crate) mod document;
+mod dtype;
+mod fields;
+pub(crate) mod keys;
+mod sizes;
 
 use std::path::Path;
 
 use serde_json::{Map, Value as Json};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, Limits, text_cost};
 use crate::read::catalog::{Item, Value};
 use crate::read::checkpoint::{Checkpoint, OpenOptions};
+
+pub(crate) use dtype::torch_name;
+pub use keys::ConfigField;
+
+use keys::{GGUF_TOKENIZER, GGUF_TOKENS, LANGUAGE_MODELS, TOKEN_ID};
 
 /// Layers of a model, and entries of a list with one per layer. Published models have at most a few hundred.
 pub(crate) const MAX_LAYERS: u64 = 1 << 16;
 
 /// Longest text that is a setting, in bytes.
 const MAX_SETTING_BYTES: usize = 256;
-
-/// The keys under which models of several modalities keep the configuration of their language model.
-const LANGUAGE_MODELS: [&str; 4] = [
-    "text_config",
-    "language_config",
-    "llm_config",
-    "thinker_config",
-];
-
-/// The end of the keys of special tokens.
-const TOKEN_ID: &str = "_token_id";
 
 /// How deep the configuration of the language model may be nested: `thinker_config.text_config`.
 const MAX_NESTED: usize = 3;
@@ -43,8 +44,9 @@ const MAX_NESTED: usize = 3;
 /// let text = br#"{"model_type": "llama", "num_hidden_layers": 32, "hidden_size": "?"}"#;
 /// let config = ModelConfig::from_json(text)?;
 /// assert_eq!(config.model_type(), Some("llama"));
-/// assert_eq!(config.size(&["num_hidden_layers", "n_layer"]), Some(32));
-/// assert_eq!(config.size(&["hidden_size"]), None); // not a number
+/// assert_eq!(config.layers(), Some(32));
+/// assert_eq!(config.hidden_size(), None); // not a number
+/// assert_eq!(config.size(&["my_key", "num_hidden_layers"]), Some(32));
 /// # Ok::<(), anamnesis::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -98,7 +100,7 @@ impl ModelConfig {
     /// As [`of`](Self::of); the configuration stays charged on the budget.
     pub(crate) fn load(checkpoint: &Checkpoint, budget: &Budget) -> Result<Self> {
         let catalog = checkpoint.catalog();
-        if let Some(model) = catalog.metadata.text("general.architecture") {
+        if let Some(model) = catalog.metadata.text(keys::MODEL_TYPE.key(true)) {
             return Self::from_metadata(checkpoint, model, budget);
         }
         // a directory of GGUF or NumPy files may hold the configuration of another model
@@ -124,7 +126,7 @@ impl ModelConfig {
     }
 
     /// From a parsed `config.json`.
-    fn from_document(whole: Map<String, Json>) -> Self {
+    pub(crate) fn from_document(whole: Map<String, Json>) -> Self {
         let (mut language, mut outer) = (whole, Map::new());
         for _ in 0..MAX_NESTED {
             let nested = LANGUAGE_MODELS.iter().find_map(|key| {
@@ -143,7 +145,7 @@ impl ModelConfig {
             model_type: None,
             origin: Some("config.json"),
         };
-        config.model_type = config.text("model_type").map(str::to_owned);
+        config.model_type = config.setting(&keys::MODEL_TYPE).map(str::to_owned);
         config
     }
 
@@ -161,10 +163,10 @@ impl ModelConfig {
         };
         let catalog = checkpoint.catalog();
         for (key, value) in catalog.metadata.iter() {
-            if let ("tokenizer.ggml.tokens", Value::Array(tokens)) = (key, value) {
-                add("vocabulary", tokens.len.into())?;
+            if let (GGUF_TOKENS, Value::Array(tokens)) = (key, value) {
+                add(key, tokens.len.into())?;
             }
-            if key.starts_with("tokenizer.ggml.") && key.ends_with(TOKEN_ID) {
+            if key.starts_with(GGUF_TOKENIZER) && key.ends_with(TOKEN_ID) {
                 add(key, json(value))?;
             }
             let own = key
@@ -212,9 +214,14 @@ impl ModelConfig {
         self.model_type.as_deref()
     }
 
-    /// The value of a key; of the language model's entries first, where `null` is a value too.
-    pub(crate) fn get(&self, key: &str) -> Option<&Json> {
-        self.language.get(key).or_else(|| self.outer.get(key))
+    /// The value of a key; of the language model's entries first, where `null` is a value too. In a `config.json` a dot
+    /// separates the key of an object from the key in it.
+    fn get(&self, key: &str) -> Option<&Json> {
+        let own = |key: &str| self.language.get(key).or_else(|| self.outer.get(key));
+        match key.split_once('.') {
+            Some((outer, inner)) if !self.is_gguf() => own(outer)?.get(inner),
+            _ => own(key),
+        }
     }
 
     /// The ids of special tokens with their keys, which end in `_token_id`; a key may have several.
@@ -240,8 +247,7 @@ impl ModelConfig {
 
     /// The text of a key, if it is no longer than 256 bytes.
     pub fn text(&self, key: &str) -> Option<&str> {
-        let text = self.get(key)?.as_str()?;
-        (text.len() <= MAX_SETTING_BYTES).then_some(text)
+        setting(self.get(key)?)
     }
 
     /// The boolean of a key.
@@ -249,80 +255,20 @@ impl ModelConfig {
         self.get(key)?.as_bool()
     }
 
-    /// The list of a key, if it has at most 65,536 entries.
-    pub(crate) fn list(&self, key: &str) -> Option<&[Json]> {
-        let list = self.get(key)?.as_array()?;
-        (list.len() as u64 <= MAX_LAYERS).then_some(list)
-    }
-
-    /// A number per layer: a list with an entry for each, or one number for all. `None` without such a key.
-    ///
-    /// # Errors
-    /// A list with fewer entries than layers, or one of other values than numbers.
-    pub(crate) fn per_layer(&self, key: &str, layers: usize) -> Result<Option<Vec<u64>>> {
-        let Some(value) = self.get(key) else {
-            return Ok(None);
-        };
-        if let Some(one) = value.as_u64() {
-            return Ok(Some(vec![one; layers]));
-        }
-        let numbers: Option<Vec<u64>> = self
-            .list(key)
-            .and_then(|list| list.iter().take(layers).map(Json::as_u64).collect());
-        let numbers = numbers.filter(|list| list.len() == layers);
-        numbers.map(Some).ok_or_else(|| {
-            Error::malformed(format!(
-                "the configuration's {key} is neither a number nor a list with one number for each of {layers} layers"
-            ))
-        })
-    }
-
-    /// The one number of a key: a number, or that of all entries of a list that are not 0. `None` if they differ.
-    pub(crate) fn uniform(&self, key: &str) -> Option<u64> {
-        if let Some(one) = self.size(&[key]) {
-            return Some(one);
-        }
-        let mut numbers = self.list(key)?.iter().map(Json::as_u64);
-        let first = numbers.by_ref().find(|n| *n != Some(0))??;
-        numbers
-            .all(|n| n == Some(0) || n == Some(first))
-            .then_some(first)
-    }
-
     /// The dtype of the model that the configuration states, if it is one that weights are dequantised to.
     pub fn dtype(&self) -> Option<Dtype> {
-        [&self.language, &self.outer]
+        // transformers loads a model by the dtype that is stated outermost
+        [&self.outer, &self.language]
             .into_iter()
-            .find_map(stated_dtype)
-    }
-
-    /// The longest context that the model was made for, in tokens.
-    pub fn context_max(&self) -> Option<u64> {
-        self.size(&[
-            "max_position_embeddings",
-            "context_length",
-            "n_positions",
-            "max_target_positions",
-            "model_max_length",
-            "max_seq_len",
-            "seq_length",
-        ])
+            .find_map(dtype::stated)
     }
 }
 
-/// The dtype that an object of a configuration states.
-pub(crate) fn stated_dtype(map: &Map<String, Json>) -> Option<Dtype> {
-    // of transformers 5, and of earlier versions
-    let name = map
-        .get("dtype")
-        .or_else(|| map.get("torch_dtype"))?
-        .as_str()?;
-    match name.strip_prefix("torch.").unwrap_or(name) {
-        "bfloat16" => Some(Dtype::BF16),
-        "float16" | "half" => Some(Dtype::F16),
-        "float32" | "float" => Some(Dtype::F32),
-        _ => None,
-    }
+/// The text of a value, if it is short enough to be a setting.
+fn setting(value: &Json) -> Option<&str> {
+    value
+        .as_str()
+        .filter(|text| text.len() <= MAX_SETTING_BYTES)
 }
 
 /// A metadata value as JSON. A number that JSON does not have, and a nested list, is `null`.
@@ -351,20 +297,5 @@ mod tests {
         assert_eq!(config.size(&["hidden_size"]), Some(64));
         assert_eq!(config.size(&["sliding_window"]), None);
         assert_eq!(config.dtype(), Some(crate::base::kernel::Dtype::BF16));
-    }
-
-    #[test]
-    fn a_number_per_layer_is_a_number_or_a_list() {
-        let config =
-            ModelConfig::from_json(br#"{"a": 2, "b": [0, 3, 3], "c": [1, "2"], "d": [0, 2, 3]}"#);
-        let config = config.unwrap();
-        assert_eq!(config.per_layer("a", 2).unwrap(), Some(vec![2, 2]));
-        assert_eq!(config.per_layer("b", 3).unwrap(), Some(vec![0, 3, 3]));
-        assert_eq!(config.per_layer("none", 3).unwrap(), None);
-        assert!(config.per_layer("b", 4).is_err() && config.per_layer("c", 2).is_err());
-        assert_eq!(
-            ["a", "b", "c", "d", "none"].map(|key| config.uniform(key)),
-            [Some(2), Some(3), None, None, None]
-        );
     }
 }

@@ -17,7 +17,7 @@ use crate::read::catalog::{Catalog, Layout, TensorInfo, elements, quote};
 use crate::read::checkpoint::Checkpoint;
 use crate::read::slice::TensorSlice;
 
-pub(crate) use config::{HEADS, HeadCounts, KV_HEADS};
+pub(crate) use config::HeadCounts;
 
 /// A vector of up to this many bytes is not split, unless it is a bias: shapes, single scales, tables of codes.
 pub(crate) const SMALL_VECTOR: u64 = 4096;

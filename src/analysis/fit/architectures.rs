@@ -10,11 +10,9 @@ mod gguf;
 mod patterns;
 mod states;
 
-use serde_json::Value as Json;
-
 use crate::base::error::{Error, Result};
 use crate::base::limits::Budget;
-use crate::models::config::{MAX_LAYERS, ModelConfig};
+use crate::models::config::{MAX_LAYERS, ModelConfig, keys};
 
 use super::engine::InferenceEngine;
 use super::layer::LayerCache;
@@ -54,7 +52,7 @@ const DECODER: ArchitectureRow = ArchitectureRow {
     attention: standard,
     state: states::none,
     cross: None,
-    layers: number_of_layers,
+    layers: ModelConfig::layers,
     attentions: 1,
     gguf_windows: gguf::Windows::No,
     shares: false,
@@ -230,7 +228,11 @@ static ARCHITECTURES: &[ArchitectureRow] = &[
     ArchitectureRow {
         model_types: &["longcat_flash"],
         attention: attention::latent,
-        layers: |config| config.size(&["num_layers", "num_hidden_layers"]),
+        layers: |config| {
+            config
+                .number(&keys::STACK_LAYERS)
+                .or_else(|| config.layers())
+        },
         attentions: 2,
         ..DECODER
     },
@@ -258,7 +260,7 @@ static ARCHITECTURES: &[ArchitectureRow] = &[
         ],
         gguf: &["qwen3next", "qwen35", "qwen35moe"],
         kinds: |config, n| {
-            let interval = config.size(&["full_attention_interval"]).unwrap_or(4);
+            let interval = config.number(&keys::ATTENTION_INTERVAL).unwrap_or(4);
             patterns::every(config, n, interval, LayerKind::Linear)
         },
         state: states::gated_delta,
@@ -282,12 +284,12 @@ static ARCHITECTURES: &[ArchitectureRow] = &[
         model_types: &["jamba"],
         gguf: &["jamba"],
         kinds: patterns::jamba,
-        state: states::mamba,
+        state: states::jamba,
         ..DECODER
     },
     ArchitectureRow {
         model_types: &["bamba"],
-        kinds: |config, n| patterns::listed_numbers(config, n, "attn_layer_indices", 0),
+        kinds: |config, n| patterns::listed_numbers(config, n, &keys::ATTENTION_INDICES, 0),
         state: states::mamba2,
         ..DECODER
     },
@@ -345,14 +347,17 @@ static ARCHITECTURES: &[ArchitectureRow] = &[
         model_types: &["t5", "mt5"],
         attention: attention::t5,
         cross: Some(attention::t5_cross),
-        layers: |config| config.size(&["num_decoder_layers", "num_layers"]),
+        layers: |config| {
+            let own = config.number(&keys::DECODER_LAYERS);
+            own.or_else(|| config.number(&keys::STACK_LAYERS))
+        },
         ..DECODER
     },
     ArchitectureRow {
         model_types: &["bart", "mbart", "whisper"],
         attention: attention::bart,
         cross: Some(attention::bart_cross),
-        layers: |config| config.size(&["decoder_layers"]),
+        layers: |config| config.number(&keys::DECODER_LAYERS),
         ..DECODER
     },
     ArchitectureRow {
@@ -375,11 +380,6 @@ pub(super) struct ModelLayers {
     /// Caches with numbers of their own per layer.
     pub(super) attentions: u32,
     pub(super) notes: Vec<String>,
-}
-
-/// Number of layers, by the keys of most models.
-fn number_of_layers(config: &ModelConfig) -> Option<u64> {
-    config.size(&["num_hidden_layers", "n_layer", "n_layers", "block_count"])
 }
 
 /// The row of a configuration.
@@ -416,21 +416,21 @@ pub(super) fn layers(
     if config.is_gguf() {
         return gguf::layers(config, row, budget);
     }
-    let layers = bounded_layers((row.layers)(config), budget)?;
+    let layers = bounded_layers(config, (row.layers)(config), budget)?;
     let n = layers * row.attentions as usize;
     let (mut kinds, mut why) = match patterns::listed(config, n)? {
         Some(kinds) => kinds,
         None => (row.kinds)(config, n)?,
     };
     if row.shares {
-        let shared = config.size(&["num_kv_shared_layers"]).unwrap_or(0);
+        let shared = config.number(&keys::SHARING_LAYERS).unwrap_or(0);
         let first = n.saturating_sub(usize::try_from(shared).unwrap_or(n));
         kinds[first..].fill(LayerKind::Shared);
     }
-    if window(config).is_none() && kinds.contains(&LayerKind::Window) {
-        let is_null = config.get("sliding_window").is_some_and(Json::is_null);
-        if !is_null && config.flag("use_sliding_window") != Some(false) {
-            return Err(missing("sliding_window"));
+    if config.sliding_window().is_none() && kinds.contains(&LayerKind::Window) {
+        let is_null = config.is_null(&keys::SLIDING_WINDOW);
+        if !is_null && config.truth(&keys::USES_WINDOW) != Some(false) {
+            return Err(config.missing(&keys::SLIDING_WINDOW));
         }
         for kind in kinds.iter_mut().filter(|kind| **kind == LayerKind::Window) {
             *kind = LayerKind::Full;
@@ -469,7 +469,7 @@ pub(super) fn bound(config: &ModelConfig, budget: &Budget) -> Result<ModelLayers
     if config.is_gguf() {
         return gguf::layers(config, &DECODER, budget);
     }
-    let n = bounded_layers(number_of_layers(config), budget)?;
+    let n = bounded_layers(config, config.layers(), budget)?;
     let cache = standard(config, LayerKind::Full, 0, InferenceEngine::Exact)?;
     let caches = (0u32..).take(n).map(|i| (i, cache, "bound"));
     Ok(ModelLayers {
@@ -484,8 +484,8 @@ pub(super) fn bound(config: &ModelConfig, budget: &Budget) -> Result<ModelLayers
 const LAYER: u64 = 1024;
 
 /// A number of layers that lists can have, and charges them.
-fn bounded_layers(layers: Option<u64>, budget: &Budget) -> Result<usize> {
-    let layers = layers.ok_or_else(|| missing("num_hidden_layers"))?;
+fn bounded_layers(config: &ModelConfig, layers: Option<u64>, budget: &Budget) -> Result<usize> {
+    let layers = layers.ok_or_else(|| config.missing(&keys::LAYERS))?;
     let bounded = usize::try_from(layers)
         .ok()
         .filter(|_| layers <= MAX_LAYERS);
@@ -496,28 +496,6 @@ fn bounded_layers(layers: Option<u64>, budget: &Budget) -> Result<usize> {
     })?;
     budget.memory(layers * LAYER, "the layers")?;
     Ok(bounded)
-}
-
-/// The window of layers that have one.
-fn window(config: &ModelConfig) -> Option<u64> {
-    if config.flag("use_sliding_window") == Some(false) {
-        return None;
-    }
-    config.size(&[
-        "sliding_window",
-        "attention_window_size",
-        "sliding_window_size",
-    ])
-}
-
-/// The error for a key that is absent or is no number.
-fn missing(key: &str) -> Error {
-    Error::malformed(format!("the configuration has no usable {key}"))
-}
-
-/// A number that a row cannot do without.
-fn required(config: &ModelConfig, keys: &[&str]) -> Result<u64> {
-    config.size(keys).ok_or_else(|| missing(keys[0]))
 }
 
 #[cfg(test)]

@@ -39,32 +39,13 @@ fn masks(groups: &[LayerGroup], cost: &CacheCost, asked: &Reservation) -> Option
 
 /// Elements per token of all operations that may be in flight.
 fn widths(config: &ModelConfig, groups: &[LayerGroup]) -> Option<u64> {
-    let size = |keys: &[&str]| config.size(keys);
-    let most = |key: &str| {
-        let list = config
-            .list(key)?
-            .iter()
-            .filter_map(serde_json::Value::as_u64);
-        list.max()
-    };
-    let hidden = size(&["embedding_length", "hidden_size", "n_embd", "d_model"])?;
-    let vocabulary = size(&["vocab_size", "vocabulary"])?;
-    let dense = size(&["feed_forward_length", "intermediate_size", "n_inner"])
-        .or_else(|| most("feed_forward_length"))
-        .unwrap_or(0);
-    let used = size(&["expert_used_count", "num_experts_per_tok"]).unwrap_or(0);
-    let expert = size(&["expert_feed_forward_length", "moe_intermediate_size"]).unwrap_or(dense);
-    let experts = size(&[
-        "expert_count",
-        "num_experts",
-        "num_local_experts",
-        "n_routed_experts",
-    ])
-    .unwrap_or(0);
-    let heads = config
-        .uniform("attention.head_count")
-        .or_else(|| size(&["num_attention_heads", "n_head"]))
-        .unwrap_or(0);
+    let hidden = config.hidden_size()?;
+    let vocabulary = config.vocabulary()?;
+    let dense = config.feed_forward().unwrap_or(0);
+    let used = config.experts_used().unwrap_or(0);
+    let expert = config.expert_feed_forward().unwrap_or(dense);
+    let experts = config.experts().unwrap_or(0);
+    let heads = config.heads().unwrap_or(0);
     let mut attention = 0u64;
     let mut state = 0u64;
     for group in groups {

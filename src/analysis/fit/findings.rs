@@ -117,11 +117,7 @@ pub(super) fn compare_layers(
     let (Some(layers), Some(stored)) = (layers, stored) else {
         return;
     };
-    let predicted = config
-        .size(&["num_nextn_predict_layers", "num_mtp_layers"])
-        .filter(|_| !config.is_gguf())
-        .unwrap_or(0);
-    if stored != layers && stored != layers.saturating_add(predicted) {
+    if stored != layers && stored != layers.saturating_add(config.further_layers()) {
         notes.push(format!(
             "the tensors have {stored} layers, the configuration {layers}: the weights are those of the tensors, the cache \
              that of the configuration"

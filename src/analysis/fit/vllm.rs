@@ -6,6 +6,7 @@
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
+use crate::models::config::{ModelConfig, keys};
 
 use super::cache_type::CacheType;
 use super::layer::{LayerCache, LayerGroup};
@@ -210,8 +211,8 @@ fn count(cache: &LayerCache, asked: &Reservation, block: u64) -> Option<u64> {
 }
 
 /// The dtype of recurrent states that a configuration states for vLLM.
-pub(super) fn state_dtype(config: &crate::models::config::ModelConfig, model: Dtype) -> Dtype {
-    match config.text("mamba_ssm_cache_dtype") {
+pub(super) fn state_dtype(config: &ModelConfig, model: Dtype) -> Dtype {
+    match config.setting(&keys::STATE_DTYPE) {
         Some("float32") => Dtype::F32,
         Some("float16") => Dtype::F16,
         Some("bfloat16") => Dtype::BF16,

@@ -248,20 +248,7 @@ fn active(total: u64, experts: u64, config: &ModelConfig) -> Option<u64> {
     if experts == 0 {
         return Some(total);
     }
-    let all = config.size(&[
-        "num_experts",
-        "num_local_experts",
-        "n_routed_experts",
-        "expert_count",
-    ])?;
-    let used = config.size(&[
-        "num_experts_per_tok",
-        "num_experts_per_token",
-        "top_k_experts",
-        "moe_topk",
-        "moe_top_k",
-        "expert_used_count",
-    ])?;
+    let (all, used) = (config.experts()?, config.experts_used()?);
     let idle = u128::from(experts) * u128::from(all.checked_sub(used)?) / u128::from(all.max(1));
     u64::try_from(idle)
         .ok()

@@ -5,13 +5,11 @@ use std::ops::Range;
 use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::Budget;
+use crate::models::config::{ConfigField, keys, torch_name};
 use crate::read::json::edit::{JsonMembers, NotJson};
 
 /// JsonMembers that describe quantisation: of transformers and diffusers, MLX, and older compressed-tensors.
 static QUANTISATION: &[&str] = &["quantization_config", "quantization", "compression_config"];
-
-/// JsonMembers that name the dtype of the weights: of transformers 5, and of earlier versions and MLX.
-static DTYPE: &[&str] = &["dtype", "torch_dtype"];
 
 /// Depth of nested configurations that are edited: `thinker_config.text_config` of Qwen-Omni has two.
 const MAX_DEPTH: usize = 4;
@@ -37,13 +35,17 @@ pub(super) fn edited(text: &str, dtype: Dtype, budget: &Budget) -> Result<Vec<u8
     Ok(out)
 }
 
-/// PyTorch's name of a dtype that weights are dequantised to.
-fn torch_name(dtype: Dtype) -> &'static str {
-    match dtype {
-        Dtype::F16 => "float16",
-        Dtype::F32 => "float32",
-        _ => "bfloat16",
-    }
+fn names(field: &ConfigField, key: &str) -> bool {
+    field.config_json().contains(&key)
+}
+
+/// The key of the dtype that all versions of transformers read: the older one.
+fn dtype_for_all() -> &'static str {
+    keys::DTYPE
+        .config_json()
+        .last()
+        .copied()
+        .unwrap_or_default()
 }
 
 /// A range of the text, and what takes its place.
@@ -78,7 +80,7 @@ fn collect(
         let member = member.map_err(malformed)?;
         let key = &*member.name;
         first.get_or_insert(member.whole.start);
-        is_model |= matches!(key, "model_type" | "architectures");
+        is_model |= names(&keys::MODEL_TYPE, key) || names(&keys::CLASSES, key);
         if QUANTISATION.contains(&key) {
             // with the comma before it, or for the first member with the one behind it
             let range = if kept > 0 {
@@ -98,7 +100,7 @@ fn collect(
         kept += 1;
         last = member.whole.end;
         let value = &text[member.value.clone()];
-        if DTYPE.contains(&key) && (value.starts_with('"') || value == "null") {
+        if names(&keys::DTYPE, key) && (value.starts_with('"') || value == "null") {
             has_dtype = true;
             let edit = Edit {
                 range: member.value,
@@ -112,7 +114,6 @@ fn collect(
     // without a dtype, some clients load F32: at the top of a model's configuration it is added
     if depth == 0 && is_model && !has_dtype && kept > 0 {
         let first = first.expect("an object with members has a first one");
-        // the name that all versions of transformers read
         let blanks = text[..first]
             .rfind(['{', '\n'])
             .map_or("", |at| &text[at + 1..first]);
@@ -123,7 +124,7 @@ fn collect(
         };
         let edit = Edit {
             range: first..first,
-            with: format!("\"torch_dtype\": {name},{line}{blanks}"),
+            with: format!("\"{}\": {name},{line}{blanks}", dtype_for_all()),
         };
         edits.insert(first_edit, edit);
     }

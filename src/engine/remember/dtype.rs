@@ -26,7 +26,10 @@ impl OutputDtype {
     pub(super) fn resolve(self, catalog: &Catalog, config: &QuantConfig) -> Dtype {
         match self {
             Self::Of(dtype) => dtype,
-            Self::Auto => config.dtype().unwrap_or_else(|| of_tensors(catalog)),
+            Self::Auto => config
+                .model()
+                .dtype()
+                .unwrap_or_else(|| of_tensors(catalog)),
         }
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
         match std::mem::replace(slot, TensorClaim::Taken) {
             TensorClaim::Weight(weight) if wanted(&weight.name) => {
                 let sound = weigh(&weight, dtype);
-                let weight = conv1d::oriented(*weight, config.model_type());
+                let weight = conv1d::oriented(*weight, config.model().model_type());
                 let job = decode_job(weight, dtype);
                 let sound = sound.and_then(|()| fits(&cx, &job, checkpoint.limits().tile_bytes));
                 match sound {

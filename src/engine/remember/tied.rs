@@ -34,7 +34,8 @@ pub(super) fn leave_out(
     config: &QuantConfig,
 ) -> Option<String> {
     // by default transformers ties; a configuration that states nothing has another value than one that is absent
-    if config.model_type().is_none() || config.ties_embeddings() == Some(false) {
+    let model = config.model();
+    if model.model_type().is_none() || model.ties_embeddings() == Some(false) {
         return None;
     }
     let tensor = |row: usize| {

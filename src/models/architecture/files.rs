@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json};
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::limits::Budget;
+use crate::models::config::torch_name;
 use crate::models::tokenizer;
 use crate::read::checkpoint::Checkpoint;
 
@@ -67,15 +68,6 @@ fn generation(model: &Model<'_>) -> Vec<u8> {
         keys.insert("eos_token_id".into(), ends.into());
     }
     text(&keys.into())
-}
-
-/// PyTorch's name of a dtype.
-fn torch_name(dtype: Dtype) -> &'static str {
-    match dtype {
-        Dtype::F16 => "float16",
-        Dtype::F32 => "float32",
-        _ => "bfloat16",
-    }
 }
 
 fn text(json: &Json) -> Vec<u8> {

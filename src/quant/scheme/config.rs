@@ -5,9 +5,8 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::base::error::Result;
-use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, Limits};
-use crate::models::config::{document, stated_dtype};
+use crate::models::config::{ModelConfig, document};
 use crate::read::source::files::Files;
 
 /// Longest text that is a setting, in bytes. Settings are names and versions; schemes compare them once per tensor.
@@ -40,14 +39,8 @@ static LOCATIONS: &[(&str, &[&str])] = &[
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuantConfig {
     map: Map<String, Value>,
-    /// The unsigned numbers of `config.json`, such as `hidden_size`.
-    sizes: Map<String, Value>,
-    /// The dtype of the model that `config.json` states.
-    dtype: Option<Dtype>,
-    /// `model_type` of `config.json`.
-    model_type: Option<String>,
-    /// `tie_word_embeddings` of `config.json`.
-    ties_embeddings: Option<bool>,
+    /// What `config.json` says about the model.
+    model: ModelConfig,
     /// The method's name, in lower case.
     method: Option<String>,
     /// The file and key that it was read from.
@@ -62,23 +55,24 @@ impl QuantConfig {
     pub fn from_json(text: &[u8]) -> Result<Self> {
         let mut whole = document::parse(text, &Budget::new(Limits::default()))?;
         let (file, keys) = LOCATIONS[0];
-        let model = ModelSettings::of(&whole);
         let found = keys
             .iter()
             .find_map(|key| Some((key, take_inside(&mut whole, key)?)));
+        let model = ModelConfig::from_document;
         Ok(match found {
-            Some((key, map)) => Self::new(map, model, format!("{key} of {file}")),
-            None => Self::new(whole, model, "the given configuration".to_owned()),
+            Some((key, map)) => Self::new(map, model(whole), format!("{key} of {file}")),
+            None => Self::new(
+                whole.clone(),
+                model(whole),
+                "the given configuration".to_owned(),
+            ),
         })
     }
 
-    fn new(map: Map<String, Value>, model: ModelSettings, origin: String) -> Self {
+    fn new(map: Map<String, Value>, model: ModelConfig, origin: String) -> Self {
         let mut config = Self {
             map,
-            sizes: model.sizes,
-            dtype: model.dtype,
-            model_type: model.model_type,
-            ties_embeddings: model.ties_embeddings,
+            model,
             method: None,
             origin: Some(origin),
         };
@@ -91,7 +85,7 @@ impl QuantConfig {
     /// Reads the first configuration file next to `path`, a checkpoint's first file, or in it, a directory. Empty if there
     /// is none.
     pub(crate) fn load_sidecar(files: &Files, path: &Path, budget: &Budget) -> Result<Self> {
-        let mut model = ModelSettings::default();
+        let mut model = ModelConfig::default();
         let folder = if files.is_directory(path) {
             path
         } else {
@@ -106,14 +100,14 @@ impl QuantConfig {
                 Err(e) if document::is_absent(&e) => continue,
                 Err(e) => return Err(e.in_file(&at)),
             };
+            let found = keys
+                .iter()
+                .find_map(|key| Some((key, take_inside(&mut whole, key)?)));
             // only `config.json` describes the model
             if *file == LOCATIONS[0].0 {
-                model = ModelSettings::of(&whole);
+                model = ModelConfig::from_document(whole);
             }
-            if let Some((key, map)) = keys
-                .iter()
-                .find_map(|key| Some((key, take_inside(&mut whole, key)?)))
-            {
+            if let Some((key, map)) = found {
                 let place = if key.is_empty() {
                     (*file).to_owned()
                 } else {
@@ -123,10 +117,7 @@ impl QuantConfig {
             }
         }
         Ok(Self {
-            sizes: model.sizes,
-            dtype: model.dtype,
-            model_type: model.model_type,
-            ties_embeddings: model.ties_embeddings,
+            model,
             ..Self::default()
         })
     }
@@ -172,75 +163,15 @@ impl QuantConfig {
         self.get(path)?.as_bool()
     }
 
-    /// A size of the model: the first of these keys that `config.json` has.
-    pub(crate) fn size(&self, names: &[&str]) -> Option<u64> {
-        names
-            .iter()
-            .find_map(|name| self.sizes.get(*name)?.as_u64())
-    }
-
-    /// The dtype of the model that `config.json` states, of those that weights are dequantised to.
-    pub(crate) fn dtype(&self) -> Option<Dtype> {
-        self.dtype
-    }
-
-    /// The type of the model: `model_type` of `config.json`.
-    pub(crate) fn model_type(&self) -> Option<&str> {
-        self.model_type.as_deref()
-    }
-
-    /// Whether the output layer shares the weight of the input embedding: `tie_word_embeddings` of `config.json`.
-    pub(crate) fn ties_embeddings(&self) -> Option<bool> {
-        self.ties_embeddings
+    /// The configuration of the model.
+    pub(crate) fn model(&self) -> &ModelConfig {
+        &self.model
     }
 
     /// The configuration as a JSON object.
     pub(crate) fn map(&self) -> &Map<String, Value> {
         &self.map
     }
-}
-
-/// The statements of `config.json` about the model.
-#[derive(Default)]
-struct ModelSettings {
-    sizes: Map<String, Value>,
-    dtype: Option<Dtype>,
-    model_type: Option<String>,
-    ties_embeddings: Option<bool>,
-}
-
-impl ModelSettings {
-    fn of(whole: &Map<String, Value>) -> Self {
-        let text = whole.get("text_config").and_then(Value::as_object);
-        let dtype = [Some(whole), text]
-            .into_iter()
-            .flatten()
-            .find_map(stated_dtype);
-        let model_type = whole.get("model_type").and_then(Value::as_str);
-        let ties = whole.get("tie_word_embeddings");
-        Self {
-            sizes: numbers(whole),
-            dtype,
-            model_type: model_type
-                .filter(|name| name.len() <= MAX_SETTING_BYTES)
-                .map(str::to_owned),
-            ties_embeddings: ties.and_then(Value::as_bool),
-        }
-    }
-}
-
-/// Entries that `sizes` may have: a model's configuration has tens of numbers.
-const MAX_SIZES: usize = 10_000;
-
-/// The unsigned numbers of a model's configuration; numbers in its `text_config` take precedence.
-fn numbers(whole: &Map<String, Value>) -> Map<String, Value> {
-    let text = whole.get("text_config").and_then(Value::as_object);
-    // multimodal models keep the sizes of the language model, which the weights have, in `text_config`
-    let all = whole.iter().chain(text.into_iter().flatten());
-    all.filter(|(key, value)| value.is_u64() && key.len() <= MAX_SETTING_BYTES)
-        .take(MAX_SIZES)
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect()
 }
 
 /// Takes the object at a dotted path out of its parent; all of `whole` for an empty path.

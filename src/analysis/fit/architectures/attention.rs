@@ -5,22 +5,22 @@ use serde_json::Value as Json;
 use crate::analysis::fit::engine::InferenceEngine;
 use crate::analysis::fit::layer::{AttentionShape, LayerCache};
 use crate::base::error::Result;
-use crate::models::config::ModelConfig;
-use crate::models::parallel::{HEADS, KV_HEADS};
+use crate::models::config::{ModelConfig, keys};
 
 use super::patterns::LayerKind;
-use super::{missing, required, window};
 
 /// A cache of this kind with these keys and values.
 fn of_kind(config: &ModelConfig, kind: LayerKind, shape: AttentionShape) -> Result<LayerCache> {
     Ok(match kind {
         LayerKind::Window => LayerCache::Window {
             shape,
-            window: window(config).ok_or_else(|| missing("sliding_window"))?,
+            window: config
+                .sliding_window()
+                .ok_or_else(|| config.missing(&keys::SLIDING_WINDOW))?,
         },
         LayerKind::Chunk => LayerCache::Chunk {
             shape,
-            chunk: required(config, &["attention_chunk_size"])?,
+            chunk: config.required(&keys::CHUNK)?,
         },
         LayerKind::Cross => LayerCache::Cross {
             shape,
@@ -32,34 +32,25 @@ fn of_kind(config: &ModelConfig, kind: LayerKind, shape: AttentionShape) -> Resu
 }
 
 fn heads(config: &ModelConfig) -> Result<u64> {
-    required(config, HEADS)
+    config.required(&keys::HEADS)
 }
 
 fn hidden(config: &ModelConfig) -> Result<u64> {
-    required(config, &["hidden_size", "n_embd", "d_model"])
+    config.required(&keys::HIDDEN_SIZE)
 }
 
 /// Heads of keys and values: as many as of queries where the configuration has no number.
 fn kv_heads(config: &ModelConfig) -> Result<u64> {
-    let stated = config.size(KV_HEADS);
+    let stated = config.number(&keys::KV_HEADS);
     stated.map_or_else(|| heads(config), Ok)
 }
 
 /// Elements of a head: those of a hidden state over the heads, only if the configuration has no number.
 fn head_dim(config: &ModelConfig) -> Result<u64> {
-    match config.size(&["head_dim"]) {
+    match config.number(&keys::HEAD_DIM) {
         Some(size) => Ok(size),
         None => Ok(hidden(config)? / heads(config)?.max(1)),
     }
-}
-
-/// An override of one layer, where the configuration has such a map: `per_layer_config.7.head_dim`.
-fn of_layer(config: &ModelConfig, layer: usize, key: &str) -> Option<u64> {
-    config
-        .get("per_layer_config")?
-        .get(layer.to_string())?
-        .get(key)?
-        .as_u64()
 }
 
 /// As most models: grouped heads of keys and values of one size.
@@ -69,9 +60,9 @@ pub(super) fn standard(
     layer: usize,
     _: InferenceEngine,
 ) -> Result<LayerCache> {
-    let heads =
-        of_layer(config, layer, "num_key_value_heads").map_or_else(|| kv_heads(config), Ok)?;
-    let dim = of_layer(config, layer, "head_dim").map_or_else(|| head_dim(config), Ok)?;
+    let own = |field| config.override_of(layer, field);
+    let heads = own(&keys::KV_HEADS).map_or_else(|| kv_heads(config), Ok)?;
+    let dim = own(&keys::HEAD_DIM).map_or_else(|| head_dim(config), Ok)?;
     of_kind(config, kind, AttentionShape::new(heads, dim, dim))
 }
 
@@ -82,8 +73,8 @@ pub(super) fn gemma3(
     _: usize,
     _: InferenceEngine,
 ) -> Result<LayerCache> {
-    let heads = config.size(&["num_key_value_heads"]).unwrap_or(4);
-    let dim = config.size(&["head_dim"]).unwrap_or(256);
+    let heads = config.number(&keys::KV_HEADS).unwrap_or(4);
+    let dim = config.number(&keys::HEAD_DIM).unwrap_or(256);
     of_kind(config, kind, AttentionShape::new(heads, dim, dim))
 }
 
@@ -113,9 +104,9 @@ pub(super) fn falcon(
         engine,
         InferenceEngine::Exact | InferenceEngine::Transformers
     );
-    let heads = if config.flag("new_decoder_architecture") == Some(true) {
+    let heads = if config.truth(&keys::GROUPED_QUERIES) == Some(true) {
         if expanded { all } else { kv_heads(config)? }
-    } else if config.flag("multi_query") != Some(false) {
+    } else if config.truth(&keys::MULTI_QUERY) != Some(false) {
         1
     } else {
         all
@@ -130,16 +121,16 @@ pub(super) fn gemma4(
     layer: usize,
     engine: InferenceEngine,
 ) -> Result<LayerCache> {
-    let has_overrides = config.get("per_layer_config").is_some_and(Json::is_object);
+    let has_overrides = config
+        .value(&keys::LAYER_OVERRIDES)
+        .is_some_and(Json::is_object);
     if kind == LayerKind::Window || has_overrides {
         return standard(config, kind, layer, engine);
     }
-    let same = config.flag("attention_k_eq_v") == Some(true);
-    let heads = config
-        .size(&["num_global_key_value_heads"])
-        .filter(|_| same);
+    let same = config.truth(&keys::KEYS_ARE_VALUES) == Some(true);
+    let heads = config.number(&keys::GLOBAL_KV_HEADS).filter(|_| same);
     let heads = heads.map_or_else(|| kv_heads(config), Ok)?;
-    let dim = config.size(&["global_head_dim"]).unwrap_or(512);
+    let dim = config.number(&keys::GLOBAL_HEAD_DIM).unwrap_or(512);
     of_kind(config, kind, AttentionShape::new(heads, dim, dim))
 }
 
@@ -153,15 +144,15 @@ pub(super) fn mimo(
     let (mut heads, mut k, mut v) = (
         kv_heads(config)?,
         head_dim(config)?,
-        required(config, &["v_head_dim"])?,
+        config.required(&keys::VALUE_HEAD_DIM)?,
     );
-    if let Some(own) = of_layer(config, layer, "num_key_value_heads") {
+    if let Some(own) = config.override_of(layer, &keys::KV_HEADS) {
         heads = own;
     } else if kind == LayerKind::Window {
         let twice = heads.saturating_mul(2);
-        heads = config.size(&["swa_num_key_value_heads"]).unwrap_or(twice);
-        k = config.size(&["swa_head_dim"]).unwrap_or(k);
-        v = config.size(&["swa_v_head_dim"]).unwrap_or(v);
+        heads = config.number(&keys::WINDOW_KV_HEADS).unwrap_or(twice);
+        k = config.number(&keys::WINDOW_HEAD_DIM).unwrap_or(k);
+        v = config.number(&keys::WINDOW_VALUE_HEAD_DIM).unwrap_or(v);
     }
     of_kind(config, kind, AttentionShape::new(heads, k, v))
 }
@@ -173,7 +164,7 @@ pub(super) fn zamba2(
     _: usize,
     _: InferenceEngine,
 ) -> Result<LayerCache> {
-    let dim = match config.size(&["attention_head_dim"]) {
+    let dim = match config.number(&keys::SHARED_HEAD_DIM) {
         Some(dim) => dim,
         None => hidden(config)?.saturating_mul(2) / heads(config)?.max(1),
     };
@@ -202,8 +193,8 @@ pub(super) fn latent(
     _: InferenceEngine,
 ) -> Result<LayerCache> {
     Ok(LayerCache::Latent {
-        rank: required(config, &["kv_lora_rank"])?,
-        rope: required(config, &["qk_rope_head_dim"])?,
+        rank: config.required(&keys::LATENT_RANK)?,
+        rope: config.required(&keys::ROTATED_DIM)?,
         index: 0,
     })
 }
@@ -216,16 +207,16 @@ pub(super) fn indexed(
     _: InferenceEngine,
 ) -> Result<LayerCache> {
     Ok(LayerCache::Latent {
-        rank: required(config, &["kv_lora_rank"])?,
-        rope: required(config, &["qk_rope_head_dim"])?,
-        index: required(config, &["index_head_dim"])?,
+        rank: config.required(&keys::LATENT_RANK)?,
+        rope: config.required(&keys::ROTATED_DIM)?,
+        index: config.required(&keys::INDEX_DIM)?,
     })
 }
 
 fn t5_shape(config: &ModelConfig) -> Result<AttentionShape> {
     let (heads, dim) = (
-        required(config, &["num_heads"])?,
-        required(config, &["d_kv"])?,
+        config.required(&keys::ONLY_HEADS)?,
+        config.required(&keys::KV_DIM)?,
     );
     Ok(AttentionShape::new(heads, dim, dim))
 }
@@ -242,12 +233,12 @@ pub(super) fn t5(
 pub(super) fn t5_cross(config: &ModelConfig) -> Result<LayerCache> {
     Ok(LayerCache::Cross {
         shape: t5_shape(config)?,
-        tokens: config.size(&["n_positions"]),
+        tokens: config.context_max(),
     })
 }
 
 fn bart_shape(config: &ModelConfig) -> Result<AttentionShape> {
-    let heads = required(config, &["decoder_attention_heads"])?;
+    let heads = config.required(&keys::DECODER_HEADS)?;
     let dim = hidden(config)? / heads.max(1);
     Ok(AttentionShape::new(heads, dim, dim))
 }
@@ -265,6 +256,8 @@ pub(super) fn bart(
 pub(super) fn bart_cross(config: &ModelConfig) -> Result<LayerCache> {
     Ok(LayerCache::Cross {
         shape: bart_shape(config)?,
-        tokens: config.size(&["max_source_positions", "max_position_embeddings"]),
+        tokens: config
+            .number(&keys::ENCODER_OUTPUTS)
+            .or_else(|| config.context_max()),
     })
 }

@@ -7,8 +7,9 @@ use crate::analysis::fit::layer::{AttentionShape, LayerCache, StateShape};
 use crate::base::error::Result;
 use crate::base::limits::Budget;
 use crate::models::config::ModelConfig;
+use crate::models::config::keys::{self, ConfigField};
 
-use super::{ArchitectureRow, ModelLayers, NumberedCache, bounded_layers, missing};
+use super::{ArchitectureRow, ModelLayers, NumberedCache, bounded_layers};
 
 /// Which layers have a window where the file does not say: llama.cpp's own table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub(super) fn layers(
     row: &ArchitectureRow,
     budget: &Budget,
 ) -> Result<ModelLayers> {
-    let n = bounded_layers(config.size(&["block_count"]), budget)?;
+    let n = bounded_layers(config, config.layers(), budget)?;
     let mut notes = Vec::new();
     let keys = LayerKeys::new(config, row, n)?;
     if keys.ignored_window {
@@ -42,7 +43,7 @@ pub(super) fn layers(
                 .to_owned(),
         );
     }
-    let predicted = config.size(&["nextn_predict_layers"]).unwrap_or(0);
+    let predicted = config.number(&keys::PREDICTING_LAYERS).unwrap_or(0);
     let own = n.saturating_sub(usize::try_from(predicted).unwrap_or(n));
     if own < n {
         notes.push(format!(
@@ -53,7 +54,7 @@ pub(super) fn layers(
     let mut caches: Vec<NumberedCache> = Vec::new();
     for (number, i) in (0u32..).zip(0..n) {
         if i >= own {
-            caches.push((number, LayerCache::None, "nextn_predict_layers"));
+            caches.push((number, LayerCache::None, keys::PREDICTING_LAYERS.key(true)));
             continue;
         }
         keys.layer(i, &mut |cache, why| caches.push((number, cache, why)))?;
@@ -88,30 +89,30 @@ struct LayerKeys<'c> {
 impl<'c> LayerKeys<'c> {
     fn new(config: &'c ModelConfig, row: &'c ArchitectureRow, n: usize) -> Result<Self> {
         let heads = config
-            .per_layer("attention.head_count", n)?
+            .per_layer(&keys::HEADS, n)?
             .unwrap_or_else(|| vec![0; n]);
-        let kv_heads = match config.per_layer("attention.head_count_kv", n)? {
+        let kv_heads = match config.per_layer(&keys::KV_HEADS, n)? {
             Some(list) => list,
             None => heads.clone(),
         };
         let most_heads = heads.iter().copied().max().unwrap_or(0);
-        let of_hidden = || config.size(&["embedding_length"])?.checked_div(most_heads);
-        let size = |key: &str| config.size(&[key]).or_else(of_hidden);
+        let of_hidden = || config.hidden_size()?.checked_div(most_heads);
+        let size = |field: &'static ConfigField| config.number(field).or_else(of_hidden);
         let any_attention = kv_heads.iter().any(|heads| *heads > 0);
-        let dim = |key: &'static str| match size(key) {
+        let dim = |field: &'static ConfigField| match size(field) {
             Some(size) => Ok(size),
-            None if any_attention => Err(missing(key)),
+            None if any_attention => Err(config.missing(field)),
             None => Ok(0),
         };
         let name = config.model_type().unwrap_or_default();
         let state = state(config, most_heads)?;
-        let stated = config.size(&["full_attention_interval"]);
+        let stated = config.number(&keys::ATTENTION_INTERVAL);
         let interval = match (stated, name) {
             (Some(stated), _) => Some(stated),
             (None, "qwen3next" | "qwen35" | "qwen35moe") => Some(4),
             _ => None,
         };
-        let shared = config.size(&["attention.shared_kv_layers"]);
+        let shared = config.number(&keys::SHARING_LAYERS);
         let shared = shared.and_then(|shared| usize::try_from(shared).ok());
         let shared_from = match (shared, name) {
             (Some(shared), _) => n.saturating_sub(shared),
@@ -122,12 +123,12 @@ impl<'c> LayerKeys<'c> {
             config,
             row,
             kv_heads,
-            k_dim: dim("attention.key_length")?,
-            v_dim: dim("attention.value_length")?,
-            feed_forward: config.per_layer("feed_forward_length", n)?,
+            k_dim: dim(&keys::HEAD_DIM)?,
+            v_dim: dim(&keys::VALUE_HEAD_DIM)?,
+            feed_forward: config.per_layer(&keys::FEED_FORWARD, n)?,
             windows: vec![false; n],
             window: config
-                .size(&["attention.sliding_window"])
+                .number(&keys::SLIDING_WINDOW)
                 .filter(|window| *window > 0),
             window_why: "llama.cpp's table",
             ignored_window: false,
@@ -140,7 +141,7 @@ impl<'c> LayerKeys<'c> {
     }
 
     fn find_windows(&mut self, n: usize) {
-        let key = "attention.sliding_window_pattern";
+        let field = &keys::WINDOW_PATTERN;
         let every = |period: u64| -> Vec<bool> {
             let full = |i: usize| period > 0 && (i as u64 + 1).is_multiple_of(period);
             (0..n).map(|i| !full(i)).collect()
@@ -149,17 +150,17 @@ impl<'c> LayerKeys<'c> {
             self.window.get_or_insert(CHUNK);
             self.windows = every(period);
         } else if self.window.is_some() {
-            let listed = self.config.list(key).filter(|list| list.len() >= n);
+            let listed = self.config.list(field).filter(|list| list.len() >= n);
             if let Some(list) = listed {
                 // true, or 1, where a layer has a window
                 let has = |value: &Json| {
                     value.as_bool() == Some(true) || value.as_u64().is_some_and(|n| n > 0)
                 };
                 self.windows = list.iter().take(n).map(has).collect();
-                self.window_why = key;
-            } else if let Some(period) = self.config.size(&[key]) {
+                self.window_why = field.key(true);
+            } else if let Some(period) = self.config.number(field) {
                 self.windows = every(period);
-                self.window_why = key;
+                self.window_why = field.key(true);
             } else if let Windows::Every(period) = self.row.gguf_windows {
                 self.windows = every(period);
             } else {
@@ -169,22 +170,23 @@ impl<'c> LayerKeys<'c> {
     }
 
     fn layer(&self, i: usize, push: &mut dyn FnMut(LayerCache, &'static str)) -> Result<()> {
+        let why = keys::KV_HEADS.key(true);
         if i >= self.shared_from {
-            push(LayerCache::Shared, "attention.shared_kv_layers");
+            push(LayerCache::Shared, keys::SHARING_LAYERS.key(true));
             return Ok(());
         }
         if let (Some(state), Windows::Both) = (self.state, self.row.gguf_windows) {
             push(state, "ssm");
         } else if self.is_recurrent(i) {
             match self.state {
-                Some(state) => push(state, "attention.head_count_kv"),
-                None => push(LayerCache::None, "attention.head_count_kv"),
+                Some(state) => push(state, why),
+                None => push(LayerCache::None, why),
             }
             return Ok(());
         }
         if self.kv_heads[i] == 0 {
             // a layer without attention whose feed-forward network is all that it has
-            push(LayerCache::None, "attention.head_count_kv");
+            push(LayerCache::None, why);
             return Ok(());
         }
         let (cache, why) = self.attention(i)?;
@@ -207,24 +209,20 @@ impl<'c> LayerKeys<'c> {
     }
 
     fn attention(&self, i: usize) -> Result<(LayerCache, &'static str)> {
-        let size = |key: &str| self.config.size(&[key]);
-        if let (Some(_), Some(rank)) = (
-            size("attention.key_length_mla"),
-            size("attention.kv_lora_rank"),
-        ) {
+        let size = |field: &'static ConfigField| self.config.number(field);
+        if let (Some(_), Some(rank)) = (size(&keys::LATENT_HEAD_DIM), size(&keys::LATENT_RANK)) {
             let cache = LayerCache::Latent {
                 rank,
-                rope: size("rope.dimension_count")
-                    .ok_or_else(|| missing("rope.dimension_count"))?,
-                index: size("attention.indexer.key_length").unwrap_or(0),
+                rope: self.config.required(&keys::ROTATED_DIM)?,
+                index: size(&keys::INDEX_DIM).unwrap_or(0),
             };
-            return Ok((cache, "attention.key_length_mla"));
+            return Ok((cache, keys::LATENT_HEAD_DIM.key(true)));
         }
         let heads = self.kv_heads[i];
         match self.window.filter(|_| self.windows[i]) {
             Some(window) => {
-                let k = size("attention.key_length_swa").unwrap_or(self.k_dim);
-                let v = size("attention.value_length_swa").unwrap_or(self.v_dim);
+                let k = size(&keys::WINDOW_HEAD_DIM).unwrap_or(self.k_dim);
+                let v = size(&keys::WINDOW_VALUE_HEAD_DIM).unwrap_or(self.v_dim);
                 let shape = AttentionShape::new(heads, k, v);
                 Ok(match self.row.gguf_windows {
                     Windows::Chunks(_) => (
@@ -239,7 +237,7 @@ impl<'c> LayerKeys<'c> {
             }
             None => {
                 let shape = AttentionShape::new(heads, self.k_dim, self.v_dim);
-                Ok((LayerCache::Full(shape), "attention.head_count_kv"))
+                Ok((LayerCache::Full(shape), keys::KV_HEADS.key(true)))
             }
         }
     }
@@ -247,23 +245,23 @@ impl<'c> LayerKeys<'c> {
 
 /// The state of a recurrent layer: llama.cpp's `n_embd_r` and `n_embd_s`.
 fn state(config: &ModelConfig, heads: u64) -> Result<Option<LayerCache>> {
-    let size = |key: &str| config.size(&[key]);
-    if let Some(kernel) = size("shortconv.l_cache") {
-        let channels = size("embedding_length").ok_or_else(|| missing("embedding_length"))?;
+    let size = |field: &'static ConfigField| config.number(field);
+    if let Some(kernel) = size(&keys::SHORT_CONVOLUTION) {
+        let channels = config.required(&keys::HIDDEN_SIZE)?;
         return Ok(Some(LayerCache::Conv { channels, kernel }));
     }
-    if let Some(dim) = size("kda.head_dim") {
+    if let Some(dim) = size(&keys::LINEAR_HEAD_DIM) {
         return Ok(Some(LayerCache::Recurrent(StateShape {
             heads,
             head_channels: dim.saturating_mul(3),
             head_state: dim.saturating_mul(dim),
             groups: 0,
             group_channels: 0,
-            kernel: size("ssm.conv_kernel").unwrap_or(4),
+            kernel: size(&keys::STATE_KERNEL).unwrap_or(4),
             model_dtype: false,
         })));
     }
-    let (Some(inner), Some(state)) = (size("ssm.inner_size"), size("ssm.state_size")) else {
+    let (Some(inner), Some(state)) = (size(&keys::STATE_CHANNELS), size(&keys::STATE_SIZE)) else {
         return Ok(None);
     };
     Ok(Some(LayerCache::Recurrent(StateShape {
@@ -271,9 +269,9 @@ fn state(config: &ModelConfig, heads: u64) -> Result<Option<LayerCache>> {
         heads: inner,
         head_channels: 1,
         head_state: state,
-        groups: size("ssm.group_count").unwrap_or(0),
+        groups: size(&keys::STATE_GROUPS).unwrap_or(0),
         group_channels: state.saturating_mul(2),
-        kernel: size("ssm.conv_kernel").unwrap_or(0),
+        kernel: size(&keys::STATE_KERNEL).unwrap_or(0),
         model_dtype: false,
     })))
 }

@@ -5,8 +5,7 @@ use serde_json::Value as Json;
 use crate::base::error::{Error, Result};
 use crate::base::quote::quote;
 use crate::models::config::ModelConfig;
-
-use super::{missing, required, window};
+use crate::models::config::keys::{self, ConfigField};
 
 /// What a layer attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,31 +31,27 @@ pub(super) type LayerKinds = (Vec<LayerKind>, &'static str);
 /// By the architecture alone.
 const OWN: &str = "the architecture";
 
-/// The kinds of a list that the configuration has: `layer_types`, or `layers_block_type`.
+/// The kinds of a list that the configuration has.
 pub(super) fn listed(config: &ModelConfig, n: usize) -> Result<Option<LayerKinds>> {
-    let lists = [
-        ("layer_types", "layer_types"),
-        ("layers_block_type", "layers_block_type"),
-    ];
-    let Some((key, why)) = lists
-        .into_iter()
-        .find(|(key, _)| config.get(key).is_some_and(|v| !v.is_null()))
-    else {
+    let field = &keys::LAYER_KINDS;
+    if config.value(field).is_none() {
         return Ok(None);
-    };
-    let list = config.list(key).ok_or_else(|| missing(key))?;
+    }
+    let (key, list) = (field.key(false), config.list(field));
+    let list = list.ok_or_else(|| config.missing(field))?;
     if list.len() != n {
         return Err(Error::malformed(format!(
             "the configuration's {key} has {} entries, for {n} layers",
             list.len()
         )));
     }
-    let kinds: Result<Vec<LayerKind>> = list.iter().map(|name| named(name, key)).collect();
-    Ok(Some((kinds?, why)))
+    let kinds: Result<Vec<LayerKind>> =
+        list.iter().map(|name| named(config, name, field)).collect();
+    Ok(Some((kinds?, key)))
 }
 
-fn named(name: &Json, key: &str) -> Result<LayerKind> {
-    let name = name.as_str().ok_or_else(|| missing(key))?;
+fn named(config: &ModelConfig, name: &Json, field: &'static ConfigField) -> Result<LayerKind> {
+    let name = name.as_str().ok_or_else(|| config.missing(field))?;
     Ok(match name {
         "full_attention" | "attention" | "indexed_attention" => Full,
         "sliding_attention" => Window,
@@ -66,7 +61,8 @@ fn named(name: &Json, key: &str) -> Result<LayerKind> {
         "mlp" | "moe" => Nothing,
         _ => {
             return Err(Error::unsupported(format!(
-                "the configuration's {key} has layers of the unknown kind {}",
+                "the configuration's {} has layers of the unknown kind {}",
+                field.key(false),
                 quote(name)
             )));
         }
@@ -74,8 +70,8 @@ fn named(name: &Json, key: &str) -> Result<LayerKind> {
 }
 
 /// The list is part of every configuration of the architecture.
-pub(super) fn must_be_listed(_: &ModelConfig, _: usize) -> Result<LayerKinds> {
-    Err(missing("layer_types"))
+pub(super) fn must_be_listed(config: &ModelConfig, _: usize) -> Result<LayerKinds> {
+    Err(config.missing(&keys::LAYER_KINDS))
 }
 
 pub(super) fn full(_: &ModelConfig, n: usize) -> Result<LayerKinds> {
@@ -85,7 +81,7 @@ pub(super) fn full(_: &ModelConfig, n: usize) -> Result<LayerKinds> {
 /// Attention to all tokens: a window without a list of layers is not used.
 pub(super) fn windows_if_listed(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
     // Qwen 3 reads `use_sliding_window` as Qwen 2 does
-    if config.flag("use_sliding_window") == Some(true) {
+    if config.truth(&keys::USES_WINDOW) == Some(true) {
         return windows_after(config, n);
     }
     full(config, n)
@@ -100,20 +96,23 @@ pub(super) fn both(_: &ModelConfig, n: usize) -> Result<LayerKinds> {
 }
 
 pub(super) fn all_windows(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
-    match window(config) {
-        Some(_) => Ok((vec![Window; n], "sliding_window")),
+    match config.sliding_window() {
+        Some(_) => Ok((vec![Window; n], keys::SLIDING_WINDOW.key(false))),
         None => full(config, n),
     }
 }
 
 /// Windows from layer `max_window_layers` on, if `use_sliding_window` is set.
 pub(super) fn windows_after(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
-    if config.flag("use_sliding_window") != Some(true) || window(config).is_none() {
+    if config.truth(&keys::USES_WINDOW) != Some(true) || config.sliding_window().is_none() {
         return full(config, n);
     }
-    let first = config.size(&["max_window_layers"]).unwrap_or(28);
+    let first = config.number(&keys::FIRST_WINDOW_LAYER).unwrap_or(28);
     let kind = |i: usize| if i as u64 >= first { Window } else { Full };
-    Ok(((0..n).map(kind).collect(), "max_window_layers"))
+    Ok((
+        (0..n).map(kind).collect(),
+        keys::FIRST_WINDOW_LAYER.key(false),
+    ))
 }
 
 /// Every `period`-th layer attends to all tokens, and the others are of the kind `rest`. The configuration may state another
@@ -126,12 +125,11 @@ pub(super) fn every(
 ) -> Result<LayerKinds> {
     let (mut period, mut why) = (period, OWN);
     if rest == Window {
-        for key in ["sliding_window_pattern", "_sliding_window_pattern"] {
-            if let Some(stated) = config.size(&[key]) {
-                (period, why) = (stated, "sliding_window_pattern");
-            } else if let Some(letters) = config.text(key).filter(|text| !text.is_empty()) {
-                return letter_pattern(letters, n);
-            }
+        let field = &keys::WINDOW_PATTERN;
+        if let Some(stated) = config.number(field) {
+            (period, why) = (stated, field.key(false));
+        } else if let Some(letters) = config.setting(field).filter(|text| !text.is_empty()) {
+            return letter_pattern(config, letters, n);
         }
     }
     if period == 0 {
@@ -148,16 +146,16 @@ pub(super) fn every(
 }
 
 /// Letters that are repeated: `LLLG` for three layers with windows and one without. The last layer has none.
-fn letter_pattern(letters: &str, n: usize) -> Result<LayerKinds> {
+fn letter_pattern(config: &ModelConfig, letters: &str, n: usize) -> Result<LayerKinds> {
     let letters = letters.as_bytes();
     let kind = |i: usize| match letters[i % letters.len()] {
         b'G' => Ok(Full),
         b'L' if i + 1 == n => Ok(Full),
         b'L' => Ok(Window),
-        _ => Err(missing("sliding_window_pattern")),
+        _ => Err(config.missing(&keys::WINDOW_PATTERN)),
     };
     let kinds: Result<Vec<LayerKind>> = (0..n).map(kind).collect();
-    Ok((kinds?, "sliding_window_pattern"))
+    Ok((kinds?, keys::WINDOW_PATTERN.key(false)))
 }
 
 /// Every sixth layer and the last attend to all tokens.
@@ -174,11 +172,11 @@ pub(super) fn gemma4(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
 fn flagged(
     config: &ModelConfig,
     n: usize,
-    key: &'static str,
+    field: &'static ConfigField,
     full: u64,
     rest: LayerKind,
 ) -> Option<LayerKinds> {
-    let list = config.list(key).filter(|list| list.len() == n)?;
+    let list = config.list(field).filter(|list| list.len() == n)?;
     let kind = |flag: &Json| {
         if flag.as_u64() == Some(full) {
             Full
@@ -186,25 +184,25 @@ fn flagged(
             rest
         }
     };
-    Some((list.iter().map(kind).collect(), key))
+    Some((list.iter().map(kind).collect(), field.key(false)))
 }
 
 /// Layers with rotated positions attend to chunks.
 pub(super) fn llama4(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
-    if config.size(&["attention_chunk_size"]).is_none() {
+    if config.number(&keys::CHUNK).is_none() {
         return full(config, n);
     }
     // despite its name, the list has 1 for layers with rotation
-    if let Some(kinds) = flagged(config, n, "no_rope_layers", 0, Chunk) {
+    if let Some(kinds) = flagged(config, n, &keys::ROTATED_LAYERS, 0, Chunk) {
         return Ok(kinds);
     }
-    let interval = config.size(&["no_rope_layer_interval"]).unwrap_or(4);
+    let interval = config.number(&keys::UNROTATED_INTERVAL).unwrap_or(4);
     every(config, n, interval, Chunk)
 }
 
 /// The first layer and every sixth attend to all tokens.
 pub(super) fn mimo(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
-    if let Some(kinds) = flagged(config, n, "hybrid_layer_pattern", 0, Window) {
+    if let Some(kinds) = flagged(config, n, &keys::WINDOW_FLAGS, 0, Window) {
         return Ok(kinds);
     }
     let (mut kinds, why) = every(config, n, 6, Window)?;
@@ -218,39 +216,31 @@ pub(super) fn mimo(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
 pub(super) fn listed_numbers(
     config: &ModelConfig,
     n: usize,
-    key: &'static str,
+    field: &'static ConfigField,
     base: usize,
 ) -> Result<LayerKinds> {
-    let list = config.list(key).ok_or_else(|| missing(key))?;
-    numbered(list, n, key, base)
-}
-
-fn numbered(list: &[Json], n: usize, key: &'static str, base: usize) -> Result<LayerKinds> {
+    let list = config.list(field).ok_or_else(|| config.missing(field))?;
     let mut kinds = vec![Linear; n];
     for number in list {
         let at = number
             .as_u64()
             .and_then(|at| usize::try_from(at).ok()?.checked_sub(base));
         let kind = at.and_then(|at| kinds.get_mut(at));
-        *kind.ok_or_else(|| missing(key))? = Full;
+        *kind.ok_or_else(|| config.missing(field))? = Full;
     }
-    Ok((kinds, key))
+    Ok((kinds, field.key(false)))
 }
 
 pub(super) fn kimi(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
-    let listed = config
-        .get("linear_attn_config")
-        .and_then(|inside| inside.get("full_attn_layers"));
-    match listed.and_then(Json::as_array) {
-        // numbers from 1
-        Some(list) => numbered(list, n, "full_attn_layers", 1),
-        None => every(config, n, 4, Linear),
+    if config.list(&keys::ATTENTION_NUMBERS).is_none() {
+        return every(config, n, 4, Linear);
     }
+    listed_numbers(config, n, &keys::ATTENTION_NUMBERS, 1)
 }
 
 pub(super) fn jamba(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
-    let period = required(config, &["attn_layer_period"])?.max(1);
-    let offset = required(config, &["attn_layer_offset"])?;
+    let period = config.required(&keys::ATTENTION_PERIOD)?.max(1);
+    let offset = config.required(&keys::ATTENTION_OFFSET)?;
     let kind = |i: usize| {
         if i as u64 % period == offset {
             Full
@@ -258,67 +248,64 @@ pub(super) fn jamba(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
             Linear
         }
     };
-    Ok(((0..n).map(kind).collect(), "attn_layer_period"))
+    Ok((
+        (0..n).map(kind).collect(),
+        keys::ATTENTION_PERIOD.key(false),
+    ))
 }
 
 /// Number of layers of Nemotron-H: the length of its list or pattern.
 pub(super) fn nemotron_layers(config: &ModelConfig) -> Option<u64> {
-    let listed = config
-        .list("layers_block_type")
-        .or_else(|| config.list("layer_types"));
+    let listed = config.list(&keys::LAYER_KINDS);
     let listed = listed.map(|list| list.len() as u64);
-    let letters = || {
-        config
-            .text("hybrid_override_pattern")
-            .map(|text| text.len() as u64)
-    };
-    listed
-        .or_else(letters)
-        .or_else(|| config.size(&["num_hidden_layers"]))
+    let letters = || Some(config.setting(&keys::LAYER_LETTERS)?.len() as u64);
+    listed.or_else(letters).or_else(|| config.layers())
 }
 
 pub(super) fn nemotron(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
-    let key = "hybrid_override_pattern";
-    let letters = config.text(key).ok_or_else(|| missing(key))?;
+    let field = &keys::LAYER_LETTERS;
+    let letters = config.setting(field);
+    let letters = letters.ok_or_else(|| config.missing(field))?;
     let kind = |letter: u8| match letter {
         b'M' => Ok(Linear),
         b'*' => Ok(Full),
         b'-' | b'E' => Ok(Nothing),
-        _ => Err(missing(key)),
+        _ => Err(config.missing(field)),
     };
     let kinds: Result<Vec<LayerKind>> = letters.bytes().map(kind).collect();
     let kinds = kinds?;
     if kinds.len() != n {
-        return Err(missing(key));
+        return Err(config.missing(field));
     }
-    Ok((kinds, key))
+    Ok((kinds, field.key(false)))
 }
 
 /// Seven layers of lightning attention, then one that attends to all tokens.
 pub(super) fn minimax(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
-    match flagged(config, n, "attn_type_list", 1, Linear) {
+    match flagged(config, n, &keys::ATTENTION_FLAGS, 1, Linear) {
         Some(kinds) => Ok(kinds),
         None => every(config, n, 8, Linear),
     }
 }
 
 pub(super) fn lfm2(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
-    match config.list("full_attn_idxs") {
-        Some(list) => numbered(list, n, "full_attn_idxs", 0),
-        None => Err(missing("layer_types")),
+    if config.list(&keys::ATTENTION_IDXS).is_none() {
+        return must_be_listed(config, n);
     }
+    listed_numbers(config, n, &keys::ATTENTION_IDXS, 0)
 }
 
 /// Two recurrent layers, then one with a window; or the list that is repeated.
 pub(super) fn recurrent_gemma(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
-    let kind = |name: &Json| match named(name, "block_types")? {
+    let field = &keys::REPEATED_KINDS;
+    let kind = |name: &Json| match named(config, name, field)? {
         Full => Ok(Window),
         kind => Ok(kind),
     };
-    let (types, why) = match config.list("block_types").filter(|list| !list.is_empty()) {
+    let (types, why) = match config.list(field).filter(|list| !list.is_empty()) {
         Some(list) => (
             list.iter().map(kind).collect::<Result<Vec<_>>>()?,
-            "block_types",
+            field.key(false),
         ),
         None => (vec![Linear, Linear, Window], OWN),
     };
@@ -328,10 +315,11 @@ pub(super) fn recurrent_gemma(config: &ModelConfig, n: usize) -> Result<LayerKin
 /// Layers of a list attend to the image alone.
 pub(super) fn mllama(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
     let mut kinds = vec![Full; n];
-    for number in config.list("cross_attention_layers").unwrap_or_default() {
+    let field = &keys::CROSS_LAYERS;
+    for number in config.list(field).unwrap_or_default() {
         let at = number.as_u64().and_then(|at| usize::try_from(at).ok());
         let kind = at.and_then(|at| kinds.get_mut(at));
-        *kind.ok_or_else(|| missing("cross_attention_layers"))? = Cross;
+        *kind.ok_or_else(|| config.missing(field))? = Cross;
     }
-    Ok((kinds, "cross_attention_layers"))
+    Ok((kinds, field.key(false)))
 }

@@ -2,9 +2,7 @@
 
 use crate::analysis::fit::layer::{LayerCache, StateShape};
 use crate::base::error::{Error, Result};
-use crate::models::config::ModelConfig;
-
-use super::required;
+use crate::models::config::{ModelConfig, keys};
 
 /// An architecture without states.
 pub(super) fn none(_: &ModelConfig) -> Result<LayerCache> {
@@ -22,29 +20,33 @@ fn too_large() -> Error {
     Error::malformed("the sizes of the configuration exceed 64 bits")
 }
 
+/// Channels by the width of a hidden state.
+fn expanded(config: &ModelConfig) -> Result<u64> {
+    let expansion = config.number(&keys::STATE_EXPANSION).unwrap_or(2);
+    product(expansion, config.required(&keys::HIDDEN_SIZE)?)
+}
+
 /// Mamba: a state per channel.
 pub(super) fn mamba(config: &ModelConfig) -> Result<LayerCache> {
-    // Jamba's `intermediate_size` is that of its feed-forward layers
-    let own = config.size(&["mamba_expand"]).is_none();
-    let inner = match config
-        .size(&["intermediate_size", "d_inner"])
-        .filter(|_| own)
-    {
-        Some(inner) => inner,
-        None => {
-            let expand = config.size(&["mamba_expand", "expand"]).unwrap_or(2);
-            product(expand, required(config, &["hidden_size", "d_model"])?)?
-        }
-    };
+    // a model of such layers alone calls their channels as others call the width of their feed-forward networks
+    let stated = config.number(&keys::FEED_FORWARD);
+    let stated = stated.or_else(|| config.number(&keys::STATE_CHANNELS));
+    of_channels(config, stated.map_or_else(|| expanded(config), Ok)?)
+}
+
+/// Mamba's layers in a model that has feed-forward networks too.
+pub(super) fn jamba(config: &ModelConfig) -> Result<LayerCache> {
+    of_channels(config, expanded(config)?)
+}
+
+fn of_channels(config: &ModelConfig, channels: u64) -> Result<LayerCache> {
     Ok(LayerCache::Recurrent(StateShape {
-        heads: inner,
+        heads: channels,
         head_channels: 1,
-        head_state: required(config, &["mamba_d_state", "state_size", "d_state"])?,
+        head_state: config.required(&keys::STATE_SIZE)?,
         groups: 0,
         group_channels: 0,
-        kernel: config
-            .size(&["mamba_d_conv", "conv_kernel", "d_conv"])
-            .unwrap_or(4),
+        kernel: config.number(&keys::STATE_KERNEL).unwrap_or(4),
         model_dtype: false,
     }))
 }
@@ -52,82 +54,66 @@ pub(super) fn mamba(config: &ModelConfig) -> Result<LayerCache> {
 /// Mamba 2: heads, and groups of them that share two projections. The names of its sizes differ by architecture.
 pub(super) fn mamba2(config: &ModelConfig) -> Result<LayerCache> {
     let inner = || -> Result<u64> {
-        if let Some(stated) = config.size(&["mamba_d_ssm"]) {
-            return Ok(stated);
-        }
-        let expand = config.size(&["mamba_expand", "expand"]).unwrap_or(2);
-        product(expand, required(config, &["hidden_size", "d_model"])?)
+        let stated = config.number(&keys::HYBRID_STATE_CHANNELS);
+        stated.map_or_else(|| expanded(config), Ok)
     };
-    let heads = [
-        "mamba_n_heads",
-        "mamba_num_heads",
-        "n_mamba_heads",
-        "num_heads",
-    ];
-    let heads = required(config, &heads)?;
-    // `head_dim` is that of the attention where there is one
-    let own = ["mamba_d_head", "mamba_head_dim", "mamba_headdim"];
-    let of_mamba2 = || {
-        config
-            .size(&["head_dim"])
-            .filter(|_| config.size(&["num_heads"]).is_some())
-    };
-    let dim = match config.size(&own).or_else(of_mamba2) {
+    // a model without attention has one kind of heads, whose keys are the attention's elsewhere
+    let only = config.number(&keys::ONLY_HEADS);
+    let heads = config.number(&keys::STATE_HEADS).or(only);
+    let heads = heads.ok_or_else(|| config.missing(&keys::STATE_HEADS))?;
+    let of_only = || only.and_then(|_| config.number(&keys::HEAD_DIM));
+    let dim = match config.number(&keys::STATE_HEAD_DIM).or_else(of_only) {
         Some(dim) => dim,
         // absent, or `auto`
         None => inner()? / heads.max(1),
     };
-    let state = required(config, &["mamba_d_state", "ssm_state_size", "state_size"])?;
-    let groups = ["mamba_n_groups", "mamba_ngroups", "n_groups"];
+    let state = config.required(&keys::STATE_SIZE)?;
     Ok(LayerCache::Recurrent(StateShape {
         heads,
         head_channels: dim,
         head_state: product(dim, state)?,
-        groups: config.size(&groups).unwrap_or(1),
+        groups: config.number(&keys::STATE_GROUPS).unwrap_or(1),
         group_channels: product(2, state)?,
-        kernel: config.size(&["mamba_d_conv", "conv_kernel"]).unwrap_or(4),
+        kernel: config.number(&keys::STATE_KERNEL).unwrap_or(4),
         model_dtype: false,
     }))
 }
 
 /// Gated delta networks: states of heads of values, and a convolution over queries, keys and values.
 pub(super) fn gated_delta(config: &ModelConfig) -> Result<LayerCache> {
-    let k = required(config, &["linear_key_head_dim"])?;
-    let v = required(config, &["linear_value_head_dim"])?;
+    let k = config.required(&keys::LINEAR_KEY_DIM)?;
+    let v = config.required(&keys::LINEAR_VALUE_DIM)?;
     Ok(LayerCache::Recurrent(StateShape {
-        heads: required(config, &["linear_num_value_heads"])?,
+        heads: config.required(&keys::LINEAR_VALUE_HEADS)?,
         head_channels: v,
         head_state: product(k, v)?,
-        groups: required(config, &["linear_num_key_heads"])?,
+        groups: config.required(&keys::LINEAR_KEY_HEADS)?,
         group_channels: product(2, k)?,
-        kernel: config.size(&["linear_conv_kernel_dim"]).unwrap_or(4),
+        kernel: config.number(&keys::LINEAR_KERNEL).unwrap_or(4),
         model_dtype: false,
     }))
 }
 
 /// Kimi delta attention: a square state per head, and three convolutions.
 pub(super) fn kimi(config: &ModelConfig) -> Result<LayerCache> {
-    // nested in the published configuration, and not in that which transformers writes
-    let nested = |key: &str| config.get("linear_attn_config")?.get(key)?.as_u64();
-    let size = |inner: &str, key: &str| nested(inner).map_or_else(|| required(config, &[key]), Ok);
-    let dim = size("head_dim", "linear_head_dim")?;
+    let dim = config.required(&keys::LINEAR_HEAD_DIM)?;
     Ok(LayerCache::Recurrent(StateShape {
-        heads: size("num_heads", "linear_num_heads")?,
+        heads: config.required(&keys::LINEAR_HEADS)?,
         head_channels: product(3, dim)?,
         head_state: product(dim, dim)?,
         groups: 0,
         group_channels: 0,
-        kernel: size("short_conv_kernel_size", "linear_conv_kernel_dim")?,
+        kernel: config.required(&keys::LINEAR_KERNEL)?,
         model_dtype: false,
     }))
 }
 
 /// Lightning attention: a square state per head, in the dtype of the model.
 pub(super) fn lightning(config: &ModelConfig) -> Result<LayerCache> {
-    let heads = required(config, &["num_attention_heads"])?;
-    let dim = match config.size(&["head_dim"]) {
+    let heads = config.required(&keys::HEADS)?;
+    let dim = match config.number(&keys::HEAD_DIM) {
         Some(dim) => dim,
-        None => required(config, &["hidden_size"])? / heads.max(1),
+        None => config.required(&keys::HIDDEN_SIZE)? / heads.max(1),
     };
     Ok(LayerCache::Recurrent(StateShape {
         heads,
@@ -143,15 +129,16 @@ pub(super) fn lightning(config: &ModelConfig) -> Result<LayerCache> {
 /// A short convolution over the hidden states.
 pub(super) fn short_conv(config: &ModelConfig) -> Result<LayerCache> {
     Ok(LayerCache::Conv {
-        channels: required(config, &["hidden_size"])?,
-        kernel: required(config, &["conv_L_cache"])?,
+        channels: config.required(&keys::HIDDEN_SIZE)?,
+        kernel: config.required(&keys::SHORT_CONVOLUTION)?,
     })
 }
 
 /// A real-gated linear recurrent unit. Its convolution keeps one input less than its width.
 pub(super) fn recurrent_gemma(config: &ModelConfig) -> Result<LayerCache> {
-    let width = required(config, &["lru_width", "hidden_size"])?;
-    let kernel = config.size(&["conv1d_width"]).unwrap_or(4);
+    let stated = config.number(&keys::RECURRENT_WIDTH);
+    let width = stated.map_or_else(|| config.required(&keys::HIDDEN_SIZE), Ok)?;
+    let kernel = config.number(&keys::RECURRENT_KERNEL).unwrap_or(4);
     Ok(LayerCache::Recurrent(StateShape {
         heads: width,
         head_channels: 1,

@@ -39,7 +39,7 @@ pub(super) fn of(
         // the smaller the model's list of sizes, the fewer of the many divisors remain
         found.retain(|shape| shape.iter().all(|side| sizes.contains(side)));
         if found.len() > 1
-            && let Some(hidden) = cx.config.size(&["hidden_size", "d_model", "n_embd"])
+            && let Some(hidden) = cx.config.model().hidden_size()
         {
             let own = module.rsplit('.').next().unwrap_or(module);
             // by the name of the module: projections into the heads or the MLP read the hidden size, those out of
@@ -123,29 +123,17 @@ fn possible(groups: u64, group: u64) -> Vec<[u64; 2]> {
 
 /// Lengths that the sides of the configured model's weights may have.
 fn sizes(cx: &Context<'_>) -> Vec<u64> {
-    let size = |names: &[&str]| cx.config.size(names);
-    let hidden = size(&["hidden_size", "d_model", "n_embd"]);
-    let heads = size(&["num_attention_heads", "n_head"]);
-    let by_head = || {
-        hidden
-            .zip(heads)
-            .and_then(|(hidden, heads)| hidden.checked_div(heads))
-    };
-    let head = size(&["head_dim"]).or_else(by_head);
-    let all = |heads: Option<u64>| {
-        heads
-            .zip(head)
-            .and_then(|(heads, head)| heads.checked_mul(head))
-    };
+    let model = cx.config.model();
+    let all = |heads: Option<u64>| heads?.checked_mul(model.head_dim()?);
     let own = [
-        hidden,
-        size(&["intermediate_size", "ffn_dim", "n_inner"]),
-        size(&["moe_intermediate_size"]),
+        model.hidden_size(),
+        model.feed_forward(),
+        model.expert_feed_forward(),
     ];
     let more = [
-        size(&["vocab_size"]),
-        all(heads),
-        all(size(&["num_key_value_heads"])),
+        model.vocabulary(),
+        all(model.heads()),
+        all(model.kv_heads()),
     ];
     own.into_iter().chain(more).flatten().collect()
 }
