@@ -196,8 +196,8 @@ pub use base::progress::{CancelToken, Progress};
 pub use engine::load::{Load, Loaded, load};
 pub use engine::predict::{Predict, predict};
 pub use engine::remember::{OutputDtype, Remember, Remembered, remember};
-pub use models::architecture::Names;
 pub use models::config::{ConfigField, ModelConfig};
+pub use models::conversion::Names;
 pub use plan::Plan;
 pub use quant::scheme::QuantConfig;
 pub use read::catalog::{

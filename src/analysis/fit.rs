@@ -4,17 +4,15 @@
 //! the sum is shown with its terms, and each number says what it is ([`Basis`]). An architecture that is not known gets an
 //! upper bound, and the estimate says so.
 
-mod architectures;
 mod builder;
+mod cache_rules;
 mod cache_type;
 mod compute;
 mod engine;
 mod estimate;
 mod findings;
-mod layer;
 mod prepared;
 mod reservation;
-mod rules;
 mod tensors;
 mod terms;
 mod vllm;
@@ -27,13 +25,13 @@ use crate::base::kernel::Dtype;
 use crate::models::config::ModelConfig;
 use crate::read::checkpoint::Checkpoint;
 
+pub use crate::models::caches::{AttentionShape, LayerCache, LayerGroup, StateShape};
 pub use cache_type::CacheType;
 pub use engine::InferenceEngine;
 pub use estimate::{
     Basis, CacheEstimate, ComputeEstimate, ContextEstimate, Estimate, ExtraEstimate, GroupEstimate,
     MemoryFit, Parameters, RankEstimate, WeightsEstimate,
 };
-pub use layer::{AttentionShape, LayerCache, LayerGroup, StateShape};
 
 use prepared::{PreparedModel, Sums};
 use terms::{ExtraRole, PreparedExtra, cache_of, ranks, sum_of_extras, weakest, weights_of};
@@ -328,7 +326,7 @@ impl<'c> Fit<'c> {
             hybrid: false,
             ..model.asked
         };
-        if let Ok(cost) = rules::cost(&model.groups, &without)
+        if let Ok(cost) = cache_rules::cost(&model.groups, &without)
             && cost.nbytes / 11 > own / 10
         {
             notes.push(format!(

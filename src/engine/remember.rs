@@ -27,7 +27,8 @@ use crate::engine::companions::{CompanionContent, CompanionFile, Companions};
 use crate::engine::execute::Executor;
 use crate::engine::load::{Loader, get_buffer};
 use crate::engine::sink::{MemorySink, SafetensorsSink, Sharding, Sink};
-use crate::models::architecture::{self, Names};
+use crate::models::architectures;
+use crate::models::conversion::Names;
 use crate::models::parallel::TensorParallel;
 use crate::plan::{Plan, TensorSpec};
 use crate::quant::scheme::QuantConfig;
@@ -294,7 +295,7 @@ impl<'c> Remember<'c> {
         let dtype = self.output_dtype()?;
         let mut companions = Companions::of(&self.checkpoint, dtype, self.code)?;
         if self.names == Names::HuggingFace {
-            let made = architecture::files(&self.checkpoint, dtype, &self.checkpoint.budget())?;
+            let made = architectures::files(&self.checkpoint, dtype, &self.checkpoint.budget())?;
             let made = made.into_iter().map(|(name, bytes)| CompanionFile {
                 name,
                 content: CompanionContent::Bytes(bytes),

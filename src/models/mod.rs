@@ -3,16 +3,25 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `config` | `config.json` or the metadata of a GGUF, read by one type; the only place with key strings |
-//! | `architecture` | GGUF architectures as Hugging Face checkpoints, one row each |
+//! | `config` | `config.json` or the metadata of a GGUF, read by one type; the only place with their keys |
 //! | `parallel` | the shares of tensor-parallel workers |
 //! | `tokenizer` | `tokenizer.json` from a GGUF's metadata |
+//! | `caches` | what each layer keeps: rules that architectures have in common |
+//! | `conversion` | from a GGUF to a Hugging Face checkpoint: names, values, configuration |
+//! | `architectures` | one file per family, one line in the table: names, caches, conversions |
 //!
 //! # Why it is as it is
 //!
-//! - The share of a tensor-parallel worker is such a slice. `predict`, `load` and `remember` use one arithmetic for it.
+//! - A size has one table row with all its keys. Otherwise two verbs know different synonyms, and give two answers for one
+//!   model.
+//! - A family has one file. The names in a GGUF, the values that its converter changed and the layers' caches are facts of
+//!   one model, which are read together when it is added.
+//! - The rules by which workers split tensors stay in `anamnesis-template`: they are patterns for byte ranges, which that
+//!   crate's own tests hold to vLLM's files, and its users have them without a model's configuration.
 
-pub(crate) mod architecture;
+pub(crate) mod architectures;
+pub(crate) mod caches;
 pub(crate) mod config;
+pub(crate) mod conversion;
 pub(crate) mod parallel;
 pub(crate) mod tokenizer;

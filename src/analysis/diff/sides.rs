@@ -7,7 +7,8 @@ use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, text_cost};
 use crate::base::progress::CancelToken;
 use crate::engine::remember::remember;
-use crate::models::architecture::{Model, Names};
+use crate::models::architectures::gguf_model;
+use crate::models::conversion::Names;
 use crate::plan::{Job, PLAIN, Plan};
 use crate::read::catalog::{Catalog, Encoding, TensorInfo, quote};
 use crate::read::checkpoint::Checkpoint;
@@ -228,7 +229,7 @@ impl<'c> Side<'c> {
         budget: &Budget,
         notes: &mut Vec<String>,
     ) -> Result<()> {
-        if Model::of(self.checkpoint).is_none() {
+        if gguf_model(self.checkpoint).is_none() {
             return Ok(());
         }
         let converted = plan(self.checkpoint, Names::HuggingFace, cancel, budget)?;

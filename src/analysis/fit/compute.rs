@@ -5,8 +5,8 @@
 //! attention). The rest grows with the tokens of a step alone, and is bounded by the widths of all operations of a layer and
 //! of the output. The bound holds for every run of llama.cpp that the tests have.
 
-use super::layer::{LayerCache, LayerGroup};
 use super::reservation::{CacheCost, Reservation};
+use crate::models::caches::{LayerCache, LayerGroup};
 use crate::models::config::ModelConfig;
 
 /// Bytes at most; `None` if a width is unknown.

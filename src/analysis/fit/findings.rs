@@ -2,15 +2,16 @@
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::Budget;
+use crate::models::architectures;
+use crate::models::caches::{self, ModelLayers};
 use crate::models::config::ModelConfig;
 
-use super::architectures::{self, ModelLayers};
 use super::cache_type::CacheType;
 use super::engine::InferenceEngine;
 use super::estimate::Basis;
-use super::layer::LayerCache;
 use super::reservation::Reservation;
 use super::weights::ModelWeights;
+use crate::models::caches::LayerCache;
 
 /// The layers, and whether their architecture is known. Without a row: an upper bound, or nothing.
 pub(super) fn found_layers(
@@ -24,12 +25,17 @@ pub(super) fn found_layers(
         unknown.push("there is no config.json and no metadata: the cache is not estimated from a configuration".to_owned());
         return Ok((None, false));
     }
-    let error = match architectures::layers(config, engine, budget) {
+    // transformers' cache has the heads that its attention computes with
+    let expanded = matches!(
+        engine,
+        InferenceEngine::Exact | InferenceEngine::Transformers
+    );
+    let error = match architectures::layers(config, expanded, budget) {
         Ok(layers) => return Ok((Some(layers), true)),
         Err(error) if over_limit(&error) => return Err(error),
         Err(error) => error,
     };
-    Ok(match architectures::bound(config, budget) {
+    Ok(match caches::bound(config, budget) {
         Err(error) if over_limit(&error) => return Err(error),
         Ok(layers) => {
             unknown.push(format!(

@@ -9,17 +9,17 @@ use crate::models::parallel::HeadCounts;
 use crate::read::checkpoint::Checkpoint;
 
 use super::Fit;
+use super::cache_rules;
 use super::cache_type::CacheType;
 use super::compute;
 use super::engine::InferenceEngine;
 use super::estimate::Basis;
 use super::findings::{basis_of_rule, check_types, compare_layers, found_layers};
-use super::layer::{LayerGroup, grouped};
 use super::reservation::{CacheCost, Reservation};
-use super::rules;
 use super::tensors;
 use super::vllm;
 use super::weights::{ModelWeights, weights};
+use crate::models::caches::{LayerGroup, NumberedCache, grouped};
 
 /// A model, and what it keeps.
 #[derive(Debug)]
@@ -102,10 +102,7 @@ impl<'c> PreparedModel<'c> {
             compare_layers(layers, weights, &config, &mut notes);
         }
         check_types(
-            &caches
-                .iter()
-                .map(|(_, cache, _)| *cache)
-                .collect::<Vec<_>>(),
+            &caches.iter().map(|layer| layer.cache).collect::<Vec<_>>(),
             &asked,
             &mut notes,
         )?;
@@ -117,17 +114,16 @@ impl<'c> PreparedModel<'c> {
         if from_tensors {
             unknown.push("the cache is that of the keys and values in the tensors, for all tokens in each layer".to_owned());
         }
-        let layers = layers.or_else(|| {
-            caches
-                .iter()
-                .map(|(number, ..)| u64::from(*number) + 1)
-                .max()
-        });
+        let layers =
+            layers.or_else(|| caches.iter().map(|layer| u64::from(layer.number) + 1).max());
         let mut stages: Vec<Vec<_>> = vec![Vec::new(); fit.pp.max(1) as usize];
-        for (number, cache, why) in &caches {
-            let layer = u64::from(number / attentions);
-            let stage = pipeline_stage(layer, layers.unwrap_or(1), fit.pp);
-            stages[stage as usize].push((*number, cache.share(fit.tp), *why));
+        for layer in &caches {
+            let number = u64::from(layer.number / attentions);
+            let stage = pipeline_stage(number, layers.unwrap_or(1), fit.pp);
+            stages[stage as usize].push(NumberedCache {
+                cache: layer.cache.share(fit.tp),
+                ..*layer
+            });
         }
         let workers = workers(fit, weights.as_ref(), &config, &budget)?;
         Ok(Self {
@@ -153,7 +149,8 @@ impl<'c> PreparedModel<'c> {
             ..self.asked
         };
         let estimated = self.cache_basis != Basis::NotEstimated;
-        let cost = |groups: &[LayerGroup]| rules::cost(groups, &asked).ok().filter(|_| estimated);
+        let cost =
+            |groups: &[LayerGroup]| cache_rules::cost(groups, &asked).ok().filter(|_| estimated);
         let cache = cost(&self.groups);
         let compute = match (asked.engine, &cache) {
             (InferenceEngine::LlamaCpp, Some(cost)) => {

@@ -5,7 +5,7 @@ use crate::base::kernel::Dtype;
 
 use super::cache_type::CacheType;
 use super::engine::InferenceEngine;
-use super::layer::{AttentionShape, StateShape};
+use crate::models::caches::{AttentionShape, StateShape};
 
 /// What is asked for: tokens, sequences, dtypes, and the options of an engine.
 #[derive(Clone, Copy, Debug)]

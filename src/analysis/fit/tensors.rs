@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::base::error::Result;
 use crate::base::limits::Budget;
 
-use super::architectures::NumberedCache;
-use super::layer::{AttentionShape, LayerCache};
+use crate::models::caches::{AttentionShape, LayerCache, NumberedCache};
 
 /// The rows of one layer's projections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,7 +132,7 @@ pub(super) fn correct(
     let mut differing: Vec<(u32, String)> = Vec::new();
     let has_keys = rows.values().any(|layer| layer.keys.is_some());
     let mut without_keys = 0usize;
-    for (number, cache, why) in caches.iter_mut() {
+    for NumberedCache { number, cache, why } in caches.iter_mut() {
         let Some(layer) = rows.get(number) else {
             continue;
         };
@@ -217,7 +216,11 @@ pub(super) fn alone(rows: &StackRows) -> Vec<NumberedCache> {
             },
             (None, None) => return None,
         };
-        Some((*number, cache, "tensors"))
+        Some(NumberedCache {
+            number: *number,
+            cache,
+            why: "tensors",
+        })
     });
     layers.collect()
 }
@@ -246,11 +249,11 @@ mod tests {
 
     #[test]
     fn tensors_win_over_heads() {
-        let mut caches = vec![(
-            0,
-            LayerCache::Full(AttentionShape::new(4, 16, 16)),
-            "config",
-        )];
+        let mut caches = vec![NumberedCache {
+            number: 0,
+            cache: LayerCache::Full(AttentionShape::new(4, 16, 16)),
+            why: "config",
+        }];
         let rows = StackRows::from([(
             0,
             LayerRows {
@@ -262,7 +265,7 @@ mod tests {
         let (mut notes, mut unknown) = (Vec::new(), Vec::new());
         correct(&mut caches, &rows, &mut notes, &mut unknown);
         assert_eq!(
-            caches[0].1,
+            caches[0].cache,
             LayerCache::Full(AttentionShape::new(2, 16, 16))
         );
         assert_eq!((notes.len(), unknown.len()), (1, 0));

@@ -2,12 +2,12 @@
 
 use crate::base::kernel::Dtype;
 
+use super::cache_rules;
 use super::estimate::{
     Basis, CacheEstimate, ExtraEstimate, GroupEstimate, RankEstimate, WeightsEstimate,
 };
-use super::layer::LayerCache;
 use super::prepared::{PreparedModel, Sums};
-use super::rules;
+use crate::models::caches::LayerCache;
 
 /// What else is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +113,8 @@ pub(super) fn cache_of(model: &PreparedModel<'_>, sums: &Sums) -> CacheEstimate 
         nbytes: cost.map(|cost| cost.nbytes),
         k_dtype: model.asked.k.to_string(),
         v_dtype: model.asked.v.to_string(),
-        nbytes_per_token: cost.and_then(|_| rules::growth(&model.groups, &model.asked)),
-        fixed_nbytes: cost.and_then(|cost| rules::fixed(&model.groups, cost)),
+        nbytes_per_token: cost.and_then(|_| cache_rules::growth(&model.groups, &model.asked)),
+        fixed_nbytes: cost.and_then(|cost| cache_rules::fixed(&model.groups, cost)),
         padding_nbytes: cost.map_or(0, |cost| cost.padding),
         basis: if overflow {
             Basis::NotEstimated

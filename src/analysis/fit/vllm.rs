@@ -9,10 +9,10 @@ use crate::base::kernel::Dtype;
 use crate::models::config::{ModelConfig, keys};
 
 use super::cache_type::CacheType;
-use super::layer::{LayerCache, LayerGroup};
 use super::reservation::{
     CacheCost, LayerCost, Reservation, state_nbytes, token_nbytes, too_large,
 };
+use crate::models::caches::{LayerCache, LayerGroup};
 
 /// The pages of one kind of layers, for one sequence.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,8 @@
 //! A checkpoint's metadata as strings, for a safetensors header.
 
 use crate::base::error::Result;
-use crate::models::architecture::{Model, Names};
+use crate::models::architectures::gguf_model;
+use crate::models::conversion::Names;
 use crate::plan::PLAN_ID_KEY;
 use crate::read::catalog::metadata::Value;
 use crate::read::checkpoint::Checkpoint;
@@ -23,7 +24,7 @@ pub(super) fn safetensors_metadata(
     let catalog = checkpoint.catalog();
     // transformers refuses safetensors files whose metadata does not say `format`
     let mut carried = vec![("format".to_owned(), "pt".to_owned())];
-    let described = names == Names::HuggingFace && Model::of(checkpoint).is_some();
+    let described = names == Names::HuggingFace && gguf_model(checkpoint).is_some();
     let mut total = 0;
     for (key, value) in catalog.metadata.iter() {
         let pair = match (catalog.format, value) {

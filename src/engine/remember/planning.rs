@@ -3,7 +3,8 @@
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, over, text_cost};
-use crate::models::architecture::{ConvertedJob, Model, Names, convert};
+use crate::models::architectures::gguf_model;
+use crate::models::conversion::{ConvertedJob, Model, Names, convert};
 use crate::plan::decode::{Cast, cast::casts};
 use crate::plan::{
     Grid, Job, JobWork, PLAIN, Plan, RefusedWeight, StoredPart, TensorSpec, addressable,
@@ -60,7 +61,7 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
     };
     let mut plan = Plan::default();
     let model = match what.names {
-        Names::HuggingFace => Model::of(checkpoint),
+        Names::HuggingFace => gguf_model(checkpoint),
         Names::Stored => None,
     };
     // a filter selects outputs, whose names are made from the names of stored tensors below
@@ -198,7 +199,7 @@ fn convert_names(
 /// The note for a GGUF whose outputs have the names of the file.
 fn stored_names(what: &Remember<'_>) -> String {
     match (what.names, Model::name(&what.checkpoint)) {
-        (Names::Stored, _) if Model::of(&what.checkpoint).is_some() => {
+        (Names::Stored, _) if gguf_model(&what.checkpoint).is_some() => {
             "the names of the outputs are llama.cpp's; `Names::HuggingFace` makes those of transformers".to_owned()
         }
         (Names::Stored, _) => "the names of the outputs are llama.cpp's".to_owned(),

@@ -82,7 +82,7 @@ pub(super) const LANGUAGE_MODELS: [&str; 4] = [
 pub(super) const TOKEN_ID: &str = "_token_id";
 
 /// The beginning of the keys that describe the tokenizer of a GGUF.
-pub(super) const GGUF_TOKENIZER: &str = "tokenizer.ggml.";
+pub(crate) const GGUF_TOKENIZER: &str = "tokenizer.ggml.";
 
 /// The array of a GGUF with the tokens of its vocabulary.
 pub(super) const GGUF_TOKENS: &str = "tokenizer.ggml.tokens";

@@ -1,14 +1,20 @@
-//! Decoders whose tensors are stored as their class has them, or nearly: GLM-4, Command R, Granite, StarCoder 2, StableLM.
+//! Decoders without exceptions of their own: GLM-4, Command R, Granite, StarCoder 2, StableLM, and those whose caches alone are
+//! known.
 //!
 //! Sources: llama.cpp `conversion/{glm,command_r,granite,starcoder,stablelm}.py`, gguf-py `tensor_mapping.py`.
 
 use crate::base::error::Result;
+use crate::models::caches::{
+    AttentionShape, CacheRules, CachedLayer, DECODER_CACHES, GgufFacts, LayerCache, LayerKind,
+    LayerKinds, Windows, attention, kinds,
+};
+use crate::models::config::{ModelConfig, keys};
+use crate::models::conversion::{
+    CheckpointConfig, GgufConversion, Model, TensorRule, changed, expert, same,
+};
 
 use super::Architecture;
-use super::config::CheckpointConfig;
 use super::llama::{DECODER, ROTARY};
-use super::model::Model;
-use super::rules::{TensorRule, changed, expert, same};
 
 static GLM4_NAMES: &[TensorRule] = &[
     same(
@@ -23,7 +29,7 @@ static GLM4_NAMES: &[TensorRule] = &[
 ];
 
 /// `general.architecture` = `glm4`.
-pub(super) const GLM4: Architecture = Architecture {
+const GLM4: GgufConversion = GgufConversion {
     name: "glm4",
     tensors: &[GLM4_NAMES, DECODER],
     omitted: &[],
@@ -39,7 +45,7 @@ pub(super) const GLM4: Architecture = Architecture {
 };
 
 /// `general.architecture` = `command-r`.
-pub(super) const COMMAND_R: Architecture = Architecture {
+const COMMAND_R: GgufConversion = GgufConversion {
     name: "command-r",
     tensors: &[DECODER],
     omitted: &[],
@@ -56,7 +62,7 @@ pub(super) const COMMAND_R: Architecture = Architecture {
 };
 
 /// `general.architecture` = `granite`.
-pub(super) const GRANITE: Architecture = Architecture {
+const GRANITE: GgufConversion = GgufConversion {
     name: "granite",
     tensors: &[ROTARY, DECODER],
     omitted: &["rope_freqs.weight"],
@@ -86,7 +92,7 @@ static STARCODER2_NAMES: &[TensorRule] = &[
 ];
 
 /// `general.architecture` = `starcoder2`.
-pub(super) const STARCODER2: Architecture = Architecture {
+const STARCODER2: GgufConversion = GgufConversion {
     name: "starcoder2",
     tensors: &[STARCODER2_NAMES, DECODER],
     omitted: &[],
@@ -117,7 +123,7 @@ static STABLELM_NORMS: &[TensorRule] = &[
 ];
 
 /// `general.architecture` = `stablelm`.
-pub(super) const STABLELM: Architecture = Architecture {
+const STABLELM: GgufConversion = GgufConversion {
     name: "stablelm",
     tensors: &[STABLELM_NORMS, DECODER],
     omitted: &[],
@@ -136,4 +142,108 @@ fn stablelm(model: &Model<'_>) -> Result<CheckpointConfig> {
     let parallel = !model.has_tensor("blk.0.ffn_norm.weight");
     config.set("use_parallel_residual", parallel);
     Ok(config)
+}
+
+/// Architectures that are alike.
+pub(super) static DECODERS: &[Architecture] = &[
+    Architecture {
+        model_types: &[
+            "glm",
+            "glm4",
+            "glm4_moe",
+            "cohere",
+            "granite",
+            "granitemoe",
+            "smollm3",
+            "seed_oss",
+            "minimax_m2",
+            "ernie4_5",
+            "ernie4_5_moe",
+            "olmo",
+            "olmo2",
+            "olmoe",
+            "stablelm",
+        ],
+        gguf: &[
+            "glm4",
+            "glm4moe",
+            "command-r",
+            "granite",
+            "granitemoe",
+            "smollm3",
+            "seed_oss",
+            "minimax-m2",
+            "ernie4_5",
+            "ernie4_5-moe",
+            "stablelm",
+            "olmoe",
+        ],
+        caches: CacheRules {
+            kinds: kinds::windows_if_listed,
+            ..DECODER_CACHES
+        },
+        conversions: &[GLM4, COMMAND_R, GRANITE, STABLELM],
+    },
+    Architecture {
+        model_types: &["starcoder2"],
+        gguf: &["starcoder2"],
+        caches: CacheRules {
+            kinds: kinds::all_windows,
+            ..DECODER_CACHES
+        },
+        conversions: &[STARCODER2],
+    },
+    Architecture {
+        model_types: &["cohere2", "olmo3", "exaone4"],
+        gguf: &["cohere2", "olmo2", "exaone4"],
+        caches: CacheRules {
+            kinds: |config, n| kinds::every(config, n, 4, LayerKind::Window),
+            gguf: GgufFacts {
+                windows: Windows::Every(4),
+                ..GgufFacts::NONE
+            },
+            ..DECODER_CACHES
+        },
+        conversions: &[],
+    },
+    Architecture {
+        model_types: &["mimo_v2_flash"],
+        gguf: &["mimo2"],
+        caches: CacheRules {
+            kinds: mimo_kinds,
+            attention: mimo_attention,
+            ..DECODER_CACHES
+        },
+        conversions: &[],
+    },
+];
+
+/// The first layer and every sixth attend to all tokens.
+fn mimo_kinds(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
+    if let Some(kinds) = kinds::flagged(config, n, &keys::WINDOW_FLAGS, 0, LayerKind::Window) {
+        return Ok(kinds);
+    }
+    let (mut kinds, why) = kinds::every(config, n, 6, LayerKind::Window)?;
+    if let Some(first) = kinds.first_mut() {
+        *first = LayerKind::Full;
+    }
+    Ok((kinds, why))
+}
+
+/// Values are shorter than keys, and layers with a window have twice the heads.
+fn mimo_attention(config: &ModelConfig, layer: CachedLayer) -> Result<LayerCache> {
+    let (mut heads, mut k, mut v) = (
+        attention::kv_heads(config)?,
+        attention::head_dim(config)?,
+        config.required(&keys::VALUE_HEAD_DIM)?,
+    );
+    if let Some(own) = config.override_of(layer.number, &keys::KV_HEADS) {
+        heads = own;
+    } else if layer.kind == LayerKind::Window {
+        let twice = heads.saturating_mul(2);
+        heads = config.number(&keys::WINDOW_KV_HEADS).unwrap_or(twice);
+        k = config.number(&keys::WINDOW_HEAD_DIM).unwrap_or(k);
+        v = config.number(&keys::WINDOW_VALUE_HEAD_DIM).unwrap_or(v);
+    }
+    attention::of_kind(config, layer, AttentionShape::new(heads, k, v))
 }

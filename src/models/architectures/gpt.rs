@@ -1,4 +1,4 @@
-//! GPT-2, BLOOM and Falcon: fused queries, keys and values, in orders of their own.
+//! GPT-2, GPT-NeoX, BLOOM and Falcon: fused queries, keys and values, in orders of their own.
 //!
 //! Sources: llama.cpp `conversion/{gpt2,bloom,falcon}.py`, gguf-py `tensor_mapping.py`; transformers `GPT2TensorProcessor`,
 //! `BloomTensorProcessor`.
@@ -6,12 +6,16 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::models::caches::{
+    AttentionShape, CacheRules, CachedLayer, DECODER_CACHES, LayerCache, attention,
+};
+use crate::models::config::{ModelConfig, keys};
+use crate::models::conversion::{
+    ChangedTensor, CheckpointConfig, GgufConversion, Model, Need, RowGather, RowOrder, RowSource,
+    StoredTensors, TensorRule, changed, same,
+};
 
 use super::Architecture;
-use super::config::CheckpointConfig;
-use super::model::{Model, Need};
-use super::rows::{RowGather, RowOrder, RowSource};
-use super::rules::{ChangedTensor, StoredTensors, TensorRule, changed, same};
 
 /// Matrices of PyTorch's `Conv1D`, which are `[in, out]`.
 static GPT2_TRANSPOSED: &[TensorRule] = &[
@@ -55,18 +59,18 @@ static GPT2_NAMES: &[TensorRule] = &[
 ];
 
 /// `general.architecture` = `gpt2`.
-pub(super) const GPT2: Architecture = Architecture {
+const GPT2: GgufConversion = GgufConversion {
     name: "gpt2",
     tensors: &[GPT2_TRANSPOSED, GPT2_NAMES],
     omitted: &[],
     config: |model| {
         let mut config = CheckpointConfig::new("GPT2LMHeadModel", "gpt2");
         config.set("vocab_size", model.vocabulary()?);
-        config.set("n_positions", model.required("context_length")?);
-        config.set("n_embd", model.required("embedding_length")?);
-        config.set("n_layer", model.required("block_count")?);
+        config.set("n_positions", model.needed(&keys::CONTEXT_MAX)?);
+        config.set("n_embd", model.needed(&keys::HIDDEN_SIZE)?);
+        config.set("n_layer", model.needed(&keys::LAYERS)?);
         config.set("n_head", model.heads(None)?);
-        config.set("n_inner", model.required("feed_forward_length")?);
+        config.set("n_inner", model.needed(&keys::FEED_FORWARD)?);
         config.set("activation_function", "gelu_new");
         config.layer_norm(model, "layer_norm_epsilon")?;
         config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
@@ -113,17 +117,17 @@ fn bloom_attention(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<Chan
 }
 
 /// `general.architecture` = `bloom`.
-pub(super) const BLOOM: Architecture = Architecture {
+const BLOOM: GgufConversion = GgufConversion {
     name: "bloom",
     tensors: &[BLOOM_NAMES, BLOOM_AND_FALCON_NAMES],
     omitted: &[],
     config: |model| {
         let mut config = CheckpointConfig::new("BloomForCausalLM", "bloom");
         config.set("vocab_size", model.vocabulary()?);
-        config.set("hidden_size", model.required("embedding_length")?);
-        config.set("n_layer", model.required("block_count")?);
+        config.set("hidden_size", model.needed(&keys::HIDDEN_SIZE)?);
+        config.set("n_layer", model.needed(&keys::LAYERS)?);
         config.set("n_head", model.heads(None)?);
-        config.set_some("seq_length", model.integer("context_length"));
+        config.set_some("seq_length", model.number(&keys::CONTEXT_MAX));
         config.layer_norm(model, "layer_norm_epsilon")?;
         config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
         Ok(config)
@@ -182,7 +186,7 @@ fn falcon_attention(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<Cha
 }
 
 /// `general.architecture` = `falcon`.
-pub(super) const FALCON: Architecture = Architecture {
+const FALCON: GgufConversion = GgufConversion {
     name: "falcon",
     tensors: &[FALCON_NORMS, FALCON_NAMES, BLOOM_AND_FALCON_NAMES],
     omitted: &[],
@@ -193,11 +197,11 @@ pub(super) const FALCON: Architecture = Architecture {
         let sequential = model.has_tensor("blk.0.ffn_norm.weight");
         let grouped = two || (groups > 1 && groups < model.heads(None)?);
         config.set("vocab_size", model.vocabulary()?);
-        config.set("hidden_size", model.required("embedding_length")?);
-        config.set("num_hidden_layers", model.required("block_count")?);
+        config.set("hidden_size", model.needed(&keys::HIDDEN_SIZE)?);
+        config.set("num_hidden_layers", model.needed(&keys::LAYERS)?);
         config.set("num_attention_heads", model.heads(None)?);
         config.set("num_kv_heads", groups);
-        config.set("ffn_hidden_size", model.required("feed_forward_length")?);
+        config.set("ffn_hidden_size", model.needed(&keys::FEED_FORWARD)?);
         config.set("new_decoder_architecture", grouped);
         if grouped {
             config.set("num_ln_in_parallel_attn", if two { 2 } else { 1 });
@@ -208,7 +212,7 @@ pub(super) const FALCON: Architecture = Architecture {
         config.set("bias", model.has_tensor("blk.0.attn_qkv.bias"));
         config.set("alibi", false);
         config.layer_norm(model, "layer_norm_epsilon")?;
-        config.set_some("max_position_embeddings", model.integer("context_length"));
+        config.set_some("max_position_embeddings", model.number(&keys::CONTEXT_MAX));
         config.set(
             "rope_theta",
             model.float("rope.freq_base").unwrap_or(10_000.0),
@@ -217,3 +221,51 @@ pub(super) const FALCON: Architecture = Architecture {
         Ok(config)
     },
 };
+
+/// Architectures with fused queries, keys and values.
+pub(super) static GPT_FAMILY: &[Architecture] = &[
+    Architecture {
+        model_types: &["gpt2", "gpt_neox"],
+        gguf: &["gpt2", "gptneox"],
+        caches: CacheRules {
+            attention: attention::all_heads,
+            ..DECODER_CACHES
+        },
+        conversions: &[GPT2],
+    },
+    Architecture {
+        model_types: &["falcon"],
+        gguf: &["falcon"],
+        caches: CacheRules {
+            attention: falcon_cache,
+            ..DECODER_CACHES
+        },
+        conversions: &[FALCON],
+    },
+    // no cache of BLOOM's was measured
+    Architecture {
+        model_types: &[],
+        gguf: &[],
+        caches: DECODER_CACHES,
+        conversions: &[BLOOM],
+    },
+];
+
+/// One head of keys and values with `multi_query`. With the newer architecture transformers keeps them expanded to all
+/// heads.
+fn falcon_cache(config: &ModelConfig, layer: CachedLayer) -> Result<LayerCache> {
+    let all = attention::heads(config)?;
+    let dim = attention::hidden(config)? / all.max(1);
+    let heads = if config.truth(&keys::GROUPED_QUERIES) == Some(true) {
+        if layer.expanded {
+            all
+        } else {
+            attention::kv_heads(config)?
+        }
+    } else if config.truth(&keys::MULTI_QUERY) != Some(false) {
+        1
+    } else {
+        all
+    };
+    Ok(LayerCache::Full(AttentionShape::new(heads, dim, dim)))
+}

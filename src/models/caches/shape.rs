@@ -1,6 +1,4 @@
-//! What the layers of a model keep for each sequence, as data: shapes, without numbers of tokens.
-
-use std::collections::HashMap;
+//! What one layer keeps for each sequence, as data: shapes, without numbers of tokens.
 
 /// Keys and values of one token in one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,7 +84,7 @@ pub enum LayerCache {
 }
 
 impl AttentionShape {
-    pub(super) fn new(kv_heads: u64, k_dim: u64, v_dim: u64) -> Self {
+    pub(crate) fn new(kv_heads: u64, k_dim: u64, v_dim: u64) -> Self {
         Self {
             kv_heads,
             k_dim,
@@ -175,7 +173,7 @@ impl LayerCache {
     }
 
     /// The keys and values per token, where there are heads.
-    pub(super) fn attention(&self) -> Option<AttentionShape> {
+    pub(crate) fn attention(&self) -> Option<AttentionShape> {
         match *self {
             Self::Full(shape)
             | Self::Window { shape, .. }
@@ -184,38 +182,6 @@ impl LayerCache {
             _ => None,
         }
     }
-}
-
-/// Layers that keep the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LayerGroup {
-    /// What each of them keeps.
-    pub cache: LayerCache,
-    /// Their numbers, ascending.
-    pub layers: Vec<u32>,
-    /// What decided the kind of the first of them.
-    pub why: &'static str,
-}
-
-/// Combines equal layers, in the order of their first.
-pub(super) fn grouped(
-    layers: impl IntoIterator<Item = (u32, LayerCache, &'static str)>,
-) -> Vec<LayerGroup> {
-    let mut groups: Vec<LayerGroup> = Vec::new();
-    let mut known: HashMap<LayerCache, usize> = HashMap::new();
-    for (number, cache, why) in layers {
-        let group = *known.entry(cache).or_insert_with(|| {
-            groups.push(LayerGroup {
-                cache,
-                layers: Vec::new(),
-                why,
-            });
-            groups.len() - 1
-        });
-        groups[group].layers.push(number);
-    }
-    groups
 }
 
 #[cfg(test)]
@@ -239,20 +205,5 @@ mod tests {
             index: 0,
         };
         assert_eq!(latent.share(8), latent);
-    }
-
-    #[test]
-    fn equal_layers_are_one_group() {
-        let full = LayerCache::Full(AttentionShape::new(1, 2, 3));
-        let groups = grouped([
-            (0, LayerCache::None, "x"),
-            (1, full, "x"),
-            (2, LayerCache::None, "x"),
-        ]);
-        assert_eq!(groups.len(), 2);
-        assert_eq!(
-            (groups[0].layers.as_slice(), groups[1].layers.as_slice()),
-            (&[0, 2][..], &[1][..])
-        );
     }
 }

@@ -5,14 +5,17 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::models::caches::{CacheRules, DECODER_CACHES, GgufFacts, LayerKind, Windows, kinds};
+use crate::models::config::keys;
+use crate::models::conversion::{
+    ChangedTensor, CheckpointConfig, GgufConversion, Model, StoredTensors, TensorRule, changed,
+    same,
+};
 use crate::plan::decode::TransposedMatrices;
 use crate::read::catalog::Shape;
 
 use super::Architecture;
-use super::config::CheckpointConfig;
 use super::llama::DECODER;
-use super::model::Model;
-use super::rules::{ChangedTensor, StoredTensors, TensorRule, changed, same};
 
 static EXPERTS: &[TensorRule] = &[
     same(
@@ -81,13 +84,13 @@ fn gate_up_bias(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTens
 }
 
 /// `general.architecture` = `gpt-oss`.
-pub(super) const GPT_OSS: Architecture = Architecture {
+const GPT_OSS: GgufConversion = GgufConversion {
     name: "gpt-oss",
     tensors: &[EXPERTS, DECODER],
     omitted: &[],
     config: |model| {
         let mut config = CheckpointConfig::decoder("GptOssForCausalLM", "gpt_oss", model)?;
-        let length = model.required("expert_feed_forward_length")?;
+        let length = model.needed(&keys::EXPERT_FEED_FORWARD)?;
         config.set("intermediate_size", length);
         config.set("hidden_act", "silu");
         config.rms_norm(model)?;
@@ -102,9 +105,24 @@ pub(super) const GPT_OSS: Architecture = Architecture {
             scaling.insert("truncate".into(), false.into());
         }
         config.set("attention_bias", true);
-        config.set("num_local_experts", model.required("expert_count")?);
-        config.set("num_experts_per_tok", model.required("expert_used_count")?);
-        config.set_some("sliding_window", model.integer("attention.sliding_window"));
+        config.set("num_local_experts", model.needed(&keys::EXPERTS)?);
+        config.set("num_experts_per_tok", model.needed(&keys::EXPERTS_USED)?);
+        config.set_some("sliding_window", model.number(&keys::SLIDING_WINDOW));
         Ok(config)
     },
 };
+
+/// gpt-oss.
+pub(super) static GPT_OSS_FAMILY: &[Architecture] = &[Architecture {
+    model_types: &["gpt_oss"],
+    gguf: &["gpt-oss"],
+    caches: CacheRules {
+        kinds: |config, n| kinds::every(config, n, 2, LayerKind::Window),
+        gguf: GgufFacts {
+            windows: Windows::Every(2),
+            ..GgufFacts::NONE
+        },
+        ..DECODER_CACHES
+    },
+    conversions: &[GPT_OSS],
+}];

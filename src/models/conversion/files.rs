@@ -7,30 +7,26 @@ use crate::base::kernel::Dtype;
 use crate::base::limits::Budget;
 use crate::models::config::torch_name;
 use crate::models::tokenizer;
-use crate::read::checkpoint::Checkpoint;
 
 use super::model::Model;
 
-/// The files, each with its name: `config.json`, `generation_config.json`, and those of the tokenizer. `dtype` is that of
-/// the weights. Empty if the architecture is unknown.
-pub(crate) fn files(
-    checkpoint: &Checkpoint,
+/// The files, each with its name: `config.json`, `generation_config.json`, and those of the tokenizer. `dtype` is the dtype
+/// of the weights.
+pub(in crate::models) fn files(
+    model: &Model<'_>,
     dtype: Dtype,
     budget: &Budget,
 ) -> Result<Vec<(String, Vec<u8>)>> {
-    let Some(model) = Model::of(checkpoint) else {
-        return Ok(Vec::new());
-    };
     let mut files = vec![
-        ("config.json".to_owned(), config(&model, dtype)?),
-        ("generation_config.json".to_owned(), generation(&model)),
+        ("config.json".to_owned(), config(model, dtype)?),
+        ("generation_config.json".to_owned(), generation(model)),
     ];
-    files.extend(tokenizer::files(checkpoint, budget)?);
+    files.extend(tokenizer::files(model.checkpoint, budget)?);
     Ok(files)
 }
 
 fn config(model: &Model<'_>, dtype: Dtype) -> Result<Vec<u8>> {
-    let made = (model.architecture.config)(model)?;
+    let made = (model.conversion.config)(model)?;
     let mut keys = Map::new();
     keys.insert("architectures".into(), vec![made.class].into());
     keys.insert("model_type".into(), made.model_type.into());

@@ -9,46 +9,49 @@ use crate::read::catalog::{Shape, elements, quote};
 
 use super::mapped_elements::MappedElements;
 use super::model::{Model, Need};
-use super::rows::{RowGather, RowOrder, RowSource};
+use super::row_gather::{RowGather, RowOrder, RowSource};
 
 /// One output, or one per expert.
 ///
 /// In patterns `{i}` is the first number of a stored name (the layer) and `{e}` the second. A pattern without `.weight` or
 /// `.bias` at its end covers both, and the output has the same ending.
 #[derive(Debug)]
-pub(super) struct TensorRule {
+pub(in crate::models) struct TensorRule {
     /// Patterns of the stored tensors. The rule applies to the first; the others belong to it.
-    pub(super) stored: &'static [&'static str],
+    pub(in crate::models) stored: &'static [&'static str],
     /// Name of the output. `{e}` without a number in the stored name means one output per expert.
-    pub(super) output: &'static str,
+    pub(in crate::models) output: &'static str,
     /// `None` if values, shape and order are those of the stored tensor.
-    pub(super) change: Option<Change>,
+    pub(in crate::models) change: Option<Change>,
     /// The rule applies only if this holds for the model.
-    pub(super) needs: Need,
+    pub(in crate::models) needs: Need,
 }
 
 /// Makes an output from its stored tensors.
-pub(super) type Change = fn(&Model<'_>, &StoredTensors<'_>) -> Result<ChangedTensor>;
+pub(in crate::models) type Change = fn(&Model<'_>, &StoredTensors<'_>) -> Result<ChangedTensor>;
 
 /// The jobs of the stored tensors of a rule.
 #[derive(Debug)]
-pub(super) struct StoredTensors<'j> {
-    pub(super) jobs: Vec<&'j Job>,
+pub(in crate::models) struct StoredTensors<'j> {
+    pub(in crate::models) jobs: Vec<&'j Job>,
     /// The layer, if the name has one.
-    pub(super) layer: Option<u64>,
+    pub(in crate::models) layer: Option<u64>,
     /// The number of the expert, for rules that make an output for each.
-    pub(super) expert: u64,
+    pub(in crate::models) expert: u64,
 }
 
 /// Shape and decoder of an output. The decoder's parts are those of all stored tensors in order.
 #[derive(Debug)]
-pub(super) struct ChangedTensor {
-    pub(super) shape: Shape,
-    pub(super) decoder: Arc<dyn Decoder>,
+pub(in crate::models) struct ChangedTensor {
+    pub(in crate::models) shape: Shape,
+    pub(in crate::models) decoder: Arc<dyn Decoder>,
 }
 
 /// A rule that only renames.
-pub(super) const fn same(stored: &'static [&'static str; 1], output: &'static str) -> TensorRule {
+pub(in crate::models) const fn same(
+    stored: &'static [&'static str; 1],
+    output: &'static str,
+) -> TensorRule {
     TensorRule {
         stored,
         output,
@@ -58,7 +61,7 @@ pub(super) const fn same(stored: &'static [&'static str; 1], output: &'static st
 }
 
 /// A rule that changes values, shape or order.
-pub(super) const fn changed(
+pub(in crate::models) const fn changed(
     stored: &'static [&'static str],
     output: &'static str,
     change: Change,
@@ -73,18 +76,18 @@ pub(super) const fn changed(
 
 impl TensorRule {
     /// This rule, under a condition.
-    pub(super) const fn needs(self, needs: Need) -> Self {
+    pub(in crate::models) const fn needs(self, needs: Need) -> Self {
         Self { needs, ..self }
     }
 }
 
 impl StoredTensors<'_> {
-    pub(super) fn shape(&self, number: usize) -> &[u64] {
+    pub(in crate::models) fn shape(&self, number: usize) -> &[u64] {
         &self.jobs[number].output.shape
     }
 
     /// The decoder of a stored tensor, with the number of its first part among the parts of all.
-    pub(super) fn source(&self, number: usize) -> Result<RowSource> {
+    pub(in crate::models) fn source(&self, number: usize) -> Result<RowSource> {
         let job = self.jobs[number];
         let decoder: Arc<dyn Decoder> = match &job.work {
             JobWork::Tiles { decoder, .. } => Arc::clone(decoder),
@@ -101,7 +104,7 @@ impl StoredTensors<'_> {
         })
     }
 
-    pub(super) fn parts(&self) -> Vec<StoredPart> {
+    pub(in crate::models) fn parts(&self) -> Vec<StoredPart> {
         self.jobs
             .iter()
             .flat_map(|job| job.parts.iter().copied())
@@ -110,7 +113,7 @@ impl StoredTensors<'_> {
 
     /// The error for a tensor whose shape contradicts the metadata.
     #[cold]
-    pub(super) fn wrong(&self, number: usize) -> Error {
+    pub(in crate::models) fn wrong(&self, number: usize) -> Error {
         let output = &self.jobs[number].output;
         Error::malformed(format!(
             "tensor {}: its shape {:?} contradicts the metadata",
@@ -120,7 +123,7 @@ impl StoredTensors<'_> {
     }
 
     /// Rows and elements of a row of a stored tensor.
-    pub(super) fn matrix(&self, number: usize) -> Result<(u64, u64)> {
+    pub(in crate::models) fn matrix(&self, number: usize) -> Result<(u64, u64)> {
         let shape = self.shape(number);
         let (rows, cols) = match shape {
             [] => (1, 1),
@@ -131,7 +134,7 @@ impl StoredTensors<'_> {
     }
 
     /// The first stored tensor with its rows `[n, a, b, inner]` as `[n, b, a, inner]`.
-    pub(super) fn swapped(&self, a: u64, b: u64, inner: u64) -> Result<ChangedTensor> {
+    pub(in crate::models) fn swapped(&self, a: u64, b: u64, inner: u64) -> Result<ChangedTensor> {
         let (rows, cols) = self.matrix(0)?;
         let unit = a.checked_mul(b).and_then(|n| n.checked_mul(inner));
         if unit.is_none_or(|unit| unit == 0 || !rows.is_multiple_of(unit)) {
@@ -149,7 +152,7 @@ impl StoredTensors<'_> {
     }
 
     /// The first stored tensor with this function of each element.
-    pub(super) fn mapped(&self, function: fn(f32) -> f32) -> Result<ChangedTensor> {
+    pub(in crate::models) fn mapped(&self, function: fn(f32) -> f32) -> Result<ChangedTensor> {
         Ok(ChangedTensor {
             shape: Shape::from_slice(self.shape(0)),
             decoder: Arc::new(MappedElements {
@@ -160,7 +163,7 @@ impl StoredTensors<'_> {
     }
 
     /// A stored tensor whose innermost two dimensions are exchanged.
-    pub(super) fn transposed(&self, number: usize) -> Result<ChangedTensor> {
+    pub(in crate::models) fn transposed(&self, number: usize) -> Result<ChangedTensor> {
         let shape = self.shape(number);
         let [outer @ .., rows, cols] = shape else {
             return Err(self.wrong(number));
@@ -179,7 +182,7 @@ impl StoredTensors<'_> {
     }
 
     /// Rows `range` of the first stored tensor, counted over all its outer dimensions, in this shape.
-    pub(super) fn rows_from(&self, first: u64, shape: &[u64]) -> Result<ChangedTensor> {
+    pub(in crate::models) fn rows_from(&self, first: u64, shape: &[u64]) -> Result<ChangedTensor> {
         let (rows, cols) = self.matrix(0)?;
         let count = elements(shape)
             .filter(|n| cols > 0 && n.is_multiple_of(cols))
@@ -199,7 +202,7 @@ impl StoredTensors<'_> {
     }
 
     /// Rows of several sources in groups, in this shape.
-    pub(super) fn interleaved(
+    pub(in crate::models) fn interleaved(
         &self,
         sources: Vec<RowSource>,
         counts: Vec<u64>,
@@ -233,12 +236,18 @@ impl StoredTensors<'_> {
 ///
 /// llama.cpp rotates neighbouring elements of a head and transformers its halves, so the converter makes each head's rows
 /// `[2, n]` into `[n, 2]`.
-pub(super) fn rotary_query(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
+pub(in crate::models) fn rotary_query(
+    model: &Model<'_>,
+    stored: &StoredTensors<'_>,
+) -> Result<ChangedTensor> {
     rotary(stored, model.heads(stored.layer)?)
 }
 
 /// As [`rotary_query`], for the key projection.
-pub(super) fn rotary_key(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
+pub(in crate::models) fn rotary_key(
+    model: &Model<'_>,
+    stored: &StoredTensors<'_>,
+) -> Result<ChangedTensor> {
     rotary(stored, model.key_value_heads(stored.layer)?)
 }
 
@@ -251,7 +260,10 @@ fn rotary(stored: &StoredTensors<'_>, heads: u64) -> Result<ChangedTensor> {
 }
 
 /// One expert of a stack.
-pub(super) fn expert(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
+pub(in crate::models) fn expert(
+    _: &Model<'_>,
+    stored: &StoredTensors<'_>,
+) -> Result<ChangedTensor> {
     let [experts, shape @ ..] = stored.shape(0) else {
         return Err(stored.wrong(0));
     };
@@ -261,14 +273,17 @@ pub(super) fn expert(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<Change
 }
 
 /// A vector as a matrix of one row.
-pub(super) fn one_row(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
+pub(in crate::models) fn one_row(
+    _: &Model<'_>,
+    stored: &StoredTensors<'_>,
+) -> Result<ChangedTensor> {
     let shape = stored.shape(0);
     let count = elements(shape).ok_or_else(|| stored.wrong(0))?;
     stored.rows_from(0, &[1, count])
 }
 
 /// The stored tensor's name with its first number as `{i}` and its second as `{e}`, and these numbers as text.
-pub(super) fn pattern_of(name: &str) -> (String, Vec<&str>) {
+pub(in crate::models) fn pattern_of(name: &str) -> (String, Vec<&str>) {
     let mut numbers = Vec::new();
     // two marks may be longer than their numbers
     let mut pattern = String::with_capacity(name.len() + 2 * "{i}".len());
@@ -288,7 +303,11 @@ pub(super) fn pattern_of(name: &str) -> (String, Vec<&str>) {
 }
 
 /// A pattern with the layer and the expert in place.
-pub(super) fn filled(pattern: &str, layer: Option<&str>, expert: Option<&str>) -> String {
+pub(in crate::models) fn filled(
+    pattern: &str,
+    layer: Option<&str>,
+    expert: Option<&str>,
+) -> String {
     let mut name = pattern.to_owned();
     for (mark, number) in [("{i}", layer), ("{e}", expert)] {
         if let Some(number) = number {

@@ -1,19 +1,41 @@
 //! The layers of a GGUF, by the keys of llama.cpp's converters: one function for all architectures, since the keys are the
-//! same. What a file does not state is in the architecture's row.
+//! same. The facts that a file does not state are in the architecture's row.
 
 use serde_json::Value as Json;
 
-use crate::analysis::fit::layer::{AttentionShape, LayerCache, StateShape};
 use crate::base::error::Result;
 use crate::base::limits::Budget;
 use crate::models::config::ModelConfig;
 use crate::models::config::keys::{self, ConfigField};
 
-use super::{ArchitectureRow, ModelLayers, NumberedCache, bounded_layers};
+use super::shape::{AttentionShape, LayerCache, StateShape};
+use super::{ModelLayers, NumberedCache, bounded_layers};
+
+/// The facts of llama.cpp that a file does not state.
+#[derive(Debug)]
+pub(in crate::models) struct GgufFacts {
+    pub(in crate::models) windows: Windows,
+    /// The period of layers with attention among recurrent ones, in files that do not state it.
+    pub(in crate::models) attention_interval: Option<u64>,
+    /// Layers with a cache of their own, in files that do not state it; the others read theirs.
+    pub(in crate::models) own_layers: Option<usize>,
+    /// Whether a layer with a feed-forward network alone keeps nothing; otherwise a layer without heads is recurrent.
+    pub(in crate::models) has_empty_layers: bool,
+}
+
+impl GgufFacts {
+    /// Of an architecture without exceptions.
+    pub(in crate::models) const NONE: Self = Self {
+        windows: Windows::No,
+        attention_interval: None,
+        own_layers: None,
+        has_empty_layers: false,
+    };
+}
 
 /// Which layers have a window where the file does not say: llama.cpp's own table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Windows {
+pub(in crate::models) enum Windows {
     /// None of them: llama.cpp ignores a window that the file states.
     No,
     /// All but every n-th layer.
@@ -26,17 +48,15 @@ pub(super) enum Windows {
 
 /// Tokens of a chunk, which a file does not state: those of all published models.
 const CHUNK: u64 = 8192;
-/// Layers of Gemma 3n with a cache of their own, which a file does not state.
-const GEMMA3N_OWN: u64 = 20;
 
 pub(super) fn layers(
     config: &ModelConfig,
-    row: &ArchitectureRow,
+    facts: &GgufFacts,
     budget: &Budget,
 ) -> Result<ModelLayers> {
     let n = bounded_layers(config, config.layers(), budget)?;
     let mut notes = Vec::new();
-    let keys = LayerKeys::new(config, row, n)?;
+    let keys = LayerKeys::new(config, facts, n)?;
     if keys.ignored_window {
         notes.push(
             "the file states a window, which llama.cpp does not use for this architecture"
@@ -54,10 +74,16 @@ pub(super) fn layers(
     let mut caches: Vec<NumberedCache> = Vec::new();
     for (number, i) in (0u32..).zip(0..n) {
         if i >= own {
-            caches.push((number, LayerCache::None, keys::PREDICTING_LAYERS.key(true)));
+            caches.push(NumberedCache {
+                number,
+                cache: LayerCache::None,
+                why: keys::PREDICTING_LAYERS.key(true),
+            });
             continue;
         }
-        keys.layer(i, &mut |cache, why| caches.push((number, cache, why)))?;
+        keys.layer(i, &mut |cache, why| {
+            caches.push(NumberedCache { number, cache, why })
+        })?;
     }
     Ok(ModelLayers {
         caches,
@@ -70,7 +96,7 @@ pub(super) fn layers(
 /// The values that decide each layer, read once.
 struct LayerKeys<'c> {
     config: &'c ModelConfig,
-    row: &'c ArchitectureRow,
+    facts: &'c GgufFacts,
     kv_heads: Vec<u64>,
     k_dim: u64,
     v_dim: u64,
@@ -87,7 +113,7 @@ struct LayerKeys<'c> {
 }
 
 impl<'c> LayerKeys<'c> {
-    fn new(config: &'c ModelConfig, row: &'c ArchitectureRow, n: usize) -> Result<Self> {
+    fn new(config: &'c ModelConfig, facts: &'c GgufFacts, n: usize) -> Result<Self> {
         let heads = config
             .per_layer(&keys::HEADS, n)?
             .unwrap_or_else(|| vec![0; n]);
@@ -104,24 +130,18 @@ impl<'c> LayerKeys<'c> {
             None if any_attention => Err(config.missing(field)),
             None => Ok(0),
         };
-        let name = config.model_type().unwrap_or_default();
         let state = state(config, most_heads)?;
-        let stated = config.number(&keys::ATTENTION_INTERVAL);
-        let interval = match (stated, name) {
-            (Some(stated), _) => Some(stated),
-            (None, "qwen3next" | "qwen35" | "qwen35moe") => Some(4),
-            _ => None,
-        };
+        let interval = config.number(&keys::ATTENTION_INTERVAL);
         let shared = config.number(&keys::SHARING_LAYERS);
         let shared = shared.and_then(|shared| usize::try_from(shared).ok());
-        let shared_from = match (shared, name) {
+        let shared_from = match (shared, facts.own_layers) {
             (Some(shared), _) => n.saturating_sub(shared),
-            (None, "gemma3n") => usize::try_from(GEMMA3N_OWN).unwrap_or(n).min(n),
-            _ => n,
+            (None, Some(own)) => own.min(n),
+            (None, None) => n,
         };
         let mut keys = Self {
             config,
-            row,
+            facts,
             kv_heads,
             k_dim: dim(&keys::HEAD_DIM)?,
             v_dim: dim(&keys::VALUE_HEAD_DIM)?,
@@ -134,7 +154,7 @@ impl<'c> LayerKeys<'c> {
             ignored_window: false,
             shared_from,
             state,
-            interval,
+            interval: interval.or(facts.attention_interval),
         };
         keys.find_windows(n);
         Ok(keys)
@@ -146,7 +166,7 @@ impl<'c> LayerKeys<'c> {
             let full = |i: usize| period > 0 && (i as u64 + 1).is_multiple_of(period);
             (0..n).map(|i| !full(i)).collect()
         };
-        if let Windows::Chunks(period) = self.row.gguf_windows {
+        if let Windows::Chunks(period) = self.facts.windows {
             self.window.get_or_insert(CHUNK);
             self.windows = every(period);
         } else if self.window.is_some() {
@@ -161,7 +181,7 @@ impl<'c> LayerKeys<'c> {
             } else if let Some(period) = self.config.number(field) {
                 self.windows = every(period);
                 self.window_why = field.key(true);
-            } else if let Windows::Every(period) = self.row.gguf_windows {
+            } else if let Windows::Every(period) = self.facts.windows {
                 self.windows = every(period);
             } else {
                 self.ignored_window = true;
@@ -175,7 +195,7 @@ impl<'c> LayerKeys<'c> {
             push(LayerCache::Shared, keys::SHARING_LAYERS.key(true));
             return Ok(());
         }
-        if let (Some(state), Windows::Both) = (self.state, self.row.gguf_windows) {
+        if let (Some(state), Windows::Both) = (self.state, self.facts.windows) {
             push(state, "ssm");
         } else if self.is_recurrent(i) {
             match self.state {
@@ -202,10 +222,8 @@ impl<'c> LayerKeys<'c> {
         if let Some(interval) = self.interval {
             return interval == 0 || !(i as u64 + 1).is_multiple_of(interval);
         }
-        // Nemotron-H has layers with neither
-        let name = self.config.model_type().unwrap_or_default();
         let feed_forward = self.feed_forward.as_ref().map_or(0, |list| list[i]);
-        self.kv_heads[i] == 0 && !(name.starts_with("nemotron") && feed_forward > 0)
+        self.kv_heads[i] == 0 && !(self.facts.has_empty_layers && feed_forward > 0)
     }
 
     fn attention(&self, i: usize) -> Result<(LayerCache, &'static str)> {
@@ -224,7 +242,7 @@ impl<'c> LayerKeys<'c> {
                 let k = size(&keys::WINDOW_HEAD_DIM).unwrap_or(self.k_dim);
                 let v = size(&keys::WINDOW_VALUE_HEAD_DIM).unwrap_or(self.v_dim);
                 let shape = AttentionShape::new(heads, k, v);
-                Ok(match self.row.gguf_windows {
+                Ok(match self.facts.windows {
                     Windows::Chunks(_) => (
                         LayerCache::Chunk {
                             shape,

@@ -1,14 +1,19 @@
-//! Llama, Mistral and Mixtral, which GGUF stores under one name.
+//! Llama, Mistral and Mixtral, which GGUF stores under one name; Llama 4, and Llama with images.
 //!
 //! Sources: llama.cpp `conversion/llama.py` (`LlamaModel.permute`, `generate_extra_tensors`), gguf-py `tensor_mapping.py`;
 //! transformers `LlamaTensorProcessor`.
 
 use crate::base::error::Result;
+use crate::models::caches::{
+    CacheRules, DECODER_CACHES, GgufFacts, LayerKind, LayerKinds, Windows, kinds,
+};
+use crate::models::config::{ModelConfig, keys};
+use crate::models::conversion::{
+    CheckpointConfig, GgufConversion, Model, Need, TensorRule, changed, expert, rotary_key,
+    rotary_query, same,
+};
 
 use super::Architecture;
-use super::config::CheckpointConfig;
-use super::model::{Model, Need};
-use super::rules::{TensorRule, changed, expert, rotary_key, rotary_query, same};
 
 /// Names of decoders with separate projections, gated feed-forward layers and two norms per layer.
 pub(super) static DECODER: &[TensorRule] = &[
@@ -90,7 +95,7 @@ static MIXTRAL: &[TensorRule] = &[
 ];
 
 /// `general.architecture` = `llama`.
-pub(super) const LLAMA: Architecture = Architecture {
+const LLAMA: GgufConversion = GgufConversion {
     name: "llama",
     tensors: &[ROTARY, MIXTRAL, DECODER],
     omitted: &["rope_freqs.weight"],
@@ -98,7 +103,7 @@ pub(super) const LLAMA: Architecture = Architecture {
 };
 
 fn llama(model: &Model<'_>) -> Result<CheckpointConfig> {
-    let experts = model.integer("expert_count").filter(|n| *n > 0);
+    let experts = model.number(&keys::EXPERTS).filter(|n| *n > 0);
     let biased = model.satisfies(Need::Tensor("blk.0.attn_q.bias"));
     let (class, model_type) = match experts {
         Some(_) => ("MixtralForCausalLM", "mixtral"),
@@ -121,7 +126,82 @@ fn llama(model: &Model<'_>) -> Result<CheckpointConfig> {
     }
     if let Some(experts) = experts {
         config.set("num_local_experts", experts);
-        config.set("num_experts_per_tok", model.required("expert_used_count")?);
+        config.set("num_experts_per_tok", model.needed(&keys::EXPERTS_USED)?);
     }
     Ok(config)
+}
+
+/// Architectures of Meta and Mistral.
+pub(super) static LLAMA_FAMILY: &[Architecture] = &[
+    Architecture {
+        model_types: &["llama"],
+        gguf: &["llama"],
+        caches: CacheRules {
+            kinds: kinds::windows_if_listed,
+            ..DECODER_CACHES
+        },
+        conversions: &[LLAMA],
+    },
+    Architecture {
+        model_types: &[
+            "mistral",
+            "mixtral",
+            "ministral",
+            "ministral3",
+            "mistral3_text",
+        ],
+        gguf: &["mistral3"],
+        caches: CacheRules {
+            kinds: kinds::all_windows,
+            ..DECODER_CACHES
+        },
+        conversions: &[],
+    },
+    Architecture {
+        model_types: &["llama4_text"],
+        gguf: &["llama4"],
+        caches: CacheRules {
+            kinds: llama4,
+            gguf: GgufFacts {
+                windows: Windows::Chunks(4),
+                ..GgufFacts::NONE
+            },
+            ..DECODER_CACHES
+        },
+        conversions: &[],
+    },
+    Architecture {
+        model_types: &["mllama_text_model"],
+        gguf: &[],
+        caches: CacheRules {
+            kinds: mllama,
+            ..DECODER_CACHES
+        },
+        conversions: &[],
+    },
+];
+
+/// Layers with rotated positions attend to chunks.
+fn llama4(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
+    if config.number(&keys::CHUNK).is_none() {
+        return kinds::full(config, n);
+    }
+    // despite its name, the list has 1 for layers with rotation
+    if let Some(kinds) = kinds::flagged(config, n, &keys::ROTATED_LAYERS, 0, LayerKind::Chunk) {
+        return Ok(kinds);
+    }
+    let interval = config.number(&keys::UNROTATED_INTERVAL).unwrap_or(4);
+    kinds::every(config, n, interval, LayerKind::Chunk)
+}
+
+/// Layers of a list attend to the image alone.
+fn mllama(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
+    let mut kinds = vec![LayerKind::Full; n];
+    let field = &keys::CROSS_LAYERS;
+    for number in config.list(field).unwrap_or_default() {
+        let at = number.as_u64().and_then(|at| usize::try_from(at).ok());
+        let kind = at.and_then(|at| kinds.get_mut(at));
+        *kind.ok_or_else(|| config.missing(field))? = LayerKind::Cross;
+    }
+    Ok((kinds, field.key(false)))
 }

@@ -6,11 +6,12 @@ use crate::base::error::{Error, Result};
 use crate::base::kernel;
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, text_cost};
+use crate::models::config::keys;
 use crate::plan::{Job, JobWork, RefusedWeight, TensorSpec};
 use crate::read::catalog::quote;
 
 use super::model::Model;
-use super::rules::{StoredTensors, TensorRule, filled, pattern_of};
+use super::tensor_rules::{StoredTensors, TensorRule, filled, pattern_of};
 
 const PLAN: &str = "the plan";
 
@@ -75,7 +76,7 @@ pub(crate) fn convert(
         let own = &*job.output.name;
         let name = MatchedName::new(own);
         budget.steps(1 + own.len() as u64 / 4, PLAN)?;
-        if others.contains(own) || model.architecture.omitted.contains(&&*name.pattern) {
+        if others.contains(own) || model.conversion.omitted.contains(&&*name.pattern) {
             continue;
         }
         let mut known = false;
@@ -102,7 +103,7 @@ pub(crate) fn convert(
         let name = MatchedName::new(own);
         budget.steps(1 + own.len() as u64 / 4, PLAN)?;
         // with another tensor's output, if it has one
-        if others.contains(own) || model.architecture.omitted.contains(&&*name.pattern) {
+        if others.contains(own) || model.conversion.omitted.contains(&&*name.pattern) {
             continue;
         }
         if let Some(output) = name.first_output(model, wanted, budget)? {
@@ -263,7 +264,7 @@ impl<'n> MatchedName<'n> {
             (rule.stored[0] == self.pattern || rule.stored[0] == self.stem())
                 && model.satisfies(rule.needs)
         };
-        let lists = model.architecture.tensors.iter();
+        let lists = model.conversion.tensors.iter();
         let list = lists
             .copied()
             .find(|rules| rules.iter().any(applies))
@@ -290,7 +291,7 @@ impl<'n> MatchedName<'n> {
             known = true;
             let pattern = [rule.output, self.suffix(rule)].concat();
             let experts = if self.per_expert(&pattern) {
-                model.integer("expert_count").unwrap_or(1).max(1)
+                model.number(&keys::EXPERTS).unwrap_or(1).max(1)
             } else {
                 1
             };

@@ -3,23 +3,24 @@
 use serde_json::{Map, Value as Json, json};
 
 use crate::base::error::Result;
+use crate::models::config::keys;
 use crate::read::catalog::metadata::Value;
 
 use super::model::{Model, as_integer};
 
 /// The configuration of a model.
 #[derive(Debug)]
-pub(super) struct CheckpointConfig {
+pub(in crate::models) struct CheckpointConfig {
     /// The class of the model in transformers.
-    pub(super) class: &'static str,
+    pub(in crate::models) class: &'static str,
     /// Its `model_type`.
-    pub(super) model_type: &'static str,
+    pub(in crate::models) model_type: &'static str,
     /// The other keys, in the order in which they are written.
-    pub(super) keys: Map<String, Json>,
+    pub(in crate::models) keys: Map<String, Json>,
 }
 
 impl CheckpointConfig {
-    pub(super) fn new(class: &'static str, model_type: &'static str) -> Self {
+    pub(in crate::models) fn new(class: &'static str, model_type: &'static str) -> Self {
         Self {
             class,
             model_type,
@@ -27,56 +28,55 @@ impl CheckpointConfig {
         }
     }
 
-    pub(super) fn set(&mut self, key: &str, value: impl Into<Json>) {
+    pub(in crate::models) fn set(&mut self, key: &str, value: impl Into<Json>) {
         self.keys.insert(key.to_owned(), value.into());
     }
 
-    pub(super) fn set_some(&mut self, key: &str, value: Option<impl Into<Json>>) {
+    pub(in crate::models) fn set_some(&mut self, key: &str, value: Option<impl Into<Json>>) {
         if let Some(value) = value {
             self.set(key, value);
         }
     }
 
     /// The members of `rope_scaling`, if frequencies are scaled.
-    pub(super) fn rope_scaling(&mut self) -> Option<&mut Map<String, Json>> {
+    pub(in crate::models) fn rope_scaling(&mut self) -> Option<&mut Map<String, Json>> {
         self.keys.get_mut("rope_scaling")?.as_object_mut()
     }
 
     /// Sizes, heads, context length, vocabulary and tied embeddings of a decoder.
-    pub(super) fn decoder(
+    pub(in crate::models) fn decoder(
         class: &'static str,
         model_type: &'static str,
         model: &Model<'_>,
     ) -> Result<Self> {
         let mut config = Self::new(class, model_type);
         config.set("vocab_size", model.vocabulary()?);
-        config.set("hidden_size", model.required("embedding_length")?);
-        config.set("intermediate_size", model.required("feed_forward_length")?);
-        config.set("num_hidden_layers", model.required("block_count")?);
+        config.set("hidden_size", model.needed(&keys::HIDDEN_SIZE)?);
+        config.set("intermediate_size", model.needed(&keys::FEED_FORWARD)?);
+        config.set("num_hidden_layers", model.needed(&keys::LAYERS)?);
         config.set("num_attention_heads", model.heads(None)?);
         config.set("num_key_value_heads", model.key_value_heads(None)?);
         config.set("head_dim", model.head_size()?);
-        config.set_some("max_position_embeddings", model.integer("context_length"));
+        config.set_some("max_position_embeddings", model.number(&keys::CONTEXT_MAX));
         config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
         Ok(config)
     }
 
-    pub(super) fn rms_norm(&mut self, model: &Model<'_>) -> Result<()> {
+    pub(in crate::models) fn rms_norm(&mut self, model: &Model<'_>) -> Result<()> {
         let epsilon = model.required_float("attention.layer_norm_rms_epsilon")?;
         self.set("rms_norm_eps", epsilon);
         Ok(())
     }
 
     /// As [`rms_norm`](Self::rms_norm), for norms that subtract the mean, by the class's key.
-    pub(super) fn layer_norm(&mut self, model: &Model<'_>, key: &str) -> Result<()> {
+    pub(in crate::models) fn layer_norm(&mut self, model: &Model<'_>, key: &str) -> Result<()> {
         self.set(key, model.required_float("attention.layer_norm_epsilon")?);
         Ok(())
     }
 
     /// The part of a head that is rotated.
-    pub(super) fn partial_rotary(&mut self, model: &Model<'_>) -> Result<()> {
-        if let (Some(rotated), head @ 1..) =
-            (model.integer("rope.dimension_count"), model.head_size()?)
+    pub(in crate::models) fn partial_rotary(&mut self, model: &Model<'_>) -> Result<()> {
+        if let (Some(rotated), head @ 1..) = (model.number(&keys::ROTATED_DIM), model.head_size()?)
         {
             #[allow(clippy::cast_precision_loss)] // the elements of a head
             self.set("partial_rotary_factor", rotated as f64 / head as f64);
@@ -85,7 +85,7 @@ impl CheckpointConfig {
     }
 
     /// Base of the rotary frequencies and their scaling.
-    pub(super) fn rotary(&mut self, model: &Model<'_>) -> Result<()> {
+    pub(in crate::models) fn rotary(&mut self, model: &Model<'_>) -> Result<()> {
         self.set(
             "rope_theta",
             model.float("rope.freq_base").unwrap_or(10_000.0),
@@ -99,7 +99,7 @@ impl CheckpointConfig {
 ///
 /// Keys: llama.cpp, `conversion/base.py`, `set_gguf_parameters`. Llama 3's scaling has no keys; its converter writes the
 /// factor of each frequency as a tensor.
-pub(super) fn rotary_scaling(model: &Model<'_>) -> Result<Option<Json>> {
+pub(in crate::models) fn rotary_scaling(model: &Model<'_>) -> Result<Option<Json>> {
     let factor = model.float("rope.scaling.factor");
     let original = model.integer("rope.scaling.original_context_length");
     match (model.text("rope.scaling.type"), factor) {
@@ -186,26 +186,21 @@ fn rounded(value: f64) -> f64 {
 
 impl Model<'_> {
     /// Tokens of the vocabulary: the rows of the embedding, which may be more than the tokenizer's.
-    pub(super) fn vocabulary(&self) -> Result<u64> {
+    pub(in crate::models) fn vocabulary(&self) -> Result<u64> {
         let rows = self.shape("token_embd.weight").and_then(<[u64]>::first);
-        let tokens = match self.value("tokenizer.ggml.tokens") {
-            Some(Value::Array(tokens)) => Some(tokens.len),
-            _ => None,
-        };
         rows.copied()
-            .or_else(|| self.integer("vocab_size"))
-            .or(tokens)
-            .ok_or_else(|| self.missing("vocab_size"))
+            .or_else(|| self.number(&keys::VOCABULARY))
+            .ok_or_else(|| self.missing_field(&keys::VOCABULARY))
     }
 
     /// The id of a token by its key in the tokenizer's metadata.
-    pub(super) fn token_id(&self, key: &str) -> Option<u64> {
+    pub(in crate::models) fn token_id(&self, key: &str) -> Option<u64> {
         self.value(&["tokenizer.ggml.", key, "_token_id"].concat())
             .and_then(as_integer)
     }
 
     /// Whether the metadata says so.
-    pub(super) fn general_name_contains(&self, part: &str) -> bool {
+    pub(in crate::models) fn general_name_contains(&self, part: &str) -> bool {
         let is_part = |bytes: &[u8]| bytes.eq_ignore_ascii_case(part.as_bytes());
         ["general.basename", "general.name"].iter().any(|key| {
             matches!(self.value(key), Some(Value::Text(name)) if name.as_bytes().windows(part.len()).any(is_part))

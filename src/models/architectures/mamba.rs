@@ -1,14 +1,17 @@
-//! Mamba.
+//! Mamba and Mamba 2.
 //!
 //! Sources: llama.cpp `conversion/mamba.py` (`A = -exp(A_log)`, the convolution without its dimension of one), gguf-py
 //! `tensor_mapping.py`; transformers `MambaTensorProcessor`.
 
 use crate::base::error::Result;
+use crate::models::caches::{CacheRules, DECODER_CACHES, kinds, states};
+use crate::models::config::keys;
+use crate::models::conversion::{
+    ChangedTensor, CheckpointConfig, GgufConversion, Model, StoredTensors, TensorRule, changed,
+    same,
+};
 
 use super::Architecture;
-use super::config::CheckpointConfig;
-use super::model::Model;
-use super::rules::{ChangedTensor, StoredTensors, TensorRule, changed, same};
 
 static NAMES: &[TensorRule] = &[
     same(&["token_embd"], "backbone.embeddings"),
@@ -44,18 +47,18 @@ fn convolution(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTenso
 }
 
 /// `general.architecture` = `mamba`.
-pub(super) const MAMBA: Architecture = Architecture {
+const MAMBA: GgufConversion = GgufConversion {
     name: "mamba",
     tensors: &[NAMES],
     omitted: &[],
     config: |model| {
         let mut config = CheckpointConfig::new("MambaForCausalLM", "mamba");
         config.set("vocab_size", model.vocabulary()?);
-        config.set("hidden_size", model.required("embedding_length")?);
-        config.set("num_hidden_layers", model.required("block_count")?);
-        config.set("state_size", model.required("ssm.state_size")?);
-        config.set("conv_kernel", model.required("ssm.conv_kernel")?);
-        config.set("intermediate_size", model.required("ssm.inner_size")?);
+        config.set("hidden_size", model.needed(&keys::HIDDEN_SIZE)?);
+        config.set("num_hidden_layers", model.needed(&keys::LAYERS)?);
+        config.set("state_size", model.needed(&keys::STATE_SIZE)?);
+        config.set("conv_kernel", model.needed(&keys::STATE_KERNEL)?);
+        config.set("intermediate_size", model.needed(&keys::STATE_CHANNELS)?);
         config.set("time_step_rank", model.required("ssm.time_step_rank")?);
         let epsilon = model.required_float("attention.layer_norm_rms_epsilon")?;
         config.set("layer_norm_epsilon", epsilon);
@@ -65,3 +68,27 @@ pub(super) const MAMBA: Architecture = Architecture {
         Ok(config)
     },
 };
+
+/// Architectures of state-space layers alone.
+pub(super) static MAMBA_FAMILY: &[Architecture] = &[
+    Architecture {
+        model_types: &["mamba", "falcon_mamba"],
+        gguf: &["mamba"],
+        caches: CacheRules {
+            kinds: kinds::linear,
+            state: states::mamba,
+            ..DECODER_CACHES
+        },
+        conversions: &[MAMBA],
+    },
+    Architecture {
+        model_types: &["mamba2"],
+        gguf: &["mamba2"],
+        caches: CacheRules {
+            kinds: kinds::linear,
+            state: states::mamba2,
+            ..DECODER_CACHES
+        },
+        conversions: &[],
+    },
+];

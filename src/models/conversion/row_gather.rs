@@ -12,23 +12,23 @@ use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
 
 /// Rows of `cols` elements, each a row of one of the sources.
 #[derive(Debug)]
-pub(super) struct RowGather {
-    pub(super) sources: Vec<RowSource>,
-    pub(super) rows: u64,
-    pub(super) cols: u64,
-    pub(super) order: RowOrder,
+pub(in crate::models) struct RowGather {
+    pub(in crate::models) sources: Vec<RowSource>,
+    pub(in crate::models) rows: u64,
+    pub(in crate::models) cols: u64,
+    pub(in crate::models) order: RowOrder,
 }
 
 /// A decoder whose parts are the job's parts from `first_part` on.
 #[derive(Clone, Debug)]
-pub(super) struct RowSource {
-    pub(super) decoder: Arc<dyn Decoder>,
-    pub(super) first_part: usize,
+pub(in crate::models) struct RowSource {
+    pub(in crate::models) decoder: Arc<dyn Decoder>,
+    pub(in crate::models) first_part: usize,
 }
 
 /// Which row of which source an output row is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum RowOrder {
+pub(in crate::models) enum RowOrder {
     /// The rows of the first source from this one on.
     From(u64),
     /// The rows of the first source are `[n, a, b, inner]`; those of the output `[n, b, a, inner]`.

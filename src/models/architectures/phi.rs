@@ -4,10 +4,12 @@
 
 use serde_json::json;
 
+use crate::models::caches::{CacheRules, DECODER_CACHES, kinds};
+use crate::models::config::keys;
+use crate::models::conversion::{CheckpointConfig, GgufConversion, TensorRule, same};
+
 use super::Architecture;
-use super::config::CheckpointConfig;
 use super::llama::DECODER;
-use super::rules::{TensorRule, same};
 
 static FUSED: &[TensorRule] = &[
     same(&["blk.{i}.attn_qkv"], "model.layers.{i}.self_attn.qkv_proj"),
@@ -15,7 +17,7 @@ static FUSED: &[TensorRule] = &[
 ];
 
 /// `general.architecture` = `phi3`.
-pub(super) const PHI3: Architecture = Architecture {
+const PHI3: GgufConversion = GgufConversion {
     name: "phi3",
     tensors: &[FUSED, DECODER],
     omitted: &["rope_factors_long.weight", "rope_factors_short.weight"],
@@ -39,8 +41,19 @@ pub(super) const PHI3: Architecture = Architecture {
             );
         }
         // llama.cpp's converter writes 0 for none
-        let window = model.integer("attention.sliding_window").filter(|n| *n > 0);
+        let window = model.number(&keys::SLIDING_WINDOW).filter(|n| *n > 0);
         config.set("sliding_window", window);
         Ok(config)
     },
 };
+
+/// Architectures of Phi.
+pub(super) static PHI_FAMILY: &[Architecture] = &[Architecture {
+    model_types: &["phi3", "phimoe"],
+    gguf: &["phi3", "phimoe"],
+    caches: CacheRules {
+        kinds: kinds::all_windows,
+        ..DECODER_CACHES
+    },
+    conversions: &[PHI3],
+}];

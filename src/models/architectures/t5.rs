@@ -1,11 +1,15 @@
-//! T5: an encoder and a decoder.
+//! T5, BART and Whisper: an encoder and a decoder.
 //!
 //! Sources: llama.cpp `conversion/t5.py`, gguf-py `tensor_mapping.py`.
 
+use crate::base::error::Result;
+use crate::models::caches::{
+    AttentionShape, CacheRules, CachedLayer, DECODER_CACHES, LayerCache, attention,
+};
+use crate::models::config::{ModelConfig, keys};
+use crate::models::conversion::{CheckpointConfig, GgufConversion, Need, TensorRule, same};
+
 use super::Architecture;
-use super::config::CheckpointConfig;
-use super::model::Need;
-use super::rules::{TensorRule, same};
 
 /// The first models have one matrix where later ones have a gate and another.
 const UNGATED: Need = Need::NoTensor("enc.blk.0.ffn_gate.weight");
@@ -131,20 +135,20 @@ static NAMES: &[TensorRule] = &[
 ];
 
 /// `general.architecture` = `t5`.
-pub(super) const T5: Architecture = Architecture {
+const T5: GgufConversion = GgufConversion {
     name: "t5",
     tensors: &[UNGATED_NAMES, NAMES],
     omitted: &[],
     config: |model| {
         let mut config = CheckpointConfig::new("T5ForConditionalGeneration", "t5");
-        let layers = model.required("block_count")?;
+        let layers = model.needed(&keys::LAYERS)?;
         config.set("is_encoder_decoder", true);
         config.set("vocab_size", model.vocabulary()?);
-        config.set("d_model", model.required("embedding_length")?);
+        config.set("d_model", model.needed(&keys::HIDDEN_SIZE)?);
         config.set("d_kv", model.head_size()?);
-        config.set("d_ff", model.required("feed_forward_length")?);
+        config.set("d_ff", model.needed(&keys::FEED_FORWARD)?);
         config.set("num_layers", layers);
-        let decoder = model.integer("decoder_block_count").unwrap_or(layers);
+        let decoder = model.number(&keys::DECODER_LAYERS).unwrap_or(layers);
         config.set("num_decoder_layers", decoder);
         config.set("num_heads", model.heads(None)?);
         let buckets = model.required("attention.relative_buckets_count")?;
@@ -166,3 +170,72 @@ pub(super) const T5: Architecture = Architecture {
         Ok(config)
     },
 };
+
+/// Architectures whose decoder attends to an encoder.
+pub(super) static ENCODER_DECODERS: &[Architecture] = &[
+    // GGUF: no cache of llama.cpp's was measured
+    Architecture {
+        model_types: &["t5", "mt5"],
+        gguf: &[],
+        caches: CacheRules {
+            attention: t5_attention,
+            cross: Some(t5_cross),
+            layers: |config| {
+                let own = config.number(&keys::DECODER_LAYERS);
+                own.or_else(|| config.number(&keys::STACK_LAYERS))
+            },
+            ..DECODER_CACHES
+        },
+        conversions: &[T5],
+    },
+    Architecture {
+        model_types: &["bart", "mbart", "whisper"],
+        gguf: &[],
+        caches: CacheRules {
+            attention: bart_attention,
+            cross: Some(bart_cross),
+            layers: |config| config.number(&keys::DECODER_LAYERS),
+            ..DECODER_CACHES
+        },
+        conversions: &[],
+    },
+];
+
+fn t5_shape(config: &ModelConfig) -> Result<AttentionShape> {
+    let (heads, dim) = (
+        config.required(&keys::ONLY_HEADS)?,
+        config.required(&keys::KV_DIM)?,
+    );
+    Ok(AttentionShape::new(heads, dim, dim))
+}
+
+fn t5_attention(config: &ModelConfig, _: CachedLayer) -> Result<LayerCache> {
+    t5_shape(config).map(LayerCache::Full)
+}
+
+fn t5_cross(config: &ModelConfig) -> Result<LayerCache> {
+    Ok(LayerCache::Cross {
+        shape: t5_shape(config)?,
+        tokens: config.context_max(),
+    })
+}
+
+fn bart_shape(config: &ModelConfig) -> Result<AttentionShape> {
+    let heads = config.required(&keys::DECODER_HEADS)?;
+    let dim = attention::hidden(config)? / heads.max(1);
+    Ok(AttentionShape::new(heads, dim, dim))
+}
+
+fn bart_attention(config: &ModelConfig, _: CachedLayer) -> Result<LayerCache> {
+    bart_shape(config).map(LayerCache::Full)
+}
+
+/// Whisper's encoder always has `max_source_positions` outputs.
+fn bart_cross(config: &ModelConfig) -> Result<LayerCache> {
+    Ok(LayerCache::Cross {
+        shape: bart_shape(config)?,
+        tokens: config
+            .number(&keys::ENCODER_OUTPUTS)
+            .or_else(|| config.context_max()),
+    })
+}

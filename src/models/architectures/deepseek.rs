@@ -1,4 +1,4 @@
-//! DeepSeek V2 and V3, which GGUF stores under one name.
+//! DeepSeek V2 and V3, which GGUF stores under one name, and the architectures with its latent attention.
 //!
 //! Sources: llama.cpp `conversion/deepseek.py` (`kv_b_proj` is divided, and its keys transposed), gguf-py
 //! `tensor_mapping.py`.
@@ -6,14 +6,19 @@
 use serde_json::json;
 
 use crate::base::error::Result;
+use crate::models::caches::{
+    CacheRules, CachedLayer, DECODER_CACHES, LayerCache, LayerKind, LayerKinds, StateShape, kinds,
+    states,
+};
+use crate::models::config::{ModelConfig, keys, keys::ConfigField};
+use crate::models::conversion::{
+    ChangedTensor, CheckpointConfig, GgufConversion, Model, RowSource, StoredTensors, TensorRule,
+    changed, same,
+};
 
 use super::Architecture;
-use super::config::CheckpointConfig;
 use super::llama::DECODER;
-use super::model::Model;
 use super::qwen::EXPERTS;
-use super::rows::RowSource;
-use super::rules::{ChangedTensor, StoredTensors, TensorRule, changed, same};
 
 static LATENT: &[TensorRule] = &[
     same(&["blk.{i}.attn_q_a"], "model.layers.{i}.self_attn.q_a_proj"),
@@ -80,7 +85,7 @@ fn keys_and_values(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedT
 }
 
 /// `general.architecture` = `deepseek2`.
-pub(super) const DEEPSEEK2: Architecture = Architecture {
+const DEEPSEEK2: GgufConversion = GgufConversion {
     name: "deepseek2",
     tensors: &[LATENT, EXPERTS, DECODER],
     omitted: &[],
@@ -98,21 +103,20 @@ fn deepseek(model: &Model<'_>) -> Result<CheckpointConfig> {
         ("DeepseekV2ForCausalLM", "deepseek_v2")
     };
     let mut config = CheckpointConfig::decoder(class, model_type, model)?;
-    let (heads, rotary) = (model.heads(None)?, model.required("rope.dimension_count")?);
+    let (heads, rotary) = (model.heads(None)?, model.needed(&keys::ROTATED_DIM)?);
     // the file describes attention to the latent vectors, which has one head of keys
     config.set("num_key_value_heads", heads);
     config.set("head_dim", rotary);
-    let of = |latent: &str, plain: &str| {
-        model
-            .integer(latent)
-            .map_or_else(|| model.required(plain), Ok)
+    let of = |latent: &'static ConfigField, plain: &'static ConfigField| {
+        let stated = model.number(latent);
+        stated.map_or_else(|| model.needed(plain), Ok)
     };
-    let keys = of("attention.key_length_mla", "attention.key_length")?;
-    let values = of("attention.value_length_mla", "attention.value_length")?;
+    let keys = of(&keys::LATENT_HEAD_DIM, &keys::HEAD_DIM)?;
+    let values = of(&keys::LATENT_VALUE_HEAD_DIM, &keys::VALUE_HEAD_DIM)?;
     config.set("qk_rope_head_dim", rotary);
     config.set("qk_nope_head_dim", keys.saturating_sub(rotary));
     config.set("v_head_dim", values);
-    config.set("kv_lora_rank", model.required("attention.kv_lora_rank")?);
+    config.set("kv_lora_rank", model.needed(&keys::LATENT_RANK)?);
     // null where queries have no latent vectors: the classes have a rank by default
     let rank = model.integer("attention.q_lora_rank");
     config.set("q_lora_rank", rank);
@@ -127,11 +131,11 @@ fn deepseek(model: &Model<'_>) -> Result<CheckpointConfig> {
         scaling.insert("mscale".into(), scale.into());
         scaling.insert("mscale_all_dim".into(), scale.into());
     }
-    config.set("n_routed_experts", model.required("expert_count")?);
-    config.set("num_experts_per_tok", model.required("expert_used_count")?);
+    config.set("n_routed_experts", model.needed(&keys::EXPERTS)?);
+    config.set("num_experts_per_tok", model.needed(&keys::EXPERTS_USED)?);
     config.set(
         "moe_intermediate_size",
-        model.required("expert_feed_forward_length")?,
+        model.needed(&keys::EXPERT_FEED_FORWARD)?,
     );
     config.set_some("n_shared_experts", model.integer("expert_shared_count"));
     config.set("first_k_dense_replace", dense);
@@ -146,7 +150,7 @@ fn deepseek(model: &Model<'_>) -> Result<CheckpointConfig> {
             model.integer("expert_group_used_count").unwrap_or(groups),
         ),
         (true, None) => (8, 4),
-        (false, None) if model.integer("expert_count") == Some(160) => (8, 3),
+        (false, None) if model.number(&keys::EXPERTS) == Some(160) => (8, 3),
         (false, None) => (1, 1),
     };
     config.set("n_group", groups);
@@ -165,4 +169,97 @@ fn deepseek(model: &Model<'_>) -> Result<CheckpointConfig> {
     config.set("moe_layer_freq", json!(1));
     config.set("attention_bias", false);
     Ok(config)
+}
+
+/// Architectures with multi-head latent attention.
+pub(super) static DEEPSEEK_FAMILY: &[Architecture] = &[
+    Architecture {
+        model_types: &[
+            "deepseek_v2",
+            "deepseek_v3",
+            "kimi_k2",
+            "minicpm3",
+            "glm4_moe_lite",
+        ],
+        gguf: &["deepseek2", "minicpm3"],
+        caches: CacheRules {
+            attention: latent,
+            ..DECODER_CACHES
+        },
+        conversions: &[DEEPSEEK2],
+    },
+    Architecture {
+        model_types: &["longcat_flash"],
+        gguf: &[],
+        caches: CacheRules {
+            attention: latent,
+            layers: |config| {
+                config
+                    .number(&keys::STACK_LAYERS)
+                    .or_else(|| config.layers())
+            },
+            attentions: 2,
+            ..DECODER_CACHES
+        },
+        conversions: &[],
+    },
+    Architecture {
+        model_types: &["deepseek_v32", "glm_moe_dsa"],
+        gguf: &[],
+        caches: CacheRules {
+            attention: indexed,
+            ..DECODER_CACHES
+        },
+        conversions: &[],
+    },
+    Architecture {
+        model_types: &["kimi_linear"],
+        gguf: &["kimi-linear"],
+        caches: CacheRules {
+            kinds: kimi_kinds,
+            attention: latent,
+            state: kimi_state,
+            ..DECODER_CACHES
+        },
+        conversions: &[],
+    },
+];
+
+/// Multi-head latent attention.
+fn latent(config: &ModelConfig, _: CachedLayer) -> Result<LayerCache> {
+    Ok(LayerCache::Latent {
+        rank: config.required(&keys::LATENT_RANK)?,
+        rope: config.required(&keys::ROTATED_DIM)?,
+        index: 0,
+    })
+}
+
+/// Latent attention, with keys of an indexer that selects tokens.
+fn indexed(config: &ModelConfig, _: CachedLayer) -> Result<LayerCache> {
+    Ok(LayerCache::Latent {
+        rank: config.required(&keys::LATENT_RANK)?,
+        rope: config.required(&keys::ROTATED_DIM)?,
+        index: config.required(&keys::INDEX_DIM)?,
+    })
+}
+
+fn kimi_kinds(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
+    if config.list(&keys::ATTENTION_NUMBERS).is_none() {
+        return kinds::every(config, n, 4, LayerKind::Linear);
+    }
+    kinds::listed_numbers(config, n, &keys::ATTENTION_NUMBERS, 1)
+}
+
+/// Kimi delta attention: a square state per head, and three convolutions.
+fn kimi_state(config: &ModelConfig) -> Result<LayerCache> {
+    let dim = config.required(&keys::LINEAR_HEAD_DIM)?;
+    Ok(LayerCache::Recurrent(StateShape {
+        heads: config.required(&keys::LINEAR_HEADS)?,
+        head_channels: states::product(3, dim)?,
+        head_state: states::product(dim, dim)?,
+        groups: 0,
+        group_channels: 0,
+        kernel: config.required(&keys::LINEAR_KERNEL)?,
+        model_dtype: false,
+    }))
 }

@@ -13,11 +13,11 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 
 use super::engine::InferenceEngine;
-use super::layer::{LayerCache, LayerGroup};
 use super::reservation::{
     CacheCost, LayerCost, Reservation, state_nbytes, token_nbytes, too_large,
 };
 use super::vllm;
+use crate::models::caches::{LayerCache, LayerGroup};
 
 /// llama.cpp rounds cells up to a multiple of this.
 const CELLS: u64 = 256;

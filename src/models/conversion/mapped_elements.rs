@@ -10,9 +10,9 @@ use crate::plan::decode::{cast::cast, scratch};
 use crate::plan::{DecodeInput, Decoder, Grid, PartRanges};
 
 /// `function` of each element of `inner`.
-pub(super) struct MappedElements {
-    pub(super) inner: Arc<dyn Decoder>,
-    pub(super) function: fn(f32) -> f32,
+pub(in crate::models) struct MappedElements {
+    pub(in crate::models) inner: Arc<dyn Decoder>,
+    pub(in crate::models) function: fn(f32) -> f32,
 }
 
 /// The function by some of its values: its address changes from run to run, and ids of plans are digests of this form.

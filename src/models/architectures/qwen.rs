@@ -1,14 +1,18 @@
-//! Qwen 2 and 3, dense and with experts.
+//! Qwen 2 and 3, dense and with experts, and the hybrids with gated delta networks.
 //!
 //! Sources: llama.cpp `conversion/qwen.py`, gguf-py `tensor_mapping.py`; transformers `Qwen2MoeTensorProcessor`.
 
 use crate::base::error::Result;
+use crate::models::caches::{
+    CacheRules, DECODER_CACHES, GgufFacts, LayerCache, LayerKind, StateShape, kinds, states,
+};
+use crate::models::config::{ModelConfig, keys};
+use crate::models::conversion::{
+    CheckpointConfig, GgufConversion, Model, TensorRule, changed, expert, one_row, same,
+};
 
 use super::Architecture;
-use super::config::CheckpointConfig;
 use super::llama::DECODER;
-use super::model::Model;
-use super::rules::{TensorRule, changed, expert, one_row, same};
 
 /// Router and experts, stacked by the converter.
 pub(super) static EXPERTS: &[TensorRule] = &[
@@ -52,7 +56,7 @@ static SHARED_EXPERT: &[TensorRule] = &[
 ];
 
 /// `general.architecture` = `qwen2`.
-pub(super) const QWEN2: Architecture = Architecture {
+const QWEN2: GgufConversion = GgufConversion {
     name: "qwen2",
     tensors: &[DECODER],
     omitted: &["rope_freqs.weight"],
@@ -60,7 +64,7 @@ pub(super) const QWEN2: Architecture = Architecture {
 };
 
 /// `general.architecture` = `qwen3`.
-pub(super) const QWEN3: Architecture = Architecture {
+const QWEN3: GgufConversion = GgufConversion {
     name: "qwen3",
     tensors: &[DECODER],
     omitted: &["rope_freqs.weight"],
@@ -72,7 +76,7 @@ pub(super) const QWEN3: Architecture = Architecture {
 };
 
 /// `general.architecture` = `qwen2moe`.
-pub(super) const QWEN2MOE: Architecture = Architecture {
+const QWEN2MOE: GgufConversion = GgufConversion {
     name: "qwen2moe",
     tensors: &[EXPERTS, SHARED_EXPERT, DECODER],
     omitted: &["rope_freqs.weight"],
@@ -88,7 +92,7 @@ pub(super) const QWEN2MOE: Architecture = Architecture {
 };
 
 /// `general.architecture` = `qwen3moe`.
-pub(super) const QWEN3MOE: Architecture = Architecture {
+const QWEN3MOE: GgufConversion = GgufConversion {
     name: "qwen3moe",
     tensors: &[EXPERTS, DECODER],
     omitted: &["rope_freqs.weight"],
@@ -120,16 +124,84 @@ fn sparse(
     model_type: &'static str,
 ) -> Result<CheckpointConfig> {
     let mut config = dense(model, class, model_type)?;
-    config.set("num_experts", model.required("expert_count")?);
-    config.set("num_experts_per_tok", model.required("expert_used_count")?);
-    let length = model.integer("expert_feed_forward_length");
+    config.set("num_experts", model.needed(&keys::EXPERTS)?);
+    config.set("num_experts_per_tok", model.needed(&keys::EXPERTS_USED)?);
+    let length = model.number(&keys::EXPERT_FEED_FORWARD);
     // older converters wrote no length of their own: it is a dimension of the experts
     let length = length.or_else(|| model.shape("blk.0.ffn_gate_exps.weight")?.get(1).copied());
     config.set(
         "moe_intermediate_size",
-        length.ok_or_else(|| model.missing("expert_feed_forward_length"))?,
+        length.ok_or_else(|| model.missing_field(&keys::EXPERT_FEED_FORWARD))?,
     );
     config.set("decoder_sparse_step", 1);
     config.set("mlp_only_layers", serde_json::json!([]));
     Ok(config)
+}
+
+/// Architectures of Qwen.
+pub(super) static QWEN_FAMILY: &[Architecture] = &[
+    Architecture {
+        model_types: &[
+            "qwen2",
+            "qwen2_moe",
+            "qwen2_vl",
+            "qwen2_vl_text",
+            "qwen2_5_vl",
+            "qwen2_5_vl_text",
+        ],
+        gguf: &["qwen2", "qwen2moe", "qwen2vl"],
+        caches: CacheRules {
+            kinds: kinds::windows_after,
+            ..DECODER_CACHES
+        },
+        conversions: &[QWEN2, QWEN2MOE],
+    },
+    Architecture {
+        model_types: &["qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text"],
+        gguf: &["qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe"],
+        caches: CacheRules {
+            kinds: kinds::windows_if_listed,
+            ..DECODER_CACHES
+        },
+        conversions: &[QWEN3, QWEN3MOE],
+    },
+    Architecture {
+        model_types: &[
+            "qwen3_next",
+            "qwen3_5",
+            "qwen3_5_text",
+            "qwen3_5_moe",
+            "qwen3_5_moe_text",
+            "olmo_hybrid",
+        ],
+        gguf: &["qwen3next", "qwen35", "qwen35moe"],
+        caches: CacheRules {
+            kinds: |config, n| {
+                let interval = config.number(&keys::ATTENTION_INTERVAL).unwrap_or(4);
+                kinds::every(config, n, interval, LayerKind::Linear)
+            },
+            state: gated_delta,
+            gguf: GgufFacts {
+                attention_interval: Some(4),
+                ..GgufFacts::NONE
+            },
+            ..DECODER_CACHES
+        },
+        conversions: &[],
+    },
+];
+
+/// Gated delta networks: states of heads of values, and a convolution over queries, keys and values.
+fn gated_delta(config: &ModelConfig) -> Result<LayerCache> {
+    let k = config.required(&keys::LINEAR_KEY_DIM)?;
+    let v = config.required(&keys::LINEAR_VALUE_DIM)?;
+    Ok(LayerCache::Recurrent(StateShape {
+        heads: config.required(&keys::LINEAR_VALUE_HEADS)?,
+        head_channels: v,
+        head_state: states::product(k, v)?,
+        groups: config.required(&keys::LINEAR_KEY_HEADS)?,
+        group_channels: states::product(2, k)?,
+        kernel: config.number(&keys::LINEAR_KERNEL).unwrap_or(4),
+        model_dtype: false,
+    }))
 }
