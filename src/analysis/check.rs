@@ -30,7 +30,6 @@ mod scan;
 mod statistics;
 mod tensor_digests;
 mod token_ids;
-mod token_matrices;
 mod value_rules;
 mod value_sink;
 mod values;

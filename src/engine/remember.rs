@@ -74,7 +74,6 @@ pub struct Remembered<B = Vec<u8>> {
 }
 
 pub use dtype::OutputDtype;
-pub(crate) use tied::is_output_layer;
 
 /// Dequantises every weight of a checkpoint, to BF16 unless another [`dtype`](Remember::dtype) is set. Tensors that are
 /// not quantised are copied.

@@ -4,6 +4,7 @@
 //! | module | content |
 //! |---|---|
 //! | `config` | `config.json` or the metadata of a GGUF, read by one type; the only place with their keys |
+//! | `names` | names of tensors: layers, and the roles of modules; the only lists of them |
 //! | `parallel` | the shares of tensor-parallel workers |
 //! | `tokenizer` | `tokenizer.json` from a GGUF's metadata |
 //! | `caches` | what each layer keeps: rules that architectures have in common |
@@ -23,5 +24,6 @@ pub(crate) mod architectures;
 pub(crate) mod caches;
 pub(crate) mod config;
 pub(crate) mod conversion;
+pub(crate) mod names;
 pub(crate) mod parallel;
 pub(crate) mod tokenizer;

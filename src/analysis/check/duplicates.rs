@@ -6,6 +6,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::limits::Budget;
 use crate::base::progress::{RunControl, RunProgress};
+use crate::models::names;
 use crate::read::catalog::natural_order;
 use crate::read::checkpoint::Checkpoint;
 use crate::read::digest::{Sha256Digest, of_tensor};
@@ -15,16 +16,12 @@ use super::level::FindingLevel;
 use super::report::Finding;
 use super::rules;
 use super::scan::ScanForm;
-use super::token_matrices::TOKEN_MATRICES;
 
 /// What equal weights have in common: shape, dtype, the sum of their bits, zeros, the first value.
 type Likeness<'p> = (&'p [u64], Dtype, u64, u64, u64);
 
 /// Smaller tensors are constants of a model, such as frequencies, which its layers have in common.
 const LEAST: u64 = 256;
-
-/// The output layer of models with a head of several layers, which is tied as [`TOKEN_MATRICES`] are.
-const DECODER: &str = "decoder.weight";
 
 /// Finds the weights that have the values of another one and bytes of their own.
 pub(super) fn compare(
@@ -92,13 +89,7 @@ fn duplicate(checkpoint: &Checkpoint, weights: &[&LookedAtWeight]) -> Option<Fin
         .map(|(_, w)| w.job.output.name.to_string())
         .collect();
     names.sort_by(|a, b| natural_order(a, b));
-    let is_tied = |name: &String| {
-        TOKEN_MATRICES.iter().chain([&DECODER]).any(|end| {
-            let rest = name.strip_suffix(end);
-            rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-        })
-    };
-    let level = if names.iter().all(is_tied) {
+    let level = if names.iter().all(|name| names::is_tied(name)) {
         FindingLevel::Note
     } else {
         FindingLevel::Warning

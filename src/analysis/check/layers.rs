@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::limits::Budget;
+use crate::models::names::LayerName;
 use crate::read::catalog::{Catalog, Encoding, TensorInfo};
 
 use super::report::Finding;
@@ -13,19 +14,6 @@ use super::rules;
 
 /// Sets of names that layers are compared with: kinds of layers, of which a model has a few.
 const MOST_KINDS: usize = 16;
-
-/// The parts of a name around its first number: `model.layers.`, `3`, `.mlp.up_proj.weight`.
-fn layer_of(name: &str) -> Option<(&str, u64, &str)> {
-    let mut start = 0;
-    for part in name.split('.') {
-        if start > 0 && !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()) {
-            let number = part.parse().ok()?;
-            return Some((&name[..start], number, &name[start + part.len()..]));
-        }
-        start += part.len() + 1;
-    }
-    None
-}
 
 /// Compares the layers of a model.
 pub(super) fn compare(
@@ -39,7 +27,15 @@ pub(super) fn compare(
         budget.memory(400 * count, "the comparison of layers")?;
         let named = catalog.tensors().iter().filter(|info| wanted(&info.name));
         let named = named.filter_map(|info| {
-            let (prefix, number, rest) = layer_of(&info.name)?;
+            let LayerName {
+                stack,
+                number,
+                rest,
+            } = LayerName::in_stack(&info.name)?;
+            // with the dots around the number, to be put together again
+            let prefix = info.name.get(..=stack.len())?;
+            let dot = usize::from(!rest.is_empty());
+            let rest = info.name.get(info.name.len() - rest.len() - dot..)?;
             Some((info, prefix, number, rest))
         });
         named.collect()
@@ -149,22 +145,6 @@ fn odd_dtypes(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_divided_at_the_layer() {
-        let name = "model.layers.12.mlp.experts.3.w.weight";
-        assert_eq!(
-            layer_of(name),
-            Some(("model.layers.", 12, ".mlp.experts.3.w.weight"))
-        );
-        assert_eq!(
-            layer_of("blk.0.attn_q.weight"),
-            Some(("blk.", 0, ".attn_q.weight"))
-        );
-        for name in ["lm_head.weight", "0.weight", "a.b2.c", ""] {
-            assert_eq!(layer_of(name), None, "{name}");
-        }
-    }
 
     #[test]
     fn a_layer_that_lacks_a_name_is_found_and_other_kinds_are_not() {

@@ -3,13 +3,13 @@
 use crate::base::error::Result;
 use crate::base::limits::Budget;
 use crate::models::config::ModelConfig;
+use crate::models::names::is_token_matrix;
 use crate::plan::TensorSpec;
 use crate::read::checkpoint::Checkpoint;
 
 use super::level::FindingLevel;
 use super::report::Finding;
 use super::rules;
-use super::token_matrices::TOKEN_MATRICES;
 
 /// Finds ids of special tokens (`eos_token_id` of a config.json, `tokenizer.ggml.eos_token_id` of a GGUF; one or a list)
 /// that no embedding or output layer has a row for: a program that feeds such a token reads behind the matrix.
@@ -22,9 +22,7 @@ pub(super) fn compare<'o>(
     add: &mut dyn FnMut(Finding) -> Result<()>,
 ) -> Result<()> {
     let rows_of = |output: &'o TensorSpec| match &output.shape[..] {
-        [rows, _] if TOKEN_MATRICES.iter().any(|end| output.name.ends_with(end)) => {
-            Some((*rows, output))
-        }
+        [rows, _] if is_token_matrix(&output.name) => Some((*rows, output)),
         _ => None,
     };
     let Some((rows, matrix)) = outputs.filter_map(rows_of).max_by_key(|(rows, _)| *rows) else {

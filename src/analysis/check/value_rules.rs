@@ -2,6 +2,7 @@
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
+use crate::models::names::{is_router, is_token_matrix};
 use crate::plan::{Job, PLAIN};
 use crate::read::catalog::{Encoding, TensorInfo};
 
@@ -11,18 +12,9 @@ use super::places::position;
 use super::report::Finding;
 use super::rules;
 use super::scan::{ScanForm, TileScan};
-use super::token_matrices::TOKEN_MATRICES;
 
 /// Bytes of zeros in one run that a hole in a download leaves: pages of the file system and blocks of a transfer have as many.
 const HOLE: u64 = 4 << 10;
-
-/// Parts of names of routers, whose rows for experts that were never chosen are untouched.
-static ROUTERS: &[&str] = &[
-    "router",
-    "mlp.gate.",
-    "ffn_gate_inp",
-    "block_sparse_moe.gate.",
-];
 
 /// What the rules know about a weight.
 pub(super) struct LookedAt<'p> {
@@ -140,9 +132,8 @@ impl LookedAt<'_> {
             return Ok(());
         }
         let name = &*self.job.output.name;
-        let padding = behind == rows && TOKEN_MATRICES.iter().any(|end| name.ends_with(end));
-        let router = ROUTERS.iter().any(|part| name.contains(part));
-        let level = if padding || router {
+        let padding = behind == rows && is_token_matrix(name);
+        let level = if padding || is_router(name) {
             FindingLevel::Note
         } else {
             FindingLevel::Warning

@@ -4,15 +4,12 @@ use std::collections::HashMap;
 
 use crate::base::error::Result;
 use crate::base::progress::RunControl;
-use crate::engine::remember::is_output_layer;
+use crate::models::names::{is_in_front, is_output_layer};
 use crate::read::catalog::quote;
 
 use super::content::equal_pairs;
 use super::pairing::Pairing;
 use super::sides::Side;
-
-/// Parts of the names of input embeddings.
-static EMBEDDINGS: &[&str] = &["embed", "wte", "token_embd", "shared.weight"];
 
 /// Tensors that an output layer is compared with at most.
 const MOST: usize = 4;
@@ -51,8 +48,7 @@ fn of_side(
         let own = &side.tensors[head];
         let others = side.tensors.iter().enumerate().filter(|(_, other)| {
             let (key, part) = (other.key(), side.part(other, 0));
-            EMBEDDINGS.iter().any(|name| key.contains(name))
-                && !is_output_layer(key)
+            is_in_front(key)
                 && part.encoding == side.part(own, 0).encoding
                 && side.shape(other) == side.shape(own)
                 && side.scheme(other) == side.scheme(own)

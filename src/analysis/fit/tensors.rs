@@ -7,6 +7,7 @@ use crate::base::error::Result;
 use crate::base::limits::Budget;
 
 use crate::models::caches::{AttentionShape, LayerCache, NumberedCache};
+use crate::models::names::{LayerName, ModuleRole};
 
 /// The rows of one layer's projections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,46 +23,9 @@ pub(super) struct LayerRows {
 /// The decoder's layers by number.
 pub(super) type StackRows = BTreeMap<u32, LayerRows>;
 
-/// Endings of the names of projections, behind the number of the layer.
-const KEYS: [&str; 5] = [
-    "attn_k.weight",
-    "self_attn.k_proj.weight",
-    "attention.k_proj.weight",
-    "attn.k_proj.weight",
-    "temporal_block.k_proj.weight",
-];
-const VALUES: [&str; 5] = [
-    "attn_v.weight",
-    "self_attn.v_proj.weight",
-    "attention.v_proj.weight",
-    "attn.v_proj.weight",
-    "temporal_block.v_proj.weight",
-];
-const LATENT: [&str; 2] = [
-    "attn_kv_a_mqa.weight",
-    "self_attn.kv_a_proj_with_mqa.weight",
-];
-const CONV: [&str; 4] = [
-    "ssm_conv1d.weight",
-    "linear_attn.conv1d.weight",
-    "mamba.conv1d.weight",
-    "mixer.conv1d.weight",
-];
-
 /// Memory of a stack, whose first node has room for several layers, and of a layer.
 const STACK: u64 = 1536;
 const LAYER: u64 = 3 * size_of::<(u32, LayerRows)>() as u64;
-
-/// Parts of the names of stacks that are not the decoder's.
-const OTHER_STACKS: [&str; 7] = [
-    "vision",
-    "visual",
-    "audio",
-    "encoder",
-    "mtp",
-    "projector",
-    "talker",
-];
 
 /// Reads the rows from names and shapes of weights, as `[outputs, inputs]`.
 pub(super) fn rows<'w>(
@@ -70,12 +34,14 @@ pub(super) fn rows<'w>(
 ) -> Result<StackRows> {
     let mut stacks: HashMap<&str, StackRows> = HashMap::new();
     for (name, shape) in weights {
-        let Some((stack, number, ending)) = layer_of(name) else {
+        let layer = LayerName::in_stack(name).filter(LayerName::is_decoder);
+        let Some(layer) = layer.filter(|layer| !layer.rest.is_empty()) else {
             continue;
         };
-        if OTHER_STACKS.iter().any(|other| stack.contains(other)) {
+        let (stack, role) = (layer.stack, layer.role());
+        let Ok(number) = u32::try_from(layer.number) else {
             continue;
-        }
+        };
         let rows = shape.first().copied();
         if !stacks.contains_key(stack) {
             budget.memory(STACK, "the layers")?;
@@ -86,14 +52,12 @@ pub(super) fn rows<'w>(
         }
         // also without a projection, so that the layer is known to exist
         let layer = layers.entry(number).or_default();
-        if KEYS.contains(&ending) {
-            layer.keys = rows;
-        } else if VALUES.contains(&ending) {
-            layer.values = rows;
-        } else if LATENT.contains(&ending) {
-            layer.latent = rows;
-        } else if CONV.contains(&ending) {
-            layer.conv = rows;
+        match role {
+            Some(ModuleRole::Key) => layer.keys = rows,
+            Some(ModuleRole::Value) => layer.values = rows,
+            Some(ModuleRole::LatentKeysValues) => layer.latent = rows,
+            Some(ModuleRole::Convolution) => layer.conv = rows,
+            _ => {}
         }
     }
     let known = |rows: &StackRows| {
@@ -106,20 +70,6 @@ pub(super) fn rows<'w>(
         .into_iter()
         .max_by(|(a, m), (b, n)| known(m).cmp(&known(n)).then_with(|| b.cmp(a)));
     Ok(decoder.map_or_else(BTreeMap::new, |(_, rows)| rows))
-}
-
-/// The stack, the number of the layer and the rest of a name: `model.layers`, 7, `mlp.up_proj.weight`.
-fn layer_of(name: &str) -> Option<(&str, u32, &str)> {
-    let mut start = 0;
-    for part in name.split('.') {
-        let end = start + part.len();
-        let digits = !part.is_empty() && part.bytes().all(|c| c.is_ascii_digit());
-        if let Some(number) = part.parse().ok().filter(|_| digits && start > 0) {
-            return Some((&name[..start - 1], number, name.get(end + 1..)?));
-        }
-        start = end + 1;
-    }
-    None
 }
 
 /// Corrects the caches by the rows of the tensors, and says where they differ from the configuration.

@@ -8,6 +8,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, text_cost};
 use crate::models::config::ModelConfig;
+use crate::models::names;
 use crate::plan::Plan;
 use crate::read::catalog::{ByteRange, Encoding, TensorInfo, elements};
 use crate::read::checkpoint::Checkpoint;
@@ -49,36 +50,6 @@ impl LoadedTensors<'_> {
     }
 }
 
-/// First parts of the names of what a training run stores beside the weights.
-const TRAINING: [&str; 8] = [
-    "optimizer",
-    "optimizers",
-    "optimizer_states",
-    "optimizer_state_dict",
-    "optim",
-    "lr_scheduler",
-    "lr_schedulers",
-    "scaler",
-];
-
-/// Parts of the names of weights that belong to an image encoder and its projection.
-const VISION: [&str; 5] = ["vision", "visual", "projector", "mm.", "v.blk."];
-
-fn is_training(name: &str) -> bool {
-    let first = name.split('.').next().unwrap_or(name);
-    TRAINING.contains(&first)
-}
-
-fn is_vision(name: &str) -> bool {
-    VISION.iter().any(|part| {
-        if part.ends_with('.') {
-            name.starts_with(part)
-        } else {
-            name.contains(part)
-        }
-    })
-}
-
 /// Sums up the weights; dequantised to `dtype` if one is set.
 pub(super) fn weights<'c>(
     checkpoint: &'c Checkpoint,
@@ -99,7 +70,7 @@ pub(super) fn weights<'c>(
     let mut left_out: HashSet<usize> = HashSet::new();
     let mut stored: Vec<&TensorInfo> = Vec::new();
     for (i, info) in catalog.tensors().iter().enumerate() {
-        if is_training(&info.name) {
+        if names::is_training_state(&info.name) {
             training = training.saturating_add(info.nbytes());
             left_out.insert(i);
         } else if info.member.is_some() && !seen.insert((info.member, info.bytes)) {
@@ -190,7 +161,7 @@ impl ModelWeights<'_> {
                 if Experts::of(&spec.name).is_some() {
                     experts = experts.saturating_add(count);
                 }
-                if is_vision(&spec.name) {
+                if names::is_vision(&spec.name) {
                     vision = vision.saturating_add(count);
                 }
             }

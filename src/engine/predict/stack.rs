@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use anamnesis_template::parallel::{Rule, Rules};
 
+use crate::models::names::{self, LayerName};
 use crate::read::catalog::TensorInfo;
 
 /// The position of a tensor in its model.
@@ -22,24 +23,14 @@ pub(super) enum ModelPosition<'n> {
 impl<'n> ModelPosition<'n> {
     /// The position from a name: the first part that is a number is the number of the layer.
     pub(super) fn of(name: &'n str, rule: Rule) -> Self {
-        let mut start = 0;
-        for part in name.split('.') {
-            let digits = !part.is_empty() && part.bytes().all(|c| c.is_ascii_digit());
-            // `+1` parses as a number too
-            if let Some(number) = part.parse().ok().filter(|_| digits) {
-                return Self::Layer {
-                    stack: name[..start].trim_end_matches('.'),
-                    number,
-                };
-            }
-            start += part.len() + 1;
+        if let Some(LayerName { stack, number, .. }) = LayerName::of(name) {
+            return Self::Layer { stack, number };
         }
-        const EMBEDDINGS: [&str; 4] = ["embed", "embd", "wte", "wpe"];
-        let embedding = EMBEDDINGS.iter().any(|part| name.contains(part));
         match rule {
             // before the rule: embeddings and output projections are both split by vocabulary
-            _ if embedding => Self::Embedding,
+            _ if names::is_in_front(name) => Self::Embedding,
             Rule::Vocab => Self::Head,
+            _ if names::is_last(name) => Self::Head,
             _ => Self::Norm,
         }
     }

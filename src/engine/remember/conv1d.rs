@@ -8,24 +8,14 @@
 
 use std::sync::Arc;
 
+use crate::models::names::is_conv1d;
 use crate::plan::decode::TransposedMatrices;
 use crate::quant::scheme::Weight;
 use crate::read::catalog::Shape;
 
-/// Model types of `config.json` whose classes have `Conv1D` modules.
-static MODEL_TYPES: &[&str] = &["gpt2", "openai-gpt", "imagegpt", "decision_transformer"];
-
-/// Names of these modules.
-static MODULES: &[&str] = &["c_attn", "c_fc", "c_proj", "q_attn"];
-
 /// The weight in the orientation in which the class of this model type stores it.
 pub(super) fn oriented(weight: Weight, model_type: Option<&str>) -> Weight {
-    let is_conv1d = model_type.is_some_and(|model| MODEL_TYPES.contains(&model))
-        && weight
-            .name
-            .strip_suffix(".weight")
-            .and_then(|module| module.rsplit('.').next())
-            .is_some_and(|module| MODULES.contains(&module));
+    let is_conv1d = is_conv1d(model_type, &weight.name);
     let &[rows, cols] = weight.shape.as_slice() else {
         return weight;
     };

@@ -7,27 +7,12 @@
 //!
 //! Source: `_tied_weights_keys` of the classes of transformers.
 
+use crate::models::names::is_output_layer;
 use crate::plan::{PLAIN, Plan};
 use crate::quant::scheme::QuantConfig;
 use crate::read::catalog::{Catalog, quote};
 
-/// Names of output layers, as the end of a tensor's name.
-static HEADS: &[&str] = &[
-    "lm_head.weight",
-    "embed_out.weight",
-    "output_projection.weight",
-];
-
-/// Whether a tensor of this name is an output layer.
-pub(crate) fn is_output_layer(name: &str) -> bool {
-    let ends = |head: &&&str| {
-        name.strip_suffix(**head)
-            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    };
-    HEADS.iter().find(ends).is_some()
-}
-
-/// Takes output layers out of the plan whose bytes are another output's; returns a note that names them.
+/// Takes output layers out of the plan whose bytes are those of another output; returns a note that names them.
 pub(super) fn leave_out(
     plan: &mut Plan,
     catalog: &Catalog,

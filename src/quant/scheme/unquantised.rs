@@ -2,6 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
+use crate::models::names::is_of_experts;
 use crate::read::catalog::{Encoding, Layout, TensorInfo, quote};
 
 use super::Context;
@@ -94,7 +95,7 @@ fn integers_for_weights(cx: &Context<'_>, info: &TensorInfo) -> bool {
     // integers of other names (position ids, token counts) are data of the model and are copied
     let weight = info.name.ends_with("weight") || cx.packed_name(&info.name);
     // stacked experts are named after the parameter, without `weight`
-    let experts = info.shape.len() > 2 && info.name.contains("experts.");
+    let experts = info.shape.len() > 2 && is_of_experts(&info.name);
     integers && info.shape.len() >= 2 && (weight || experts)
 }
 

@@ -7,6 +7,7 @@
 //! Source: optimum-quanto 0.2.7 `nn/qmodule.py`; names and sizes as in transformers.
 
 use crate::base::error::Result;
+use crate::models::names::{self, ModuleRole};
 use crate::quant::scheme::context::{Context, unsupported};
 use crate::read::catalog::{TensorInfo, quote};
 
@@ -41,15 +42,21 @@ pub(super) fn of(
         if found.len() > 1
             && let Some(hidden) = cx.config.model().hidden_size()
         {
-            let own = module.rsplit('.').next().unwrap_or(module);
             // by the name of the module: projections into the heads or the MLP read the hidden size, those out of
             // them write it
-            match own {
-                "q_proj" | "k_proj" | "v_proj" | "gate_proj" | "up_proj" | "fc1" | "lm_head" => {
-                    found.retain(|shape| shape[1] == hidden);
-                }
-                "o_proj" | "out_proj" | "down_proj" | "fc2" => {
+            match names::module_role(module) {
+                Some(
+                    ModuleRole::Query
+                    | ModuleRole::Key
+                    | ModuleRole::Value
+                    | ModuleRole::Gate
+                    | ModuleRole::Up,
+                ) => found.retain(|shape| shape[1] == hidden),
+                Some(ModuleRole::AttentionOutput | ModuleRole::Down) => {
                     found.retain(|shape| shape[0] == hidden)
+                }
+                _ if names::is_output_layer(&[module, ".weight"].concat()) => {
+                    found.retain(|shape| shape[1] == hidden)
                 }
                 _ => {}
             }
