@@ -19,6 +19,7 @@ use serde_json::Value as Json;
 
 use crate::base::error::Result;
 use crate::base::limits::Budget;
+use crate::models::config::keys;
 use crate::read::catalog::metadata::Value;
 use crate::read::catalog::quote;
 use crate::read::checkpoint::Checkpoint;
@@ -84,7 +85,7 @@ fn model(checkpoint: &Checkpoint) -> Result<TokenizerModel, String> {
     match model {
         "gpt2" => {
             let name = text("tokenizer.ggml.pre").unwrap_or("default");
-            let known = pre_tokenizers::find(name, text("general.architecture"));
+            let known = pre_tokenizers::find(name, text(keys::MODEL_TYPE.key(true)));
             known.map(TokenizerModel::ByteLevel).ok_or_else(|| {
                 format!(
                     "the pre-tokenizer {} is unknown: no tokenizer.json is written",

@@ -31,6 +31,7 @@ mod load_failures;
 mod load_into;
 mod load_slices;
 mod loaded_tensors;
+mod model_knowledge;
 mod naive_kernels;
 mod non_temporal_stores;
 mod npz;
@@ -65,6 +66,7 @@ mod sources;
 #[cfg(target_os = "linux")] // elsewhere the kind of storage and its resident pages are not known
 mod storage_info;
 mod structure;
+mod synonyms;
 mod tensor_parallel;
 mod truncation;
 mod unquantised;

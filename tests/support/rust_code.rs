@@ -17,6 +17,8 @@ pub struct CodeFile {
     pub path: PathBuf,
     /// The text without comments, literals and items under `cfg(test)`.
     pub code: String,
+    /// The literals of this code that are text, without their quotes.
+    pub literals: Vec<String>,
 }
 
 /// The root crate, every crate below `crates/`, and the fuzz targets. A folder without `src` contains crates.
@@ -56,15 +58,23 @@ impl CrateSource {
             if path.extension().is_none_or(|extension| extension != "rs") {
                 continue;
             }
-            let (code, test_modules) =
-                without_tests(&without_comments(&std::fs::read_to_string(&path).unwrap()));
+            let (code, literals) = divided(&std::fs::read_to_string(&path).unwrap());
+            let (code, test_modules, removed) = without_tests(&code);
+            let is_kept = |at: &usize| !removed.iter().any(|range| range.contains(at));
+            let literals = literals.into_iter().filter(|(at, _)| is_kept(at));
+            let literals = literals.map(|(_, literal)| literal).collect();
             let module = module_of(path.strip_prefix(&self.src).unwrap());
             for name in test_modules {
                 let mut test = module.clone();
                 test.push(name);
                 tests.insert(test);
             }
-            files.push(CodeFile { module, path, code });
+            files.push(CodeFile {
+                module,
+                path,
+                code,
+                literals,
+            });
         }
         let is_test = |module: &[String]| {
             (1..=module.len()).any(|n| tests.contains(&module[..n]))
@@ -92,17 +102,18 @@ fn module_of(path: &Path) -> Vec<String> {
     module
 }
 
-/// A part of a source text: code, a comment or a literal.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Piece {
-    Code,
-    Comment,
-    Literal,
-}
-
-/// The text with comments and the contents of literals replaced by spaces; line breaks stay.
-pub fn without_comments(text: &str) -> String {
+/// The text with comments and literals replaced by spaces, where line breaks stay; and the literals that are text, each with
+/// the place where it was.
+fn divided(text: &str) -> (String, Vec<(usize, String)>) {
     let chars: Vec<char> = text.chars().collect();
+    let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
+    let mut out = String::with_capacity(text.len());
+    let mut literals = Vec::new();
+    let mut literal = |at: usize, from: usize, to: usize| {
+        let own = chars.get(from..to).unwrap_or_default();
+        literals.push((at, own.iter().collect::<String>()));
+    };
+    let mut i = 0;
     let blank = |c: char| if c == '\n' { '\n' } else { ' ' };
     let mut out = String::with_capacity(text.len());
     for (piece, range) in pieces(&chars) {
@@ -149,12 +160,14 @@ pub fn pieces(chars: &[char]) -> Vec<(Piece, Range<usize>)> {
             while i < chars.len() && !(at(i) == '"' && (1..=hashes).all(|j| at(i + j) == '#')) {
                 i += 1;
             }
+            literal(out.len(), from + hashes + 2, i);
             i += hashes + 1;
         } else if at(i) == '"' {
             i += 1;
             while i < chars.len() && at(i) != '"' {
                 i += if at(i) == '\\' { 2 } else { 1 };
             }
+            literal(out.len(), from + 1, i);
             i += 1;
         } else if at(i) == '\'' && (at(i + 1) == '\\' || at(i + 2) == '\'') {
             i += 2; // past the character or the backslash
@@ -171,12 +184,13 @@ pub fn pieces(chars: &[char]) -> Vec<(Piece, Range<usize>)> {
         }
         out.push((piece, from..i.min(chars.len())));
     }
-    out
+    (out, literals)
 }
 
-/// The code without items under `cfg(test)`, and the names of the modules among those items.
-fn without_tests(code: &str) -> (String, Vec<String>) {
+/// The code without items under `cfg(test)`, the names of the modules among those items, and where the items were.
+fn without_tests(code: &str) -> (String, Vec<String>, Vec<Range<usize>>) {
     let (mut out, mut modules, mut rest) = (String::new(), Vec::new(), code);
+    let mut removed = Vec::new();
     while let Some(start) = ["#[cfg(test)]", "#[cfg(all(test"]
         .iter()
         .filter_map(|attribute| rest.find(attribute))
@@ -204,8 +218,10 @@ fn without_tests(code: &str) -> (String, Vec<String>) {
         if let Some(at) = words.iter().position(|word| *word == "mod") {
             modules.extend(words.get(at + 1).map(|name| (*name).to_owned()));
         }
+        let start = code.len() - rest.len();
         rest = &item[end..];
+        removed.push(start..code.len() - rest.len());
     }
     out.push_str(rest);
-    (out, modules)
+    (out, modules, removed)
 }

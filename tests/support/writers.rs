@@ -44,8 +44,29 @@ pub fn safetensors(tensors: &[StoredTensor], metadata: &[(&str, &str)]) -> Vec<u
     header_len.into_iter().chain(header).chain(data).collect()
 }
 
+/// A value of a GGUF's metadata.
+#[derive(Clone, Debug)]
+pub enum GgufValue {
+    Text(String),
+    Number(u32),
+    Float(f32),
+    Texts(Vec<String>),
+}
+
 /// A GGUF file of version 3 with string metadata. The dtypes of the tensors are the numbers of ggml types.
 pub fn gguf(big_endian: bool, metadata: &[(&str, &str)], tensors: &[StoredTensor]) -> Vec<u8> {
+    let text =
+        |(key, value): &(&str, &str)| ((*key).to_owned(), GgufValue::Text((*value).to_owned()));
+    let metadata: Vec<_> = metadata.iter().map(text).collect();
+    gguf_with(big_endian, &metadata, tensors)
+}
+
+/// As [`gguf`], with metadata of several types.
+pub fn gguf_with(
+    big_endian: bool,
+    metadata: &[(String, GgufValue)],
+    tensors: &[StoredTensor],
+) -> Vec<u8> {
     let u32 = |n: u32| {
         if big_endian {
             n.to_be_bytes()
@@ -66,7 +87,17 @@ pub fn gguf(big_endian: bool, metadata: &[(&str, &str)], tensors: &[StoredTensor
     bytes.extend(u64(tensors.len() as u64));
     bytes.extend(u64(metadata.len() as u64));
     for (key, value) in metadata {
-        bytes.extend([text(key), u32(8).to_vec(), text(value)].concat());
+        bytes.extend(text(key));
+        match value {
+            GgufValue::Text(value) => bytes.extend([u32(8).to_vec(), text(value)].concat()),
+            GgufValue::Number(value) => bytes.extend([u32(4), u32(*value)].concat()),
+            GgufValue::Float(value) => bytes.extend([u32(6), u32(value.to_bits())].concat()),
+            GgufValue::Texts(values) => {
+                bytes.extend([u32(9), u32(8)].concat());
+                bytes.extend(u64(values.len() as u64));
+                bytes.extend(values.iter().flat_map(|value| text(value)));
+            }
+        }
     }
     let mut offset = 0;
     for tensor in tensors {

@@ -85,7 +85,7 @@ pub(super) const TOKEN_ID: &str = "_token_id";
 pub(crate) const GGUF_TOKENIZER: &str = "tokenizer.ggml.";
 
 /// The array of a GGUF with the tokens of its vocabulary.
-pub(super) const GGUF_TOKENS: &str = "tokenizer.ggml.tokens";
+pub(crate) const GGUF_TOKENS: &str = "tokenizer.ggml.tokens";
 
 fields! {
     // the model

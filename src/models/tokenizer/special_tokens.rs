@@ -4,6 +4,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value as Json, json};
 
 use crate::base::limits::{Budget, text_cost};
+use crate::models::config::keys;
 use crate::read::catalog::metadata::Value;
 use crate::read::checkpoint::Checkpoint;
 
@@ -97,7 +98,7 @@ pub(super) fn config(checkpoint: &Checkpoint, vocabulary: &TokenList) -> Json {
     }
     keys.insert("clean_up_tokenization_spaces".into(), false.into());
     let metadata = checkpoint.catalog().metadata();
-    if let Some(Value::Text(architecture)) = metadata.get("general.architecture")
+    if let Some(Value::Text(architecture)) = metadata.get(keys::MODEL_TYPE.key(true))
         && let Some(Value::U64(length)) = metadata.get(&[architecture, ".context_length"].concat())
     {
         keys.insert("model_max_length".into(), (*length).into());

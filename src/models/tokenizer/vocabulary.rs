@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use crate::base::error::{Error, Result};
 use crate::base::limits::Budget;
+use crate::models::config::keys;
 use crate::read::catalog::metadata::Value;
 use crate::read::checkpoint::Checkpoint;
 
@@ -37,7 +38,7 @@ pub(super) enum TokenKind {
 impl TokenList {
     pub(super) fn read(checkpoint: &Checkpoint, budget: &Budget) -> Result<Self> {
         let vocabulary = Self {
-            tokens: list(checkpoint, "tokenizer.ggml.tokens", budget)?,
+            tokens: list(checkpoint, keys::GGUF_TOKENS, budget)?,
             kinds: list(checkpoint, "tokenizer.ggml.token_type", budget)?,
             scores: list(checkpoint, "tokenizer.ggml.scores", budget)?,
         };

@@ -215,6 +215,34 @@ fn a_directory_without_weights_and_hostile_configurations() {
 }
 
 #[test]
+fn a_synonym_of_a_key_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let fit_with = |key: &str, used: u64| {
+        let mut config = json!({"model_type": "longcat_flash", "num_layers": 4, "hidden_size": 512, "num_attention_heads": 8,
+            "kv_lora_rank": 64, "qk_rope_head_dim": 16, "vocab_size": 1024, "intermediate_size": 1024, "n_routed_experts": 64,
+            "moe_intermediate_size": 512});
+        config[key] = used.into();
+        std::fs::write(directory.path().join("config.json"), config.to_string()).unwrap();
+        let path = path_str(directory.path());
+        let args = [
+            "fit",
+            path,
+            "--engine",
+            "llama.cpp",
+            "--context",
+            "4K",
+            "--json",
+        ];
+        document(&stdout_of(&args))
+    };
+    let named = fit_with("num_experts_per_tok", 8);
+    assert_eq!(fit_with("moe_topk", 8), named);
+    // and it decides the bound of the buffers
+    let compute = |document: &Value| document["models"][0]["compute"]["nbytes"].as_u64().unwrap();
+    assert!(compute(&fit_with("moe_topk", 16)) > compute(&named));
+}
+
+#[test]
 fn lines_are_no_wider_than_the_terminal() {
     for args in [
         &["fit", GGUF, "--memory", "1GiB", "--tp", "2"][..],
