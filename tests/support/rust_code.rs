@@ -58,10 +58,10 @@ impl CrateSource {
             if path.extension().is_none_or(|extension| extension != "rs") {
                 continue;
             }
-            let (code, literals) = divided(&std::fs::read_to_string(&path).unwrap());
-            let (code, test_modules, removed) = without_tests(&code);
+            let text = std::fs::read_to_string(&path).unwrap();
+            let (code, test_modules, removed) = without_tests(&without_comments(&text));
             let is_kept = |at: &usize| !removed.iter().any(|range| range.contains(at));
-            let literals = literals.into_iter().filter(|(at, _)| is_kept(at));
+            let literals = literals(&text).filter(|(at, _)| is_kept(at));
             let literals = literals.map(|(_, literal)| literal).collect();
             let module = module_of(path.strip_prefix(&self.src).unwrap());
             for name in test_modules {
@@ -102,18 +102,17 @@ fn module_of(path: &Path) -> Vec<String> {
     module
 }
 
-/// The text with comments and literals replaced by spaces, where line breaks stay; and the literals that are text, each with
-/// the place where it was.
-fn divided(text: &str) -> (String, Vec<(usize, String)>) {
+/// A part of a source text: code, a comment or a literal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Piece {
+    Code,
+    Comment,
+    Literal,
+}
+
+/// The text with comments and the contents of literals replaced by spaces; line breaks stay.
+pub fn without_comments(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
-    let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
-    let mut out = String::with_capacity(text.len());
-    let mut literals = Vec::new();
-    let mut literal = |at: usize, from: usize, to: usize| {
-        let own = chars.get(from..to).unwrap_or_default();
-        literals.push((at, own.iter().collect::<String>()));
-    };
-    let mut i = 0;
     let blank = |c: char| if c == '\n' { '\n' } else { ' ' };
     let mut out = String::with_capacity(text.len());
     for (piece, range) in pieces(&chars) {
@@ -124,6 +123,19 @@ fn divided(text: &str) -> (String, Vec<(usize, String)>) {
         }
     }
     out
+}
+
+/// The literals that are text, without their quotes, each with its place in the text without comments.
+fn literals(text: &str) -> impl Iterator<Item = (usize, String)> {
+    let chars: Vec<char> = text.chars().collect();
+    let pieces = pieces(&chars).into_iter();
+    pieces.filter_map(move |(piece, range)| {
+        let own: String = chars[range.clone()].iter().collect();
+        let own = own.trim_start_matches('r').trim_matches('#');
+        let inside = own.strip_prefix('"')?.strip_suffix('"')?;
+        // code is ASCII, and every other character became one blank: places are bytes
+        (piece == Piece::Literal).then(|| (range.start, inside.to_owned()))
+    })
 }
 
 /// The text in pieces: every comment, every literal, and each character of code on its own.
@@ -160,14 +172,12 @@ pub fn pieces(chars: &[char]) -> Vec<(Piece, Range<usize>)> {
             while i < chars.len() && !(at(i) == '"' && (1..=hashes).all(|j| at(i + j) == '#')) {
                 i += 1;
             }
-            literal(out.len(), from + hashes + 2, i);
             i += hashes + 1;
         } else if at(i) == '"' {
             i += 1;
             while i < chars.len() && at(i) != '"' {
                 i += if at(i) == '\\' { 2 } else { 1 };
             }
-            literal(out.len(), from + 1, i);
             i += 1;
         } else if at(i) == '\'' && (at(i + 1) == '\\' || at(i + 2) == '\'') {
             i += 2; // past the character or the backslash
@@ -184,7 +194,7 @@ pub fn pieces(chars: &[char]) -> Vec<(Piece, Range<usize>)> {
         }
         out.push((piece, from..i.min(chars.len())));
     }
-    (out, literals)
+    out
 }
 
 /// The code without items under `cfg(test)`, the names of the modules among those items, and where the items were.
