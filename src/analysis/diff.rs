@@ -19,13 +19,13 @@ mod numbers;
 mod ordered_sums;
 mod outcome;
 mod pairing;
+mod piece_numbers;
 mod rename;
 mod rows;
 mod sides;
 mod tensor_bytes;
 mod tied;
 mod values;
-mod workers;
 
 use std::fmt;
 

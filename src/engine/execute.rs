@@ -19,7 +19,7 @@ use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
 use crate::base::progress::{CancelToken, Progress, RunControl, RunProgress};
 use crate::base::sync::PoisonMutex;
-use crate::base::threads::thread_count_for;
+use crate::base::threads::{on_threads, thread_count_for, work_off};
 use crate::engine::load::{LoadContext, Loader, MAX_GAP, RemoteLoader};
 use crate::engine::sink::{ReorderedSink, Sink};
 use crate::plan::decode::cast;
@@ -270,33 +270,18 @@ impl<'r> Workers<'r, '_> {
     }
 
     fn run_threads(&self, threads: usize, routing: Option<Routing<'_, 'r>>) -> Result<()> {
-        // no pool for one thread: starting one costs more than a small checkpoint takes
-        if threads == 1 {
-            self.run_worker(routing);
-        } else {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-            let pool = pool.map_err(|e| Error::from(std::io::Error::other(e)))?;
-            // the calling thread waits in the scope; workers borrow the plan, the sink and the feed, which outlive it
-            pool.in_place_scope(|scope| {
-                (0..threads).for_each(|_| scope.spawn(|_| self.run_worker(routing)))
-            });
-        }
+        on_threads("decode", threads, &|| self.run_worker(routing));
         self.progress.failure.outcome()
     }
 
     /// Takes items from the queue until it is empty, or a worker has failed.
     fn run_worker(&self, routing: Option<Routing<'_, 'r>>) {
         let mut buffers = Buffers::default();
-        // a worker ends after the tile that it works on
-        while !self.progress.failure.is_set() {
-            // a poisoned queue means that a worker has panicked: the others end, and the scope propagates the panic
-            let Some(item) = self.queue.lock().ok().and_then(|mut queue| queue.next()) else {
-                break;
-            };
-            if let Err(error) = self.run_item(item, &mut buffers, routing) {
-                self.progress.failure.set(error);
-            }
-        }
+        // a poisoned queue means that a worker has panicked: the others end, and the panic continues on the caller's thread
+        let next = || self.queue.lock().ok().and_then(|mut queue| queue.next());
+        work_off(&self.progress.failure, next, |item| {
+            self.run_item(item, &mut buffers, routing)
+        });
     }
 
     fn run_item(

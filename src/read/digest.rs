@@ -9,7 +9,7 @@ mod sha256;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::progress::{CancelToken, Progress, RunControl, RunProgress};
 use crate::base::sync::PoisonMutex;
-use crate::base::threads::{side_by_side, thread_count_for};
+use crate::base::threads::{for_each_of, thread_count_for};
 use crate::read::catalog::Layout;
 use crate::read::checkpoint::CheckpointHandle;
 use crate::read::selection::Selection;
@@ -127,11 +127,13 @@ impl<'c> Digests<'c> {
         let nbytes = sizes.fold(0, u64::saturating_add);
         let progress = RunProgress::new(nbytes, control);
         let results = PoisonMutex::new(&mut made);
-        side_by_side(
-            rows.len(),
+        for_each_of(
+            "digest",
+            &rows,
             thread_count_for(self.threads, nbytes),
-            &|number| {
-                let row = rows[number];
+            &progress,
+            || (),
+            |_, &row, ()| {
                 let digest = of_tensor(&checkpoint.tensor_at(row), &progress);
                 let mut results = results.lock().expect("no thread panics with the lock");
                 match digest {

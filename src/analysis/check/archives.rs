@@ -8,7 +8,7 @@ use crate::base::error::{Error, Result};
 use crate::base::limits::Budget;
 use crate::base::progress::{RunControl, RunProgress};
 use crate::base::sync::PoisonMutex;
-use crate::base::threads::{side_by_side, thread_count_for};
+use crate::base::threads::{for_each_of, thread_count_for};
 use crate::read::catalog::{IntegrityCheck, Member, quote};
 use crate::read::checkpoint::Checkpoint;
 use crate::read::format::{Archive, is_archive, local_payload};
@@ -171,26 +171,33 @@ pub(super) fn damaged_members(
     let total = total.fold(0, u64::saturating_add);
     let progress = RunProgress::new(total, control);
     let damaged = PoisonMutex::new(Vec::new());
-    side_by_side(members.len(), thread_count_for(threads, total), &|row| {
-        let member = &members[row];
-        let error = match member.is_sound(*checkpoint.limits(), &progress) {
-            Ok(true) => return Ok(()),
-            Ok(false) => None,
-            Err(error) => {
-                control.check()?;
-                Some(error)
-            }
-        };
-        let found = DamagedMember {
-            file: member.file,
-            name: Arc::clone(&member.name),
-            offset: member.at,
-            error,
-        };
-        let mut damaged = damaged.lock().expect("no thread panics with the lock");
-        damaged.push(found);
-        Ok(())
-    })?;
+    let threads = thread_count_for(threads, total);
+    for_each_of(
+        "check",
+        &members,
+        threads,
+        &progress,
+        || (),
+        |_, member, ()| {
+            let error = match member.is_sound(*checkpoint.limits(), &progress) {
+                Ok(true) => return Ok(()),
+                Ok(false) => None,
+                Err(error) => {
+                    control.check()?;
+                    Some(error)
+                }
+            };
+            let found = DamagedMember {
+                file: member.file,
+                name: Arc::clone(&member.name),
+                offset: member.at,
+                error,
+            };
+            let mut damaged = damaged.lock().expect("no thread panics with the lock");
+            damaged.push(found);
+            Ok(())
+        },
+    )?;
     let mut damaged = damaged.into_inner().expect("no thread panicked");
     damaged.sort_by_key(|member: &DamagedMember| (member.file, member.offset));
     Ok(damaged)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result};
 use crate::base::progress::{RunControl, RunProgress};
 use crate::base::sync::PoisonMutex;
-use crate::base::threads::{side_by_side, thread_count_for};
+use crate::base::threads::{for_each_of, thread_count_for};
 use crate::read::digest::{FileHashes, GitObjectId, Sha256Digest};
 use crate::read::source::Source;
 
@@ -64,14 +64,22 @@ pub(super) fn hash_files(
     rows.sort_by_key(|row| std::cmp::Reverse(files[*row].nbytes));
     let none = || Err(Error::unsupported("the file was not read"));
     let hashed = PoisonMutex::new(files.iter().map(|_| none()).collect::<Vec<_>>());
-    side_by_side(rows.len(), thread_count_for(threads, total), &|number| {
-        let file = &files[rows[number]];
-        let made = hash(file, &progress);
-        control.check()?;
-        let mut hashed = hashed.lock().expect("no thread panics with the lock");
-        hashed[rows[number]] = made.map_err(|e| e.in_file(&file.path));
-        Ok(())
-    })?;
+    let threads = thread_count_for(threads, total);
+    for_each_of(
+        "check",
+        &rows,
+        threads,
+        &progress,
+        || (),
+        |_, &row, ()| {
+            let file = &files[row];
+            let made = hash(file, &progress);
+            control.check()?;
+            let mut hashed = hashed.lock().expect("no thread panics with the lock");
+            hashed[row] = made.map_err(|e| e.in_file(&file.path));
+            Ok(())
+        },
+    )?;
     progress.finish();
     Ok(hashed.into_inner().expect("no thread panicked"))
 }

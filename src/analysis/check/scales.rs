@@ -4,7 +4,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::progress::{RunControl, RunProgress};
 use crate::base::sync::PoisonMutex;
-use crate::base::threads::{side_by_side, thread_count_for};
+use crate::base::threads::{for_each_of, thread_count_for};
 use crate::plan::Plan;
 use crate::read::catalog::{Encoding, TensorInfo};
 use crate::read::checkpoint::Checkpoint;
@@ -171,10 +171,13 @@ pub(super) fn count_all(
     let total = scales.iter().map(nbytes).fold(0, u64::saturating_add);
     let progress = RunProgress::new(total, control);
     let counts = PoisonMutex::new(vec![None; scales.len()]);
-    side_by_side(
-        scales.len(),
+    for_each_of(
+        "check",
+        scales,
         thread_count_for(threads, total),
-        &|row| match scales[row].count(checkpoint, &progress) {
+        &progress,
+        || (),
+        |row, scale, ()| match scale.count(checkpoint, &progress) {
             Ok(counted) => {
                 counts.lock().expect("no thread panics with the lock")[row] = Some(counted);
                 Ok(())

@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use crate::base::error::Result;
 use crate::base::progress::RunProgress;
 use crate::base::sync::AtomicBool;
+use crate::base::threads::side_by_side;
 use crate::read::source::{Source, read_exact_at};
 
 use super::byte_reader::ByteReader;
+use super::piece_numbers::PieceNumbers;
 use super::tensor_bytes::{PIECE, TensorBytes};
-use super::workers::{PieceNumbers, for_each};
 
 /// Pieces ahead of the current one whose bytes are announced to the sources, for files that are not in the page cache.
 const AHEAD: u64 = 16;
@@ -56,7 +57,8 @@ pub(super) fn compare(
         (comparison, start, len)
     };
     let room = || (Vec::new(), Vec::new());
-    for_each(threads, numbers.count(), progress, room, |piece, room| {
+    let count = numbers.count();
+    side_by_side("diff", count, threads, progress, room, |piece, room| {
         let (comparison, start, len) = piece_of(piece);
         let differs = &differs[comparison.item];
         if stop.load(Ordering::Relaxed) {
@@ -70,7 +72,7 @@ pub(super) fn compare(
             return progress.add(comparison.nbytes());
         }
         if !differs.load(Ordering::Relaxed) {
-            if piece + AHEAD < numbers.count() {
+            if piece + AHEAD < count {
                 let (later, start, len) = piece_of(piece + AHEAD);
                 later.a.will_need(start, len);
                 later.b.will_need(start, len);

@@ -13,6 +13,7 @@ use crate::base::error::Result;
 use crate::base::limits::Budget;
 use crate::base::progress::{RunControl, RunProgress};
 use crate::base::sync::{AtomicBool, PoisonMutex};
+use crate::base::threads::for_each_of;
 use crate::read::catalog::{Layout, TensorInfo};
 use crate::read::checkpoint::Checkpoint;
 
@@ -20,7 +21,6 @@ use super::bytes::{ByteComparison, compare};
 use super::pairing::{PairedBy, Pairing, TensorPair};
 use super::sides::{Side, WHAT};
 use super::tensor_bytes::{ByteAccess, TensorBytes};
-use super::workers::for_each;
 
 /// Bytes of a sample.
 const SAMPLE: u64 = 4 << 10;
@@ -175,13 +175,13 @@ fn digests(
     progress: &RunProgress<'_>,
 ) -> Result<Vec<(usize, ContentDigest)>> {
     let found = PoisonMutex::new(Vec::with_capacity(tensors.len()));
-    for_each(
+    for_each_of(
+        "diff",
+        tensors,
         threads,
-        tensors.len() as u64,
         progress,
         Vec::new,
-        |number, room| {
-            let at = tensors[usize::try_from(number).expect("an index")];
+        |_, &at, room| {
             let tensor = &side.tensors[at];
             let mut digest = Sha256::new();
             for part in 0..tensor.parts.len() {

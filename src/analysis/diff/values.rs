@@ -8,6 +8,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::progress::RunProgress;
 use crate::base::sync::{AtomicBool, AtomicU64, PoisonMutex};
+use crate::base::threads::side_by_side;
 use crate::engine::execute::{JobRows, RowBuffers};
 use crate::plan::{Job, JobWork};
 use crate::read::checkpoint::Checkpoint;
@@ -15,8 +16,8 @@ use crate::read::checkpoint::Checkpoint;
 use super::byte_reader::ByteReader;
 use super::moments::Moments;
 use super::ordered_sums::OrderedSums;
+use super::piece_numbers::PieceNumbers;
 use super::tensor_bytes::TensorBytes;
-use super::workers::{PieceNumbers, for_each};
 
 /// Elements of a piece at least: in F32 half a mebibyte of each side, which stays in the second-level cache.
 const PIECE_ELEMENTS: u64 = 128 << 10;
@@ -244,9 +245,10 @@ pub(super) fn compare(
 ) -> Result<()> {
     let numbers = PieceNumbers::new(list.iter().map(ValueComparison::pieces));
     let stop = AtomicBool::new(false);
-    for_each(
-        threads,
+    side_by_side(
+        "diff",
         numbers.count(),
+        threads,
         progress,
         ValueRoom::default,
         |piece, room| {

@@ -6,8 +6,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{OnceLock, PoisonError, mpsc};
-use std::thread;
+use std::sync::{OnceLock, PoisonError};
 
 use super::pread::shared_extent;
 use super::runs::{gather, read_transformed, to_usize};
@@ -16,7 +15,7 @@ use super::{Feed, LoadContext, WAIT_INTERVAL};
 use crate::base::error::Result;
 use crate::base::progress::{RunControl, RunProgress};
 use crate::base::sync::{AtomicUsize, PoisonMutex};
-use crate::base::threads::thread_count_for;
+use crate::base::threads::{on_watched_threads, thread_count_for, work_off};
 use crate::read::catalog::ByteRange;
 use crate::read::tensor::PieceChecksum;
 
@@ -214,51 +213,25 @@ impl<'c> IntoRun<'_, 'c, '_> {
             // a thread would cost more than the piece
             self.run_worker(feed);
         } else {
-            self.run_workers(feed, reading.max(working).clamp(1, self.count));
+            let threads = reading.max(working).clamp(1, self.count);
+            let worker = || self.run_worker(feed);
+            // progress is reported from this thread, as all workers may be blocked in reads; they notice a cancellation
+            // themselves
+            let watch = || {
+                let _ = self.progress.flow();
+            };
+            on_watched_threads("load", threads, &worker, WAIT_INTERVAL, &watch);
         }
         self.progress.failure.outcome()
     }
 
-    /// Runs workers, and reports progress from this thread: all workers may be blocked in reads.
-    fn run_workers(&self, feed: &dyn Feed<'c>, threads: usize) {
-        thread::scope(|scope| {
-            // nothing is sent: the channel is closed when the last worker has dropped its end, also by a panic
-            let (ended, all_ended) = mpsc::channel::<()>();
-            let started = (0..threads).take_while(|_| {
-                let ended = ended.clone();
-                let work = move || {
-                    let _ended = ended;
-                    self.run_worker(feed);
-                };
-                thread::Builder::new()
-                    .name("load".into())
-                    .spawn_scoped(scope, work)
-                    .is_ok()
-            });
-            let started = started.count();
-            drop(ended);
-            if started == 0 {
-                self.run_worker(feed);
-            }
-            while all_ended.recv_timeout(WAIT_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
-                // workers notice a cancellation themselves
-                let _ = self.progress.flow();
-            }
-        });
-    }
-
     pub(super) fn run_worker(&self, feed: &dyn Feed<'c>) {
-        while !self.progress.failure.is_set() {
-            let next = || {
-                // the critical section moves one item out of a list, which is consistent after a panic
-                let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
-                pieces.next()
-            };
-            let Some(piece) = next() else { return };
-            if let Err(error) = self.fill(piece, feed) {
-                self.progress.failure.set(error);
-            }
-        }
+        let next = || {
+            // the critical section moves one item out of a list, which is consistent after a panic
+            let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+            pieces.next()
+        };
+        work_off(&self.progress.failure, next, |piece| self.fill(piece, feed));
     }
 
     fn fill(&self, piece: TensorPiece<'_>, feed: &dyn Feed<'c>) -> Result<()> {

@@ -2,9 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::Ordering;
 use std::sync::{OnceLock, PoisonError};
-use std::thread;
 
 use zeropool::{Buffer, BufferPool, DividedBuffer};
 
@@ -15,8 +13,8 @@ use super::{Chunk, Feed, get_buffer};
 use crate::base::error::Result;
 use crate::base::limits::Budget;
 use crate::base::progress::{RunControl, RunProgress, TaskProgress};
-use crate::base::sync::{AtomicUsize, PoisonMutex};
-use crate::base::threads::thread_count_for;
+use crate::base::sync::PoisonMutex;
+use crate::base::threads::{Numbers, on_threads, thread_count_for, work_off};
 use crate::read::catalog::{ByteRange, Catalog};
 use crate::read::slice::{SliceLayout, TensorSlice};
 use crate::read::tensor::Tensor;
@@ -157,8 +155,8 @@ pub(super) struct LoadRun<'r, 'c> {
     pub(super) progress: RunProgress<'c>,
     /// One per task.
     loaded: Vec<OnceLock<Chunk<'c>>>,
-    /// Index of the first task that no thread has started.
-    next: AtomicUsize,
+    /// The indices of tasks that no thread has started.
+    numbers: Numbers,
 }
 
 impl<'r, 'c> LoadRun<'r, 'c> {
@@ -183,7 +181,7 @@ impl<'r, 'c> LoadRun<'r, 'c> {
             tasks,
             progress: RunProgress::new(total, control),
             loaded: tasks.iter().map(|_| OnceLock::new()).collect(),
-            next: AtomicUsize::new(0),
+            numbers: Numbers::below(tasks.len() as u64),
         }
     }
 
@@ -203,42 +201,30 @@ impl<'r, 'c> LoadRun<'r, 'c> {
                     let task_bytes = task.nbytes().max(MIN_TASK_BYTES);
                     (count + 1, bytes.saturating_add(task_bytes))
                 });
-        thread::scope(|scope| {
-            for _ in 1..thread_count_for(threads, bytes).min(count) {
-                // this thread suffices, so that a failure to start more is no error
-                let _ = thread::Builder::new()
-                    .name("load".into())
-                    .spawn_scoped(scope, || self.run_worker(feed));
-            }
-            self.run_worker(feed);
-        });
+        let threads = thread_count_for(threads, bytes).min(count);
+        on_threads("load", threads, &|| self.run_worker(feed));
         self.progress.failure.outcome()
     }
 
     pub(super) fn run_worker(&self, feed: &dyn Feed<'c>) {
-        loop {
-            // relaxed: the number alone decides who loads what, and results are published by `OnceLock` and the end
-            // of the scope
-            let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(task) = self
-                .tasks
-                .get(number)
-                .filter(|_| !self.progress.failure.is_set())
-            else {
-                return;
-            };
-            match self.load_task(task, feed) {
-                // the cell is empty: each number is taken by one worker
-                Ok(Some(chunk)) => drop(self.loaded[number].set(chunk)),
-                Ok(None) => {}
-                Err(error) => self.progress.failure.set(error),
-            }
-        }
+        work_off(
+            &self.progress.failure,
+            || self.numbers.next(),
+            |number| {
+                let number = usize::try_from(number).expect("an index of a list");
+                if let Some(chunk) = self.load_task(&self.tasks[number], feed)? {
+                    // the cell is empty: each number is taken by one worker
+                    let _ = self.loaded[number].set(chunk);
+                }
+                Ok(())
+            },
+        );
     }
 
     /// The next tensor of a stream; `None` after the last.
     pub(super) fn load_next(&self, feed: &dyn Feed<'c>) -> Option<Result<LoadedTensor<'c>>> {
-        let task = self.tasks.get(self.next.fetch_add(1, Ordering::Relaxed))?;
+        let number = self.numbers.next()?;
+        let task = &self.tasks[usize::try_from(number).expect("an index of a list")];
         let chunk = self
             .load_task(task, feed)
             .transpose()

@@ -1,43 +1,4 @@
-//! Numbered pieces of work, done by several threads.
-
-use std::sync::atomic::Ordering;
-
-use crate::base::error::Result;
-use crate::base::progress::RunProgress;
-use crate::base::sync::AtomicU64;
-
-/// Calls `work` with each number below `count`, in about their order. `room` makes the memory of a thread. Ends at the first
-/// error, which it returns.
-pub(super) fn for_each<R>(
-    threads: usize,
-    count: u64,
-    progress: &RunProgress<'_>,
-    room: impl Fn() -> R + Sync,
-    work: impl Fn(u64, &mut R) -> Result<()> + Sync,
-) -> Result<()> {
-    let next = AtomicU64::new(0);
-    let worker = || {
-        let mut own = room();
-        while !progress.failure.is_set() {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= count {
-                break;
-            }
-            if let Err(error) = work(number, &mut own) {
-                progress.failure.set(error);
-            }
-        }
-    };
-    let threads = u64::try_from(threads).unwrap_or(u64::MAX).min(count);
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(worker);
-        }
-        // the calling thread is one of them
-        worker();
-    });
-    progress.failure.outcome()
-}
+//! Pieces of several tensors, numbered through, for threads that take one at a time.
 
 /// Pieces of several items, numbered through: of each item as many as it has.
 #[derive(Debug)]
