@@ -40,9 +40,8 @@ use std::time::Instant;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::Budget;
-use crate::base::progress::RunControl;
 use crate::read::checkpoint::{Checkpoint, CheckpointHandle, OpenFault, OpenOptions, Survey};
-use crate::read::selection::Selection;
+use crate::read::run_options::RunOptions;
 
 pub use digest_list::{DigestList, json_list, sha256_lines};
 pub use level::FindingLevel;
@@ -61,11 +60,9 @@ pub struct Check<'c> {
     tensor_digests: bool,
     statistics: bool,
     headers: bool,
-    threads: usize,
     allowed: Vec<String>,
     only: Vec<String>,
-    selection: Selection<'c>,
-    control: RunControl<'c>,
+    options: RunOptions<'c>,
 }
 
 /// What is checked.

@@ -30,8 +30,8 @@ mod values;
 use std::fmt;
 
 use crate::base::error::Result;
-use crate::base::progress::{CancelToken, Progress, RunControl};
 use crate::read::checkpoint::CheckpointHandle;
+use crate::read::run_options::{RunOptions, run_options};
 use crate::read::selection::Selection;
 
 pub use differences::{
@@ -69,11 +69,9 @@ pub struct CheckpointDiff<'c> {
     verdict_only: bool,
     list_equal: bool,
     rename: Vec<RenameRule>,
-    selection: Selection<'c>,
     /// Accepts what is not excluded.
     not_excluded: Selection<'c>,
-    threads: usize,
-    control: RunControl<'c>,
+    options: RunOptions<'c>,
 }
 
 /// Compares two checkpoints.
@@ -120,12 +118,20 @@ pub fn diff<'c>(
         verdict_only: false,
         list_equal: false,
         rename: Vec::new(),
-        selection: Selection::default(),
         not_excluded: Selection::default(),
-        threads: 0,
-        control: RunControl::default(),
+        options: RunOptions::default(),
     }
 }
+
+run_options!(CheckpointDiff {
+    threads,
+    /// Tensors whose name on either side passes are compared.
+    filter,
+    /// In bytes that were compared. There are up to two passes with a total of their own: one over stored bytes, and one over
+    /// the values of tensors that are decoded.
+    progress,
+    cancel,
+});
 
 impl<'c> CheckpointDiff<'c> {
     /// Whether values alone decide, and not names, dtypes and layouts that mean the same: a name of the other format, a tensor
@@ -189,39 +195,10 @@ impl<'c> CheckpointDiff<'c> {
         self
     }
 
-    /// Compares only tensors of which this accepts the name on either side.
-    #[must_use]
-    pub fn filter(mut self, keep: impl Fn(&str) -> bool + Send + Sync + 'c) -> Self {
-        self.selection.set_filter(keep);
-        self
-    }
-
-    /// Leaves out tensors of which this accepts the name on either side.
+    /// Leaves out tensors whose name on either side this accepts.
     #[must_use]
     pub fn exclude(mut self, leave_out: impl Fn(&str) -> bool + Send + Sync + 'c) -> Self {
         self.not_excluded.set_filter(move |name| !leave_out(name));
-        self
-    }
-
-    /// The number of threads; 0, the default, for one per core. The result does not depend on it.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// A callback for progress in bytes that were compared. There are up to two passes with a total of their own: one over stored
-    /// bytes, and one over the values of tensors that are decoded.
-    #[must_use]
-    pub fn progress(mut self, callback: impl FnMut(Progress) + Send + 'c) -> Self {
-        self.control.set_progress(callback);
-        self
-    }
-
-    /// A token that cancels the run, which then returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
-    #[must_use]
-    pub fn cancel(mut self, token: &CancelToken) -> Self {
-        self.control.set_cancel(token);
         self
     }
 

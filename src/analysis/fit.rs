@@ -22,8 +22,10 @@ use std::fmt;
 
 use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
+use crate::base::progress::RunProgress;
 use crate::models::config::ModelConfig;
-use crate::read::checkpoint::Checkpoint;
+use crate::read::checkpoint::{Checkpoint, CheckpointHandle};
+use crate::read::run_options::RunOptions;
 
 pub use crate::models::caches::{AttentionShape, LayerCache, LayerGroup, StateShape};
 pub use cache_type::CacheType;
@@ -39,13 +41,13 @@ use terms::{ExtraRole, PreparedExtra, cache_of, ranks, sum_of_extras, weakest, w
 /// Estimates the memory that a model takes. Made by [`fit`] or [`fit_config`].
 #[derive(Clone)]
 pub struct Fit<'c> {
-    checkpoint: Option<&'c Checkpoint>,
+    checkpoint: Option<CheckpointHandle<'c>>,
     config: Option<ModelConfig>,
     context: Option<u64>,
-    listed: Option<Vec<u64>>,
+    context_rows: Option<Vec<u64>>,
     batch: u64,
-    k: Option<CacheType>,
-    v: Option<CacheType>,
+    key_type: Option<CacheType>,
+    value_type: Option<CacheType>,
     engine: Option<InferenceEngine>,
     preallocated: bool,
     dtype: Option<Dtype>,
@@ -55,12 +57,13 @@ pub struct Fit<'c> {
     memory: Option<u64>,
     overhead: u64,
     encoder_tokens: Option<u64>,
-    step: Option<u64>,
-    block: Option<u64>,
-    unified: bool,
+    step_tokens: Option<u64>,
+    page_tokens: Option<u64>,
+    unified_cache: bool,
     whole_windows: bool,
-    hybrid: bool,
-    extras: Vec<(ExtraRole, &'c Checkpoint)>,
+    hybrid_allocator: bool,
+    extras: Vec<(ExtraRole, CheckpointHandle<'c>)>,
+    options: RunOptions<'c>,
 }
 
 /// Estimates the memory that a model takes: its weights, and the cache of its layers for a number of tokens and sequences.
@@ -78,9 +81,11 @@ pub struct Fit<'c> {
 /// assert!(estimate.memory.and_then(|memory| memory.fits) == Some(true));
 /// # Ok::<(), anamnesis::Error>(())
 /// ```
-pub fn fit(checkpoint: &Checkpoint) -> Fit<'_> {
+///
+/// With an `Arc<Checkpoint>` the builder has no lifetime: see [`CheckpointHandle`].
+pub fn fit<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Fit<'c> {
     Fit {
-        checkpoint: Some(checkpoint),
+        checkpoint: Some(checkpoint.into()),
         ..empty()
     }
 }
@@ -110,10 +115,10 @@ fn empty<'c>() -> Fit<'c> {
         checkpoint: None,
         config: None,
         context: None,
-        listed: None,
+        context_rows: None,
         batch: 1,
-        k: None,
-        v: None,
+        key_type: None,
+        value_type: None,
         engine: None,
         preallocated: false,
         dtype: None,
@@ -123,22 +128,24 @@ fn empty<'c>() -> Fit<'c> {
         memory: None,
         overhead: 0,
         encoder_tokens: None,
-        step: None,
-        block: None,
-        unified: false,
+        step_tokens: None,
+        page_tokens: None,
+        unified_cache: false,
         whole_windows: false,
-        hybrid: true,
+        hybrid_allocator: true,
         extras: Vec::new(),
+        options: RunOptions::default(),
     }
 }
 
-impl<'c> Fit<'c> {
+impl Fit<'_> {
     /// What each layer keeps, in groups of layers that keep the same, and what could not be found out.
     ///
     /// # Errors
     /// As [`estimate`](Self::estimate).
     pub fn layers(&self) -> Result<Vec<LayerGroup>> {
-        Ok(self.prepared()?.groups)
+        let progress = self.progress_of(&[]);
+        Ok(self.prepared(self.checkpoint.as_deref(), &progress)?.groups)
     }
 
     /// The estimate.
@@ -148,8 +155,7 @@ impl<'c> Fit<'c> {
     /// a plan or a configuration over [`Limits::memory`](crate::Limits::memory). What a configuration lacks, and an
     /// architecture that is not known, are no errors: [`Estimate::unknown`] says so.
     pub fn estimate(&self) -> Result<Estimate> {
-        let model = self.prepared()?;
-        let extras = self.prepared_extras(&model)?;
+        let (model, extras) = self.models()?;
         let (context, batch) = (model.asked.context, model.asked.batch);
         let of_extras = |context, batch| sum_of_extras(&extras, context, batch);
         let sums = model.sums(context, batch);
@@ -186,6 +192,7 @@ impl<'c> Fit<'c> {
         Ok(Estimate {
             path: self
                 .checkpoint
+                .as_deref()
                 .and_then(Checkpoint::path)
                 .map(|path| path.display().to_string()),
             model_type: model.config.model_type().map(str::to_owned),
@@ -223,8 +230,7 @@ impl<'c> Fit<'c> {
     /// # Errors
     /// As [`estimate`](Self::estimate).
     pub fn largest_context(&self, memory: u64) -> Result<Option<u64>> {
-        let model = self.prepared()?;
-        let extras = self.prepared_extras(&model)?;
+        let (model, extras) = self.models()?;
         let of_extras = |context, batch| sum_of_extras(&extras, context, batch);
         Ok(model.largest_context(memory, &of_extras))
     }
@@ -234,39 +240,69 @@ impl<'c> Fit<'c> {
     /// # Errors
     /// As [`estimate`](Self::estimate).
     pub fn largest_batch(&self, memory: u64) -> Result<Option<u64>> {
-        let model = self.prepared()?;
-        let extras = self.prepared_extras(&model)?;
+        let (model, extras) = self.models()?;
         let of_extras = |context, batch| sum_of_extras(&extras, context, batch);
         Ok(model.largest_batch(memory, &of_extras))
     }
 
-    fn prepared(&self) -> Result<PreparedModel<'c>> {
+    /// Progress in bytes of this model's tensors and of those of the others.
+    fn progress_of(&self, others: &[(ExtraRole, CheckpointHandle<'_>)]) -> RunProgress<'_> {
+        let others = others.iter().map(|(_, checkpoint)| &**checkpoint);
+        let all = self.checkpoint.as_deref().into_iter().chain(others);
+        let total = all.map(|checkpoint| checkpoint.catalog().nbytes());
+        RunProgress::new(total.fold(0, u64::saturating_add), &self.options.control)
+    }
+
+    /// The model, and what is loaded in addition.
+    fn models(&self) -> Result<(PreparedModel<'_>, Vec<PreparedExtra<'_>>)> {
+        let progress = self.progress_of(&self.extras);
+        let model = self.prepared(self.checkpoint.as_deref(), &progress)?;
+        let extras = self.prepared_extras(&model, &progress)?;
+        progress.finish();
+        Ok((model, extras))
+    }
+
+    /// A model with these options: that of `checkpoint`, or of the configuration alone.
+    fn prepared<'m>(
+        &self,
+        checkpoint: Option<&'m Checkpoint>,
+        progress: &RunProgress<'_>,
+    ) -> Result<PreparedModel<'m>> {
         let numbers = [
             ("context", self.context.unwrap_or(1)),
             (
                 "one of contexts",
-                self.listed.iter().flatten().min().copied().unwrap_or(1),
+                self.context_rows
+                    .iter()
+                    .flatten()
+                    .min()
+                    .copied()
+                    .unwrap_or(1),
             ),
             ("batch", self.batch),
             ("tp", self.tp.into()),
             ("pp", self.pp.into()),
             ("ep", self.ep.into()),
-            ("block", self.block.unwrap_or(1)),
+            ("page_tokens", self.page_tokens.unwrap_or(1)),
         ];
         if let Some((name, _)) = numbers.iter().find(|(_, number)| *number == 0) {
             return Err(Error::invalid_argument(format!(
                 "{name} is 0, and must be at least 1"
             )));
         }
-        PreparedModel::new(self)
+        PreparedModel::new(self, checkpoint, progress)
     }
 
-    fn prepared_extras(&self, model: &PreparedModel<'_>) -> Result<Vec<PreparedExtra<'c>>> {
+    fn prepared_extras(
+        &self,
+        model: &PreparedModel<'_>,
+        progress: &RunProgress<'_>,
+    ) -> Result<Vec<PreparedExtra<'_>>> {
         let extras = self.extras.iter();
         extras
             .map(|(role, checkpoint)| {
                 let own = Fit {
-                    checkpoint: Some(checkpoint),
+                    checkpoint: None,
                     config: None,
                     engine: Some(model.asked.engine),
                     dtype: None,
@@ -284,7 +320,7 @@ impl<'c> Fit<'c> {
                 Ok(PreparedExtra {
                     role: *role,
                     path: checkpoint.path().map(|path| path.display().to_string()),
-                    model: own.prepared()?,
+                    model: own.prepared(Some(checkpoint), progress)?,
                 })
             })
             .collect()
@@ -292,7 +328,7 @@ impl<'c> Fit<'c> {
 
     /// Contexts to show in addition: those that were listed, or a few where no context was set.
     fn listed_contexts(&self, model: &PreparedModel<'_>) -> Vec<u64> {
-        if let Some(listed) = &self.listed {
+        if let Some(listed) = &self.context_rows {
             return listed.clone();
         }
         if self.context.is_some() {
@@ -319,7 +355,7 @@ impl<'c> Fit<'c> {
                 LayerCache::Window { .. } | LayerCache::Chunk { .. }
             )
         });
-        if model.asked.engine != InferenceEngine::Vllm || !windows || !self.hybrid {
+        if model.asked.engine != InferenceEngine::Vllm || !windows || !self.hybrid_allocator {
             return;
         }
         let without = reservation::Reservation {

@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError};
 
 use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
-use crate::base::progress::{CancelToken, Progress, RunControl, RunProgress};
+use crate::base::progress::{RunControl, RunProgress};
 use crate::base::sync::PoisonMutex;
 use crate::base::threads::{on_threads, thread_count_for, work_off};
 use crate::engine::load::{LoadContext, Loader, MAX_GAP, RemoteLoader};
@@ -25,6 +25,7 @@ use crate::engine::sink::{ReorderedSink, Sink};
 use crate::plan::decode::cast;
 use crate::plan::{DecodeInput, JobWork, Plan, TensorSpec, aligned_scratch};
 use crate::read::checkpoint::Checkpoint;
+use crate::read::run_options::{RunOptions, run_options};
 use crate::read::slice::{SelectedBytes, TensorSlice};
 use crate::read::source::any_concurrent;
 
@@ -54,9 +55,16 @@ pub struct Executor<'c> {
     checkpoint: &'c Checkpoint,
     plan: &'c Plan,
     loader: Option<Arc<dyn Loader>>,
-    threads: usize,
-    control: RunControl<'c>,
+    options: RunOptions<'c>,
 }
+
+run_options!(Executor {
+    /// They decode; a loader has its own.
+    threads,
+    /// In bytes of outputs. Also at least every 100 ms while workers wait for a loader.
+    progress,
+    cancel,
+});
 
 impl<'c> Executor<'c> {
     /// An executor with one thread per core and without a loader.
@@ -65,8 +73,7 @@ impl<'c> Executor<'c> {
             checkpoint,
             plan,
             loader: None,
-            threads: 0,
-            control: RunControl::default(),
+            options: RunOptions::default(),
         }
     }
 
@@ -79,35 +86,13 @@ impl<'c> Executor<'c> {
         self
     }
 
-    /// The number of threads that decode; 0, the default, for one per core. The outputs do not depend on it.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// A callback for progress in bytes of outputs. It is invoked by one thread at a time, about every 4 MiB, at least
-    /// every 100 ms while workers wait for a loader, and at the end.
-    #[must_use]
-    pub fn progress(mut self, callback: impl FnMut(Progress) + Send + 'c) -> Self {
-        self.control.set_progress(callback);
-        self
-    }
-
-    /// A token that cancels the run, which then returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
-    #[must_use]
-    pub fn cancel(mut self, token: &CancelToken) -> Self {
-        self.control.set_cancel(token);
-        self
-    }
-
     /// Makes every job of the plan. Refused weights ([`Plan::refused`]) are not looked at: see [`Plan::check`].
     ///
     /// # Errors
     /// I/O errors; stored bytes that contradict each other; a sink that cannot keep the outputs; cancellation.
     /// [`Sink::fail`] is called after an error, and [`Sink::end`] is not.
     pub fn run(&self, sink: &mut dyn Sink) -> Result<()> {
-        self.run_with(&self.control, sink)
+        self.run_with(&self.options.control, sink)
     }
 
     /// Like [`run`](Self::run), with the callback and token of another builder, whose lifetime is not `'c`.
@@ -157,8 +142,10 @@ impl<'c> Executor<'c> {
             plan: &plan,
             checkpoint: self.checkpoint,
             loader: self.loader.clone(),
-            threads: self.threads,
-            control: RunControl::default(),
+            options: RunOptions {
+                threads: self.options.threads,
+                ..RunOptions::default()
+            },
         };
         let order = &order;
         reordered.run_jobs(&mut ReorderedSink { sink, order }, progress)
@@ -169,7 +156,7 @@ impl<'c> Executor<'c> {
             checkpoint, plan, ..
         } = *self;
         // by the bytes of the outputs, since decoding takes more time than reading
-        let threads = thread_count_for(self.threads, plan.nbytes());
+        let threads = thread_count_for(self.options.threads, plan.nbytes());
         let workers = |queue, sink| Workers {
             checkpoint,
             plan,
@@ -203,7 +190,7 @@ impl std::fmt::Debug for Executor<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Executor")
             .field("loader", &self.loader)
-            .field("threads", &self.threads)
+            .field("threads", &self.options.threads)
             .finish_non_exhaustive()
     }
 }

@@ -13,11 +13,11 @@ use anamnesis_template::parallel::{Experts, Rules};
 use anamnesis_template::{ByteRange, StridedFileRange, Template, TemplateBuilder, service_id};
 
 use crate::base::error::Result;
-use crate::base::progress::{CancelToken, Progress, RunControl, RunProgress};
+use crate::base::progress::RunProgress;
 use crate::models::parallel::HeadCounts;
 use crate::read::catalog::TensorInfo;
-use crate::read::checkpoint::{Checkpoint, TemplateFiles};
-use crate::read::selection::Selection;
+use crate::read::checkpoint::{CheckpointHandle, TemplateFiles};
+use crate::read::run_options::{RunOptions, run_options};
 pub use complete::complete;
 pub(crate) use held::WorkerHolding;
 pub use order::ReadOrder;
@@ -28,7 +28,7 @@ use stack::{ModelPosition, Stages, position};
 /// Predicts what a service reads of a checkpoint. Made by [`predict`].
 #[derive(Clone)]
 pub struct Predict<'c> {
-    checkpoint: &'c Checkpoint,
+    checkpoint: CheckpointHandle<'c>,
     rules: Rules,
     degrees: Degrees,
     heads: Option<u64>,
@@ -37,9 +37,8 @@ pub struct Predict<'c> {
     order: ReadOrder,
     whole: bool,
     max_gap: u64,
-    selection: Selection<'c>,
     parameters: BTreeMap<String, String>,
-    control: RunControl<'c>,
+    options: RunOptions<'c>,
 }
 
 /// Predicts which worker of an inference service reads which bytes of a checkpoint, and in which order: from the
@@ -64,9 +63,11 @@ pub struct Predict<'c> {
 /// println!("{template}");
 /// # Ok::<(), anamnesis::Error>(())
 /// ```
-pub fn predict(checkpoint: &Checkpoint) -> Predict<'_> {
+///
+/// With an `Arc<Checkpoint>` the builder has no lifetime: see [`CheckpointHandle`].
+pub fn predict<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Predict<'c> {
     Predict {
-        checkpoint,
+        checkpoint: checkpoint.into(),
         rules: Rules::default(),
         degrees: Degrees {
             tp: 1,
@@ -80,13 +81,20 @@ pub fn predict(checkpoint: &Checkpoint) -> Predict<'_> {
         order: ReadOrder::default(),
         whole: false,
         max_gap: 0,
-        selection: Selection::default(),
         parameters: BTreeMap::new(),
-        control: RunControl::default(),
+        options: RunOptions::default(),
     }
 }
 
-impl<'c> Predict<'c> {
+run_options!(Predict {
+    /// Reads of these tensors are predicted.
+    filter,
+    /// In bytes of tensors, although none are read: the work is proportional to them.
+    progress,
+    cancel,
+});
+
+impl Predict<'_> {
     /// Tensor parallelism: the number of workers that share each matrix. Default 1.
     #[must_use]
     pub fn tp(mut self, workers: u32) -> Self {
@@ -170,32 +178,11 @@ impl<'c> Predict<'c> {
         self
     }
 
-    /// Predicts only tensors whose name this accepts.
-    #[must_use]
-    pub fn filter(mut self, keep: impl Fn(&str) -> bool + Send + Sync + 'c) -> Self {
-        self.selection.set_filter(keep);
-        self
-    }
-
     /// A run-time parameter of the service, besides the degrees of parallelism (`tp`, and the others where they are not
     /// 1). The service's id is a hash of all parameters and the files.
     #[must_use]
     pub fn parameter(mut self, key: &str, value: &str) -> Self {
         self.parameters.insert(key.to_owned(), value.to_owned());
-        self
-    }
-
-    /// A callback for progress in bytes of tensors, invoked about every 4 MiB of them and at the end.
-    #[must_use]
-    pub fn progress(mut self, callback: impl FnMut(Progress) + Send + 'c) -> Self {
-        self.control.set_progress(callback);
-        self
-    }
-
-    /// A token that cancels the prediction, which then returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
-    #[must_use]
-    pub fn cancel(mut self, token: &CancelToken) -> Self {
-        self.control.set_cancel(token);
         self
     }
 
@@ -206,7 +193,7 @@ impl<'c> Predict<'c> {
     /// configuration that is not JSON; more accesses than [`Limits::memory`](crate::Limits::memory) allows; cancellation.
     pub fn template(&self) -> Result<Template> {
         let catalog = self.checkpoint.catalog();
-        let files = TemplateFiles::of(self.checkpoint)?;
+        let files = TemplateFiles::of(&self.checkpoint)?;
         // by rank: groups of a template are in this order
         let workers: Vec<WorkerCoordinates> = self.degrees.workers()?.collect();
         let mut builder = TemplateBuilder::new().gap(self.max_gap);
@@ -228,12 +215,12 @@ impl<'c> Predict<'c> {
                 .iter()
                 .try_for_each(|header| builder.access(worker.rank, *header, None))?;
         }
-        let config = HeadCounts::of(self.checkpoint, &budget)?;
+        let config = HeadCounts::of(&self.checkpoint, &budget)?;
         let sizes = self.sizes(&config);
         let wanted = catalog
             .tensors()
             .iter()
-            .filter(|info| self.selection.contains(&info.name));
+            .filter(|info| self.options.selection.contains(&info.name));
         let mut tensors: Vec<(&TensorInfo, ModelPosition<'_>)> = wanted
             .map(|info| (info, position(&self.rules, info).1))
             .collect();
@@ -244,7 +231,7 @@ impl<'c> Predict<'c> {
         let mut seen: HashSet<(u32, u32)> = HashSet::new();
         // progress in bytes of tensors, although nothing is read: it is proportional to the accesses
         let total = tensors.iter().map(|(info, _)| info.bytes.len);
-        let progress = RunProgress::new(total.fold(0, u64::saturating_add), &self.control);
+        let progress = RunProgress::new(total.fold(0, u64::saturating_add), &self.options.control);
         for (info, position) in &tensors {
             let rule = self.rules.rule(&info.name);
             for worker in workers

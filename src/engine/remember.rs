@@ -21,7 +21,7 @@ use zeropool::{Buffer, BufferPool};
 use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, over, zeroed};
-use crate::base::progress::{CancelToken, Progress, RunControl, RunProgress};
+use crate::base::progress::RunProgress;
 use crate::base::template::parallel::Rules;
 use crate::engine::companions::{CompanionContent, CompanionFile, Companions};
 use crate::engine::execute::Executor;
@@ -34,7 +34,7 @@ use crate::plan::{Plan, TensorSpec};
 use crate::quant::scheme::QuantConfig;
 use crate::read::catalog::quote;
 use crate::read::checkpoint::CheckpointHandle;
-use crate::read::selection::Selection;
+use crate::read::run_options::{RunOptions, run_options};
 use crate::read::slice::TensorSlice;
 
 use slices::OutputSlices;
@@ -50,8 +50,6 @@ pub struct Remember<'c> {
     cast: bool,
     native: bool,
     names: Names,
-    threads: usize,
-    selection: Selection<'c>,
     /// Names of outputs, as they are written.
     only: Option<Arc<HashSet<Box<str>>>>,
     slices: OutputSlices<'c>,
@@ -61,7 +59,7 @@ pub struct Remember<'c> {
     code: bool,
     untie: bool,
     loader: Option<Arc<dyn Loader>>,
-    control: RunControl<'c>,
+    options: RunOptions<'c>,
 }
 
 /// One weight in memory: in a `Vec`, or in a pool's buffer.
@@ -101,8 +99,6 @@ pub fn remember<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Remember<'c>
         cast: false,
         native: false,
         names: Names::Stored,
-        threads: 0,
-        selection: Selection::default(),
         only: None,
         slices: OutputSlices::Whole,
         rename: None,
@@ -111,9 +107,19 @@ pub fn remember<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Remember<'c>
         code: false,
         untie: false,
         loader: None,
-        control: RunControl::default(),
+        options: RunOptions::default(),
     }
 }
+
+run_options!(Remember {
+    /// They decode; a [loader](Self::loader) has its own.
+    threads,
+    /// Outputs of these names are made: the names before [`rename`](Self::rename).
+    filter,
+    /// In bytes of outputs. Also at least every 100 ms while the run waits.
+    progress,
+    cancel,
+});
 
 impl<'c> Remember<'c> {
     /// The dtype of dequantised weights: `BF16` (the default), `F16` or `F32`, or the checkpoint's own
@@ -143,20 +149,6 @@ impl<'c> Remember<'c> {
     #[must_use]
     pub fn names(mut self, names: Names) -> Self {
         self.names = names;
-        self
-    }
-
-    /// The number of threads that decode; 0, the default, for one per core. The outputs do not depend on it.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// Makes only outputs whose name this accepts.
-    #[must_use]
-    pub fn filter(mut self, keep: impl Fn(&str) -> bool + Send + Sync + 'c) -> Self {
-        self.selection.set_filter(keep);
         self
     }
 
@@ -229,21 +221,6 @@ impl<'c> Remember<'c> {
     #[must_use]
     pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
         self.loader = Some(Arc::new(loader));
-        self
-    }
-
-    /// A callback for progress in bytes of outputs. It is invoked by one thread at a time, about every 4 MiB, at least
-    /// every 100 ms while the run waits, and at the end.
-    #[must_use]
-    pub fn progress(mut self, callback: impl FnMut(Progress) + Send + 'c) -> Self {
-        self.control.set_progress(callback);
-        self
-    }
-
-    /// A token that cancels the run, which then returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
-    #[must_use]
-    pub fn cancel(mut self, token: &CancelToken) -> Self {
-        self.control.set_cancel(token);
         self
     }
 
@@ -330,11 +307,11 @@ impl<'c> Remember<'c> {
         // complete
         plan.check()?;
         sink.identify(&|| plan.id(self.checkpoint.catalog()));
-        let mut executor = Executor::new(&self.checkpoint, plan).threads(self.threads);
+        let mut executor = Executor::new(&self.checkpoint, plan).threads(self.options.threads);
         if let Some(loader) = &self.loader {
             executor = executor.loader(Arc::clone(loader));
         }
-        executor.run_with(&self.control, sink)
+        executor.run_with(&self.options.control, sink)
     }
 
     /// One weight, or one plain tensor.
@@ -432,7 +409,7 @@ impl<'c> Remember<'c> {
     ) -> Result<Vec<Remembered<B>>> {
         plan.check()?;
         // only for cancellation while buffers are waited for; the run below has its own progress
-        let waiting = RunProgress::new(plan.nbytes(), &self.control);
+        let waiting = RunProgress::new(plan.nbytes(), &self.options.control);
         let output = |spec: TensorSpec| {
             Ok(Remembered {
                 bytes: allocate(&spec, &mut || waiting.flow())?,
@@ -536,7 +513,7 @@ impl std::fmt::Debug for Remember<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Remember")
             .field("dtype", &self.dtype)
-            .field("threads", &self.threads)
+            .field("threads", &self.options.threads)
             .finish_non_exhaustive()
     }
 }

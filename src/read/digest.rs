@@ -7,12 +7,12 @@ mod files;
 mod sha256;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::progress::{CancelToken, Progress, RunControl, RunProgress};
+use crate::base::progress::{RunControl, RunProgress};
 use crate::base::sync::PoisonMutex;
 use crate::base::threads::{for_each_of, thread_count_for};
 use crate::read::catalog::Layout;
 use crate::read::checkpoint::CheckpointHandle;
-use crate::read::selection::Selection;
+use crate::read::run_options::{RunOptions, run_options};
 use crate::read::tensor::Tensor;
 
 pub(crate) use files::{FileHashes, GitObjectId};
@@ -23,9 +23,7 @@ use sha256::Sha256State;
 #[derive(Clone)]
 pub struct Digests<'c> {
     checkpoint: CheckpointHandle<'c>,
-    threads: usize,
-    selection: Selection<'c>,
-    control: RunControl<'c>,
+    options: RunOptions<'c>,
 }
 
 /// The digests of a checkpoint's tensors, and what has none.
@@ -58,48 +56,28 @@ pub struct TensorDigests {
 pub fn digest<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Digests<'c> {
     Digests {
         checkpoint: checkpoint.into(),
-        threads: 0,
-        selection: Selection::default(),
-        control: RunControl::default(),
+        options: RunOptions::default(),
     }
 }
 
-impl<'c> Digests<'c> {
-    /// The number of tensors that are read side by side; 0, the default, for one per core.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
+run_options!(Digests {
+    /// Each reads one tensor at a time.
+    threads,
+    /// Only the digests of these tensors are computed.
+    filter,
+    /// In bytes of values.
+    progress,
+    cancel,
+});
 
-    /// Computes only the digests of tensors whose name this accepts.
-    #[must_use]
-    pub fn filter(mut self, keep: impl Fn(&str) -> bool + Send + Sync + 'c) -> Self {
-        self.selection.set_filter(keep);
-        self
-    }
-
-    /// A callback for progress in bytes of values. It is invoked by one thread at a time, about every 4 MiB, and at the end.
-    #[must_use]
-    pub fn progress(mut self, callback: impl FnMut(Progress) + Send + 'c) -> Self {
-        self.control.set_progress(callback);
-        self
-    }
-
-    /// A token that cancels the run, which then returns [`ErrorKind::Cancelled`].
-    #[must_use]
-    pub fn cancel(mut self, token: &CancelToken) -> Self {
-        self.control.set_cancel(token);
-        self
-    }
-
+impl Digests<'_> {
     /// Computes the digests.
     ///
     /// # Errors
     /// Cancellation, and a list of tensors over [`Limits::memory`](crate::Limits::memory). A tensor that cannot be read is no
     /// error, but [`TensorDigests::failure`].
     pub fn run(&self) -> Result<TensorDigests> {
-        self.run_with(&self.control)
+        self.run_with(&self.options.control)
     }
 
     pub(crate) fn run_with(&self, control: &RunControl<'_>) -> Result<TensorDigests> {
@@ -112,7 +90,7 @@ impl<'c> Digests<'c> {
         budget.reserve(&mut rows, tensors.len(), WHAT)?;
         made.tensors.resize(tensors.len(), None);
         for (row, info) in tensors.iter().enumerate() {
-            if !self.selection.contains(&info.name) {
+            if !self.options.selection.contains(&info.name) {
                 continue;
             }
             match info.layout {
@@ -130,7 +108,7 @@ impl<'c> Digests<'c> {
         for_each_of(
             "digest",
             &rows,
-            thread_count_for(self.threads, nbytes),
+            thread_count_for(self.options.threads, nbytes),
             &progress,
             || (),
             |_, &row, ()| {
@@ -179,7 +157,7 @@ pub(crate) fn of_tensor(tensor: &Tensor<'_>, progress: &RunProgress<'_>) -> Resu
 impl std::fmt::Debug for Digests<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Digests")
-            .field("threads", &self.threads)
+            .field("threads", &self.options.threads)
             .finish_non_exhaustive()
     }
 }

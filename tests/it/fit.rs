@@ -5,9 +5,10 @@ mod config_values;
 mod engines;
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use anamnesis::fit::{Basis, Estimate, InferenceEngine, fit_config};
-use anamnesis::{Checkpoint, Fit, ModelConfig, fit};
+use anamnesis::{CancelToken, Checkpoint, Dtype, ErrorKind, Fit, ModelConfig, fit};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -350,4 +351,36 @@ fn active_parameters_leave_out_idle_experts() {
     assert_eq!(found.parameters.experts, Some(4 * 64));
     assert_eq!(found.parameters.total, Some(5 * 64 + 32));
     assert_eq!(found.parameters.active, Some(2 * 64 + 32));
+}
+
+/// Of a model with a draft model: bytes of both, and a token that ends it; the handle may be shared.
+#[test]
+fn an_estimate_reports_progress_and_can_be_cancelled() {
+    let open = || Arc::new(Checkpoint::open(fixture("model/scribe-Q8_0.gguf")).unwrap());
+    let (model, draft) = (open(), open());
+    let total = 2 * model.catalog().nbytes();
+    let reported = Mutex::new(Vec::new());
+    fit(&model)
+        .draft(&draft)
+        .progress(|progress| reported.lock().unwrap().push(progress))
+        .estimate()
+        .unwrap();
+    let reported = reported.into_inner().unwrap();
+    let done = reported.iter().map(|progress| progress.done);
+    assert!(done.is_sorted() && reported.len() > 1, "{reported:?}");
+    assert!(reported.iter().all(|progress| progress.total == total));
+    assert_eq!(reported.last().unwrap().done, total);
+
+    let token = CancelToken::new();
+    let shared: Fit<'static> = fit(model).cancel(&token);
+    shared.estimate().unwrap();
+    token.cancel();
+    for error in [
+        shared.estimate().unwrap_err(),
+        shared.layers().unwrap_err(),
+        shared.largest_batch(1 << 30).unwrap_err(),
+        shared.dtype(Dtype::F32).estimate().unwrap_err(),
+    ] {
+        assert!(matches!(error.kind(), ErrorKind::Cancelled), "{error}");
+    }
 }

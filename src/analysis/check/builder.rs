@@ -1,9 +1,17 @@
 //! The options of a check.
 
-use crate::base::progress::{CancelToken, Progress, RunControl};
-use crate::read::selection::Selection;
+use crate::read::run_options::{RunOptions, run_options};
 
 use super::{Check, DigestList, Subject};
+
+run_options!(Check {
+    threads,
+    /// Weights and tensors of these names are looked at. Files are checked as a whole.
+    filter,
+    /// In bytes of the pass that is under way: digests, checksums, scales, values.
+    progress,
+    cancel,
+});
 
 impl<'c> Check<'c> {
     pub(super) fn of(subject: Subject<'c>) -> Self {
@@ -14,11 +22,9 @@ impl<'c> Check<'c> {
             tensor_digests: false,
             statistics: false,
             headers: false,
-            threads: 0,
             allowed: Vec::new(),
             only: Vec::new(),
-            selection: Selection::default(),
-            control: RunControl::default(),
+            options: RunOptions::default(),
         }
     }
 
@@ -59,20 +65,6 @@ impl<'c> Check<'c> {
         self
     }
 
-    /// The number of threads; 0, the default, for one per core. Findings and statistics do not depend on it.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// Looks only at weights and tensors whose name this accepts. Files are checked as a whole.
-    #[must_use]
-    pub fn filter(mut self, keep: impl Fn(&str) -> bool + Send + Sync + 'c) -> Self {
-        self.selection.set_filter(keep);
-        self
-    }
-
     /// Leaves out the findings of a rule. May be called several times.
     #[must_use]
     pub fn allow(mut self, rule: &str) -> Self {
@@ -84,21 +76,6 @@ impl<'c> Check<'c> {
     #[must_use]
     pub fn only(mut self, rule: &str) -> Self {
         self.only.push(rule.to_owned());
-        self
-    }
-
-    /// A callback for progress, in bytes of the pass that is under way: digests, checksums, scales, values. It is invoked by one thread
-    /// at a time.
-    #[must_use]
-    pub fn progress(mut self, callback: impl FnMut(Progress) + Send + 'c) -> Self {
-        self.control.set_progress(callback);
-        self
-    }
-
-    /// A token that cancels the check, which then returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
-    #[must_use]
-    pub fn cancel(mut self, token: &CancelToken) -> Self {
-        self.control.set_cancel(token);
         self
     }
 }

@@ -99,7 +99,11 @@ impl FileCheck<'_> {
                 source: digest.map(|(_, origin)| origin.clone()),
             });
         }
-        let hashed = hash_files(&to_hash, self.check.threads, &self.check.control)?;
+        let hashed = hash_files(
+            &to_hash,
+            self.check.options.threads,
+            &self.check.options.control,
+        )?;
         for (row, hashed) in rows.into_iter().zip(hashed) {
             let file = &mut listed[row];
             let hashed = match hashed {

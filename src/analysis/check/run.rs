@@ -148,7 +148,7 @@ impl CheckRun<'_> {
         add: &mut dyn FnMut(Finding) -> Result<()>,
     ) -> Result<Vec<CheckedTensor>> {
         let check = self.check;
-        let wanted = |name: &str| check.selection.contains(name);
+        let wanted = |name: &str| check.options.selection.contains(name);
         layers::compare(checkpoint.catalog(), &wanted, budget, add)?;
         let mut plan = remember(checkpoint)
             .dtype(Dtype::F32)
@@ -157,7 +157,12 @@ impl CheckRun<'_> {
             .plan_within(budget)?;
         let members = match check.headers {
             true => Vec::new(),
-            false => archives::damaged_members(checkpoint, budget, check.threads, &check.control)?,
+            false => archives::damaged_members(
+                checkpoint,
+                budget,
+                check.options.threads,
+                &check.options.control,
+            )?,
         };
         let damaged = DamageIndex::new(checkpoint, &members, budget)?;
         let tensors = checkpoint.catalog().tensors();
@@ -195,8 +200,8 @@ impl CheckRun<'_> {
         let values = ValueCheck {
             checkpoint,
             budget,
-            threads: check.threads,
-            control: &check.control,
+            threads: check.options.threads,
+            control: &check.options.control,
             statistics: check.statistics,
         };
         let looked = values.run(plan, add)?;

@@ -22,12 +22,13 @@ pub(super) fn digest_tensors(
         .map(|(name, digest)| (&**name, *digest))
         .collect();
     let wanted = |name: &str| {
-        check.selection.contains(name) && (check.tensor_digests || listed.contains_key(name))
+        check.options.selection.contains(name)
+            && (check.tensor_digests || listed.contains_key(name))
     };
     let made = digest(checkpoint)
         .filter(wanted)
-        .threads(check.threads)
-        .run_with(&check.control)?;
+        .threads(check.options.threads)
+        .run_with(&check.options.control)?;
     for (name, digest) in expected {
         match checkpoint.catalog().position(name) {
             None => {

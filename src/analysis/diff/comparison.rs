@@ -27,7 +27,7 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
     let (a, b) = (&*diff.a, &*diff.b);
     let budget = a.budget();
     budget.memory(b.budget().in_use(), WHAT)?;
-    let (mut notes, cancel) = (Vec::new(), diff.control.token());
+    let (mut notes, cancel) = (Vec::new(), diff.options.control.token());
     let mut side_of = |checkpoint, rename, name: &str| {
         let mut own = Vec::new();
         let side = Side::new(checkpoint, rename, cancel, &budget, &mut own)?;
@@ -48,7 +48,7 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
     )?;
     let (side_a, side_b) = (side_a, side_b);
     select(diff, &mut pairing, &side_a, &side_b);
-    diff.control.check()?;
+    diff.options.control.check()?;
     let (config, note) = if diff.config {
         config::differences(a, b, &budget)?
     } else {
@@ -65,16 +65,16 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
             || diff.metadata && !metadata.is_empty());
     let reads = !diff.headers_only && !decided;
     let total = |side: &Side<'_>| side.catalog().nbytes();
-    let threads = thread_count_for(diff.threads, total(&side_a).max(total(&side_b)));
+    let threads = thread_count_for(diff.options.threads, total(&side_a).max(total(&side_b)));
     let outcomes = if reads {
-        let control = &diff.control;
+        let control = &diff.options.control;
         content::pair(&mut pairing, &side_a, &side_b, threads, control, &budget)?;
         compare(diff, &pairing, &side_a, &side_b, threads, &budget)?
     } else {
         Vec::new()
     };
     let heads = if reads && !diff.verdict_only {
-        tied::notes(&pairing, &side_a, &side_b, threads, &diff.control)?
+        tied::notes(&pairing, &side_a, &side_b, threads, &diff.options.control)?
     } else {
         tied::HeadNotes::default()
     };
@@ -98,7 +98,7 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
 /// Retains the tensors that the caller's filter accepts by a name of either side, and that are not excluded by one.
 fn select(diff: &CheckpointDiff<'_>, pairing: &mut Pairing, a: &Side<'_>, b: &Side<'_>) {
     let keeps = |names: &[&str]| {
-        names.iter().any(|name| diff.selection.contains(name))
+        names.iter().any(|name| diff.options.selection.contains(name))
             && names.iter().all(|name| diff.not_excluded.contains(name))
     };
     let names = |side: &Side<'_>, i: usize| {
@@ -180,7 +180,7 @@ fn compare(
     }
     let differs: Vec<AtomicBool> = pairs.iter().map(|_| AtomicBool::new(false)).collect();
     let total = list.iter().map(ByteComparison::nbytes);
-    let progress = RunProgress::new(total.fold(0, u64::saturating_add), &diff.control);
+    let progress = RunProgress::new(total.fold(0, u64::saturating_add), &diff.options.control);
     let first_only = diff.verdict_only && !diff.values;
     bytes::compare(&list, &differs, first_only, threads, &progress)?;
     progress.finish();
@@ -241,7 +241,7 @@ fn compare(
         }
     }
     let total = list.iter().map(ValueComparison::nbytes);
-    let progress = RunProgress::new(total.fold(0, u64::saturating_add), &diff.control);
+    let progress = RunProgress::new(total.fold(0, u64::saturating_add), &diff.options.control);
     let first_only = diff.verdict_only && diff.tolerance.is_none();
     values::compare(&list, first_only, threads, &progress)?;
     progress.finish();

@@ -1,10 +1,17 @@
 //! The options of an estimate.
 
 use crate::base::kernel::Dtype;
-use crate::read::checkpoint::Checkpoint;
+use crate::read::checkpoint::CheckpointHandle;
+use crate::read::run_options::run_options;
 
 use super::terms::ExtraRole;
 use super::{CacheType, Fit, InferenceEngine};
+
+run_options!(Fit {
+    /// In bytes of tensors of all models, although none are read: the work is proportional to their number.
+    progress,
+    cancel,
+});
 
 impl<'c> Fit<'c> {
     /// Tokens per sequence. Default: 32,768, or what the model was made for if that is less; the estimate then has a few
@@ -29,7 +36,7 @@ impl<'c> Fit<'c> {
     /// ```
     #[must_use]
     pub fn contexts(mut self, contexts: impl IntoIterator<Item = u64>) -> Self {
-        self.listed = Some(contexts.into_iter().collect());
+        self.context_rows = Some(contexts.into_iter().collect());
         self
     }
 
@@ -43,7 +50,7 @@ impl<'c> Fit<'c> {
     /// How keys and values are stored. Default: in the dtype of the model; in F16 in llama.cpp.
     #[must_use]
     pub fn cache(mut self, keys: CacheType, values: CacheType) -> Self {
-        (self.k, self.v) = (Some(keys), Some(values));
+        (self.key_type, self.value_type) = (Some(keys), Some(values));
         self
     }
 
@@ -116,21 +123,21 @@ impl<'c> Fit<'c> {
     /// 8192). Windows are kept with room for them.
     #[must_use]
     pub fn step_tokens(mut self, tokens: u64) -> Self {
-        self.step = Some(tokens);
+        self.step_tokens = Some(tokens);
         self
     }
 
     /// Tokens of a page of vLLM. Default 16.
     #[must_use]
     pub fn block(mut self, tokens: u64) -> Self {
-        self.block = Some(tokens);
+        self.page_tokens = Some(tokens);
         self
     }
 
     /// llama.cpp: whether all sequences share one cache (`--kv-unified`). Default off.
     #[must_use]
     pub fn unified(mut self, unified: bool) -> Self {
-        self.unified = unified;
+        self.unified_cache = unified;
         self
     }
 
@@ -144,28 +151,28 @@ impl<'c> Fit<'c> {
     /// vLLM: whether layers with windows have pages of their own. Default on; without it they reserve as all others.
     #[must_use]
     pub fn hybrid_allocator(mut self, on: bool) -> Self {
-        self.hybrid = on;
+        self.hybrid_allocator = on;
         self
     }
 
     /// A draft model, with a cache of its own, divided among the workers of a stage as the model is.
     #[must_use]
-    pub fn draft(mut self, model: &'c Checkpoint) -> Self {
-        self.extras.push((ExtraRole::Draft, model));
+    pub fn draft(mut self, model: impl Into<CheckpointHandle<'c>>) -> Self {
+        self.extras.push((ExtraRole::Draft, model.into()));
         self
     }
 
     /// A projector of images or sound; each worker holds all of it.
     #[must_use]
-    pub fn projector(mut self, model: &'c Checkpoint) -> Self {
-        self.extras.push((ExtraRole::Projector, model));
+    pub fn projector(mut self, model: impl Into<CheckpointHandle<'c>>) -> Self {
+        self.extras.push((ExtraRole::Projector, model.into()));
         self
     }
 
     /// An adapter; each worker holds all of it.
     #[must_use]
-    pub fn adapter(mut self, model: &'c Checkpoint) -> Self {
-        self.extras.push((ExtraRole::Adapter, model));
+    pub fn adapter(mut self, model: impl Into<CheckpointHandle<'c>>) -> Self {
+        self.extras.push((ExtraRole::Adapter, model.into()));
         self
     }
 }

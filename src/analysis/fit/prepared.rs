@@ -3,6 +3,7 @@
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::limits::Budget;
+use crate::base::progress::RunProgress;
 use crate::engine::predict::{WorkerHolding, pipeline_stage, predict};
 use crate::models::config::ModelConfig;
 use crate::models::parallel::HeadCounts;
@@ -61,18 +62,22 @@ const VLLM_BLOCK: u64 = 16;
 const CONTEXT: u64 = 32 << 10;
 
 impl<'c> PreparedModel<'c> {
-    pub(super) fn new(fit: &Fit<'c>) -> Result<Self> {
-        let budget = match fit.checkpoint {
+    pub(super) fn new(
+        fit: &Fit<'_>,
+        checkpoint: Option<&'c Checkpoint>,
+        progress: &RunProgress<'_>,
+    ) -> Result<Self> {
+        let budget = match checkpoint {
             Some(checkpoint) => checkpoint.budget(),
             None => Budget::new(crate::base::limits::Limits::default()),
         };
-        let config = match (&fit.config, fit.checkpoint) {
+        let config = match (&fit.config, checkpoint) {
             (Some(config), _) => config.clone(),
             (None, Some(checkpoint)) => ModelConfig::load(checkpoint, &budget)?,
             (None, None) => ModelConfig::default(),
         };
-        let weights = match fit.checkpoint {
-            Some(checkpoint) => Some(weights(checkpoint, &config, fit.dtype, &budget)?),
+        let weights = match checkpoint {
+            Some(checkpoint) => Some(weights(checkpoint, &config, fit, progress, &budget)?),
             None => None,
         };
         let engine = fit.engine.unwrap_or(if config.is_gguf() {
@@ -80,7 +85,7 @@ impl<'c> PreparedModel<'c> {
         } else {
             InferenceEngine::Exact
         });
-        let asked = reservation(fit, &config, engine);
+        let asked = reservation(fit, checkpoint, &config, engine);
         let mut notes = Vec::new();
         let mut unknown = Vec::new();
         if let Some(weights) = &weights {
@@ -125,7 +130,7 @@ impl<'c> PreparedModel<'c> {
                 ..*layer
             });
         }
-        let workers = workers(fit, weights.as_ref(), &config, &budget)?;
+        let workers = workers(fit, checkpoint, weights.as_ref(), &config, &budget)?;
         Ok(Self {
             config,
             weights,
@@ -254,11 +259,14 @@ impl<'c> PreparedModel<'c> {
 const MAX_CONTEXT: u64 = 1 << 40;
 const MAX_BATCH: u64 = 1 << 20;
 
-fn reservation(fit: &Fit<'_>, config: &ModelConfig, engine: InferenceEngine) -> Reservation {
-    let of_tensors = || {
-        fit.checkpoint
-            .map_or(Dtype::BF16, |checkpoint| most_frequent(checkpoint, config))
-    };
+fn reservation(
+    fit: &Fit<'_>,
+    checkpoint: Option<&Checkpoint>,
+    config: &ModelConfig,
+    engine: InferenceEngine,
+) -> Reservation {
+    let of_tensors =
+        || checkpoint.map_or(Dtype::BF16, |checkpoint| most_frequent(checkpoint, config));
     let model = config.dtype().unwrap_or_else(of_tensors);
     let default = match engine {
         InferenceEngine::LlamaCpp => Dtype::F16,
@@ -274,16 +282,16 @@ fn reservation(fit: &Fit<'_>, config: &ModelConfig, engine: InferenceEngine) -> 
         preallocated: fit.preallocated,
         context: fit.context.unwrap_or(CONTEXT.min(longest)),
         batch: fit.batch,
-        k: fit.k.unwrap_or(CacheType::Plain(default)),
-        v: fit.v.unwrap_or(CacheType::Plain(default)),
+        k: fit.key_type.unwrap_or(CacheType::Plain(default)),
+        v: fit.value_type.unwrap_or(CacheType::Plain(default)),
         model,
         vllm_state: vllm::state_dtype(config, model),
         encoder_tokens: fit.encoder_tokens,
-        step: fit.step.unwrap_or(default_step),
-        block: fit.block.unwrap_or(VLLM_BLOCK),
-        unified: fit.unified,
+        step: fit.step_tokens.unwrap_or(default_step),
+        block: fit.page_tokens.unwrap_or(VLLM_BLOCK),
+        unified: fit.unified_cache,
         whole_windows: fit.whole_windows,
-        hybrid: fit.hybrid,
+        hybrid: fit.hybrid_allocator,
     }
 }
 
@@ -311,11 +319,12 @@ fn most_frequent(checkpoint: &Checkpoint, config: &ModelConfig) -> Dtype {
 /// The workers, and what each holds of the weights.
 fn workers(
     fit: &Fit<'_>,
+    checkpoint: Option<&Checkpoint>,
     weights: Option<&ModelWeights<'_>>,
     config: &ModelConfig,
     budget: &Budget,
 ) -> Result<Vec<WorkerHolding>> {
-    let (Some(checkpoint), Some(weights)) = (fit.checkpoint, weights) else {
+    let (Some(checkpoint), Some(weights)) = (checkpoint, weights) else {
         return WorkerHolding::nothing(fit.tp, fit.pp);
     };
     if (fit.tp, fit.pp, fit.ep) == (1, 1, 1) {

@@ -4,15 +4,17 @@ use std::collections::HashSet;
 
 use anamnesis_template::parallel::Experts;
 
-use crate::base::error::Result;
+use crate::base::error::{ErrorKind, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, text_cost};
+use crate::base::progress::RunProgress;
 use crate::models::config::ModelConfig;
 use crate::models::names;
 use crate::plan::Plan;
 use crate::read::catalog::{ByteRange, Encoding, TensorInfo, elements};
 use crate::read::checkpoint::Checkpoint;
 
+use super::Fit;
 use super::estimate::Parameters;
 
 /// The weights of a checkpoint.
@@ -50,13 +52,15 @@ impl LoadedTensors<'_> {
     }
 }
 
-/// Sums up the weights; dequantised to `dtype` if one is set.
+/// Sums up the weights; dequantised where the estimate is of another dtype.
 pub(super) fn weights<'c>(
     checkpoint: &'c Checkpoint,
     config: &ModelConfig,
-    dtype: Option<Dtype>,
+    fit: &Fit<'_>,
+    progress: &RunProgress<'_>,
     budget: &Budget,
 ) -> Result<ModelWeights<'c>> {
+    let dtype = fit.dtype;
     let catalog = checkpoint.catalog();
     let what = "the weights";
     budget.memory(
@@ -70,6 +74,7 @@ pub(super) fn weights<'c>(
     let mut left_out: HashSet<usize> = HashSet::new();
     let mut stored: Vec<&TensorInfo> = Vec::new();
     for (i, info) in catalog.tensors().iter().enumerate() {
+        progress.add(info.nbytes())?;
         if names::is_training_state(&info.name) {
             training = training.saturating_add(info.nbytes());
             left_out.insert(i);
@@ -93,6 +98,9 @@ pub(super) fn weights<'c>(
     if let Some(dtype) = dtype {
         remember = remember.dtype(dtype);
     }
+    if let Some(token) = fit.options.control.token() {
+        remember = remember.cancel(token);
+    }
     let mut weights = ModelWeights {
         stored: stored_nbytes,
         nbytes: stored_nbytes,
@@ -105,7 +113,9 @@ pub(super) fn weights<'c>(
     };
     match remember.plan_within(budget) {
         Ok(plan) => weights.add_plan(&plan, config, dtype, &left_out, budget)?,
-        Err(error) if dtype.is_some() => return Err(error),
+        Err(error) if dtype.is_some() || matches!(error.kind(), ErrorKind::Cancelled) => {
+            return Err(error);
+        }
         Err(error) => {
             weights
                 .notes

@@ -17,12 +17,11 @@ use super::tasks::{
 use super::{Feed, LoadContext, Loader, LoaderChoice, MAX_GAP};
 use crate::base::error::{Error, Result};
 use crate::base::limits::{Budget, Limits, over};
-use crate::base::progress::{CancelToken, Progress, RunControl};
 use crate::base::template::parallel::Rules;
 use crate::models::parallel::TensorParallel;
 use crate::read::catalog::{ByteRange, TensorInfo, quote};
 use crate::read::checkpoint::{Checkpoint, CheckpointHandle, Ownership};
-use crate::read::selection::Selection;
+use crate::read::run_options::{RunOptions, run_options};
 use crate::read::slice::TensorSlice;
 use crate::read::tensor::Tensor;
 
@@ -33,12 +32,10 @@ pub struct Load<'c> {
     choice: Option<LoaderChoice>,
     pool: Option<BufferPool>,
     memory: MemoryOptions,
-    threads: usize,
-    selection: Selection<'c>,
     slices: SliceChoice<'c>,
     limits: Limits,
     read_ahead: u64,
-    control: RunControl<'c>,
+    options: RunOptions<'c>,
 }
 
 /// Loads the tensors of a checkpoint into memory, as they are stored: little endian, in C order, quantised weights
@@ -70,16 +67,24 @@ pub fn load<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Load<'c> {
             borrow_mapped: false,
             align: 1,
         },
-        threads: 0,
-        selection: Selection::default(),
         slices: SliceChoice::Whole,
         // the limits of opening hold for loading too, unless the caller sets others
         limits: *checkpoint.limits(),
         checkpoint,
         read_ahead: 256 << 20,
-        control: RunControl::default(),
+        options: RunOptions::default(),
     }
 }
+
+run_options!(Load {
+    /// They inflate, gather and verify; the loader decides how many threads read.
+    threads,
+    /// Tensors of these names are loaded.
+    filter,
+    /// In bytes of tensors. Also at least every 100 ms while the load waits for bytes.
+    progress,
+    cancel,
+});
 
 impl<'c> Load<'c> {
     /// Uses this loader instead of the one that [`choose`](crate::load::choose) picks.
@@ -130,21 +135,6 @@ impl<'c> Load<'c> {
     #[must_use]
     pub fn align(mut self, bytes: usize) -> Self {
         self.memory.align = bytes;
-        self
-    }
-
-    /// The number of threads that inflate, gather and verify; 0, the default, for one per core. The loader decides how
-    /// many threads read.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// Loads only tensors whose name this accepts.
-    #[must_use]
-    pub fn filter(mut self, keep: impl Fn(&str) -> bool + Send + Sync + 'c) -> Self {
-        self.selection.set_filter(keep);
         self
     }
 
@@ -211,7 +201,7 @@ impl<'c> Load<'c> {
         mut self,
         order: impl Fn(&TensorInfo, &TensorInfo) -> Ordering + Send + Sync + 'c,
     ) -> Self {
-        self.selection.set_order(order);
+        self.options.selection.set_order(order);
         self
     }
 
@@ -226,21 +216,6 @@ impl<'c> Load<'c> {
     #[must_use]
     pub fn read_ahead(mut self, bytes: u64) -> Self {
         self.read_ahead = bytes;
-        self
-    }
-
-    /// A callback for progress in bytes of tensors. It is invoked by one thread at a time, about every 4 MiB, at least
-    /// every 100 ms while the load waits for bytes, and at the end.
-    #[must_use]
-    pub fn progress(mut self, callback: impl FnMut(Progress) + Send + 'c) -> Self {
-        self.control.set_progress(callback);
-        self
-    }
-
-    /// A token that cancels the load, which then returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
-    #[must_use]
-    pub fn cancel(mut self, token: &CancelToken) -> Self {
-        self.control.set_cancel(token);
         self
     }
 
@@ -265,8 +240,8 @@ impl<'c> Load<'c> {
         // shared buffers: all tensors are kept, so one read can serve tied weights
         let (reads, tasks) = self.tasks(checkpoint, true)?;
         self.check_budget(&tasks, &pool)?;
-        let run = LoadRun::new(&pool, self.memory, &tasks, &self.control);
-        let load_all = &mut |feed: &dyn Feed<'k>| run.load_all(feed, self.threads);
+        let run = LoadRun::new(&pool, self.memory, &tasks, &self.options.control);
+        let load_all = &mut |feed: &dyn Feed<'k>| run.load_all(feed, self.options.threads);
         let context = self.context(checkpoint, &pool, u64::MAX);
         let outcome = Self::feed(self.chosen(), &context, &reads, load_all)?;
         run.progress.finish();
@@ -309,10 +284,12 @@ impl<'c> Load<'c> {
                 "an alignment of {align} bytes: it must be a power of two up to {MAX_ALIGN}"
             )));
         }
-        let selected = |tensor: &Tensor<'_>| self.selection.contains(&tensor.info().name);
+        let selected = |tensor: &Tensor<'_>| self.options.selection.contains(&tensor.info().name);
         let mut tensors: Vec<_> = checkpoint.tensors().filter(selected).collect();
         // before tasks are planned, because reads are issued in their order
-        self.selection.sort(&mut tensors, |tensor| tensor.info());
+        self.options
+            .selection
+            .sort(&mut tensors, |tensor| tensor.info());
         // the limits of the load, in which the checkpoint's own memory does not count
         let budget = Budget::new(self.limits);
         let slices = self.slices.of(checkpoint)?;

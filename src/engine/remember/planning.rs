@@ -66,7 +66,7 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
     };
     // a filter selects outputs, whose names are made from the names of stored tensors below
     let wanted = |name: &str| model.is_some() || what.makes(name);
-    let mut slots = claims(&cx, &mut plan, &wanted, &|| what.control.check())?;
+    let mut slots = claims(&cx, &mut plan, &wanted, &|| what.options.control.check())?;
     for (tensor, slot) in slots.iter_mut().enumerate() {
         // in file order, so that outputs are read in the order in which they are stored
         match std::mem::replace(slot, TensorClaim::Taken) {
@@ -165,7 +165,7 @@ fn convert_names(
     what: &Remember<'_>,
     dtype: Dtype,
 ) -> Result<()> {
-    let (wanted, check) = (|name: &str| what.makes(name), || what.control.check());
+    let (wanted, check) = (|name: &str| what.makes(name), || what.options.control.check());
     let stored = std::mem::take(&mut plan.jobs);
     let refused = std::mem::take(&mut plan.refused);
     let converted = convert(model, stored, refused, dtype, &wanted, &check, cx.budget)?;

@@ -42,7 +42,7 @@ impl<'c> Remember<'c> {
             Some(rename) => only.contains(&*rename(name)),
             None => only.contains(name),
         });
-        listed && self.selection.contains(name)
+        listed && self.options.selection.contains(name)
     }
 
     /// The files that [`to_dir`](Self::to_dir) writes into a new directory, before they are made, so that several processes or

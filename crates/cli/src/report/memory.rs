@@ -60,7 +60,9 @@ pub(super) fn curves(
     args: &ReportArgs,
     interrupt: &Interrupt,
 ) -> anamnesis::Result<MemoryCurves> {
-    let base = anamnesis::fit(checkpoint).batch(args.batch);
+    let base = anamnesis::fit(checkpoint)
+        .batch(args.batch)
+        .cancel(interrupt.token());
     let base = args.memory.into_iter().fold(base, anamnesis::Fit::memory);
     let first = base.clone().estimate()?;
     let contexts = points(first.context_max);

@@ -67,9 +67,9 @@ impl Load<'_> {
             ..self.context(&self.checkpoint, &pool, self.read_ahead)
         };
         let pieces = IntoPieces::new(tasks.iter().zip(memory), &context);
-        let (run, reads) = pieces.into_run(&self.control);
+        let (run, reads) = pieces.into_run(&self.options.control);
         let outcome = Self::feed(self.chosen(), &context, &reads, &mut |feed| {
-            run.fill_all(feed, self.threads)
+            run.fill_all(feed, self.options.threads)
         })?;
         run.progress.finish();
         Ok(outcome)

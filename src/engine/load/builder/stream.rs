@@ -50,7 +50,7 @@ impl<'c> Load<'c> {
     {
         let pool = self.pool_or_new();
         let (reads, tasks) = self.tasks(checkpoint, false)?;
-        let run = LoadRun::new(&pool, self.memory, &tasks, &self.control);
+        let run = LoadRun::new(&pool, self.memory, &tasks, &self.options.control);
         let choice = self.chosen();
         let context = self.context(checkpoint, &pool, self.read_ahead);
         Self::feed(choice.clone(), &context, &reads, &mut |feed| {
@@ -98,7 +98,7 @@ impl Load<'static> {
     /// If no thread can be started. Every other error is an item of the handle.
     pub fn start(&self) -> Result<RunningLoad> {
         let mut load = self.clone();
-        let monitor = load.control.monitor();
+        let monitor = load.options.control.monitor();
         RunningLoad::spawn(monitor, move |handle| {
             load.stream(|tensors| handle.send_all(tensors))
         })
