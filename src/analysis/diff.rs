@@ -8,6 +8,8 @@
 mod alike;
 mod byte_reader;
 mod bytes;
+mod bytes_pass;
+mod compared_pairs;
 mod comparison;
 mod config;
 mod content;
@@ -26,6 +28,7 @@ mod sides;
 mod tensor_bytes;
 mod tied;
 mod values;
+mod values_pass;
 
 use std::fmt;
 

@@ -1,27 +1,16 @@
 //! The order of the work: headers, bytes, values.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-use crate::base::error::{ErrorKind, Result};
-use crate::base::limits::Budget;
-use crate::base::progress::RunProgress;
-use crate::base::sync::AtomicBool;
+use crate::base::error::Result;
 use crate::base::threads::thread_count_for;
-use crate::plan::decode::{Cast, TransposedMatrices};
-use crate::plan::{Job, JobWork};
-use crate::read::catalog::elements;
+use crate::plan::Job;
 
-use super::alike::{Identities, SideTensor, is_alike, is_same_bytes, is_squeezed, is_swapped};
-use super::bytes::{self, ByteComparison};
+use super::compared_pairs::ComparedPairs;
 use super::differences::Differences;
 use super::outcome::PairOutcome;
 use super::pairing::{PairedBy, Pairing, TensorPair};
 use super::rows::{self, Listing};
 use super::sides::{Side, WHAT};
-use super::tensor_bytes::TensorBytes;
-use super::values::{self, SideJob, ValueComparison};
-use super::{CheckpointDiff, config, content, identity, metadata, tied};
+use super::{CheckpointDiff, bytes_pass, config, content, metadata, tied, values_pass};
 
 pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
     let (a, b) = (&*diff.a, &*diff.b);
@@ -69,7 +58,14 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
     let outcomes = if reads {
         let control = &diff.options.control;
         content::pair(&mut pairing, &side_a, &side_b, threads, control, &budget)?;
-        compare(diff, &pairing, &side_a, &side_b, threads, &budget)?
+        compare(&ComparedPairs {
+            diff,
+            pairs: &pairing.pairs,
+            a: &side_a,
+            b: &side_b,
+            threads,
+            budget: &budget,
+        })?
     } else {
         Vec::new()
     };
@@ -98,7 +94,9 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
 /// Retains the tensors that the caller's filter accepts by a name of either side, and that are not excluded by one.
 fn select(diff: &CheckpointDiff<'_>, pairing: &mut Pairing, a: &Side<'_>, b: &Side<'_>) {
     let keeps = |names: &[&str]| {
-        names.iter().any(|name| diff.options.selection.contains(name))
+        names
+            .iter()
+            .any(|name| diff.options.selection.contains(name))
             && names.iter().all(|name| diff.not_excluded.contains(name))
     };
     let names = |side: &Side<'_>, i: usize| {
@@ -132,155 +130,14 @@ fn differs_by_headers(
 }
 
 /// Compares all pairs: bytes where they are stored alike, then values where bytes differ or were not compared.
-fn compare(
-    diff: &CheckpointDiff<'_>,
-    pairing: &Pairing,
-    a: &Side<'_>,
-    b: &Side<'_>,
-    threads: usize,
-    budget: &Budget,
-) -> Result<Vec<PairOutcome>> {
-    let pairs = &pairing.pairs;
-    let sides = |pair: &TensorPair| {
-        let x = SideTensor {
-            side: a,
-            tensor: &a.tensors[pair.a],
-        };
-        let y = SideTensor {
-            side: b,
-            tensor: &b.tensors[pair.b],
-        };
-        (x, y)
-    };
+fn compare(pairs: &ComparedPairs<'_, '_>) -> Result<Vec<PairOutcome>> {
     const PAIR: u64 = (size_of::<PairOutcome>() + size_of::<Option<Job>>()) as u64;
-    budget.memory(PAIR * pairs.len() as u64, WHAT)?;
-    let mut outcomes = vec![PairOutcome::default(); pairs.len()];
-    let files = Identities {
-        a: identity::of(a.checkpoint),
-        b: identity::of(b.checkpoint),
-    };
-    let mut list = Vec::new();
-    for (item, pair) in pairs.iter().enumerate() {
-        let (x, y) = sides(pair);
-        if !is_alike(x, y) || is_swapped(x.shape(), y.shape()) {
-            continue;
-        }
-        outcomes[item].bytes_equal = Some(true);
-        if is_same_bytes(x, y, &files) {
-            continue;
-        }
-        for (x_info, y_info) in x.stored().into_iter().zip(y.stored()) {
-            let comparison = ByteComparison {
-                a: TensorBytes::new(x.side.checkpoint, x_info)?,
-                b: TensorBytes::new(y.side.checkpoint, y_info)?,
-                item,
-            };
-            budget.push(&mut list, comparison, WHAT)?;
-        }
-    }
-    let differs: Vec<AtomicBool> = pairs.iter().map(|_| AtomicBool::new(false)).collect();
-    let total = list.iter().map(ByteComparison::nbytes);
-    let progress = RunProgress::new(total.fold(0, u64::saturating_add), &diff.options.control);
-    let first_only = diff.verdict_only && !diff.values;
-    bytes::compare(&list, &differs, first_only, threads, &progress)?;
-    progress.finish();
-    drop(list);
-    for (outcome, differs) in outcomes.iter_mut().zip(&differs) {
-        if differs.load(Ordering::Relaxed) {
-            outcome.bytes_equal = Some(false);
-        }
-    }
-    let others = outcomes
-        .iter()
-        .any(|outcome| outcome.bytes_equal != Some(true));
-    if !others || first_only {
-        return Ok(outcomes);
-    }
-    let mut transposed = Vec::new();
-    for pair in pairs {
-        let (x, y) = sides(pair);
-        transposed.push(
-            is_swapped(x.shape(), y.shape())
-                .then(|| exchanged(x, y))
-                .flatten(),
-        );
-    }
-    let (mut items, mut list) = (Vec::new(), Vec::new());
-    for (item, pair) in pairs.iter().enumerate() {
-        if outcomes[item].bytes_equal == Some(true) {
-            continue;
-        }
-        let (x, y) = sides(pair);
-        let (Some(x_job), Some(mut y_job)) = (x.numbers(), y.numbers()) else {
-            continue;
-        };
-        if let Some(job) = &transposed[item] {
-            y_job = job;
-        } else if !is_squeezed(x.shape(), y.shape()) {
-            continue;
-        }
-        let (x_job, y_job) = (
-            SideJob {
-                checkpoint: a.checkpoint,
-                job: x_job,
-            },
-            SideJob {
-                checkpoint: b.checkpoint,
-                job: y_job,
-            },
-        );
-        match ValueComparison::new(x_job, y_job, x.elements()) {
-            Ok(comparison) => {
-                budget.push(&mut items, item, WHAT)?;
-                budget.push(&mut list, comparison, WHAT)?;
-            }
-            // whether it is transposed is a remark
-            Err(e) if transposed[item].is_some() && matches!(e.kind(), ErrorKind::Limit { .. }) => {
-            }
-            Err(e) => return Err(e),
-        }
-    }
-    let total = list.iter().map(ValueComparison::nbytes);
-    let progress = RunProgress::new(total.fold(0, u64::saturating_add), &diff.options.control);
-    let first_only = diff.verdict_only && diff.tolerance.is_none();
-    values::compare(&list, first_only, threads, &progress)?;
-    progress.finish();
-    for (item, comparison) in items.into_iter().zip(list) {
-        let sums = comparison.sums();
-        if transposed[item].is_some() {
-            outcomes[item].transposed = sums.differing == 0;
-        } else {
-            outcomes[item].sums = Some(sums);
-        }
+    let count = pairs.pairs.len();
+    pairs.budget.memory(PAIR * count as u64, WHAT)?;
+    let mut outcomes = vec![PairOutcome::default(); count];
+    bytes_pass::run(pairs, &mut outcomes)?;
+    if !pairs.first_byte_decides() {
+        values_pass::run(pairs, &mut outcomes)?;
     }
     Ok(outcomes)
-}
-
-/// The job that makes the second tensor in the order of the first, whose last two dimensions are exchanged.
-fn exchanged(a: SideTensor<'_, '_>, b: SideTensor<'_, '_>) -> Option<Job> {
-    let ([outer @ .., rows, cols], job) = (b.shape(), b.numbers()?) else {
-        return None;
-    };
-    let inner: Arc<dyn crate::plan::Decoder> = match &job.work {
-        JobWork::Tiles { decoder, .. } => Arc::clone(decoder),
-        // read whole, and in memory then
-        JobWork::Stream { from, .. } => Arc::new(Cast {
-            from: *from,
-            elements: b.elements(),
-        }),
-    };
-    let decoder = TransposedMatrices {
-        inner,
-        matrices: elements(outer)?,
-        rows: *rows,
-        cols: *cols,
-    };
-    let rows = crate::plan::Decoder::grid(&decoder).rows_per_tile(job.output.dtype);
-    let mut job = job.clone();
-    job.output.shape = crate::read::catalog::Shape::from_slice(a.shape());
-    job.work = JobWork::Tiles {
-        decoder: Arc::new(decoder),
-        rows,
-    };
-    Some(job)
 }

@@ -23,9 +23,14 @@ impl PairOutcome {
         }
     }
 
+    /// Whether the stored bytes were compared, and are equal.
+    pub(super) fn has_equal_bytes(&self) -> bool {
+        self.bytes_equal == Some(true)
+    }
+
     /// Whether the values are equal, or within a tolerance.
     pub(super) fn is_within(&self, tolerance: Option<ValueTolerance>) -> bool {
-        if self.bytes_equal == Some(true) {
+        if self.has_equal_bytes() {
             return true;
         }
         let Some(sums) = self.sums else { return false };
