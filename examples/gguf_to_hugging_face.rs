@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .dtype(dtype)
         .cast(true)
         .overwrite(true);
-    for note in remember.plan()?.notes {
+    for note in remember.plan()?.output_notes {
         println!("note: {note}");
     }
     remember.to_dir(output, 5_000_000_000)?;

@@ -192,6 +192,7 @@ pub use anamnesis_kernel::{BlockFormat, Dtype};
 pub use anamnesis_template::ByteRange;
 pub use base::error::{Error, ErrorKind, Remedy, Result};
 pub use base::limits::{Limits, Usage};
+pub use base::note::Note;
 pub use base::progress::{CancelToken, Progress};
 pub use engine::load::{Load, Loaded, load};
 pub use engine::predict::{Predict, predict};

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::base::error::Result;
 use crate::base::limits::{Budget, text_cost};
+use crate::base::note::Note;
 use crate::read::catalog::Metadata;
 use crate::read::catalog::{Catalog, Encoding, Endian, Layout, Quantizer, TensorInfo, elements};
 use crate::read::checkpoint::Checkpoint;
@@ -50,7 +51,7 @@ pub struct Summary {
     /// Sums over the tensors.
     pub totals: Totals,
     /// Findings about the files that do not prevent reading them.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Note>,
 }
 
 /// One file of a checkpoint.
@@ -174,7 +175,7 @@ impl Checkpoint {
             Ok(plan) => summary.add_weights(&plan, self.catalog(), &budget)?,
             Err(error) => summary
                 .warnings
-                .push(format!("quantised weights are not listed: {error}")),
+                .push(format!("quantised weights are not listed: {error}").into()),
         }
         Ok(summary)
     }

@@ -31,6 +31,8 @@ struct ErrorContext {
     offset: Option<u64>,
     truncated: bool,
     note: Option<String>,
+    /// Instead of the one that follows from the kind.
+    remedy: Option<Remedy>,
 }
 
 /// The kinds of failure. Programs match on these; messages are for people and may change.
@@ -123,6 +125,7 @@ impl Error {
             offset: None,
             truncated: false,
             note: None,
+            remedy: None,
         }))
     }
 
@@ -193,6 +196,7 @@ impl Error {
             offset: self.0.offset,
             truncated: self.0.truncated,
             note: self.0.note.clone(),
+            remedy: self.0.remedy,
         }))
     }
 
@@ -277,6 +281,13 @@ impl Error {
         self.0.truncated
     }
 
+    /// States what can be done about it, where the kind alone does not decide that.
+    #[must_use]
+    pub(crate) fn with_remedy(mut self, remedy: Remedy) -> Self {
+        self.0.remedy = Some(remedy);
+        self
+    }
+
     /// Adds what else the user has to know: what the failure left behind.
     #[must_use]
     pub(crate) fn with_note(mut self, note: String) -> Self {
@@ -309,15 +320,19 @@ impl Error {
         self.0.offset
     }
 
-    /// A remedy for the user of a program, if the kind has one.
-    ///
-    /// Unsupported files have none: the message itself says what to do instead.
+    /// The remedy for the user of a program, where an option or a change of the files helps. Not part of the message.
     pub fn remedy(&self) -> Option<Remedy> {
+        if self.0.remedy.is_some() {
+            return self.0.remedy;
+        }
         match &self.0.kind {
             // remedies exist for what a user can change; other codes of the system say what happened
-            // their messages contain the remedy
             #[cfg(feature = "remote")]
-            ErrorKind::Io(e) if remote(e).is_some() => None,
+            ErrorKind::Io(e) if let Some(remote) = remote(e) => {
+                // the other kinds' messages say what the server's user can do
+                (remote.kind() == anamnesis_remote::ErrorKind::Offline)
+                    .then_some(Remedy::AllowRequests)
+            }
             ErrorKind::Io(e) => match e.kind() {
                 io::ErrorKind::NotFound => Some(Remedy::CheckPath),
                 io::ErrorKind::AlreadyExists => Some(Remedy::AllowOverwrite),
@@ -345,7 +360,7 @@ impl Error {
             ErrorKind::Limit { limit, .. } => Some(Remedy::RaiseLimit { limit }),
             ErrorKind::RefusedGlobal { .. } => Some(Remedy::KeepOpaque),
             ErrorKind::MissingPart(_) => Some(Remedy::AddMissingFile),
-            // their messages contain the remedy, or the caller caused them
+            // they say what to do instead, or the caller caused them
             ErrorKind::Unsupported(_) | ErrorKind::InvalidArgument(_) | ErrorKind::Cancelled => {
                 None
             }

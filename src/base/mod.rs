@@ -18,6 +18,7 @@
 pub(crate) mod error;
 pub mod kernel;
 pub(crate) mod limits;
+pub(crate) mod note;
 pub mod pool;
 pub(crate) mod progress;
 pub mod quote;

@@ -30,6 +30,7 @@ use anamnesis_template::StridedRange;
 
 use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
+use crate::base::note::Note;
 use crate::read::catalog::{
     ByteRange, Catalog, Endian, Layout, Packing, Shape, TensorInfo, elements,
 };
@@ -125,6 +126,8 @@ pub struct Plan {
     pub quantised: bool,
     /// Decisions between two readings that the files allow, and what decided them.
     pub notes: Vec<String>,
+    /// Statements about the outputs: which names they have, and what is left out.
+    pub output_notes: Vec<Note>,
 }
 
 impl Plan {

@@ -11,6 +11,7 @@ mod pytorch;
 mod shape;
 mod validate;
 
+use crate::base::note::Note;
 use std::path::PathBuf;
 
 pub use metadata::{Item, Metadata, StoredArray, Value};
@@ -211,7 +212,7 @@ pub struct Catalog {
     pub(crate) metadata: Metadata,
     pub(crate) members: Vec<Member>,
     pub(crate) refused: Vec<Refused>,
-    pub(crate) warnings: Vec<String>,
+    pub(crate) warnings: Vec<Note>,
     pub(crate) tensors: Vec<TensorInfo>,
     /// If set, the file must end here: the format allows nothing after the last tensor.
     pub(crate) exact_end: Option<u64>,
@@ -259,7 +260,7 @@ impl Catalog {
     }
 
     /// Findings about the files that do not prevent reading them.
-    pub fn warnings(&self) -> &[String] {
+    pub fn warnings(&self) -> &[Note] {
         &self.warnings
     }
 

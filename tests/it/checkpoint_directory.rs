@@ -455,7 +455,7 @@ fn tied_output_layers_are_written_once() {
         let names: Vec<_> = plan.jobs.iter().map(|job| &*job.output.name).collect();
         assert_eq!(names.len(), expected, "{config:?}: {names:?}");
         assert_eq!(names[0], "model.embed_tokens.weight");
-        let notes = plan.notes.join("\n");
+        let notes = crate::support::texts(&plan.output_notes);
         assert_eq!(notes.contains("`lm_head.weight`"), expected == 2, "{notes}");
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value as Json;
 
 use crate::support::scratch_dir::ScratchDir;
-use crate::support::{fixture, sha256};
+use crate::support::{fixture, sha256, texts};
 use anamnesis::load::{PreadLoader, RecordingLoader};
 use anamnesis::template::coverage;
 use anamnesis::{ByteRange, Checkpoint, Layout, OpenOptions};
@@ -231,7 +231,7 @@ fn values_that_are_not_tensors_are_listed_or_counted() {
             .unwrap()
             .starts_with("an object of ")
     );
-    let warnings = checkpoint.catalog().warnings().join("\n");
+    let warnings = texts(checkpoint.catalog().warnings());
     assert_eq!(checkpoint.catalog().warnings().len(), 1, "{warnings}");
     assert!(
         warnings.contains("values that are not tensors and cannot be shown: 1 (`recipe`)"),
@@ -319,7 +319,7 @@ fn bytes_of_no_item_are_reported_and_overlapping_items_refused() {
     bytes.extend(b"more");
     fs::write(&path, bytes).unwrap();
     let checkpoint = Checkpoint::open(scratch.dir()).unwrap();
-    let warnings = checkpoint.catalog().warnings().join("\n");
+    let warnings = texts(checkpoint.catalog().warnings());
     assert!(
         warnings.contains("4 bytes of `__1_0.distcp` belong to no item"),
         "{warnings}"

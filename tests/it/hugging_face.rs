@@ -215,9 +215,9 @@ fn a_stored_tensor_refuses_the_outputs_of_all_that_belong_to_it() {
     let refused: Vec<&str> = plan.refused.iter().map(|weight| &*weight.name).collect();
     assert_eq!(refused, ["model.layers.0.mlp.experts.gate_up_proj"]);
     assert!(
-        !plan.notes.iter().any(|note| note.contains("ffn_")),
+        !plan.output_notes.iter().any(|note| note.contains("ffn_")),
         "{:?}",
-        plan.notes
+        plan.output_notes
     );
     // experts of a stack are outputs of their own
     let bytes = with_integers("mixtral", "blk.0.ffn_down_exps.weight");
@@ -320,9 +320,11 @@ fn an_unknown_architecture_keeps_its_names_and_a_note_says_so() {
     let named = remember(&checkpoint).names(Names::HuggingFace);
     let plan = named.plan().unwrap();
     assert!(
-        plan.notes.iter().any(|note| note.contains("llama.cpp's")),
+        plan.output_notes
+            .iter()
+            .any(|note| note.contains("llama.cpp's")),
         "{:?}",
-        plan.notes
+        plan.output_notes
     );
     let stored = remember(&checkpoint).plan().unwrap();
     let of = |plan: &anamnesis::Plan| {

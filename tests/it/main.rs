@@ -70,6 +70,7 @@ mod synonyms;
 mod tensor_parallel;
 mod truncation;
 mod unquantised;
+mod wording;
 mod writable_tensors;
 
 /// Quantised weights.

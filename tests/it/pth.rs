@@ -169,7 +169,7 @@ fn numpy_arrays_are_tensors() {
         compare_values(&OpenOptions::new(), &path, &tensors);
         let checkpoint = Checkpoint::open(&path).unwrap();
         let catalog = checkpoint.catalog();
-        let warnings = catalog.warnings().join("\n");
+        let warnings = support::texts(catalog.warnings());
         let counts = "cannot be shown: 2 (numpy arrays that are not of numbers: 1, numpy arrays of objects: 1; \
                       the first is `names`)";
         assert!(warnings.contains(counts), "{}: {warnings}", path.display());
@@ -227,7 +227,7 @@ fn opaque_objects_are_set_aside_and_the_tensors_around_them_read() {
             panic!("{:?}", catalog.refused())
         };
         assert_eq!(&*refused.name, "labelled");
-        let warnings = catalog.warnings().join("\n");
+        let warnings = support::texts(catalog.warnings());
         for listed in [
             "set aside by class name and plain state: 5 (",
             "`argparse.Namespace`: 1",
@@ -255,7 +255,7 @@ fn pickles_that_run_code_are_opaque() {
     for file in std::fs::read_dir(directory).unwrap().chain(modules) {
         let path = file.unwrap().path();
         let checkpoint = opaque.open(&path).unwrap();
-        let warnings = checkpoint.catalog().warnings().join("\n");
+        let warnings = support::texts(checkpoint.catalog().warnings());
         assert!(
             warnings.contains("objects of unknown classes"),
             "{warnings}"

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::fixture;
 use crate::support::scratch_dir::ScratchDir;
-use anamnesis::{CancelToken, Checkpoint, ErrorKind, OpenOptions};
+use anamnesis::{CancelToken, Checkpoint, ErrorKind, OpenOptions, Remedy};
 
 const INDEX: &str = "model.safetensors.index.json";
 
@@ -306,12 +306,10 @@ fn a_missing_file_of_a_split_gguf_is_named() {
     assert!(text.contains("m-00003-of-00003.gguf"), "{text}");
     // a name without the numbers of the split
     let renamed = copy_fixture(&scratch, "gguf/split/m-00001-of-00003.gguf", "renamed.gguf");
-    let (kind, text) = refusal(&renamed);
-    assert_eq!(kind, "missing_part");
-    assert!(
-        text.contains("00001-of-00003") && text.contains("`OpenOptions::single`"),
-        "{text}"
-    );
+    let error = Checkpoint::open(&renamed).unwrap_err();
+    assert_eq!(error.kind().name(), "missing_part");
+    assert!(error.to_string().contains("00001-of-00003"), "{error}");
+    assert_eq!(error.remedy(), Some(Remedy::RenameOrOpenAlone));
 }
 
 /// The token is checked for each file, and changes nothing while it is not cancelled.

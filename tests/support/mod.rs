@@ -46,6 +46,12 @@ use anamnesis::format::FORMATS;
 use anamnesis::{Dtype, ErrorKind, Format, Result, Tensor};
 use sha2::{Digest, Sha256};
 
+/// Notes as lines, with their remedies.
+pub fn texts(notes: &[anamnesis::Note]) -> String {
+    let lines = notes.iter().map(ToString::to_string);
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// Whether the limit on memory refused something.
 pub fn is_memory_limit(error: &anamnesis::Error) -> bool {
     matches!(

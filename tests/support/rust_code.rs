@@ -197,6 +197,20 @@ pub fn pieces(chars: &[char]) -> Vec<(Piece, Range<usize>)> {
     out
 }
 
+/// The string literals of a text, as they are written, with the number of the line on which each begins.
+pub fn string_literals(text: &str) -> Vec<(usize, String)> {
+    let chars: Vec<char> = text.chars().collect();
+    let (mut found, mut line) = (Vec::new(), 1);
+    for (piece, range) in pieces(&chars) {
+        let part = &chars[range];
+        if piece == Piece::Literal && part[0] != '\'' {
+            found.push((line, part.iter().collect()));
+        }
+        line += part.iter().filter(|c| **c == '\n').count();
+    }
+    found
+}
+
 /// The code without items under `cfg(test)`, the names of the modules among those items, and where the items were.
 fn without_tests(code: &str) -> (String, Vec<String>, Vec<Range<usize>>) {
     let (mut out, mut modules, mut rest) = (String::new(), Vec::new(), code);

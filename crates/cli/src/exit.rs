@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use anamnesis::Remedy;
 use anamnesis::quote::escape;
+use anamnesis::{Note, Remedy};
 use serde::Serialize;
 
 /// The result of a verb whose failures, if any, have been reported.
@@ -123,22 +123,21 @@ impl Failure {
     }
 }
 
-/// The options of the library that its messages name, and the flags that set them here.
-static FLAGS: &[(&str, &str)] = &[
-    ("`OpenOptions::single`", "--single"),
-    ("`OpenOptions::void_as`", "--void-as"),
-    ("`Remember::filter`", "--exclude or --filter"),
-    ("`Remember::rename`", "--rename"),
-    ("`Names::HuggingFace`", "--names hf"),
-    ("`RemoteOptions::offline`", "--offline"),
-];
+/// A note, with its remedy in this command's flags.
+pub(crate) fn note_text(note: &Note) -> String {
+    with_remedy(note.text(), note.remedy())
+}
 
-/// A message of the library, with this command's flags in place of the options that it names.
-pub(crate) fn with_flags(message: &str) -> String {
-    let options = FLAGS.iter();
-    options.fold(message.to_owned(), |text, (option, flag)| {
-        text.replace(option, flag)
-    })
+/// Why a weight is refused, with its remedy in this command's flags. For verbs that make weights.
+pub(crate) fn refusal_text(error: &anamnesis::Error) -> String {
+    with_remedy(&error.to_string(), error.remedy())
+}
+
+fn with_remedy(text: &str, remedy: Option<Remedy>) -> String {
+    match remedy {
+        Some(remedy) => format!("{text}; {}", remedy_text(remedy)),
+        None => text.to_owned(),
+    }
 }
 
 /// Words a remedy with this command's flags where it has one, and as the library does otherwise.
@@ -162,6 +161,19 @@ fn remedy_text(remedy: Remedy) -> String {
              this file elsewhere only if you trust its author"
                 .into()
         }
+        Remedy::LeaveOut => "leave the tensor out with --exclude or --filter".into(),
+        Remedy::LeaveOutOrRename => {
+            "leave the tensor out with --exclude or --filter, or rename it with --rename".into()
+        }
+        Remedy::LeaveOutOrReadItems => {
+            "leave the tensor out with --exclude or --filter, or read its \
+                                        items as a dtype of their width with --void-as"
+                .into()
+        }
+        Remedy::ReadItems { dtype } => format!("if you know the dtype, give {dtype} to --void-as"),
+        Remedy::RenameOrOpenAlone => "rename it, or open it alone with --single".into(),
+        Remedy::NameAsTransformers => "--names hf makes those of transformers".into(),
+        Remedy::AllowRequests => "requests are sent without --offline".into(),
         // remedies without a flag: the library words them for people, without its API
         other => other.to_string(),
     }
@@ -171,10 +183,10 @@ impl From<anamnesis::Error> for Failure {
     fn from(error: anamnesis::Error) -> Self {
         Self {
             kind: error.kind().name(),
-            message: with_flags(&match error.note() {
+            message: match error.note() {
                 Some(note) => format!("{}; {note}", error.kind()),
                 None => error.kind().to_string(),
-            })
+            }
             .into(),
             path: error.path().map(|p| p.display().to_string().into()),
             format: error.format(),

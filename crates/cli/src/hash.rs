@@ -38,7 +38,7 @@ pub(crate) fn fill(
             "no hash for {}: sparse, or saved without data",
             plural(made.without_bytes, "tensor")
         );
-        summary.warnings.push(text);
+        summary.warnings.push(text.into());
     }
     for (tensor, digest) in summary.tensors.iter_mut().zip(made.tensors) {
         tensor.sha256 = digest.map(|digest| digest.to_string());

@@ -5,7 +5,7 @@ use std::io::Write;
 use anamnesis::{OpenOptions, Summary, Value};
 
 use crate::args::{Color, InspectArgs};
-use crate::exit::{Completion, Failure, RunError, with_flags};
+use crate::exit::{Completion, Failure, RunError, note_text};
 use crate::interrupt::Interrupt;
 use crate::output::json::InspectDocument;
 use crate::output::{Screen, Stdout, metadata, overview, tensors, tree};
@@ -102,7 +102,7 @@ fn summarise(
     };
     let mut summary = checkpoint.inspect()?;
     for warning in &mut summary.warnings {
-        *warning = with_flags(warning);
+        *warning = note_text(warning).into();
     }
     if let (Some(Some(key)), Some(value), true) = (&args.metadata, &value, args.json) {
         // the summary shortens long arrays; the key that was named is complete

@@ -9,11 +9,11 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::json;
 
 use crate::args::{Color, PlanArgs};
-use crate::exit::{Completion, Failure, RunError, with_flags};
+use crate::exit::{Completion, Failure, RunError, refusal_text};
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::tensors::{ShapeText, name};
 use crate::output::{BOLD, DIM, DTYPE, REFUSED, Screen, Stdout, WARNING, json};
-use crate::remember::configure;
+use crate::remember::{configure, notes_of};
 use crate::request_stats;
 use crate::text::{ByteSize, ExactCount, plural};
 
@@ -25,10 +25,7 @@ pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Com
         .map_err(Failure::from)?;
     let remember = configure(&checkpoint, &args.weights);
     let in_source = |e: anamnesis::Error| Failure::from(e.in_file(&args.source));
-    let mut plan = remember.plan().map_err(in_source)?;
-    for note in &mut plan.notes {
-        *note = with_flags(note);
-    }
+    let plan = remember.plan().map_err(in_source)?;
     let dtype = remember.output_dtype().map_err(in_source)?;
     let catalog = checkpoint.catalog();
     if args.json {
@@ -75,10 +72,11 @@ fn show(
         writeln!(out)?;
         table(args, plan, catalog).print(screen, out)?;
     }
-    if !plan.notes.is_empty() || !plan.refused.is_empty() {
+    let notes = notes_of(plan);
+    if !notes.is_empty() || !plan.refused.is_empty() {
         writeln!(out)?;
     }
-    for note in &plan.notes {
+    for note in &notes {
         writeln!(out, "{} {}", screen.paint(WARNING, "note:"), escape(note))?;
     }
     for refused in &plan.refused {
@@ -86,7 +84,7 @@ fn show(
             out,
             "{} {}",
             screen.paint(REFUSED, "refused:"),
-            escape(&refused.error.to_string())
+            escape(&refusal_text(&refused.error))
         )?;
     }
     Ok(())
@@ -180,7 +178,7 @@ impl Serialize for PlanDocument<'_> {
         };
         let refused = || {
             let refused = plan.refused.iter();
-            refused.map(|r| json!({"name": &*r.name, "reason": r.error.to_string()}))
+            refused.map(|r| json!({"name": &*r.name, "reason": refusal_text(&r.error)}))
         };
         let jobs = || {
             plan.jobs.iter().map(|job| JobDocument {
@@ -195,7 +193,7 @@ impl Serialize for PlanDocument<'_> {
         map.serialize_entry("files", &Sequence(files))?;
         map.serialize_entry("jobs", &Sequence(jobs))?;
         map.serialize_entry("nbytes", &plan.nbytes())?;
-        map.serialize_entry("notes", &plan.notes)?;
+        map.serialize_entry("notes", &notes_of(plan))?;
         map.serialize_entry("refused", &Sequence(refused))?;
         if let Some(requests) = request_stats::document(&args.opening) {
             map.serialize_entry("requests", &requests)?;

@@ -15,7 +15,7 @@ use anamnesis::{Checkpoint, Dtype, Names, OutputDtype, Plan, remember};
 use serde_json::json;
 
 use crate::args::{Color, RememberArgs, WeightArgs};
-use crate::exit::{Completion, Failure, RunError, with_flags};
+use crate::exit::{Completion, Failure, RunError, note_text, refusal_text};
 use crate::interrupt::Interrupt;
 use crate::output::{Screen, Stdout, WARNING, json, progress};
 use crate::template::SavedTemplate;
@@ -160,7 +160,7 @@ fn write(
         eprintln!(
             "{} {}",
             screen.paint(WARNING, "warning:"),
-            escape(&with_flags(warning))
+            escape(&note_text(warning))
         );
     }
     let remember = configure(&checkpoint, &args.weights);
@@ -211,11 +211,11 @@ fn write(
         eprintln!(
             "{} {}",
             screen.paint(crate::output::REFUSED, "refused:"),
-            escape(&refused.error.to_string())
+            escape(&refusal_text(&refused.error))
         );
     }
     let dtype = remember.output_dtype()?;
-    let mut notes: Vec<String> = plan.notes.iter().map(|note| with_flags(note)).collect();
+    let mut notes = notes_of(&plan);
     notes.extend(wrapper_prefix(&checkpoint, &plan, args));
     let sink = remember.safetensors(output, sharding)?;
     let mut sink = args.opening.remote_sink(sink);
@@ -253,6 +253,12 @@ fn write(
         notes,
         recorded,
     })
+}
+
+/// The notes of a plan, in the words of this command.
+pub(crate) fn notes_of(plan: &Plan) -> Vec<String> {
+    let of_outputs = plan.output_notes.iter().map(note_text);
+    plan.notes.iter().cloned().chain(of_outputs).collect()
 }
 
 /// The name that an output is written under.

@@ -17,7 +17,7 @@ use anamnesis_os::whole_file::{self, WriteOptions};
 
 use crate::args::ReportArgs;
 use crate::check::with_progress;
-use crate::exit::{Completion, Failure, RunError, with_flags};
+use crate::exit::{Completion, Failure, RunError, note_text};
 use crate::interrupt::Interrupt;
 use crate::output::Stdout;
 use crate::paths::{InputPath, expand};
@@ -82,7 +82,7 @@ fn describe(
     let (checkpoint, partial) = open(input, args, &options)?;
     let mut summary = checkpoint.inspect()?;
     for warning in &mut summary.warnings {
-        *warning = with_flags(warning);
+        *warning = note_text(warning).into();
     }
     interrupt.check()?;
     let memory = memory::curves(&checkpoint, args, interrupt)?;

@@ -14,7 +14,7 @@ use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-use crate::errors::exception;
+use crate::errors::{exception, note};
 use crate::json::loads;
 use crate::run::interruptible;
 
@@ -168,7 +168,7 @@ impl CoreCheckpoint {
 
     #[getter]
     fn warnings(&self) -> Vec<String> {
-        self.inner.catalog().warnings().to_vec()
+        self.inner.catalog().warnings().iter().map(note).collect()
     }
 
     fn __len__(&self) -> usize {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use anamnesis::{Error, ErrorKind, Remedy};
+use anamnesis::{Error, ErrorKind, Note, Remedy};
 use pyo3::exceptions::{PyKeyError, PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -93,6 +93,23 @@ fn system_error(e: &io::Error, error: &Error, text: String) -> PyErr {
     }
 }
 
+/// A note, with its remedy in the names of this package.
+pub(crate) fn note(note: &Note) -> String {
+    with_remedy(note.text(), note.remedy())
+}
+
+/// Why a weight is refused, with its remedy in the names of this package.
+pub(crate) fn refusal(error: &Error) -> String {
+    with_remedy(&error.to_string(), error.remedy())
+}
+
+fn with_remedy(text: &str, of: Option<Remedy>) -> String {
+    match of {
+        Some(of) => format!("{text}; {}", remedy(of)),
+        None => text.to_owned(),
+    }
+}
+
 /// The remedy for an error, in the names of this package.
 fn remedy(remedy: Remedy) -> String {
     match remedy {
@@ -107,6 +124,13 @@ fn remedy(remedy: Remedy) -> String {
         Remedy::KeepOpaque => "to read the tensors around such objects without calling anything, pass opaque=True; load \
                                this file elsewhere only if you trust its author"
             .to_owned(),
+        // no keyword renames outputs
+        Remedy::LeaveOut | Remedy::LeaveOutOrRename => "leave the tensor out with filter=".to_owned(),
+        Remedy::LeaveOutOrReadItems => "leave the tensor out with filter=, or read its items as a dtype of their width with void_as=".to_owned(),
+        Remedy::ReadItems { dtype } => format!("if you know the dtype, pass void_as=[\"{dtype}\"]"),
+        Remedy::RenameOrOpenAlone => "rename it, or open it alone with single=True".to_owned(),
+        Remedy::NameAsTransformers => "names=\"hf\" makes those of transformers".to_owned(),
+        Remedy::AllowRequests => "requests are sent unless HF_HUB_OFFLINE is set".to_owned(),
         other => other.to_string(),
     }
 }

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::checkpoint::CoreCheckpoint;
-use crate::errors::exception;
+use crate::errors::{exception, note, refusal};
 use crate::memory::{TensorMemory, pool};
 use crate::parts::{Boxes, Parts};
 use crate::run::interruptible;
@@ -128,13 +128,15 @@ impl CoreCheckpoint {
         let outputs = outputs.collect::<PyResult<Vec<_>>>()?;
         let refused = plan.refused.iter();
         let refused: Vec<_> = refused
-            .map(|one| (one.name.to_string(), one.error.to_string()))
+            .map(|one| (one.name.to_string(), refusal(&one.error)))
             .collect();
         let made = PyDict::new(py);
         made.set_item("outputs", outputs)?;
         made.set_item("refused", refused)?;
         made.set_item("quantised", plan.quantised)?;
-        made.set_item("notes", plan.notes)?;
+        let of_outputs = plan.output_notes.iter().map(note);
+        let notes: Vec<String> = plan.notes.into_iter().chain(of_outputs).collect();
+        made.set_item("notes", notes)?;
         Ok(made)
     }
 

@@ -96,7 +96,7 @@ impl Client {
         if version.is_some() && self.options.offline {
             return Err(Error::new(
                 ErrorKind::Offline,
-                "no request is sent (`RemoteOptions::offline`), and the cache of headers holds what opening has read and no tensors: \
+                "no request is sent (offline), and the cache of headers holds what opening has read and no tensors: \
                  allow requests, or download the file",
             ));
         }

@@ -63,7 +63,7 @@ impl Error {
     pub(crate) fn offline() -> Self {
         Self::new(
             ErrorKind::Offline,
-            "no request is sent (`RemoteOptions::offline`), and no cache on this machine has this: allow requests, or download it",
+            "no request is sent (offline), and no cache on this machine has this: allow requests, or download it",
         )
     }
 

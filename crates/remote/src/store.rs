@@ -134,7 +134,7 @@ impl Store {
                 if client.options.offline && client.options.header_cache.is_none() {
                     return Err(Error::new(
                         ErrorKind::Offline,
-                        "no request is sent (`RemoteOptions::offline` or HF_HUB_OFFLINE), and the hub's cache on this machine does \
+                        "no request is sent (offline, or HF_HUB_OFFLINE is set), and the hub's cache on this machine does \
                          not hold this as a whole: download it with `hf download`",
                     ));
                 }

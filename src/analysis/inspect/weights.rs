@@ -86,9 +86,10 @@ impl Summary {
                 };
                 budget.push(&mut self.weights, weight, LISTING)?;
             }
+            // those about outputs are of `remember` alone
             for note in &plan.notes {
                 budget.text(note.len(), LISTING)?;
-                self.warnings.push(note.clone());
+                self.warnings.push(note.clone().into());
             }
         }
         let elements = quantised().map(|job| elements(&job.output.shape).unwrap_or(u64::MAX));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The remedy for an [`Error`](super::Error).
+/// The remedy for an [`Error`](super::Error), or for the cause of a [`Note`](crate::Note).
 ///
 /// `Display` words it for users of this library. A program matches on the variants to name its own
 /// options instead.
@@ -44,6 +44,23 @@ pub enum Remedy {
     KeepOpaque,
     /// A file of a sharded or split checkpoint is absent.
     AddMissingFile,
+    /// A tensor cannot be made or stored, and is no necessary part of an output.
+    LeaveOut,
+    /// As [`LeaveOut`](Self::LeaveOut), of a tensor whose name the output cannot have.
+    LeaveOutOrRename,
+    /// As [`LeaveOut`](Self::LeaveOut), of items without a type, which can be read as a dtype of their width.
+    LeaveOutOrReadItems,
+    /// Items have no type; whether a dtype of their width is meant, the file does not say.
+    ReadItems {
+        /// A dtype of that width, as an example.
+        dtype: &'static str,
+    },
+    /// The other files of a split GGUF cannot be found by the name of this one.
+    RenameOrOpenAlone,
+    /// Outputs have the names of llama.cpp, and could have those of transformers.
+    NameAsTransformers,
+    /// Requests are not allowed, and nothing on this machine has what is read.
+    AllowRequests,
 }
 
 impl fmt::Display for Remedy {
@@ -74,6 +91,23 @@ impl fmt::Display for Remedy {
                  file elsewhere only if you trust its author"
             }
             Self::AddMissingFile => "put the missing file into the same directory",
+            Self::LeaveOut => "leave the tensor out with `Remember::filter`",
+            Self::LeaveOutOrRename => {
+                "leave the tensor out with `Remember::filter`, or rename it with `Remember::rename`"
+            }
+            Self::LeaveOutOrReadItems => {
+                "leave the tensor out with `Remember::filter`, or read its items as a dtype of their width with \
+                 `OpenOptions::void_as`"
+            }
+            Self::ReadItems { dtype } => {
+                return write!(
+                    f,
+                    "if you know the dtype, give {dtype} to `OpenOptions::void_as`"
+                );
+            }
+            Self::RenameOrOpenAlone => "rename it, or open it alone with `OpenOptions::single`",
+            Self::NameAsTransformers => "`Names::HuggingFace` makes those of transformers",
+            Self::AllowRequests => "requests are sent unless `RemoteOptions::offline` is set",
         };
         f.write_str(text)
     }

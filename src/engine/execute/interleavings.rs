@@ -104,6 +104,7 @@ fn plan(failing: Option<u64>) -> Plan {
         refused: Vec::new(),
         quantised: true,
         notes: Vec::new(),
+        output_notes: Vec::new(),
     }
 }
 

@@ -1,8 +1,9 @@
 //! Planning: schemes claim their weights from the catalog, and the remaining tensors are plain.
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Remedy, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, over, text_cost};
+use crate::base::note::Note;
 use crate::models::architectures::gguf_model;
 use crate::models::conversion::{ConvertedJob, Model, Names, convert};
 use crate::plan::decode::{Cast, cast::casts};
@@ -105,22 +106,19 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
         .iter()
         .filter(|listed| wanted(&listed.name))
     {
-        let what = format!(
-            "{}: {}; leave it out with `Remember::filter`",
-            quote(&listed.name),
-            listed.reason
-        );
-        refuse(&mut plan, &listed.name, Error::unsupported(what), budget)?;
+        let what = format!("{}: {}", quote(&listed.name), listed.reason);
+        let error = Error::unsupported(what).with_remedy(Remedy::LeaveOut);
+        refuse(&mut plan, &listed.name, error, budget)?;
     }
     if !what.untie
         && let Some(note) = tied::leave_out(&mut plan, cx.catalog, &config)
     {
-        cx.note(note);
+        add_note(&mut plan, note.into(), budget)?;
     }
     if let Some(model) = &model {
         convert_names(model, &cx, &mut plan, what, dtype)?;
     } else if checkpoint.catalog().format() == "gguf" {
-        cx.note(stored_names(what));
+        add_note(&mut plan, stored_names(what), budget)?;
     }
     if !matches!(what.slices, OutputSlices::Whole) {
         slice_outputs(&cx, &mut plan, what)?;
@@ -165,7 +163,10 @@ fn convert_names(
     what: &Remember<'_>,
     dtype: Dtype,
 ) -> Result<()> {
-    let (wanted, check) = (|name: &str| what.makes(name), || what.options.control.check());
+    let (wanted, check) = (
+        |name: &str| what.makes(name),
+        || what.options.control.check(),
+    );
     let stored = std::mem::take(&mut plan.jobs);
     let refused = std::mem::take(&mut plan.refused);
     let converted = convert(model, stored, refused, dtype, &wanted, &check, cx.budget)?;
@@ -185,31 +186,31 @@ fn convert_names(
         refuse(plan, &name, error, cx.budget)?;
     }
     if let Some(reason) = tokenizer::unsupported(&what.checkpoint) {
-        cx.note(reason);
+        add_note(plan, reason.into(), cx.budget)?;
     }
     for name in converted.unknown {
-        cx.note(format!(
+        let text = format!(
             "tensor {}: unknown in its architecture; its name is llama.cpp's",
             quote(&name)
-        ));
+        );
+        add_note(plan, text.into(), cx.budget)?;
     }
     Ok(())
 }
 
 /// The note for a GGUF whose outputs have the names of the file.
-fn stored_names(what: &Remember<'_>) -> String {
+fn stored_names(what: &Remember<'_>) -> Note {
+    const STORED: &str = "the names of the outputs are llama.cpp's";
     match (what.names, Model::name(&what.checkpoint)) {
         (Names::Stored, _) if gguf_model(&what.checkpoint).is_some() => {
-            "the names of the outputs are llama.cpp's; `Names::HuggingFace` makes those of transformers".to_owned()
+            Note::with_remedy(STORED, Remedy::NameAsTransformers)
         }
-        (Names::Stored, _) => "the names of the outputs are llama.cpp's".to_owned(),
-        (Names::HuggingFace, Some(name)) => format!(
-            "the architecture {} is unknown, or its metadata incomplete; the names of the outputs are llama.cpp's",
+        (Names::Stored, _) => STORED.into(),
+        (Names::HuggingFace, Some(name)) => Note::from(format!(
+            "the architecture {} is unknown, or its metadata incomplete; {STORED}",
             quote(name)
-        ),
-        (Names::HuggingFace, None) => {
-            "the file names no architecture; the names of the outputs are llama.cpp's".to_owned()
-        }
+        )),
+        (Names::HuggingFace, None) => format!("the file names no architecture; {STORED}").into(),
     }
 }
 
@@ -231,6 +232,20 @@ fn charge_weight(weight: &Weight, budget: &Budget) -> Result<()> {
         + weight.parts.capacity() * size_of::<StoredPart>();
     let bytes = own as u64 + DECODER + text_cost(weight.name.len()) + spilled(weight.shape.len());
     budget.memory(bytes, PLAN)
+}
+
+/// Notes about outputs. Further ones are counted.
+const MAX_NOTES: usize = 100;
+
+/// Adds a note about the outputs.
+fn add_note(plan: &mut Plan, note: Note, budget: &Budget) -> Result<()> {
+    let note = match plan.output_notes.len() {
+        MAX_NOTES => Note::from("further notes are left out"),
+        more if more > MAX_NOTES => return Ok(()),
+        _ => note,
+    };
+    budget.text(note.len(), PLAN)?;
+    budget.push(&mut plan.output_notes, note, PLAN)
 }
 
 /// Lists a weight that cannot be made. An exhausted budget ends planning instead: it would refuse every further weight.

@@ -289,7 +289,7 @@ impl Sink for SafetensorsSink {
         written.map_err(|e| match waited {
             false => e,
             true => Error::invalid_argument(
-                "the bytes are far ahead of those that the sink waits for: make the outputs in the order of `Sink::order`",
+                "the bytes are far ahead of those that the sink waits for: make the outputs in the order that it states",
             )
             .in_file(&self.target.path),
         })

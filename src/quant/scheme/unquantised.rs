@@ -1,6 +1,6 @@
 //! Tensors that no scheme claimed: unquantised ones, and packed codes that must not be mistaken for them.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Remedy, Result};
 use crate::base::kernel::Dtype;
 use crate::models::names::is_of_experts;
 use crate::read::catalog::{Encoding, Layout, TensorInfo, quote};
@@ -48,32 +48,25 @@ pub(crate) fn classify_unclaimed(cx: &Context<'_>, tensor: usize) -> Result<Uncl
     }
     match &info.layout {
         Layout::Absent => {
-            return Err(unsupported(
-                info,
-                "saved without data (PyTorch's meta device); leave it out with `Remember::filter`",
-            ));
+            let what = "saved without data (PyTorch's meta device)";
+            return Err(unsupported(info, what).with_remedy(Remedy::LeaveOut));
         }
         Layout::Sparse(_) => {
-            return Err(unsupported(
-                info,
-                "sparse; leave it out with `Remember::filter`, or make it dense before saving",
-            ));
+            let what = "sparse; it must be made dense before it is saved";
+            return Err(unsupported(info, what).with_remedy(Remedy::LeaveOut));
         }
         _ => {}
     }
     let Encoding::Plain(dtype) = info.encoding else {
         // numpy stores dtypes that it does not have, such as ml_dtypes' bfloat16, as items without a type
-        let or_read = match &info.encoding {
+        let remedy = match &info.encoding {
             Encoding::Opaque(item) if item.name.starts_with('V') && item.fields.is_empty() => {
-                ", or read its items as a dtype of their width with `OpenOptions::void_as`"
+                Remedy::LeaveOutOrReadItems
             }
-            _ => "",
+            _ => Remedy::LeaveOut,
         };
-        let what = format!(
-            "{} cannot be stored in a safetensors file; leave it out with `Remember::filter`{or_read}",
-            info.encoding
-        );
-        return Err(unsupported(info, what));
+        let what = format!("{} cannot be stored in a safetensors file", info.encoding);
+        return Err(unsupported(info, what).with_remedy(remedy));
     };
     if integers_for_weights(cx, info) {
         return Err(unsupported(

@@ -124,7 +124,7 @@ pub(super) fn compare(
             options.fault(fault, budget)?;
         }
     }
-    catalog.warnings.push(text);
+    catalog.warnings.push(text.into());
     Ok(())
 }
 

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Remedy, Result};
+use crate::base::note::Note;
 use crate::read::catalog::{Catalog, Encoding, TensorInfo, quote};
 
 use super::faults::{OpenFault, OpenFaultKind};
@@ -168,9 +169,10 @@ fn reinterpret_voids(catalog: &mut Catalog, options: &OpenOptions) {
             String::new()
         };
         let example = if *bytes == 2 { "BF16" } else { "F8_E4M3" };
-        catalog.warnings.push(format!(
-            "{name}{more}: raw {bytes}-byte items; numpy does not store the names of ml_dtypes. \
-             If you know the dtype, give {example} to `OpenOptions::void_as`"
-        ));
+        let text = format!(
+            "{name}{more}: raw {bytes}-byte items; numpy does not store the names of ml_dtypes"
+        );
+        let remedy = Remedy::ReadItems { dtype: example };
+        catalog.warnings.push(Note::with_remedy(text, remedy));
     }
 }

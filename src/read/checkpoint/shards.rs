@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Remedy, Result};
 use crate::base::limits::Budget;
+use crate::base::note::Note;
 use crate::read::catalog::metadata::Value;
 use crate::read::format::gguf;
 use crate::read::json::{self, JsonReader};
@@ -61,7 +62,10 @@ fn open_directory(
         }
         paths => merge(parse_all(files, paths, options, budget)?.1, options, budget)?,
     };
-    checkpoint.catalog.warnings.extend(selection.warning);
+    checkpoint
+        .catalog
+        .warnings
+        .extend(selection.warning.map(Note::from));
     Ok(checkpoint)
 }
 
@@ -83,7 +87,7 @@ fn merge_single_or_split(
         let text = format!(
             "one of the {count} files of a split GGUF; the tensors of the others are not listed"
         );
-        checkpoint.catalog.warnings.push(text);
+        checkpoint.catalog.warnings.push(text.into());
         return Ok(checkpoint);
     }
     open_split(files, path, file, count, options, budget)
@@ -216,12 +220,14 @@ fn open_split(
         // another model
         Some((prefix, n, of)) if of == count && n == no + 1 => prefix,
         _ => {
-            return Err(Error::new(ErrorKind::MissingPart(format!(
+            let what = format!(
                 "this is file {} of {count} of a split GGUF, but its name has no such number, so that the other files \
-                 cannot be found; rename it to NAME-{:05}-of-{count:05}.gguf, or open it alone with `OpenOptions::single`",
+                 cannot be found; it should be called NAME-{:05}-of-{count:05}.gguf",
                 no + 1,
                 no + 1
-            ))));
+            );
+            let error = Error::new(ErrorKind::MissingPart(what));
+            return Err(error.with_remedy(Remedy::RenameOrOpenAlone));
         }
     };
     let directory = path.parent().unwrap_or(Path::new(""));

@@ -175,7 +175,7 @@ impl NpzReader {
                 .catalog
                 .warnings
                 .iter()
-                .any(|w| w == npy::FLOAT8_GUESSED)
+                .any(|w| *w == npy::FLOAT8_GUESSED)
         {
             self.catalog.warnings.push(npy::FLOAT8_GUESSED.into());
         }
@@ -246,7 +246,7 @@ impl NpzReader {
                 1 => format!("member {first} is not an array and is not listed"),
                 n => format!("{n} members are not arrays and are not listed: {first}, …"),
             };
-            self.catalog.warnings.push(what);
+            self.catalog.warnings.push(what.into());
         }
         let deflated = self
             .catalog

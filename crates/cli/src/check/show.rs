@@ -6,7 +6,6 @@ use anamnesis::check::{CheckReport, Finding, FindingLevel};
 use anamnesis::quote::escape;
 use anstyle::Style;
 
-use crate::exit::with_flags;
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{BOLD, DIM, REFUSED, Screen, WARNING};
 use crate::text::{ByteSize, ExactCount, plural, wrap};
@@ -118,7 +117,7 @@ fn line(
 
 /// The text of a finding, escaped, without the name of the tensor or file.
 pub(crate) fn finding_text(finding: &Finding) -> String {
-    let mut text = with_flags(&escape(&finding.message));
+    let mut text = escape(&finding.message).into_owned();
     if let Some(first) = &finding.first {
         let index: Vec<String> = first.iter().map(u64::to_string).collect();
         text.push_str(&format!(", first at [{}]", index.join(",")));

@@ -7,7 +7,6 @@ use anamnesis::quote::escape;
 use serde_json::{Map, Value};
 
 use crate::args::DiffArgs;
-use crate::exit::with_flags;
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{BOLD, DIM, DTYPE, Screen, WARNING};
 use crate::text::{ExactCount, plural, wrap};
@@ -68,7 +67,7 @@ pub(super) fn differences(
         writeln!(out)?;
     }
     for note in &found.notes {
-        let text = wrap(&with_flags(&escape(note)), screen.width, "note: ".len());
+        let text = wrap(&escape(note), screen.width, "note: ".len());
         writeln!(out, "{} {text}", screen.paint(WARNING, "note:"))?;
     }
     Ok(())
@@ -227,7 +226,7 @@ fn tensors(
         table.cell(
             row.note
                 .as_deref()
-                .map_or(String::new(), |note| with_flags(&escape(note))),
+                .map_or(String::new(), |note| escape(note).into_owned()),
         );
     }
     table.print(screen, out)?;

@@ -6,7 +6,6 @@ use anamnesis::fit::Estimate;
 use anamnesis::quote::escape;
 
 use super::show::{size_or_dash, title, wrapped};
-use crate::exit::with_flags;
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{DIM, DTYPE, REFUSED, Screen};
 use crate::text::{ByteSize, ExactCount};
@@ -74,7 +73,7 @@ pub(super) fn show(
         .filter(|estimate| !estimate.unknown.is_empty())
     {
         for text in &estimate.unknown {
-            let text = format!("{}: {}", title(estimate), with_flags(&escape(text)));
+            let text = format!("{}: {}", title(estimate), escape(text));
             writeln!(
                 out,
                 "{} {}",

@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use anamnesis::fit::{Basis, Estimate, GroupEstimate, MemoryFit};
 use anamnesis::quote::escape;
 
-use crate::exit::with_flags;
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{BOLD, DIM, REFUSED, Screen, WARNING};
 use crate::text::{ByteSize, ExactCount, ShortCount, plural, wrap};
@@ -348,7 +347,7 @@ fn remarks(estimate: &Estimate, screen: &Screen, out: &mut impl Write) -> io::Re
         ("unknown:", REFUSED, &estimate.unknown),
     ] {
         for text in texts {
-            let text = with_flags(&escape(text));
+            let text = escape(text);
             writeln!(
                 out,
                 "{} {}",

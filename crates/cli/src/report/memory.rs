@@ -6,7 +6,6 @@ use anamnesis::quote::escape;
 use serde::Serialize;
 
 use crate::args::ReportArgs;
-use crate::exit::with_flags;
 use crate::interrupt::Interrupt;
 use crate::text::shortened;
 
@@ -100,7 +99,7 @@ impl EngineCurve {
         let (k, v) = (&estimate.cache.k_dtype, &estimate.cache.v_dtype);
         let texts = |texts: Vec<String>| {
             let texts = texts.into_iter().take(MAX_NOTES);
-            let text = |text: String| shortened(&with_flags(&escape(&text)), MAX_NOTE);
+            let text = |text: String| shortened(&escape(&text), MAX_NOTE);
             texts.map(text).collect()
         };
         let rows = estimate.contexts.iter();

@@ -63,3 +63,4 @@ mod warm;
 #[cfg(feature = "remote")]
 #[path = "../../../remote/tests/it/server.rs"]
 mod web_server;
+mod wording;

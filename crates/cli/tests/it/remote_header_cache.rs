@@ -49,7 +49,10 @@ fn a_further_run_compares_and_one_without_a_network_says_so() {
     let refused = run(&load);
     assert_eq!(refused.code, 1);
     assert!(
-        refused.stderr.contains("no request is sent (--offline)")
+        refused.stderr.contains("no request is sent (offline)")
+            && refused
+                .stderr
+                .contains("help: requests are sent without --offline")
             && refused.stderr.contains("no tensors"),
         "{}",
         refused.stderr

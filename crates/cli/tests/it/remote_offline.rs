@@ -36,7 +36,10 @@ fn no_verb_sends_a_request() {
         let refused = finish(command);
         assert_eq!(refused.code, status, "{args:?}: {}", refused.stderr);
         assert!(
-            refused.stderr.contains("no request is sent (--offline"),
+            refused.stderr.contains("no request is sent (offline")
+                && refused
+                    .stderr
+                    .contains("help: requests are sent without --offline"),
             "{args:?}: {}",
             refused.stderr
         );

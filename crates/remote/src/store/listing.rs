@@ -32,7 +32,7 @@ impl Store {
                 if self.client.options.offline {
                     return Err(Error::new(
                         ErrorKind::Offline,
-                        "no request is sent (`RemoteOptions::offline`), and lists of a bucket's objects are not kept: open a file or an \
+                        "no request is sent (offline), and lists of a bucket's objects are not kept: open a file or an \
                          index by its URL, or allow requests",
                     ));
                 }

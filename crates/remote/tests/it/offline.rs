@@ -37,7 +37,10 @@ fn nothing_is_requested() {
         let error = offline(&server, url, "/nowhere").err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Offline, "{url}: {error}");
         let text = error.to_string();
-        assert!(text.contains("RemoteOptions::offline"), "{url}: {text}");
+        assert!(
+            text.contains("no request is sent (offline"),
+            "{url}: {text}"
+        );
         assert!(text.contains("download it"), "{url}: {text}");
         let error = std::io::Error::from(error);
         assert_eq!(error.kind(), std::io::ErrorKind::NetworkDown);

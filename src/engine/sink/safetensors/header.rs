@@ -3,7 +3,7 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::json;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Remedy, Result};
 use crate::base::kernel::Dtype;
 use crate::plan::TensorSpec;
 use crate::read::catalog::{quote, repeated};
@@ -37,11 +37,11 @@ pub(super) fn layouts(outputs: &[TensorSpec], sharding: &Sharding) -> Result<Vec
     for (number, output) in outputs.iter().enumerate() {
         if !storable(output.dtype) {
             let what = format!(
-                "safetensors has no dtype {}: leave out {} with `Remember::filter`",
+                "safetensors has no dtype {}, which {} has",
                 output.dtype,
                 quote(&output.name)
             );
-            return Err(Error::unsupported(what));
+            return Err(Error::unsupported(what).with_remedy(Remedy::LeaveOut));
         }
         let too_long = || Error::unsupported(format!("{output} takes more than 2⁶⁴ bytes"));
         let nbytes = output.nbytes().ok_or_else(too_long)?;
@@ -105,10 +105,8 @@ pub(super) fn header(
         .iter()
         .any(|&(number, _)| &*outputs[number].name == "__metadata__")
     {
-        return Err(Error::unsupported(
-            "the name `__metadata__` is reserved in safetensors: leave out the tensor of that name with `Remember::filter`, or rename \
-             it with `Remember::rename`",
-        ));
+        let what = "a tensor is called `__metadata__`, a name that is reserved in safetensors";
+        return Err(Error::unsupported(what).with_remedy(Remedy::LeaveOutOrRename));
     }
     let mut text = Vec::new();
     let mut json = serde_json::Serializer::new(&mut text);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
 use crate::base::limits::Budget;
+use crate::base::note::Note;
 use crate::read::catalog::metadata::Value;
 use crate::read::catalog::{Catalog, Layout, TensorChunk, TensorInfo, quote};
 use crate::read::format::{ReadOptions, pth, read_file};
@@ -46,17 +47,17 @@ pub(crate) fn catalog(
     if !unread.is_empty() {
         let names: Vec<_> = unread.iter().take(SHOWN).map(|name| quote(name)).collect();
         let more = if unread.len() > SHOWN { ", …" } else { "" };
-        catalog.warnings.push(format!(
+        catalog.warnings.push(Note::from(format!(
             "values that are not tensors and cannot be shown: {} ({}{more})",
             unread.len(),
             names.join(", ")
-        ));
+        )));
     }
     if let Some((count, first)) = manifest.unused {
-        catalog.warnings.push(format!(
+        catalog.warnings.push(Note::from(format!(
             "items that belong to no tensor and no value: {count} (the first is of {})",
             quote(&first)
-        ));
+        )));
     }
     catalog.refused = manifest.refused;
     catalog.detail("files", Value::U64(files.len() as u64));
@@ -103,7 +104,7 @@ impl ItemReader<'_, '_> {
                 let name = quote(&manifest.files[number]);
                 self.catalog
                     .warnings
-                    .push(format!("{unused} bytes of {name} belong to no item"));
+                    .push(format!("{unused} bytes of {name} belong to no item").into());
             }
         }
         Ok(())
@@ -169,7 +170,7 @@ impl ItemReader<'_, '_> {
     }
 
     /// Keeps the warnings of the first items that have any, and counts the others.
-    fn warn(&mut self, name: &str, warnings: &[String]) {
+    fn warn(&mut self, name: &str, warnings: &[Note]) {
         const WARNED_MOST: u64 = 8;
         if warnings.is_empty() {
             return;
@@ -177,7 +178,8 @@ impl ItemReader<'_, '_> {
         self.warned += 1;
         if self.warned <= WARNED_MOST {
             let warnings = warnings.iter();
-            let warnings = warnings.map(|warning| format!("{}: {warning}", quote(name)));
+            let warnings =
+                warnings.map(|warning| Note::from(format!("{}: {}", quote(name), warning.text())));
             self.catalog.warnings.extend(warnings);
         } else if self.warned == WARNED_MOST + 1 {
             let more = "further items have warnings, which are not listed";

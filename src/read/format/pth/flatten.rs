@@ -12,6 +12,7 @@ use std::borrow::Cow;
 
 use crate::base::error::{Error, Result};
 use crate::base::limits::text_cost;
+use crate::base::note::Note;
 use crate::read::catalog::metadata;
 use crate::read::catalog::{Catalog, Refused, TensorInfo, quote};
 use crate::read::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
@@ -73,10 +74,11 @@ pub(super) fn flatten(
         let info = info.expect("taken under its last name");
         catalog.tensors.push(TensorInfo { name, ..info });
     }
-    catalog.warnings.append(&mut rebuilt.warnings);
+    let warnings = std::mem::take(&mut rebuilt.warnings).into_iter();
+    catalog.warnings.extend(warnings.map(Note::from));
     catalog
         .warnings
-        .extend(opaque::warning(heap, &rebuilt.opaque));
+        .extend(opaque::warning(heap, &rebuilt.opaque).map(Note::from));
     catalog.members = std::mem::take(&mut rebuilt.members);
     distinguish_names(heap, root, &rebuilt, catalog)
 }
@@ -184,7 +186,7 @@ fn walk(
         walk.visit(child, is_root && !is_named)?;
     }
     let warning = walk.not_shown.warning();
-    walk.catalog.warnings.extend(warning);
+    walk.catalog.warnings.extend(warning.map(Note::from));
     Ok(walk.named)
 }
 
@@ -262,10 +264,10 @@ impl<'h> TreeWalk<'h, '_, '_> {
         // only the current path matters: a value that is reached again by another path is listed again
         if self.on_path[id.index()] {
             if self.catalog.warnings.len() < 16 {
-                self.catalog.warnings.push(format!(
+                self.catalog.warnings.push(Note::from(format!(
                     "container {} contains itself; the inner occurrence is not listed",
                     quote(&self.path)
-                ));
+                )));
             }
             return Ok(());
         }

@@ -65,7 +65,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, opaque: bool) -> Result<Catalog> {
         {
             catalog
                 .warnings
-                .push(format!("{left} bytes follow the last storage"));
+                .push(format!("{left} bytes follow the last storage").into());
         }
         Ok(catalog)
     })

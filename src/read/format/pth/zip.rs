@@ -42,13 +42,13 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive, head: &Head<'_>) 
         let unused = storages.saturating_sub(catalog.members.len());
         if unused > 0 {
             let warning = format!("storages of the archive that nothing in it uses: {unused}");
-            catalog.warnings.push(warning);
+            catalog.warnings.push(warning.into());
         }
         if head.gaps {
             let gaps = archive.gaps(cursor)?;
             if gaps > 0 {
                 let warning = format!("{gaps} bytes of the archive belong to no member");
-                catalog.warnings.push(warning);
+                catalog.warnings.push(warning.into());
             }
         }
         let container = if parts.script { "torchscript" } else { "zip" };
