@@ -8,6 +8,7 @@
 mod archives;
 mod blocks;
 mod builder;
+mod check_rules;
 mod checked_weight;
 mod digest_list;
 mod duplicates;
@@ -22,7 +23,6 @@ mod opening;
 mod percentile_memory;
 mod places;
 mod report;
-mod rules;
 mod run;
 mod sample;
 mod scales;
@@ -43,10 +43,10 @@ use crate::base::limits::Budget;
 use crate::read::checkpoint::{Checkpoint, CheckpointHandle, OpenFault, OpenOptions, Survey};
 use crate::read::run_options::RunOptions;
 
+pub use check_rules::{CheckRule, rules};
 pub use digest_list::{DigestList, json_list, sha256_lines};
 pub use level::FindingLevel;
 pub use report::{CheckReport, CheckedFile, CheckedTensor, Finding, FindingCounts, StoredTensor};
-pub use rules::{CheckRule, rules};
 pub use statistics::{Percentiles, ValueStatistics};
 
 use run::CheckRun;

@@ -17,13 +17,13 @@
 //! [`choose`] picks a loader from the properties of the files and gives the reason.
 
 mod builder;
+mod caller_memory;
 mod choose;
 mod coalesce;
 #[cfg(target_os = "linux")]
 mod direct;
 #[cfg(all(test, shuttle))]
 pub(crate) mod interleavings;
-mod into;
 mod loaded;
 mod mmap;
 mod on_demand;

@@ -252,7 +252,7 @@ fn objects_of_unknown_classes_are_kept_on_request() {
     let expected = format!(
         "`recipe`: objects of unknown classes, set aside by class name and plain state: 1 (`{class}`: 1)"
     );
-    assert_eq!(warnings[0], expected);
+    assert_eq!(warnings[0], *expected);
 }
 
 #[test]

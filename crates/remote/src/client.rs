@@ -58,7 +58,7 @@ impl Client {
         self.opened.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a thread is to wait on; otherwise the error of its call.
+    /// Fails if the caller has cancelled.
     pub(crate) fn check_wanted(&self) -> Result<()> {
         let is_cancelled = self
             .options

@@ -11,11 +11,11 @@
 //! shape is then in blocks.
 
 mod glob;
-mod rules;
 mod slice;
+mod split_rules;
 
-pub use rules::{Rule, Rules};
 pub use slice::{AxisShare, Experts, share, slice};
+pub use split_rules::{Rule, Rules};
 
 /// The rank and number of workers, and the properties of the model that determine a worker's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,8 +16,8 @@ use crate::read::source::Source;
 use crate::read::source::cursor::Cursor;
 use crate::read::source::range_reader::{Content, RangeReader};
 
+use super::check_rules;
 use super::report::Finding;
-use super::rules;
 
 /// A member whose content is not what the directory says.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl DamagedMember {
             None => format!("member {name} does not match its checksum"),
             Some(error) => format!("member {name} cannot be read: {}", error.kind()),
         };
-        let mut found = Finding::new(&rules::CRC, text);
+        let mut found = Finding::new(&check_rules::CRC, text);
         found.file = file;
         found.offset = Some(self.offset);
         found.member = Some(self.name.to_string());

@@ -6,12 +6,12 @@ use crate::read::catalog::elements;
 use super::value_sink::OutputValues;
 
 /// A weight whose values were looked at.
-pub(super) struct LookedAtWeight {
+pub(super) struct ScannedWeight {
     pub(super) job: Job,
     pub(super) values: OutputValues,
 }
 
-impl LookedAtWeight {
+impl ScannedWeight {
     /// Elements of the output.
     pub(super) fn elements(&self) -> u64 {
         elements(&self.job.output.shape).unwrap_or(u64::MAX)

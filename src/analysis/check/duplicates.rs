@@ -11,10 +11,10 @@ use crate::read::catalog::natural_order;
 use crate::read::checkpoint::Checkpoint;
 use crate::read::digest::{Sha256Digest, of_tensor};
 
-use super::checked_weight::LookedAtWeight;
+use super::check_rules;
+use super::checked_weight::ScannedWeight;
 use super::level::FindingLevel;
 use super::report::Finding;
-use super::rules;
 use super::scan::ScanForm;
 
 /// What equal weights have in common: shape, dtype, the sum of their bits, zeros, the first value.
@@ -26,13 +26,13 @@ const LEAST: u64 = 256;
 /// Finds the weights that have the values of another one and bytes of their own.
 pub(super) fn compare(
     checkpoint: &Checkpoint,
-    looked: &[LookedAtWeight],
+    looked: &[ScannedWeight],
     control: &RunControl<'_>,
     budget: &Budget,
     add: &mut dyn FnMut(Finding) -> Result<()>,
 ) -> Result<()> {
     budget.memory(160 * looked.len() as u64, "the comparison of tensors")?;
-    let mut alike: BTreeMap<Likeness<'_>, Vec<&LookedAtWeight>> = BTreeMap::new();
+    let mut alike: BTreeMap<Likeness<'_>, Vec<&ScannedWeight>> = BTreeMap::new();
     for weight in looked {
         let (output, scan) = (&weight.job.output, &weight.values.scan);
         let is_float = matches!(ScanForm::of(output.dtype), Some((ScanForm::Float(..), _)));
@@ -50,7 +50,7 @@ pub(super) fn compare(
     }
     let progress = RunProgress::new(0, control);
     for group in alike.into_values().filter(|group| group.len() > 1) {
-        let mut by_digest: BTreeMap<Vec<Sha256Digest>, Vec<&LookedAtWeight>> = BTreeMap::new();
+        let mut by_digest: BTreeMap<Vec<Sha256Digest>, Vec<&ScannedWeight>> = BTreeMap::new();
         for weight in group {
             let parts = weight.job.parts.iter();
             let digests: Result<Vec<_>> = parts
@@ -69,8 +69,8 @@ pub(super) fn compare(
     Ok(())
 }
 
-fn duplicate(checkpoint: &Checkpoint, weights: &[&LookedAtWeight]) -> Option<Finding> {
-    let place = |weight: &LookedAtWeight| {
+fn duplicate(checkpoint: &Checkpoint, weights: &[&ScannedWeight]) -> Option<Finding> {
+    let place = |weight: &ScannedWeight| {
         let info = &checkpoint.catalog().tensors()[weight.job.parts[0].tensor];
         (info.bytes.file, info.bytes.start, info.member)
     };
@@ -105,7 +105,7 @@ fn duplicate(checkpoint: &Checkpoint, weights: &[&LookedAtWeight]) -> Option<Fin
         }
         _ => return None,
     };
-    let mut found = Finding::new(&rules::DUPLICATE, text)
+    let mut found = Finding::new(&check_rules::DUPLICATE, text)
         .of_tensor(&names[0])
         .level(level);
     found.tensors = Some(names);

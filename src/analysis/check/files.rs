@@ -17,7 +17,7 @@ use super::opening::{root_of, unreadable};
 use super::places::below;
 use super::report::{CheckedFile, Finding};
 use super::tensor_digests::digest_tensors;
-use super::{Check, rules};
+use super::{Check, check_rules};
 
 /// The check of a model's files.
 pub(super) struct FileCheck<'r> {
@@ -54,7 +54,7 @@ impl FileCheck<'_> {
         };
         for name in std::mem::take(&mut expected.missing) {
             let text = format!("is in {}, and not there", self.list_origin());
-            add(Finding::new(&rules::HASH_MISSING_FILE, text).of_file(name))?;
+            add(Finding::new(&check_rules::HASH_MISSING_FILE, text).of_file(name))?;
         }
         let mut listed = Vec::new();
         let (mut to_hash, mut rows) = (Vec::new(), Vec::new());
@@ -242,7 +242,7 @@ fn wrong(
         return None;
     }
     let text = format!("{}, expected {digest} ({origin})", hashed.like(digest));
-    Some(Finding::new(&rules::HASH, text).of_file(file))
+    Some(Finding::new(&check_rules::HASH, text).of_file(file))
 }
 
 /// The name of a checkpoint's file as findings have it.

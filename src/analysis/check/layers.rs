@@ -9,8 +9,8 @@ use crate::base::limits::Budget;
 use crate::models::names::LayerName;
 use crate::read::catalog::{Catalog, Encoding, TensorInfo};
 
+use super::check_rules;
 use super::report::Finding;
-use super::rules;
 
 /// Sets of names that layers are compared with: kinds of layers, of which a model has a few.
 const MOST_KINDS: usize = 16;
@@ -88,7 +88,7 @@ fn missing(
             String::new()
         };
         let text = format!("is not there{more}; {count} layers like this one have it");
-        let found = Finding::new(&rules::MISSING_SIBLING, text).count(lacks);
+        let found = Finding::new(&check_rules::MISSING_SIBLING, text).count(lacks);
         add(found.of_tensor(&format!("{prefix}{number}{first}")))?;
     }
     Ok(())
@@ -134,7 +134,7 @@ fn odd_dtypes(
         let Some((&usual, _)) = usual else { continue };
         for (info, dtype) in group.iter().filter(|(_, dtype)| *dtype != usual) {
             let text = format!("is {dtype}, and {usual} in other layers");
-            let mut found = Finding::new(&rules::ODD_DTYPE, text).of_tensor(&info.name);
+            let mut found = Finding::new(&check_rules::ODD_DTYPE, text).of_tensor(&info.name);
             found.dtype = Some(dtype.name().to_owned());
             add(found)?;
         }

@@ -10,9 +10,9 @@ use crate::read::format::is_lfs_pointer;
 use crate::read::source::file_system::MapMode;
 use crate::read::source::files::Files;
 
+use super::check_rules::{self, CheckRule};
 use super::places::below;
 use super::report::Finding;
-use super::rules::{self, CheckRule};
 
 /// Bytes that are looked at to find out what a file is instead.
 const HEAD: usize = 4 << 10;
@@ -34,7 +34,7 @@ pub(super) fn unreadable(
                 "names {}, which is not plain data; nothing was run",
                 quote(&global)
             );
-            let mut found = Finding::new(&rules::PICKLE_GLOBAL, text);
+            let mut found = Finding::new(&check_rules::PICKLE_GLOBAL, text);
             found.name = Some(global);
             return Some(placed(found, error, file, root));
         }
@@ -42,18 +42,18 @@ pub(super) fn unreadable(
             .as_ref()
             .is_some_and(|head| is_lfs_pointer(&head.bytes)) =>
         {
-            (&rules::LFS_POINTER, error.kind().to_string())
+            (&check_rules::LFS_POINTER, error.kind().to_string())
         }
         _ if head.as_ref().is_some_and(FileHead::is_zero) => (
-            &rules::ZERO_HEADER,
+            &check_rules::ZERO_HEADER,
             "the first bytes are zero, as an interrupted download leaves them".to_owned(),
         ),
-        _ if error.is_truncated() => (&rules::TRUNCATED, error.kind().to_string()),
-        ErrorKind::Malformed(_) => (&rules::MALFORMED, error.kind().to_string()),
+        _ if error.is_truncated() => (&check_rules::TRUNCATED, error.kind().to_string()),
+        ErrorKind::Malformed(_) => (&check_rules::MALFORMED, error.kind().to_string()),
         ErrorKind::UnknownFormat { .. } | ErrorKind::Unsupported(_) | ErrorKind::Io(_) => {
-            (&rules::UNREADABLE, error.kind().to_string())
+            (&check_rules::UNREADABLE, error.kind().to_string())
         }
-        ErrorKind::MissingPart(_) => (&rules::INDEX_MISSING_FILE, error.kind().to_string()),
+        ErrorKind::MissingPart(_) => (&check_rules::INDEX_MISSING_FILE, error.kind().to_string()),
         ErrorKind::Limit { .. } | ErrorKind::NotFound { .. } => return None,
     };
     Some(placed(Finding::new(rule, message), error, file, root))
@@ -93,13 +93,13 @@ fn head(path: &Path, files: &Files) -> Option<FileHead> {
 /// The rule of a fault.
 fn rule(kind: OpenFaultKind) -> Option<&'static CheckRule> {
     Some(match kind {
-        OpenFaultKind::MissingFile => &rules::INDEX_MISSING_FILE,
-        OpenFaultKind::MissingTensor => &rules::INDEX_MISSING_TENSOR,
-        OpenFaultKind::WrongShard => &rules::INDEX_WRONG_SHARD,
-        OpenFaultKind::UnlistedTensor => &rules::INDEX_UNLISTED,
-        OpenFaultKind::TotalSize => &rules::INDEX_TOTAL_SIZE,
-        OpenFaultKind::DuplicateName => &rules::DUPLICATE_NAME,
-        OpenFaultKind::SplitMetadata => &rules::INDEX_SPLIT,
+        OpenFaultKind::MissingFile => &check_rules::INDEX_MISSING_FILE,
+        OpenFaultKind::MissingTensor => &check_rules::INDEX_MISSING_TENSOR,
+        OpenFaultKind::WrongShard => &check_rules::INDEX_WRONG_SHARD,
+        OpenFaultKind::UnlistedTensor => &check_rules::INDEX_UNLISTED,
+        OpenFaultKind::TotalSize => &check_rules::INDEX_TOTAL_SIZE,
+        OpenFaultKind::DuplicateName => &check_rules::DUPLICATE_NAME,
+        OpenFaultKind::SplitMetadata => &check_rules::INDEX_SPLIT,
         OpenFaultKind::UnreadableFile | OpenFaultKind::OneOfSeveral => return None,
     })
 }
@@ -164,7 +164,7 @@ fn grouped(rule: &'static CheckRule, group: &[OpenFault], root: &Path) -> Findin
             )
         }
         (OpenFaultKind::DuplicateName, 1) => {
-            format!("another file has one of this name than {}", quote(place))
+            format!("{} and another file both contain it", quote(place))
         }
         (OpenFaultKind::DuplicateName, n) => format!(
             "and {} more of {} have names that another file has",

@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use crate::read::digest::Sha256Digest;
 
+use super::check_rules::CheckRule;
 use super::level::FindingLevel;
-use super::rules::CheckRule;
 use super::statistics::ValueStatistics;
 
 /// One finding. What does not apply is `None`, and left out of the JSON if the field is not one of every finding.

@@ -13,12 +13,12 @@ use crate::read::digest::Sha256Digest;
 use crate::read::source::files::Files;
 
 use super::archives::DamageIndex;
-use super::checked_weight::LookedAtWeight;
+use super::check_rules::rules;
+use super::checked_weight::ScannedWeight;
 use super::files::{self, FileCheck};
 use super::level::FindingLevel;
 use super::opening::{self, root_of};
 use super::report::{CheckReport, CheckedTensor, Finding, FindingCounts, StoredTensor};
-use super::rules::rules;
 use super::values::{self, ValueCheck};
 use super::{Check, archives, layers, token_ids};
 
@@ -215,7 +215,7 @@ impl CheckRun<'_> {
 /// The tensors of a report.
 fn checked_tensors(
     checkpoint: &Checkpoint,
-    looked: Vec<LookedAtWeight>,
+    looked: Vec<ScannedWeight>,
     digests: &[Option<Sha256Digest>],
     budget: &Budget,
 ) -> Result<Vec<CheckedTensor>> {

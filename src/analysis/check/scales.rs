@@ -9,11 +9,11 @@ use crate::plan::Plan;
 use crate::read::catalog::{Encoding, TensorInfo};
 use crate::read::checkpoint::Checkpoint;
 
+use super::check_rules;
 use super::level::FindingLevel;
 use super::numbers::number_values;
 use super::places::position;
 use super::report::Finding;
-use super::rules;
 
 /// How many scales are wrong in each way, and the number of the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -196,7 +196,7 @@ pub(super) fn findings(
     add: &mut dyn FnMut(Finding) -> Result<()>,
 ) -> Result<()> {
     let all = info.elements();
-    let of = |(count, first): (u64, u64), rule: &'static rules::CheckRule| {
+    let of = |(count, first): (u64, u64), rule: &'static check_rules::CheckRule| {
         (count > 0).then(|| {
             let text = format!("{count} of {all} scales");
             Finding::new(rule, text)
@@ -206,13 +206,13 @@ pub(super) fn findings(
         })
     };
     for found in [
-        of(counts.nan, &rules::SCALE_NAN),
-        of(counts.inf, &rules::SCALE_INF),
+        of(counts.nan, &check_rules::SCALE_NAN),
+        of(counts.inf, &check_rules::SCALE_INF),
     ] {
         found.map_or(Ok(()), &mut *add)?;
     }
     if scale.weights > 0
-        && let Some(found) = of(counts.zero, &rules::SCALE_ZERO)
+        && let Some(found) = of(counts.zero, &check_rules::SCALE_ZERO)
     {
         let level = if scale.weights >= MANY {
             FindingLevel::Error
@@ -222,7 +222,7 @@ pub(super) fn findings(
         add(found.level(level))?;
     }
     if scale.unsigned {
-        of(counts.negative, &rules::SCALE_NEGATIVE).map_or(Ok(()), &mut *add)?;
+        of(counts.negative, &check_rules::SCALE_NEGATIVE).map_or(Ok(()), &mut *add)?;
     }
     Ok(())
 }
@@ -238,9 +238,9 @@ pub(super) fn block_findings(
     let elements = crate::read::catalog::elements(shape).unwrap_or(0);
     let blocks = elements / block_len.max(1);
     for ((count, first), rule) in [
-        (counts.nan, &rules::SCALE_NAN),
-        (counts.inf, &rules::SCALE_INF),
-        (counts.zero, &rules::SCALE_ZERO),
+        (counts.nan, &check_rules::SCALE_NAN),
+        (counts.inf, &check_rules::SCALE_INF),
+        (counts.zero, &check_rules::SCALE_ZERO),
     ] {
         if count > 0 {
             let found = Finding::new(rule, format!("{count} of {blocks} blocks"));

@@ -7,7 +7,7 @@ use crate::read::checkpoint::Checkpoint;
 use crate::read::digest::{Sha256Digest, digest};
 
 use super::report::Finding;
-use super::{Check, rules};
+use super::{Check, check_rules};
 
 /// The digests of tensors, and what is found where a list has others.
 pub(super) fn digest_tensors(
@@ -33,12 +33,12 @@ pub(super) fn digest_tensors(
         match checkpoint.catalog().position(name) {
             None => {
                 let text = format!("is in {origin}, and not in the model");
-                add(Finding::new(&rules::HASH_MISSING_FILE, text).of_tensor(name))?;
+                add(Finding::new(&check_rules::HASH_MISSING_FILE, text).of_tensor(name))?;
             }
             Some(row) => {
                 if let Some(found) = made.tensors[row].filter(|found| found != digest) {
                     let text = format!("{found}, expected {digest} ({origin})");
-                    add(Finding::new(&rules::HASH, text).of_tensor(name))?;
+                    add(Finding::new(&check_rules::HASH, text).of_tensor(name))?;
                 }
             }
         }

@@ -7,9 +7,9 @@ use crate::models::names::is_token_matrix;
 use crate::plan::TensorSpec;
 use crate::read::checkpoint::Checkpoint;
 
+use super::check_rules;
 use super::level::FindingLevel;
 use super::report::Finding;
-use super::rules;
 
 /// Finds ids of special tokens (`eos_token_id` of a config.json, `tokenizer.ggml.eos_token_id` of a GGUF; one or a list)
 /// that no embedding or output layer has a row for: a program that feeds such a token reads behind the matrix.
@@ -34,7 +34,7 @@ pub(super) fn compare<'o>(
             continue;
         }
         let text = format!("`{key}` is {id}, and there are {rows} rows of tokens");
-        let mut found = Finding::new(&rules::OUT_OF_RANGE, text)
+        let mut found = Finding::new(&check_rules::OUT_OF_RANGE, text)
             .of_tensor(&matrix.name)
             .level(FindingLevel::Warning);
         found.remedy = Some("take configuration and weights of one revision, or resize the matrix");

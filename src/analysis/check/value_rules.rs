@@ -6,11 +6,11 @@ use crate::models::names::{is_router, is_token_matrix};
 use crate::plan::{Job, PLAIN};
 use crate::read::catalog::{Encoding, TensorInfo};
 
+use super::check_rules;
 use super::level::FindingLevel;
 use super::numbers::number_values;
 use super::places::position;
 use super::report::Finding;
-use super::rules;
 use super::scan::{ScanForm, TileScan};
 
 /// Bytes of zeros in one run that a hole in a download leaves: pages of the file system and blocks of a transfer have as many.
@@ -50,8 +50,18 @@ impl LookedAt<'_> {
             .next()
             .is_some_and(|last| last.contains("scale"));
         for (count, first, rule, scale) in [
-            (scan.nan, scan.first_nan, &rules::NAN, &rules::SCALE_NAN),
-            (scan.inf, scan.first_inf, &rules::INF, &rules::SCALE_INF),
+            (
+                scan.nan,
+                scan.first_nan,
+                &check_rules::NAN,
+                &check_rules::SCALE_NAN,
+            ),
+            (
+                scan.inf,
+                scan.first_inf,
+                &check_rules::INF,
+                &check_rules::SCALE_INF,
+            ),
         ] {
             if count == 0 || self.explained.not_finite {
                 continue;
@@ -76,7 +86,7 @@ impl LookedAt<'_> {
             )
         {
             let text = format!("{} of {} values", scan.denormal, scan.numbers);
-            let found = Finding::new(&rules::DENORMAL, text).of_tensor(name);
+            let found = Finding::new(&check_rules::DENORMAL, text).of_tensor(name);
             add(found.count(scan.denormal))?;
         }
         self.zero_rows(add)
@@ -101,12 +111,12 @@ impl LookedAt<'_> {
                 return Ok(());
             }
             Finding::new(
-                &rules::ZERO,
+                &check_rules::ZERO,
                 format!("all {} values are zero", scan.numbers),
             )
         } else {
             let text = format!("all {} values are {value}", scan.numbers);
-            let mut found = Finding::new(&rules::CONSTANT, text);
+            let mut found = Finding::new(&check_rules::CONSTANT, text);
             found.value = Some(value);
             found
         };
@@ -144,7 +154,7 @@ impl LookedAt<'_> {
             String::new()
         };
         let text = format!("rows {first}..{behind} of {rows}, {nbytes} bytes{more}");
-        let mut found = Finding::new(&rules::ZERO_ROWS, text).of_tensor(name);
+        let mut found = Finding::new(&check_rules::ZERO_ROWS, text).of_tensor(name);
         found.rows = Some([first, behind]);
         if self.job.scheme == PLAIN {
             let item = self.stored.encoding.item_bytes().unwrap_or(0);
@@ -170,7 +180,7 @@ impl LookedAt<'_> {
             "{} of {} values are above a quarter of the range of {}; the deviation of the others is {std:.3e}",
             scan.huge, scan.numbers, self.job.output.dtype
         );
-        let found = Finding::new(&rules::OUTLIER, text).of_tensor(&self.job.output.name);
+        let found = Finding::new(&check_rules::OUTLIER, text).of_tensor(&self.job.output.name);
         Some(
             found
                 .count(scan.huge)

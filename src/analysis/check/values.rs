@@ -14,13 +14,13 @@ use crate::read::catalog::{Encoding, Endian};
 use crate::read::checkpoint::Checkpoint;
 
 use super::blocks::{BlockCounts, WatchedBlocks};
-use super::checked_weight::LookedAtWeight;
+use super::check_rules;
+use super::checked_weight::ScannedWeight;
 use super::duplicates;
 use super::level::FindingLevel;
 use super::percentile_memory::PercentileMemory;
 use super::places::position;
 use super::report::Finding;
-use super::rules;
 use super::scales::{self, ScaleCounts, ScaleTensor};
 use super::value_rules::{Explained, LookedAt};
 use super::value_sink::{OutputValues, ValuePass, ValueSink};
@@ -48,7 +48,7 @@ impl ValueCheck<'_, '_> {
         &self,
         mut plan: Plan,
         add: &mut dyn FnMut(Finding) -> Result<()>,
-    ) -> Result<Vec<LookedAtWeight>> {
+    ) -> Result<Vec<ScannedWeight>> {
         let catalog = self.checkpoint.catalog();
         let scale_tensors = ScaleTensor::list(self.checkpoint, &plan);
         let counted =
@@ -63,7 +63,7 @@ impl ValueCheck<'_, '_> {
             scales::findings(scale, &counts, &catalog.tensors()[scale.tensor], add)?;
         }
         self.budget.memory(
-            plan.jobs.len() as u64 * (ValueSink::PER_OUTPUT + size_of::<LookedAtWeight>() as u64),
+            plan.jobs.len() as u64 * (ValueSink::PER_OUTPUT + size_of::<ScannedWeight>() as u64),
             WHAT,
         )?;
         let (threads, _charge) = self.affordable_threads(&plan)?;
@@ -100,7 +100,7 @@ impl ValueCheck<'_, '_> {
             };
             let counts = watched.map(|(counts, format)| (counts.counts(format), format));
             self.judge(&job, &values, counts, &explained, add)?;
-            looked.push(LookedAtWeight { job, values });
+            looked.push(ScannedWeight { job, values });
         }
         self.outliers(&looked, &explained, threads, add)?;
         duplicates::compare(self.checkpoint, &looked, self.control, self.budget, add)?;
@@ -152,12 +152,12 @@ impl ValueCheck<'_, '_> {
     /// A second look at weights with values close to the end of the range: there are few.
     fn outliers(
         &self,
-        looked: &[LookedAtWeight],
+        looked: &[ScannedWeight],
         explained: &[Explained],
         threads: usize,
         add: &mut dyn FnMut(Finding) -> Result<()>,
     ) -> Result<()> {
-        let with_huge: Vec<&LookedAtWeight> = looked
+        let with_huge: Vec<&ScannedWeight> = looked
             .iter()
             .filter(|weight| weight.values.scan.huge > 0)
             .filter(|weight| !self.explained(&weight.job, explained).not_finite)
@@ -308,7 +308,7 @@ impl ValueCheck<'_, '_> {
         }
         Ok(first.map(|(number, value)| {
             let text = format!("{count} of {at} groups are not among the {groups}");
-            let mut found = Finding::new(&rules::OUT_OF_RANGE, text).of_tensor(&index.name);
+            let mut found = Finding::new(&check_rules::OUT_OF_RANGE, text).of_tensor(&index.name);
             found.value = Some(value);
             found.count(count).first(position(&index.shape, number))
         }))
@@ -323,10 +323,10 @@ pub(super) fn undecodable(job: &Job, error: &Error) -> Finding {
 /// As [`undecodable`], of a weight that has no job.
 pub(super) fn refused(name: &str, error: &Error) -> Finding {
     let (rule, level) = match error.kind() {
-        ErrorKind::Io(_) => (&rules::UNREADABLE, FindingLevel::Error),
-        ErrorKind::Malformed(_) => (&rules::UNDECODABLE, FindingLevel::Error),
+        ErrorKind::Io(_) => (&check_rules::UNREADABLE, FindingLevel::Error),
+        ErrorKind::Malformed(_) => (&check_rules::UNDECODABLE, FindingLevel::Error),
         // valid, and not supported
-        _ => (&rules::UNDECODABLE, FindingLevel::Note),
+        _ => (&check_rules::UNDECODABLE, FindingLevel::Note),
     };
     let mut found = Finding::new(rule, error.kind().to_string())
         .of_tensor(name)

@@ -1,6 +1,6 @@
 //! The builder [`load`]: which tensors are loaded, how, and into which memory.
 
-mod into;
+mod run_into;
 mod stream;
 
 use std::cmp::Ordering;

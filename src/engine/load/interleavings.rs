@@ -10,8 +10,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use shuttle::thread;
 use zeropool::BufferPool;
 
+use super::caller_memory::IntoPieces;
 use super::coalesce::coalesce;
-use super::into::IntoPieces;
 use super::read_ahead::{NextRequest, ReadAhead, RequestLayout};
 use super::report::{Backend, ReportBuilder};
 use super::slices::CheckpointSlices;

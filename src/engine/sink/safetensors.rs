@@ -3,7 +3,7 @@
 //! Source: the format description of the `safetensors` repository. Tensors are laid out widest elements
 //! first, as that crate's writer does, so that each is aligned to its elements.
 
-mod beside;
+mod companion_files;
 mod cut;
 mod directory;
 #[cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-//! Files that begin by what the cache of headers has of them, and are kept in it.
+//! Files whose first blocks come from the header cache, and are kept in it.
 
 use std::sync::Arc;
 

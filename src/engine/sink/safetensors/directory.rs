@@ -22,7 +22,7 @@ use crate::read::source::files::url;
 use crate::read::source::fill;
 use crate::read::source::regular::open_regular;
 
-use super::beside::{self, Companion, remove_if_there};
+use super::companion_files::{self, Companion, remove_if_there};
 use super::cut::FileCut;
 use super::file::{self, Shard};
 use super::local::LocalOutput;
@@ -268,7 +268,7 @@ impl OutputDirectory {
     fn foreign_files(&self) -> Result<BTreeSet<PathBuf>> {
         let directory = self.path();
         let (index, single) = (self.stem.index(), self.stem.single());
-        let mut found = beside::files_of_index(directory, &self.stem);
+        let mut found = companion_files::files_of_index(directory, &self.stem);
         let numbered = self.stem.shards(directory, |_| true);
         found.extend(numbered.map_err(|e| Error::from(e).in_file(directory))?);
         found.insert(directory.join(single));

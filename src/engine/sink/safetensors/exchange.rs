@@ -31,7 +31,7 @@ use rustix::io::Errno;
 
 use crate::base::error::{Error, ErrorKind, Result};
 
-use super::beside::Companion;
+use super::companion_files::Companion;
 use super::file::Shard;
 use super::local::LocalOutput;
 use super::names::PartNames;

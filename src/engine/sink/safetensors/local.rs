@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result};
 use crate::engine::companions::CompanionFile;
 
-use super::beside::{self, Companion};
+use super::companion_files::{self, Companion};
 use super::file::{self, Shard};
 use super::names::{PartNames, ShardNames, Stem};
 use super::operations::FileOperations;
@@ -148,7 +148,7 @@ impl LocalOutput {
         self.remove_abandoned(parts, &stem);
         if let Sharding::Shards(_) = self.sharding {
             let directory = parts.directory();
-            self.old_files = beside::files_of_index(directory, &stem);
+            self.old_files = companion_files::files_of_index(directory, &stem);
             // readers that open every `model*.safetensors` (mlx-lm) would find both sets
             let others = stem.shards(directory, |_| !self.overwrite);
             let others = others.map_err(|e| Error::from(e).in_file(directory))?;

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, Result};
 
-use super::beside::{Companion, remove_if_there};
+use super::companion_files::{Companion, remove_if_there};
 use super::directory_of;
 use super::file::Shard;
 use super::local::LocalOutput;

@@ -17,7 +17,7 @@ use anamnesis_os::files;
 
 use crate::base::error::{Error, Result};
 
-use super::beside::remove_if_there;
+use super::companion_files::remove_if_there;
 use super::directory_of;
 use super::file::Shard;
 use super::names::PartNames;

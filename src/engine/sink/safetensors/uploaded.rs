@@ -25,7 +25,7 @@ use crate::engine::companions::{CompanionContent, CompanionFile};
 use crate::read::source::remote::open_bucket;
 
 use super::Sharding;
-use super::beside::plain_name;
+use super::companion_files::plain_name;
 use super::names::{ShardNames, Stem};
 use super::output::{NewFiles, OutputPlace, OutputTarget};
 use content::ContentReader;

@@ -8,7 +8,7 @@ use anamnesis_remote::RemoteFile;
 use crate::base::error::Result;
 use crate::engine::companions::CompanionContent;
 
-use super::super::beside::{index_files, plain_name};
+use super::super::companion_files::{index_files, plain_name};
 use super::super::output::NewFiles;
 use super::content::{COPIED, ContentReader};
 use super::{NewCompanion, UploadedOutput};

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use super::{Load, several};
 use crate::base::error::{Error, Result};
 use crate::engine::load::LoadContext;
-use crate::engine::load::into::IntoPieces;
+use crate::engine::load::caller_memory::IntoPieces;
 use crate::engine::load::loaded::LoadOutcome;
 use crate::engine::load::tasks::LoadTask;
 use crate::read::catalog::quote;
