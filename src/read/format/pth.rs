@@ -16,16 +16,11 @@ mod flatten;
 pub(super) mod geometry;
 mod legacy;
 mod not_shown;
-mod numpy;
 mod objects;
-mod opaque;
 mod open_container;
 mod plain_values;
-mod quantized;
 mod rebuild;
-mod sparse;
 mod storage;
-mod subclass;
 #[cfg(test)]
 mod tests;
 mod view_flags;

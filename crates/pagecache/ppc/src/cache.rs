@@ -25,7 +25,6 @@ mod queues;
 mod read_uncached;
 mod thread_placement;
 mod warmer;
-mod worker;
 
 pub use anamnesis_os::memory::{LimitSource, MemoryMeter, MemoryScope, MemoryUsage};
 pub use anamnesis_os::pressure::{MemoryPressure, MemoryPressureTrigger};

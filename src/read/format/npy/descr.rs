@@ -4,12 +4,10 @@ use std::collections::HashSet;
 
 use super::header_error::{HeaderError, Result};
 use super::literal::Literal;
-use super::typestr::{ItemKind, TypeStr, parse_typestr};
+use super::typestr::{ITEM_MAX, ItemKind, TypeStr, parse_typestr};
 use crate::base::kernel::Dtype;
 use crate::read::catalog::{Encoding, Endian, Opaque};
 
-/// Largest element size in bytes: numpy keeps it in a signed 32-bit integer.
-pub(super) const ITEM_MAX: u64 = i32::MAX as u64;
 /// Largest number of runs of equal-width units in one element. A field of repeated records could otherwise make a list of
 /// 2^31 runs from a short header.
 const UNITS_MAX: usize = 1 << 16;

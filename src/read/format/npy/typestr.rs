@@ -2,10 +2,12 @@
 //!
 //! Source: numpy's array interface protocol, and `dtype.str` of the types numpy 2 has.
 
-use super::descr::ITEM_MAX;
 use super::header_error::{HeaderError, Result};
 use crate::base::kernel::Dtype;
 use crate::read::catalog::{Encoding, Endian, Opaque};
+
+/// Largest element size in bytes: numpy keeps it in a signed 32-bit integer.
+pub(super) const ITEM_MAX: u64 = i32::MAX as u64;
 
 /// The element type that a type string names.
 #[derive(Debug, PartialEq)]

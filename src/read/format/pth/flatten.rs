@@ -18,11 +18,11 @@ use crate::read::catalog::{Catalog, Refused, TensorInfo, quote};
 use crate::read::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
 
 use super::not_shown::NotShown;
-use super::opaque;
 use super::open_container::{ChildName, ContainerKind, OpenContainer};
 use super::plain_values::{key_len, leaf};
+use super::rebuild::opaque;
+use super::rebuild::subclass::{self, TensorSubclass};
 use super::rebuild::{CallResult, RebuiltTensors};
-use super::subclass::{self, TensorSubclass};
 
 struct TreeWalk<'h, 'b, 'c> {
     heap: &'h ValueHeap<'b>,

@@ -22,9 +22,9 @@ use crate::read::format::pickle::{self, Pickle, Vocabulary, value_heap::PickleVa
 use crate::read::objects::ObjectTree;
 use crate::read::source::cursor::Cursor;
 
-use super::numpy::PickleBytes;
 use super::objects::{self, ObjectSource};
 use super::rebuild::RebuiltTensors;
+use super::rebuild::numpy::PickleBytes;
 use super::storage::{PersistentId, STORAGE, Storages};
 use super::{details, flatten, rebuild};
 

@@ -8,6 +8,11 @@
 //! is needed.
 
 mod arguments;
+pub(super) mod numpy;
+pub(super) mod opaque;
+mod quantized;
+pub(super) mod sparse;
+pub(super) mod subclass;
 
 use std::rc::Rc;
 
@@ -21,11 +26,12 @@ use crate::read::format::pickle::value_heap::{
 };
 
 use super::geometry::{StridedView, dims, unplaced_tensor};
-use super::numpy::PickleBytes;
-use super::opaque::{OpaqueCounts, unknown_class};
 use super::storage::{Storage, Storages};
-use super::subclass::{self, TensorSubclass};
-use super::{numpy, quantized, sparse, view_flags};
+use super::view_flags;
+
+use numpy::PickleBytes;
+use opaque::{OpaqueCounts, unknown_class};
+use subclass::TensorSubclass;
 
 /// The value that a call would have returned, as a description.
 #[derive(Clone, Debug)]

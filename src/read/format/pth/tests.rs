@@ -256,9 +256,12 @@ fn objects_that_contain_only_themselves_are_malformed() {
     .unwrap();
     let mut locate = |_: &str| unreachable!("no storages");
     let storages = super::storage::Storages::new([Endian::Little; 2], 0, &mut locate);
-    let rebuilt =
-        super::rebuild::rebuild(&pickle.heap, storages, super::numpy::PickleBytes::Stored(0))
-            .unwrap();
+    let rebuilt = super::rebuild::rebuild(
+        &pickle.heap,
+        storages,
+        super::rebuild::numpy::PickleBytes::Stored(0),
+    )
+    .unwrap();
     let mut catalog = Catalog::new("pth");
     assert!(super::flatten::flatten(&pickle.heap, pickle.root, rebuilt, &mut catalog).is_err());
 }

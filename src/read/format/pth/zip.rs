@@ -14,9 +14,9 @@ use crate::read::objects::ObjectTree;
 use crate::read::source::cursor::Cursor;
 use crate::read::source::{MemorySource, Source};
 
-use super::numpy::PickleBytes;
 use super::objects::{self, ObjectSource};
 use super::rebuild::RebuiltTensors;
+use super::rebuild::numpy::PickleBytes;
 use super::storage::{STORAGE, Storages};
 use super::{details, flatten, in_pickle, rebuild};
 

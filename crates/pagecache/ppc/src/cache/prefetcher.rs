@@ -2,6 +2,7 @@
 
 #[cfg(all(test, shuttle))]
 mod interleavings;
+mod worker;
 
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
@@ -13,7 +14,6 @@ use crate::cache::descriptor_cache::read_ahead;
 use crate::cache::options::PrefetchOptions;
 use crate::cache::progress::{PrefetchCounters, PrefetchProgress, count};
 use crate::cache::queues::PrefetchQueues;
-use crate::cache::worker;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, ThreadHandle, thread};
 use crate::{Namespace, PrefetchRequest};

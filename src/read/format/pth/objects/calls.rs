@@ -7,7 +7,7 @@ use crate::read::format::pickle::value_heap::{PickleValue, RecordedCall, ValueId
 use crate::read::format::pth::geometry::dims;
 use crate::read::format::pth::plain_values::plain_text;
 use crate::read::format::pth::rebuild::CallResult;
-use crate::read::format::pth::sparse::layout_name;
+use crate::read::format::pth::rebuild::sparse::layout_name;
 use crate::read::format::pth::storage::{PersistentId, non_negative};
 use crate::read::objects::{ObjectNode, ObjectQuantizer, ObjectTensor};
 

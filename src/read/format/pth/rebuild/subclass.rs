@@ -11,8 +11,8 @@ use crate::base::error::Result;
 use crate::read::format::pickle::globals::{Global, TorchaoClass};
 use crate::read::format::pickle::value_heap::{PickleValue, ValueId};
 
-use super::geometry::dims;
-use super::rebuild::{CallInterpreter, CallResult, unexpected_arguments};
+use super::{CallInterpreter, CallResult, unexpected_arguments};
+use crate::read::format::pth::geometry::dims;
 
 const ATTRIBUTES: &str = "a tensor's attributes";
 
@@ -24,15 +24,15 @@ const ATTRIBUTE_BYTES: usize = 32 * ATTRIBUTE_LEN_MAX;
 
 /// The parts and attributes of a tensor of one of torchao's classes.
 #[derive(Clone, Debug)]
-pub(super) struct TensorSubclass {
+pub(in crate::read::format::pth) struct TensorSubclass {
     class: TorchaoClass,
-    /// The attributes that are tensors: name, and index into [`RebuiltTensors::tensors`](super::rebuild::RebuiltTensors::tensors).
-    pub(super) parts: Vec<(Box<str>, usize)>,
+    /// The attributes that are tensors: name, and index into [`RebuiltTensors::tensors`](super::RebuiltTensors::tensors).
+    pub(in crate::read::format::pth) parts: Vec<(Box<str>, usize)>,
     /// The other attributes.
     data: Map<String, Json>,
 }
 
-pub(super) fn rebuild(
+pub(in crate::read::format::pth) fn rebuild(
     interpreter: &CallInterpreter<'_, '_, '_>,
     class: TorchaoClass,
     size: ValueId,
@@ -89,7 +89,7 @@ impl TensorSubclass {
     }
 
     /// Upper bound of the memory of this value and of its JSON text.
-    pub(super) fn memory(&self) -> usize {
+    pub(in crate::read::format::pth) fn memory(&self) -> usize {
         let names = self
             .parts
             .iter()
@@ -99,7 +99,7 @@ impl TensorSubclass {
     }
 
     /// The JSON text by which torchao describes such a tensor in safetensors files.
-    pub(super) fn torchao_json(&self) -> String {
+    pub(in crate::read::format::pth) fn torchao_json(&self) -> String {
         let names: Vec<&str> = self.parts.iter().map(|(name, _)| &**name).collect();
         json!({"_type": self.class.name(), "_data": self.data, "_tensor_data_names": names})
             .to_string()
@@ -148,7 +148,7 @@ fn attribute(interpreter: &CallInterpreter<'_, '_, '_>, mut id: ValueId) -> Opti
 }
 
 /// The prefix of the names of the parts: `m._weight_` for the tensor `m.weight`.
-pub(super) fn prefix(name: &str) -> String {
+pub(in crate::read::format::pth) fn prefix(name: &str) -> String {
     match name.rsplit_once('.') {
         Some((module, own)) => format!("{module}._{own}_"),
         None => format!("_{name}_"),

@@ -9,11 +9,11 @@ use crate::read::catalog::{Quantizer, TensorInfo};
 use crate::read::format::pickle::globals::{Global, QuantScheme};
 use crate::read::format::pickle::value_heap::{PickleValue, ValueId};
 
-use super::rebuild::{CallInterpreter, unexpected_arguments};
-use super::storage::non_negative;
+use super::{CallInterpreter, unexpected_arguments};
+use crate::read::format::pth::storage::non_negative;
 
 /// Adds scale and zero point, or one of each per channel, to the tensor of codes.
-pub(super) fn apply(
+pub(in crate::read::format::pth) fn apply(
     interpreter: &mut CallInterpreter<'_, '_, '_>,
     mut info: TensorInfo,
     params: ValueId,

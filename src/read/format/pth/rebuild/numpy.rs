@@ -14,15 +14,15 @@ use crate::read::catalog::{ByteRange, Encoding, Endian, Layout, Packing, TensorI
 use crate::read::format::pickle::globals::{Global, NumpyGlobal};
 use crate::read::format::pickle::value_heap::{PickleValue, StoredBytes, ValueHeap, ValueId};
 
-use super::geometry::{check_size, dims};
-use super::rebuild::{CallInterpreter, CallResult, unexpected_arguments};
+use super::{CallInterpreter, CallResult, unexpected_arguments};
+use crate::read::format::pth::geometry::{check_size, dims};
 
 /// `NPY_MAXDIMS` of numpy 2.
 const RANK_MAX: usize = 64;
 
 /// Where the bytes of a pickle are in the file.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum PickleBytes {
+pub(in crate::read::format::pth) enum PickleBytes {
     /// Stored from this offset on.
     Stored(u64),
     /// A deflate stream in these bytes, of this inflated length.
@@ -61,7 +61,7 @@ struct NumpyItem<'h> {
 }
 
 /// The value that a call of one of numpy's functions describes.
-pub(super) fn value(
+pub(in crate::read::format::pth) fn value(
     interpreter: &mut CallInterpreter<'_, '_, '_>,
     kind: NumpyGlobal,
     args: &[ValueId],

@@ -9,8 +9,8 @@ use crate::read::catalog::{Layout, Shape, Sparse, TensorInfo, quote};
 use crate::read::format::pickle::globals::Global;
 use crate::read::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
 
-use super::geometry::dims;
-use super::rebuild::{CallInterpreter, no_bytes, unexpected_arguments};
+use super::{CallInterpreter, no_bytes, unexpected_arguments};
+use crate::read::format::pth::geometry::dims;
 
 /// Layouts and the names of their parts, in the order of the arguments.
 static LAYOUTS: &[(&str, &[&str])] = &[
@@ -22,7 +22,10 @@ static LAYOUTS: &[(&str, &[&str])] = &[
 ];
 
 /// The name in a call such as `_get_layout('torch.sparse_coo')`.
-pub(super) fn layout_name<'h>(heap: &'h ValueHeap<'_>, args: &[ValueId]) -> Result<&'h str> {
+pub(in crate::read::format::pth) fn layout_name<'h>(
+    heap: &'h ValueHeap<'_>,
+    args: &[ValueId],
+) -> Result<&'h str> {
     match args {
         [name] => heap
             .text_of(*name)
@@ -31,7 +34,7 @@ pub(super) fn layout_name<'h>(heap: &'h ValueHeap<'_>, args: &[ValueId]) -> Resu
     }
 }
 
-pub(super) fn rebuild(
+pub(in crate::read::format::pth) fn rebuild(
     interpreter: &CallInterpreter<'_, '_, '_>,
     layout: ValueId,
     data: ValueId,

@@ -14,13 +14,14 @@ use crate::Namespace;
 use crate::cache::descriptor_cache::OpenFile;
 use crate::cache::options::PrefetchMethod;
 use crate::cache::pieces::{PieceLimits, PrefetchPiece};
-use crate::cache::prefetcher::PrefetcherShared;
 use crate::cache::progress::count;
 use crate::cache::queues::{ClaimOutcome, PieceClaim};
 use crate::cache::thread_placement::ThreadPlacement;
 use crate::error::{Error, ErrorKind};
 use crate::sync::AtomicBool;
 use anamnesis_os as os;
+
+use super::PrefetcherShared;
 
 /// Polling interval of a thread that found no memory headroom. Headroom is polled because it is computed by a
 /// callback, which has no way to wake the thread.

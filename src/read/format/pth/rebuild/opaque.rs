@@ -7,19 +7,19 @@ use crate::base::error::Result;
 use crate::read::catalog::quote;
 use crate::read::format::pickle::value_heap::{PickleValue, PoolRange, ValueHeap, ValueId};
 
-use super::rebuild::{CallInterpreter, CallResult};
+use super::{CallInterpreter, CallResult};
 
 /// Counts the objects of each unknown class.
 #[derive(Default)]
-pub(super) struct OpaqueCounts<'h> {
+pub(in crate::read::format::pth) struct OpaqueCounts<'h> {
     /// Index into `counts`, by name, and by where the name is: many objects may have one long name.
     by_name: HashMap<&'h str, usize>,
     by_place: HashMap<PoolRange, usize>,
-    pub(super) counts: Vec<(PoolRange, u64)>,
+    pub(in crate::read::format::pth) counts: Vec<(PoolRange, u64)>,
 }
 
 impl<'h> OpaqueCounts<'h> {
-    pub(super) fn count(
+    pub(in crate::read::format::pth) fn count(
         &mut self,
         heap: &'h ValueHeap<'_>,
         name: PoolRange,
@@ -49,7 +49,10 @@ impl<'h> OpaqueCounts<'h> {
 const CLASSES_SHOWN: usize = 8;
 
 /// The warning that lists the unknown classes and counts their objects.
-pub(super) fn warning(heap: &ValueHeap<'_>, counts: &[(PoolRange, u64)]) -> Option<String> {
+pub(in crate::read::format::pth) fn warning(
+    heap: &ValueHeap<'_>,
+    counts: &[(PoolRange, u64)],
+) -> Option<String> {
     let objects: u64 = counts.iter().map(|(_, n)| n).sum();
     let shown = counts.iter().take(CLASSES_SHOWN).map(|&(name, n)| {
         let name = quote(heap.text(name));
@@ -73,7 +76,7 @@ pub(super) fn warning(heap: &ValueHeap<'_>, counts: &[(PoolRange, u64)]) -> Opti
 
 impl CallInterpreter<'_, '_, '_> {
     /// Whether one of the values, or an item of one, is opaque or was refused: the reason to refuse what they describe.
-    pub(super) fn depends_on_opaque(
+    pub(in crate::read::format::pth) fn depends_on_opaque(
         &self,
         values: impl IntoIterator<Item = ValueId>,
     ) -> Result<Option<String>> {
@@ -110,7 +113,7 @@ impl CallInterpreter<'_, '_, '_> {
 }
 
 /// The reason to refuse a tensor that an unknown class or function describes.
-pub(super) fn unknown_class(heap: &ValueHeap<'_>, name: PoolRange) -> String {
+pub(in crate::read::format::pth) fn unknown_class(heap: &ValueHeap<'_>, name: PoolRange) -> String {
     format!(
         "its values depend on {}, which is not plain data",
         quote(heap.text(name))
