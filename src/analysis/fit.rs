@@ -245,7 +245,7 @@ impl Fit<'_> {
         Ok(model.largest_batch(memory, &of_extras))
     }
 
-    /// Progress in bytes of this model's tensors and of those of the others.
+    /// Progress in bytes of the tensors of all models.
     fn progress_of(&self, others: &[(ExtraRole, CheckpointHandle<'_>)]) -> RunProgress<'_> {
         let others = others.iter().map(|(_, checkpoint)| &**checkpoint);
         let all = self.checkpoint.as_deref().into_iter().chain(others);
@@ -262,7 +262,7 @@ impl Fit<'_> {
         Ok((model, extras))
     }
 
-    /// A model with these options: that of `checkpoint`, or of the configuration alone.
+    /// A model with these options: a checkpoint's, or a configuration's alone.
     fn prepared<'m>(
         &self,
         checkpoint: Option<&'m Checkpoint>,

@@ -1,4 +1,4 @@
-//! What a run or a file's reader states besides its result.
+//! Notes: statements of a run or of a file's reader besides its result.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::base::error::Remedy;
 
-/// A statement about a checkpoint or a plan, and what can be done about it, if anything.
+/// A statement about a checkpoint or a plan, and its remedy, if there is one.
 ///
 /// It is text: a note dereferences to it and compares with it. `Display` adds the remedy in the words of this library, and so
 /// does serialisation, as one string. A program takes [`remedy`](Self::remedy) to name its own options instead.
@@ -39,7 +39,7 @@ impl Note {
         &self.text
     }
 
-    /// What can be done about it.
+    /// The remedy for its cause.
     pub fn remedy(&self) -> Option<Remedy> {
         self.remedy
     }

@@ -74,8 +74,8 @@ pub(crate) fn on_threads(name: &str, threads: usize, worker: &(dyn Fn() + Sync))
     });
 }
 
-/// As [`on_threads`], except that the calling thread invokes `watch` at this interval instead of working, for workers that may
-/// all be blocked in the system at once. It works if no other thread can be started.
+/// Runs workers like [`on_threads`], but the calling thread invokes `watch` at this interval instead of working, for workers
+/// that may all be blocked in the system at once. It works if no other thread can be started.
 pub(crate) fn on_watched_threads(
     name: &str,
     threads: usize,
@@ -162,7 +162,7 @@ pub(crate) fn side_by_side<R>(
     progress.failure.outcome()
 }
 
-/// As [`side_by_side`], with the items of a list, and the index of each.
+/// Works side by side, like [`side_by_side`], on the items of a list; `work` receives the index of each too.
 pub(crate) fn for_each_of<T: Sync, R>(
     name: &str,
     items: &[T],

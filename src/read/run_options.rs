@@ -31,7 +31,7 @@ macro_rules! run_options {
         }
     };
     (@ filter $(#[$more:meta])*) => {
-        /// Restricts the run to what this accepts the name of.
+        /// Restricts the run to names that this accepts.
         $(#[$more])*
         #[must_use]
         pub fn filter(mut self, keep: impl Fn(&str) -> bool + Send + Sync + 'c) -> Self {

@@ -353,7 +353,7 @@ fn active_parameters_leave_out_idle_experts() {
     assert_eq!(found.parameters.active, Some(2 * 64 + 32));
 }
 
-/// Of a model with a draft model: bytes of both, and a token that ends it; the handle may be shared.
+/// A model with a draft model: bytes of both, and a token that ends the estimate; the handle may be shared.
 #[test]
 fn an_estimate_reports_progress_and_can_be_cancelled() {
     let open = || Arc::new(Checkpoint::open(fixture("model/scribe-Q8_0.gguf")).unwrap());

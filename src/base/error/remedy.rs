@@ -46,9 +46,9 @@ pub enum Remedy {
     AddMissingFile,
     /// A tensor cannot be made or stored, and is no necessary part of an output.
     LeaveOut,
-    /// As [`LeaveOut`](Self::LeaveOut), of a tensor whose name the output cannot have.
+    /// The output cannot have a tensor of this name.
     LeaveOutOrRename,
-    /// As [`LeaveOut`](Self::LeaveOut), of items without a type, which can be read as a dtype of their width.
+    /// Items without a type cannot be made, and can be read as a dtype of their width.
     LeaveOutOrReadItems,
     /// Items have no type; whether a dtype of their width is meant, the file does not say.
     ReadItems {
@@ -57,7 +57,7 @@ pub enum Remedy {
     },
     /// The other files of a split GGUF cannot be found by the name of this one.
     RenameOrOpenAlone,
-    /// Outputs have the names of llama.cpp, and could have those of transformers.
+    /// Outputs have the names of llama.cpp, and could have the names of transformers.
     NameAsTransformers,
     /// Requests are not allowed, and nothing on this machine has what is read.
     AllowRequests,
