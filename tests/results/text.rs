@@ -66,24 +66,8 @@ pub(crate) fn figures(text: &str) -> Vec<(String, String)> {
     found
 }
 
-/// The cells of a table's line.
-pub(crate) fn cells(line: &str) -> Vec<&str> {
-    line.strip_prefix('|')
-        .and_then(|line| line.strip_suffix('|'))
-        .unwrap_or(line)
-        .split('|')
-        .map(str::trim)
-        .collect()
-}
-
-/// Whether `value`, rounded to the decimal places of `text`, is the printed number.
-pub(crate) fn rounds_to(text: &str, printed: f64, value: f64) -> bool {
-    let places = text.split_once('.').map_or(0, |(_, places)| places.len());
-    (value - printed).abs() <= 0.5001 * 10_f64.powi(-i32::try_from(places).unwrap())
-}
-
 /// Numbers of a line with their units: digits that do not follow a letter or digit, with at most one decimal point.
-pub(crate) fn numbers(line: &str) -> Vec<(&str, f64, &str)> {
+fn numbers(line: &str) -> Vec<(&str, f64, &str)> {
     let mut found = Vec::new();
     let (mut at, mut before) = (0, ' ');
     while let Some(c) = line[at..].chars().next() {

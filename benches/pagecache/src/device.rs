@@ -1,13 +1,9 @@
-//! The block device of a directory: its number, its read-ahead setting, and the bytes read from it over time.
+//! The block device of a directory: its number, its read-ahead setting, and the bytes read from it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-use crate::{Failure, clock};
+use crate::Failure;
 
 pub struct Device {
     /// `major:minor` of the whole device.
@@ -44,44 +40,13 @@ impl Device {
     }
 
     /// Bytes read from the device since the machine started.
-    fn bytes_read(sys: &Path) -> u64 {
-        let stat = fs::read_to_string(sys.join("stat")).unwrap_or_default();
+    pub fn bytes_read(&self) -> u64 {
+        let stat = fs::read_to_string(self.sys.join("stat")).unwrap_or_default();
         stat.split_whitespace()
             .nth(2)
             .and_then(|sectors| sectors.parse::<u64>().ok())
             .unwrap_or(0)
             * 512
-    }
-
-    /// Samples the bytes read so far every 50 ms.
-    pub fn start_sampling(&self) -> Sampler {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (sys, stopped) = (self.sys.clone(), Arc::clone(&stop));
-        let thread = std::thread::spawn(move || {
-            let first = Self::bytes_read(&sys);
-            let mut samples = vec![(clock::now(), 0)];
-            while !stopped.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(50));
-                samples.push((clock::now(), Self::bytes_read(&sys) - first));
-            }
-            samples
-        });
-        Sampler { stop, thread }
-    }
-}
-
-/// Time of the sample, and bytes read since sampling started.
-pub type Samples = Vec<(f64, u64)>;
-
-pub struct Sampler {
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<Samples>,
-}
-
-impl Sampler {
-    pub fn end(self) -> Samples {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or_default()
     }
 }
 

@@ -3,36 +3,14 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::cgroup::ControlGroup;
 use crate::device::Device;
+use crate::results::LoadRun;
 use crate::scenario::{Policy, Scenario, Variant};
 use crate::subprocess::stdout_of;
 use crate::{Evaluate, Failure, clock, page_cache};
-
-/// One run as stored in the results.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct LoadRun {
-    pub scenario: String,
-    pub loader: String,
-    pub variant: String,
-    pub round: usize,
-    /// Seconds from the first worker being ready to load until the last has loaded.
-    pub load: f64,
-    /// Seconds from the start of the command until the last worker has loaded.
-    pub start: f64,
-    /// Seconds from the start of the command until the first worker is ready.
-    pub ready: f64,
-    pub device_bytes: u64,
-    pub peak_memory: Option<u64>,
-    pub major_faults: u64,
-    /// Share of the predicted template's bytes that the recording contains, from 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub covered: Option<f64>,
-    /// Seconds since the start, and bytes read from the device until then.
-    pub samples: Vec<(f64, u64)>,
-}
 
 /// The line of JSON that a worker prints.
 #[derive(Debug, Deserialize)]
@@ -120,14 +98,14 @@ pub fn run(
             )
         }
     };
-    let sampler = device.start_sampling();
+    let read_before = device.bytes_read();
     let begun = clock::now();
     let out = Command::new("sh")
         .arg("-c")
         .arg(&command_line)
         .stderr(Stdio::inherit())
         .output()?;
-    let samples = sampler.end();
+    let device_bytes = device.bytes_read() - read_before;
     std::fs::remove_dir_all(&barrier)?;
     if !out.status.success() {
         return Err(format!(
@@ -167,14 +145,10 @@ pub fn run(
         load: done - ready,
         start: done - begun,
         ready: ready - begun,
-        device_bytes: samples.last().map_or(0, |&(_, bytes)| bytes),
+        device_bytes,
         peak_memory: group.peak(),
         major_faults: workers.iter().map(|worker| worker.major_faults).sum(),
         covered,
-        samples: samples
-            .into_iter()
-            .map(|(at, bytes)| (at - begun, bytes))
-            .collect(),
     };
     Ok((
         run,

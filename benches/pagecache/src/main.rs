@@ -4,7 +4,7 @@
 //! ```text
 //! cargo run --release -- evaluate --python PYTHON --dir DIR [--scenario NAME]… [--rounds N]
 //! cargo run --release -- overhead --dir DIR     cost of an empty policy for reads and copies from a mapping
-//! cargo run --release -- report                 render the results into docs/page-cache.md and its plots
+//! cargo run --release -- report                 render the results into docs/page-cache.md
 //! ```
 //!
 //! Needs root: it creates control groups, evicts files from the page cache and throttles the device, and undoes all of it
@@ -19,7 +19,6 @@ mod load_run;
 mod mounted_image;
 mod overhead;
 mod page_cache;
-mod plot;
 mod report;
 mod results;
 mod scenario;
@@ -45,7 +44,7 @@ enum Verb {
     Evaluate(Evaluate),
     /// Measure the cost of an empty policy.
     Overhead(Overhead),
-    /// Render the results into the document and draw its plots.
+    /// Render the results into the document.
     Report(Report),
 }
 
@@ -107,9 +106,6 @@ struct Report {
     results: PathBuf,
     #[arg(long, default_value = "benches/pagecache/overhead.json")]
     overhead: PathBuf,
-    /// Directory of the plots.
-    #[arg(long, default_value = "docs/plots")]
-    plots: PathBuf,
     /// Document whose blocks are rendered.
     #[arg(long, default_value = "docs/page-cache.md")]
     document: PathBuf,

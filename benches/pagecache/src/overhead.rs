@@ -1,7 +1,6 @@
 //! `pagecache overhead`: the time of reads and of copies from a mapping, with cached and uncached files, with and without
 //! the runtime running an empty policy.
 
-use std::fmt::Write;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -12,7 +11,7 @@ use memmap2::Mmap;
 use serde_json::Value;
 
 use crate::mounted_image::{self, ImageLocation, MountedImage};
-use crate::report::{least, median};
+use crate::report::{self, least};
 use crate::results::{self, Overheads, Provenance, ReadOverhead};
 use crate::{Failure, Overhead, page_cache};
 
@@ -42,7 +41,7 @@ pub fn overhead(args: &Overhead) -> Result<(), Failure> {
             Err(error) => eprintln!("not measured on {kind}{}: {error}", location.suffix()),
         }
     }
-    println!("{}", table(&all));
+    println!("{}", report::overhead(&all));
     results::write(&args.results, &all)
 }
 
@@ -139,43 +138,6 @@ fn compare(
         }
     }
     Ok(row)
-}
-
-/// Provenance, and a line for each way of reading in each state of the page cache.
-pub fn table(all: &Overheads) -> String {
-    let rounds = all.rows.first().map_or(0, |row| row.baseline.len());
-    let mut text = format!(
-        "{}\n\n{} GiB, {rounds} alternating runs each.\n\n\
-         | reads | file system | cache | baseline, s | with empty policy, s | ratio | paired ratio | ratio of fastest | \
-         CPU time of the runtime | events | lost | resident, MB |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
-        results::line(Some(&all.run)),
-        all.gib
-    );
-    for row in &all.rows {
-        let (baseline, with_policy) = (
-            || row.baseline.iter().copied(),
-            || row.with_policy.iter().copied(),
-        );
-        // each run with the next one: drift of the device affects both
-        let pairs = with_policy().zip(baseline());
-        let pair_ratio = median(pairs.map(|(with_policy, baseline)| with_policy / baseline));
-        let fastest_ratio = least(with_policy()) / least(baseline());
-        let (baseline, with_policy) = (median(baseline()), median(with_policy()));
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {baseline:.3} | {with_policy:.3} | {:.3} | {pair_ratio:.3} | {fastest_ratio:.3} | {:.2} % | {} | {} | {:.1} |",
-            row.reads,
-            row.filesystem,
-            row.cache,
-            with_policy / baseline,
-            100.0 * median(row.cpu_share.iter().copied()),
-            row.events,
-            row.lost,
-            row.resident as f64 / 1e6
-        );
-    }
-    text
 }
 
 /// Writes a file of random bytes, unless one of this length exists.

@@ -3,29 +3,44 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::load_run::LoadRun;
-use crate::results::{self, Evaluation};
-use crate::scenario::{RECORDED, SCENARIOS, Scenario, VARIANTS};
+use super::results::{self, Evaluation, LoadRun, Overheads};
+use super::scenario::{RECORDED, SCENARIOS, Scenario, VARIANTS};
+
+/// The table of a block of the document; `None` if its runs have not been measured. Fails if there is no such block.
+pub fn block(
+    marker: &str,
+    all: &[Evaluation],
+    overheads: Option<&Overheads>,
+) -> Result<Option<String>, String> {
+    let scenario = SCENARIOS.iter().find(|scenario| scenario.name == marker);
+    match (marker, scenario) {
+        (_, Some(scenario)) => Ok(self::scenario(all, scenario)),
+        ("targets", _) => Ok(targets(all)),
+        ("recorded", _) => Ok(recorded(all)),
+        ("overhead", _) => Ok(overheads.map(overhead)),
+        _ => Err(format!("unknown block {marker:?}")),
+    }
+}
 
 /// The runs of one scenario, loader and variant.
-pub struct RunGroup<'r> {
-    pub loader: &'r str,
-    pub variant: &'static str,
-    pub runs: Vec<&'r LoadRun>,
+struct RunGroup<'r> {
+    loader: &'r str,
+    variant: &'static str,
+    runs: Vec<&'r LoadRun>,
 }
 
 impl RunGroup<'_> {
-    pub fn median(&self, of: fn(&LoadRun) -> f64) -> f64 {
+    fn median(&self, of: fn(&LoadRun) -> f64) -> f64 {
         median(self.runs.iter().map(|run| of(run)))
     }
 
-    pub fn least(&self, of: fn(&LoadRun) -> f64) -> f64 {
+    fn least(&self, of: fn(&LoadRun) -> f64) -> f64 {
         least(self.runs.iter().map(|run| of(run)))
     }
 }
 
 /// The median of at least one value.
-pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut all: Vec<_> = values.collect();
     all.sort_by(f64::total_cmp);
     all[all.len() / 2]
@@ -37,7 +52,7 @@ pub fn least(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// The groups of a scenario, ordered by loader and variant.
-pub fn groups<'r>(all: &'r [Evaluation], scenario: &str) -> Vec<RunGroup<'r>> {
+fn groups<'r>(all: &'r [Evaluation], scenario: &str) -> Vec<RunGroup<'r>> {
     let mut grouped: BTreeMap<(usize, usize), RunGroup<'r>> = BTreeMap::new();
     let loaders: Vec<_> = SCENARIOS
         .iter()
@@ -85,7 +100,7 @@ fn provenance(all: &[Evaluation], is_of: impl Fn(&LoadRun) -> bool) -> String {
 }
 
 /// The table of a scenario: all loaders and variants.
-pub fn scenario(all: &[Evaluation], scenario: &Scenario) -> Option<String> {
+fn scenario(all: &[Evaluation], scenario: &Scenario) -> Option<String> {
     let mut groups = groups(all, scenario.name);
     groups.retain(|group| group.variant != RECORDED);
     if groups.is_empty() {
@@ -162,7 +177,7 @@ static TARGETS: &[(&str, Target)] = &[
 ];
 
 /// MAIO against its targets, by loader.
-pub fn targets(all: &[Evaluation]) -> Option<String> {
+fn targets(all: &[Evaluation]) -> Option<String> {
     let mut text = provenance(all, |run| {
         TARGETS
             .iter()
@@ -202,7 +217,7 @@ pub fn targets(all: &[Evaluation]) -> Option<String> {
 }
 
 /// The cost and the coverage of recording.
-pub fn recorded(all: &[Evaluation]) -> Option<String> {
+fn recorded(all: &[Evaluation]) -> Option<String> {
     let mut lines = String::new();
     for scenario in SCENARIOS {
         let groups = groups(all, scenario.name);
@@ -231,4 +246,41 @@ pub fn recorded(all: &[Evaluation]) -> Option<String> {
     let head = "| scenario | loader | start to end of Native, s | recorded, s | ratio | ratio of fastest | lowest coverage | n |\n\
                 |---|---|---|---|---|---|---|---|\n";
     (!lines.is_empty()).then(|| provenance(all, |run| run.variant == RECORDED) + head + &lines)
+}
+
+/// Provenance, and a line for each way of reading in each state of the page cache.
+pub fn overhead(all: &Overheads) -> String {
+    let rounds = all.rows.first().map_or(0, |row| row.baseline.len());
+    let mut text = format!(
+        "{}\n\n{} GiB, {rounds} alternating runs each.\n\n\
+         | reads | file system | cache | baseline, s | with empty policy, s | ratio | paired ratio | ratio of fastest | \
+         CPU time of the runtime | events | lost | resident, MB |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        results::line(Some(&all.run)),
+        all.gib
+    );
+    for row in &all.rows {
+        let (baseline, with_policy) = (
+            || row.baseline.iter().copied(),
+            || row.with_policy.iter().copied(),
+        );
+        // each run with the next one: drift of the device affects both
+        let pairs = with_policy().zip(baseline());
+        let pair_ratio = median(pairs.map(|(with_policy, baseline)| with_policy / baseline));
+        let fastest_ratio = least(with_policy()) / least(baseline());
+        let (baseline, with_policy) = (median(baseline()), median(with_policy()));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {baseline:.3} | {with_policy:.3} | {:.3} | {pair_ratio:.3} | {fastest_ratio:.3} | {:.2} % | {} | {} | {:.1} |",
+            row.reads,
+            row.filesystem,
+            row.cache,
+            with_policy / baseline,
+            100.0 * median(row.cpu_share.iter().copied()),
+            row.events,
+            row.lost,
+            row.resident as f64 / 1e6
+        );
+    }
+    text
 }

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::Failure;
-use crate::load_run::LoadRun;
+use super::Failure;
 pub use provenance::Provenance;
 
 /// The loads of one call of `evaluate`.
@@ -18,6 +17,27 @@ pub struct Evaluation {
     /// Date, commit and machine; the first evaluations did not store it.
     pub run: Option<Provenance>,
     pub loads: Vec<LoadRun>,
+}
+
+/// One run as stored in the results.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct LoadRun {
+    pub scenario: String,
+    pub loader: String,
+    pub variant: String,
+    pub round: usize,
+    /// Seconds from the first worker being ready to load until the last has loaded.
+    pub load: f64,
+    /// Seconds from the start of the command until the last worker has loaded.
+    pub start: f64,
+    /// Seconds from the start of the command until the first worker is ready.
+    pub ready: f64,
+    pub device_bytes: u64,
+    pub peak_memory: Option<u64>,
+    pub major_faults: u64,
+    /// Share of the predicted template's bytes that the recording contains, from 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covered: Option<f64>,
 }
 
 /// The results of `overhead`.

@@ -10,9 +10,7 @@
 //! peers remember FILE.gguf           convert a whole file to BF16 safetensors
 //! peers kernels [TYPE…]              dequantisation kernels, one thread, warm cache
 //! peers builds TYPE…                 the same for each of our instruction sets
-//! peers schemes NAME…                a large weight of a quantisation scheme, one thread
 //! peers pool                         buffer pools and allocators
-//! peers startup COMMAND…             a whole command against an empty process
 //! ```
 //!
 //! Python peers run in the interpreter that `PEERS_PYTHON` names, or in the environment that `report` prepares. `native.sh`
@@ -21,7 +19,6 @@
 
 mod case;
 mod child_process;
-mod fixtures;
 mod generate;
 mod inspect;
 mod kernels;
@@ -34,8 +31,6 @@ mod remote;
 mod render;
 mod report;
 mod results;
-mod schemes;
-mod startup;
 
 use std::process::ExitCode;
 
@@ -51,9 +46,7 @@ usage: peers COMMAND
                                 convert a whole file to BF16 safetensors
   kernels [TYPE…] [OPTION…]     dequantisation kernels, one thread, warm cache
   builds TYPE… [OPTION…]        the same for each of our instruction sets
-  schemes NAME… [OPTION…]       a large weight of a quantisation scheme, one thread
-  pool [OPTION…]                buffer pools and allocators
-  startup COMMAND…              a whole command against an empty process";
+  pool [OPTION…]                buffer pools and allocators";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -74,21 +67,14 @@ fn main() -> ExitCode {
         ["builds", types @ ..] => report::compare_each(types, |_, name| {
             kernels::builds::case(name).into_iter().collect()
         }),
-        ["schemes", names @ ..] => report::compare_each(names, |options, name| {
-            schemes::case(name, options.small).into_iter().collect()
-        }),
         ["pool", args @ ..] => pool::compare(args),
-        ["startup", command @ ..] if !command.is_empty() => startup::compare(command),
         // one process of one variant, started by the commands above
         ["inspect-one", variant, file] => inspect::one(variant, file),
         ["load-one", variant, file, cache] => load::one(variant, file, cache),
-        ["fixtures-one", variant, list, cache] => fixtures::one(variant, list, cache),
         ["remember-peer", file, out, threads] => remember::peer(file, out, threads),
         ["kernel-one", variant, name] => kernels::one(variant, name, None),
         ["kernel-one", variant, name, dtype] => kernels::one(variant, name, Some(dtype)),
-        ["scheme-one", name, side] => schemes::one(name, side),
         ["pool-one", variant, case @ ..] => pool::one(variant, case),
-        ["empty"] => ExitCode::SUCCESS,
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)

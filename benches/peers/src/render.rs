@@ -47,23 +47,8 @@ fn documents() -> Vec<PathBuf> {
     all
 }
 
-/// The text of a block, whose marker is `SECTION`, `SECTION FORM` or `SECTION PREFIX; PREFIX…`.
+/// The text of a block, whose marker is `SECTION FORM`.
 fn block(marker: &str) -> Result<String, String> {
     let (name, form) = marker.split_once(' ').unwrap_or((marker, ""));
-    let section = results::read(name)?;
-    let text = match form {
-        "brief" => markdown::brief(&section, false),
-        "summary" => markdown::brief(&section, true),
-        _ => {
-            let prefixes: Vec<&str> = form.split(';').map(str::trim).collect();
-            let prefixes = if form.is_empty() {
-                Vec::new()
-            } else {
-                prefixes
-            };
-            markdown::section(&section, &prefixes)
-        }
-    };
-    // one level below the heading that the block is under
-    Ok(format!("\n{text}\n").replace("\n### ", "\n#### "))
+    Ok(markdown::block(&results::read(name)?, form))
 }

@@ -2,9 +2,7 @@
 
 use super::{options::Options, python};
 use crate::case::Case;
-use crate::{
-    fixtures, generate, inspect, kernels, load, pool, python_package, remember, remote, schemes,
-};
+use crate::{generate, inspect, kernels, load, pool, python_package, remember, remote};
 
 /// Creates a case just before it runs, or returns the reason why it cannot.
 pub type MakeCase = Box<dyn FnOnce(&Options) -> Result<Case, String>>;
@@ -32,11 +30,6 @@ pub static SECTIONS: &[Section] = &[
         name: "load",
         minutes: 14.0,
         jobs: load_jobs,
-    },
-    Section {
-        name: "fixtures",
-        minutes: 4.0,
-        jobs: fixtures::jobs,
     },
     Section {
         name: "cold",
@@ -72,11 +65,6 @@ pub static SECTIONS: &[Section] = &[
         name: "kernels",
         minutes: 2.0,
         jobs: kernel_jobs,
-    },
-    Section {
-        name: "schemes",
-        minutes: 3.0,
-        jobs: scheme_jobs,
     },
     Section {
         name: "python",
@@ -197,13 +185,4 @@ fn kernel_jobs(_: &Options) -> Vec<Job> {
         })
     };
     kernels::builds::names().into_iter().map(job).collect()
-}
-
-fn scheme_jobs(_: &Options) -> Vec<Job> {
-    let job = |name: &'static str| {
-        Job::new(name, move |options| {
-            schemes::case(name, options.small).ok_or_else(|| "unknown scheme".to_owned())
-        })
-    };
-    schemes::names().into_iter().map(job).collect()
 }

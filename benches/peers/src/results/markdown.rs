@@ -19,18 +19,38 @@ const COLUMN_ORDER: &[&str] = &[
     "faults",
 ];
 
+/// A block of a document. `form` is `brief`, `summary`, `summary PREFIX; PREFIX…`, or prefixes of cases for their full tables.
+pub fn block(section: &SectionResults, form: &str) -> String {
+    let prefixes = |form: &str| -> Vec<String> {
+        let prefixes = form.split(';').map(|prefix| prefix.trim().to_owned());
+        prefixes.filter(|prefix| !prefix.is_empty()).collect()
+    };
+    let text = match form.strip_prefix("summary") {
+        Some(rest) => brief(&of_cases(section, &prefixes(rest)), true),
+        None if form == "brief" => brief(section, false),
+        None => self::section(section, &prefixes(form)),
+    };
+    // one level below the heading that the block is under
+    text.replace("\n### ", "\n#### ")
+}
+
+/// The section with those cases alone whose names begin with one of the prefixes; all of it without prefixes.
+fn of_cases(section: &SectionResults, prefixes: &[String]) -> SectionResults {
+    let mut shown = section.clone();
+    if !prefixes.is_empty() {
+        let is_shown = |case: &str| prefixes.iter().any(|prefix| case.starts_with(prefix));
+        shown.outcome.rows.retain(|row| is_shown(&row.case));
+        shown.outcome.missing.clear();
+        shown.outcome.notes.clear();
+    }
+    shown
+}
+
 /// A section's provenance and full tables; if prefixes are given, only of the cases whose names begin with one of them,
 /// without notes and missing variants.
-pub fn section(section: &SectionResults, prefixes: &[&str]) -> String {
-    let mut shown = section.outcome.clone();
-    if !prefixes.is_empty() {
-        shown
-            .rows
-            .retain(|row| prefixes.iter().any(|prefix| row.case.starts_with(prefix)));
-        shown.missing.clear();
-        shown.notes.clear();
-    }
-    format!("{}.\n{}", section.run.line(), outcome(&shown))
+pub fn section(section: &SectionResults, prefixes: &[String]) -> String {
+    let shown = of_cases(section, prefixes);
+    format!("{}.\n{}", shown.run.line(), outcome(&shown.outcome))
 }
 
 /// Prefixes of variants that are no peers: limits of the machine, and hand-written code.
@@ -246,9 +266,9 @@ fn memory(kib: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::provenance::Provenance;
+    use super::super::{Limit, Missing};
     use super::*;
-    use crate::results::provenance::Provenance;
-    use crate::results::{Limit, Missing};
 
     #[test]
     fn a_row_is_compared_with_ours_and_with_the_limit() {

@@ -206,8 +206,8 @@ fn speed_cell(row: &ResultRow) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Limit;
     use super::*;
-    use crate::results::Limit;
 
     #[test]
     fn a_line_has_all_variants_and_the_best_peer() {
