@@ -101,7 +101,7 @@
 //! # Ok::<(), anamnesis::Error>(())
 //! ```
 //!
-//! Programs for the first four are in the repository's `examples/` directory.
+//! Programs that inspect, dequantise, load and predict are in the repository's `examples/` directory.
 //!
 //! # Modules
 //!
@@ -111,6 +111,7 @@
 //! | [`catalog`] | the description of a checkpoint as data |
 //! | [`mod@diff`] | the differences between two checkpoints |
 //! | [`inspect`] | the summary that `anamnesis inspect --json` prints |
+//! | [`mod@fit`] | the memory that a model takes, by the rule of an engine |
 //! | [`source`] | where bytes come from: maps, files, memory, readers, streams, functions |
 //! | [`mod@format`] | the container formats, and detection from the first bytes |
 //! | [`scheme`] | quantisation schemes: which tensors belong to a weight, and how it is decoded |
@@ -122,11 +123,13 @@
 //! | [`pool`] | the buffer pool that is loaded into |
 //! | `remote` | options and counters of requests for URLs (feature `remote`) |
 //! | [`sink`] | where results are written: memory, safetensors files |
+//! | [`companions`] | configuration and tokenizer files that accompany the tensors |
 //! | [`mod@check`] | whether files are whole and values sane: rules, findings, lists of digests |
 //! | [`mod@digest`] | the SHA-256 of tensors |
 //! | [`mod@predict`] | I/O templates from the catalog and from recordings |
 //! | [`template`] | reading, writing and comparing I/O templates |
 //! | [`kernel`] | dequantisation of single blocks and rows |
+//! | [`mod@quote`] | names from files as text that is safe to show |
 //!
 //! # Features
 //!
@@ -164,8 +167,8 @@
 //!
 //! Before 1.0, minor versions may change the API. Enums and structs that are likely to grow are
 //! `#[non_exhaustive]`. Five traits are extension points, meant to be implemented outside of this crate:
-//! [`Source`], [`source::ConcurrentReads`], [`load::Loader`], [`sink::Sink`] and [`plan::Decoder`]. The minimum supported Rust version is
-//! 1.95; raising it is a minor change.
+//! [`Source`], [`source::ConcurrentReads`], [`load::Loader`], [`sink::Sink`] and [`plan::Decoder`]. The minimum supported
+//! Rust version is 1.95; raising it is a minor change.
 
 mod analysis;
 mod base;

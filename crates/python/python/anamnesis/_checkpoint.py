@@ -203,8 +203,8 @@ class Checkpoint(Mapping[str, Tensor]):
         called with the number of complete bytes and of all bytes; an exception of it, or an interrupt, ends the load.
 
         ``names`` and ``filter`` say which tensors, ``slices`` which parts of some of them: an index, by name. ``tp=(rank,
-        world)`` loads a tensor-parallel worker's share of each, by the rules of ``anamnesis predict``, which ``rules``
-        precede: patterns of names, each with ``column``, ``row``, ``replicated``, ``vocab``, ``kv``, ``qkv`` or ``gate-up``.
+        world)`` loads a tensor-parallel worker's share of each, by the rules of ``anamnesis template predict``, which
+        ``rules`` precede: patterns of names, each with ``column``, ``row``, ``replicated``, ``vocab``, ``kv``, ``qkv`` or ``gate-up``.
         ``dequantise``: as :meth:`remember`, with the names that the weights have in PyTorch.
 
         On a GPU (``device="cuda"``) tensors are copied from pinned memory while the next ones are read, which ``borrow`` and
