@@ -155,7 +155,8 @@ pub(crate) struct InspectArgs {
 
     /// Show the tensors as a tree of their dotted names, with subtotals.
     ///
-    /// Numbered siblings with equal contents (layers.0 to layers.31) are combined into one line.
+    /// Numbered siblings with equal contents (layers.0 to layers.31) are combined into one line: its sizes are totals, those
+    /// below it are of one sibling.
     #[arg(long, short, help_heading = "View")]
     pub(crate) tree: bool,
     /// With --tree, show every numbered sibling on its own line.
@@ -167,7 +168,7 @@ pub(crate) struct InspectArgs {
     /// Show the metadata instead of the tensors; with KEY, print the value of that key.
     ///
     /// The list shortens long strings and arrays. The value of a KEY is printed in full and without
-    /// anything else: a string unchanged, an array with one element per line. With --json, the document
+    /// anything else: a string unchanged (escaped on a terminal), an array with one element per line. With --json, the document
     /// is complete and KEY only adds the full value. A word after `--metadata ` that names an existing
     /// path, or the only remaining PATH, is a PATH; --metadata=KEY is always a key.
     #[arg(long, short, value_name = "KEY", num_args = 0..=1, help_heading = "View")]
@@ -178,7 +179,8 @@ pub(crate) struct InspectArgs {
 
     /// List and count only tensors whose full name matches; may be repeated.
     ///
-    /// `*` matches any text, `?` one character, `[a-z]` a character class, `{q,k,v}` alternatives.
+    /// `*` matches any text including dots, `?` one character, `[a-z]` a character class, `{q,k,v}` alternatives. One match
+    /// suffices.
     #[arg(long, short, value_name = "GLOB", value_parser = name_pattern, help_heading = "Tensors")]
     pub(crate) filter: Vec<GlobMatcher>,
     /// Sort the tensors [default: file order].
@@ -189,7 +191,7 @@ pub(crate) struct InspectArgs {
     pub(crate) reverse: bool,
     /// Add the SHA-256 of each tensor's values; reads all bytes.
     ///
-    /// The hash is over the values in C order, little endian; quantisation blocks are hashed as stored. Equal
+    /// The hash is over the values in C order, little endian and uncompressed; quantisation blocks are hashed as stored. Equal
     /// values have equal hashes in every format and byte order.
     #[arg(long, help_heading = "Tensors")]
     pub(crate) hash: bool,
@@ -212,10 +214,15 @@ pub(crate) struct FileArgs {
     #[arg(long)]
     pub(crate) no_limits: bool,
     /// Read NumPy void items of DTYPE's width as DTYPE (BF16 for V2); may be repeated.
+    ///
+    /// NumPy writes `V2` for the bfloat16 of ml_dtypes. One DTYPE for each width.
     #[arg(long, value_name = "DTYPE", value_parser = dtype(), hide_possible_values = true)]
     pub(crate) void_as: Vec<Dtype>,
     /// Keep objects of unknown classes in a pickle as class name and plain state, without calling anything, and read the
     /// tensors around them.
+    ///
+    /// Such as `argparse.Namespace`, or the callbacks of a training framework. Nothing is called or imported; a tensor that an
+    /// unknown class or function makes is refused. A warning lists the classes and counts their objects.
     #[arg(long)]
     pub(crate) opaque: bool,
     /// Read files as this format instead of detecting it.
@@ -227,6 +234,8 @@ pub(crate) struct FileArgs {
     pub(crate) offline: bool,
     /// Keep what opening reads of URLs in DIR, and compare it with the server by one request a file from then on [default: the
     /// variable ANAMNESIS_HEADER_CACHE].
+    ///
+    /// With --offline it is read without a request.
     #[cfg(feature = "remote")]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) header_cache: Option<PathBuf>,
@@ -243,6 +252,9 @@ pub(crate) struct OpenArgs {
     #[command(flatten)]
     pub(crate) files: FileArgs,
     /// Report on standard error what was requested for URLs: requests, round trips, bytes, times, repetitions.
+    ///
+    /// Bytes are requested, received, used and uploaded; times are those to the first byte. With --json, the document has the
+    /// same as the field `requests`.
     #[cfg(feature = "remote")]
     #[arg(long)]
     pub(crate) stats: bool,
@@ -422,4 +434,7 @@ pub(crate) struct ManArgs {
     /// Write one file per page to DIR instead of printing all pages.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
+    /// Print one page in Markdown instead: all verbs and options.
+    #[arg(long, conflicts_with = "out")]
+    pub(crate) markdown: bool,
 }

@@ -1,4 +1,6 @@
-//! `anamnesis man`: manual pages, generated from the clap definitions in [`crate::args`].
+//! `anamnesis man`: manual pages, and the reference in Markdown, generated from the clap definitions in [`crate::args`].
+
+mod reference;
 
 use std::io::Write;
 
@@ -12,6 +14,10 @@ pub(crate) fn run(args: &ManArgs, out: &mut Stdout) -> Result<Completion, RunErr
     let mut command = Cli::command().disable_help_subcommand(true);
     // names the pages of verbs, as in `anamnesis-inspect`
     command.build();
+    if args.markdown {
+        out.write_all(reference::page(&command).as_bytes())?;
+        return Ok(Completion::Done);
+    }
     for page in pages(&command) {
         let mut text = Vec::new();
         clap_mangen::Man::new(page.clone()).render(&mut text)?;

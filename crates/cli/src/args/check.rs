@@ -28,10 +28,10 @@ pub(crate) struct CheckArgs {
     #[arg(value_name = "MODEL", required = true, value_hint = ValueHint::AnyPath)]
     pub(crate) models: Vec<PathBuf>,
 
-    /// Compare with the digests in FILE: lines of sha256sum or llama-gguf-hash, or the JSON of --write.
+    /// Compare with the digests in FILE: lines of sha256sum or llama-gguf-hash, digests with `sha256:`, or the JSON of --write.
     ///
     /// Without it, what is next to the files is used: names of blobs in the hub's cache, what its client writes about a
-    /// download, and SHA256SUMS.
+    /// download (`.cache/huggingface/download/*.metadata`), and SHA256SUMS.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "headers", help_heading = "Digests")]
     pub(crate) manifest: Option<PathBuf>,
     /// Write the digests of all files to FILE; of all tensors too, if its name ends in .json.
@@ -39,6 +39,8 @@ pub(crate) struct CheckArgs {
     pub(crate) write: Option<PathBuf>,
 
     /// Show statistics of each weight's values: minimum, maximum, mean, deviation, zeros, percentiles.
+    ///
+    /// Percentiles need a screen of 120 columns.
     #[arg(long, conflicts_with = "headers", help_heading = "Rules")]
     pub(crate) stats: bool,
     /// Read headers only, which takes seconds for any size.
@@ -56,7 +58,7 @@ pub(crate) struct CheckArgs {
     /// Look only at tensors whose full name matches; may be repeated. Files are checked as a whole.
     #[arg(long, short, value_name = "GLOB", value_parser = name_pattern, help_heading = "Rules")]
     pub(crate) filter: Vec<GlobMatcher>,
-    /// Threads [default: one per core].
+    /// Threads [default: one per core]; findings do not depend on it.
     #[arg(
         long,
         value_name = "N",

@@ -52,13 +52,16 @@ pub(crate) struct FitArgs {
     /// Type of the cache, or of keys and values: f16, bf16, f32, fp8, q8_0, q4_0, …
     /// [default: the model's dtype; f16 for llama.cpp].
     ///
-    /// Block types of ggml belong to llama.cpp; fp8_per_token_head, int8_per_token_head, nvfp4 and fp8_ds_mla to vLLM.
+    /// All engines: f32, f16, bf16, fp8, int8. llama.cpp: block types of ggml. vLLM: fp8_per_token_head, int8_per_token_head,
+    /// nvfp4 and fp8_ds_mla.
     #[arg(long, value_name = "TYPE[,TYPE]", value_parser = cache_types, help_heading = "Engine")]
     pub(crate) kv: Option<(CacheType, CacheType)>,
     /// transformers: a static cache, allocated for the whole context at once.
     #[arg(long, help_heading = "Engine")]
     pub(crate) r#static: bool,
     /// llama.cpp, vLLM: tokens of a step; windows are kept with room for them [default: 512; 8192 for vLLM].
+    ///
+    /// `ubatch` of llama.cpp, `max_num_batched_tokens` of vLLM.
     #[arg(long, value_name = "N", value_parser = count, help_heading = "Engine")]
     pub(crate) ubatch: Option<u64>,
     /// llama.cpp: one cache for all sequences.

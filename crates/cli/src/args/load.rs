@@ -44,7 +44,7 @@ pub(crate) struct LoadArgs {
     /// Load only tensors whose full name matches; may be repeated. Syntax as in `inspect --filter`.
     #[arg(long, short, value_name = "GLOB", value_parser = name_pattern, help_heading = "Loading")]
     pub(crate) filter: Vec<GlobMatcher>,
-    /// Number of rounds; later rounds reuse the buffers of the first.
+    /// Number of rounds; later rounds reuse the buffers of the first, as in a service that reloads.
     #[arg(
         long,
         value_name = "N",
@@ -73,9 +73,9 @@ pub(crate) struct LoadArgs {
 /// Loaders, as the command line names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LoaderName {
-    /// Choose by storage and page cache contents.
+    /// Choose by storage and page cache contents, and print the reason.
     Auto,
-    /// Map the files and borrow their bytes.
+    /// Map the files and borrow their bytes; the measurement touches every page.
     Mmap,
     /// Read with a pool of threads.
     Pread,
@@ -83,6 +83,6 @@ pub(crate) enum LoaderName {
     Uring,
     /// Read with io_uring and O_DIRECT.
     Direct,
-    /// Request URLs, many ranges at a time.
+    /// Request URLs, many ranges at a time; the choice of `auto` for them.
     Remote,
 }

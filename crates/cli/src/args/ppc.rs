@@ -65,6 +65,8 @@ pub(crate) struct PpcRunArgs {
     #[arg(long, short, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
     /// Policy to run, as [DIR=]POLICY[:CONFIG]; with DIR, only for files below it. May be repeated.
+    ///
+    /// The deepest directory has precedence.
     #[arg(long, short, value_name = "POLICY", default_value = "none")]
     pub(crate) policy: Vec<String>,
     /// Command to start and run alongside.
@@ -212,6 +214,9 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pub(crate) pid: Option<u32>,
     /// How processes map to workers: auto, bytes, order, env, env:NAME or accelerator.
+    ///
+    /// `env:NAME`: by an environment variable; `env`: by LOCAL_RANK or RANK; `accelerator`: by the accelerator that a process
+    /// holds; `order`: by start; `bytes`: by what they read.
     #[arg(long, value_name = "RULE", default_value = "auto")]
     pub(crate) workers: String,
     /// Event source [default: the best available].

@@ -24,7 +24,7 @@ pub(crate) struct RememberArgs {
     /// File, directory, shard index, or any file of a split GGUF.
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub(crate) source: PathBuf,
-    /// Safetensors file or directory to write.
+    /// Safetensors file or directory to write, or the URL of one in a bucket.
     ///
     /// A directory: OUT ends in `/`, exists as a directory, or the source is a directory or several files and OUT does not end
     /// in `.safetensors`. It gets shards with an index, and the configuration and tokenizer files of the source.
@@ -46,13 +46,16 @@ pub(crate) struct RememberArgs {
     /// By default they are left out where the source's config.json ties them: clients restore them.
     #[arg(long, help_heading = "Output")]
     pub(crate) untie: bool,
-    /// Remove PREFIX and the dot behind it from names that begin with it.
+    /// Remove PREFIX and the dot behind it from names that begin with it: `state_dict.model` of a Lightning checkpoint.
     #[arg(long, value_name = "PREFIX", help_heading = "Output")]
     pub(crate) strip_prefix: Option<String>,
     /// Replace FROM by TO in names; may be repeated, in this order, after --strip-prefix.
     #[arg(long, value_name = "FROM=TO", value_parser = replacement, help_heading = "Output")]
     pub(crate) rename: Vec<(String, String)>,
     /// Replace existing files.
+    ///
+    /// In a directory: model.safetensors, its index and the files that this names, every model-…-of-….safetensors, and the
+    /// files beside the tensors. Without it, an existing file with other bytes is an error and nothing is written.
     #[arg(long, help_heading = "Output")]
     pub(crate) overwrite: bool,
     /// Number of decoding threads [default: one per core].
@@ -99,7 +102,8 @@ pub(crate) struct PlanArgs {
 pub(crate) struct WeightArgs {
     /// Dtype of dequantised weights [default: bf16; of `remember` to a directory: auto].
     ///
-    /// `auto` is the dtype that the source's config.json states, else the dtype of its unquantised tensors.
+    /// `auto` is the dtype that the source's config.json states, else the dtype of its unquantised tensors, else bf16.
+    /// PyTorch's names are accepted too (bfloat16, float16, float32).
     #[arg(long, short, value_name = "DTYPE", value_parser = output_dtype())]
     pub(crate) dtype: Option<OutputDtype>,
     /// Also cast floating-point tensors that are not quantised.

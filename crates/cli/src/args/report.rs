@@ -26,6 +26,8 @@ pub(crate) struct ReportArgs {
     #[arg(value_name = "MODEL", value_hint = ValueHint::AnyPath)]
     pub(crate) model: PathBuf,
     /// Page to write; `-` is standard output.
+    ///
+    /// It is written under another name and renamed.
     #[arg(long, short, value_name = "PAGE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
     /// Replace an existing file.

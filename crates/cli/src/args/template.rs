@@ -57,6 +57,8 @@ pub(crate) struct PredictArgs {
     pub(crate) prediction: PredictionArgs,
 
     /// Run-time parameter of the service, part of its id; may be repeated. tp, pp, dp and ep are included.
+    ///
+    /// The id is computed from the parameters, the degrees of parallelism and the files.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parameter, help_heading = "Output")]
     pub(crate) parameter: Vec<(String, String)>,
     /// Replace an existing template.
@@ -75,7 +77,9 @@ pub(crate) struct PredictionArgs {
     /// Tensor parallelism: number of workers that share each matrix.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workers")]
     pub(crate) tp: u32,
-    /// Pipeline parallelism: number of stages that share the layers.
+    /// Pipeline parallelism: number of stages that share the layers, distributed as in vLLM.
+    ///
+    /// Ranks count through tp, then pp, then dp, across all nodes.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workers")]
     pub(crate) pp: u32,
     /// Data parallelism: number of replicas; they share nothing except experts.
@@ -109,6 +113,8 @@ pub(crate) struct PredictionArgs {
     #[arg(long, help_heading = "Reading")]
     pub(crate) whole: bool,
     /// Order of the accesses: by file offset, by layer, or by tensor name.
+    ///
+    /// `file`: by file and offset; `layer`: embeddings, layers in numeric order, norm, head; `name`: sorted by name.
     #[arg(long, value_name = "BY", value_parser = order(), default_value = "file", help_heading = "Reading")]
     pub(crate) order: ReadOrder,
     /// Include only tensors whose full name matches; may be repeated. Syntax as in `inspect --filter`.
@@ -116,7 +122,8 @@ pub(crate) struct PredictionArgs {
     pub(crate) filter: Vec<GlobMatcher>,
     /// Join accesses that are at most BYTES apart [default: 0].
     ///
-    /// 4095 joins accesses without reading additional 4096-byte pages.
+    /// 4095 joins accesses without reading additional 4096-byte pages. Exact slices of very many experts need it (DeepSeek with
+    /// --tp 16 alone): without it they exceed the default limits of template readers.
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Reading")]
     pub(crate) gap: Option<u64>,
 }
