@@ -14,6 +14,7 @@ mod concurrent_reads;
 mod dcp;
 mod diff;
 mod digest;
+mod document_links;
 mod execute;
 mod executor_tiles;
 mod fit;
