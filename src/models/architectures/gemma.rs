@@ -159,6 +159,7 @@ pub(super) static GEMMA_FAMILY: &[Architecture] = &[
             shares: true,
             gguf: GgufFacts {
                 windows: Windows::Every(5),
+                // of both published models
                 own_layers: Some(20),
                 ..GgufFacts::NONE
             },
