@@ -136,6 +136,7 @@ pub fn open_readable(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Ch
     let path = path.as_ref();
     match options.survey(path).checkpoint {
         Err(error) if matches!(error.kind(), ErrorKind::RefusedGlobal { .. }) => {
+            // the refusal is the better message if the rest cannot be read either
             around_globals(path, options).ok_or(error)
         }
         opened => opened,
@@ -157,6 +158,7 @@ impl Check<'_> {
         let start = Instant::now();
         let unknown = self.allowed.iter().chain(&self.only);
         for name in unknown {
+            // a misspelt rule would silently allow nothing, or report nothing
             if !rules().iter().any(|rule| rule.id == *name) {
                 let what = format!("there is no rule {}", crate::base::quote::quote(name));
                 return Err(Error::invalid_argument(what));
@@ -200,9 +202,11 @@ impl Check<'_> {
                     opened.extend(around_globals(path, options));
                     failure = Some(error);
                 }
+                // not statements about the model: a report with them would pass for a judgement
                 ErrorKind::Cancelled | ErrorKind::Limit { .. } | ErrorKind::InvalidArgument(_) => {
                     return Err(error);
                 }
+                // a path that is not there is the caller's mistake, and a server that fails says nothing about the file
                 ErrorKind::Io(_) if !files.exists(&shown) || !files.is_local() => {
                     return Err(error);
                 }
@@ -214,6 +218,7 @@ impl Check<'_> {
             .filter_map(OpenFault::one_of_several)
             .collect();
         if !several.is_empty() {
+            // the error was that the directory has several checkpoints: each is checked by itself
             failure = None;
         }
         for path in several {
@@ -233,6 +238,7 @@ impl Check<'_> {
             [first, others @ ..] => {
                 let budget = first.budget();
                 for other in others {
+                    // all of them are open at the same time, so that they share one limit
                     budget.memory(other.budget().in_use(), "the checkpoints of the directory")?;
                 }
                 budget

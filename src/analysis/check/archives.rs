@@ -57,6 +57,7 @@ impl<'m> DamageIndex<'m> {
         budget: &Budget,
     ) -> Result<Self> {
         let catalog = checkpoint.catalog();
+        // three tables: places, tensors and names
         let entries = 3 * damaged.len() as u64 * ENTRY + catalog.members().len() as u64;
         budget.memory(entries, "the damaged members")?;
         let places: HashSet<MemberPlace> = damaged.iter().map(DamagedMember::place).collect();
@@ -70,6 +71,7 @@ impl<'m> DamageIndex<'m> {
             if let Some(row) = row.filter(|row| rows[*row])
                 && let Some(place) = place_of(&catalog.members()[row])
             {
+                // several tensors may share a storage, and one name is enough for a finding
                 tensors.entry(place).or_insert(number);
             }
         }
@@ -150,6 +152,7 @@ pub(super) fn damaged_members(
         let mut cursor = Cursor::new(&**source, budget);
         let mut first = [0; 4];
         let n = cursor.peek_into(&mut first)?;
+        // a stream has passed by already, and PyTorch's older form is no archive
         if source.len().is_none() || !is_archive(&first[..n]) {
             continue;
         }
@@ -199,6 +202,7 @@ pub(super) fn damaged_members(
         },
     )?;
     let mut damaged = damaged.into_inner().expect("no thread panicked");
+    // threads finish in any order, and the report has one
     damaged.sort_by_key(|member: &DamagedMember| (member.file, member.offset));
     Ok(damaged)
 }
@@ -210,8 +214,10 @@ impl MemberToRead<'_> {
         limits: crate::base::limits::Limits,
         progress: &RunProgress<'_>,
     ) -> Result<bool> {
+        // a budget for each member: several are read at once, and a budget is not shared by threads
         let budget = Budget::new(limits);
         let mut cursor = Cursor::new(self.source, &budget);
+        // the payload begins behind the local header, whose length only that header knows
         let start = local_payload(&mut cursor, self.at, &self.name)?;
         let range = RangeReader::new(self.source, start, self.packed);
         let mut content = Content::new(range, self.deflated);

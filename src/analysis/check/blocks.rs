@@ -119,6 +119,7 @@ impl WatchedBlocks {
         counts: &Arc<BlockCounts>,
     ) -> Option<Self> {
         let grid = inner.grid();
+        // decoders that slice or transpose have rows of their own, which are not the stored blocks
         let are_blocks = grid.rows == blocks && grid.cols == u64::from(format.block_len);
         let (_, fields) = FIELDS
             .iter()
@@ -141,6 +142,7 @@ impl WatchedBlocks {
         let swapped;
         let blocks = if self.big {
             let mut copy = stored.bytes.to_vec();
+            // a copy, because the decoder swaps the stored bytes itself
             self.format.swap_bytes(&mut copy);
             swapped = copy;
             &swapped[..]
@@ -157,6 +159,7 @@ impl WatchedBlocks {
                     (&mut zero, kind == ScaleKind::Zero),
                 ] {
                     if found {
+                        // counted locally and added once, so that threads do not contend for each block
                         *counted = (counted.0 + 1, counted.1.min(number));
                     }
                 }
@@ -199,6 +202,7 @@ impl ScaleField {
             Self::Ue4m3(at, n) if block[at..][..n].iter().any(|code| code & 0x7f == 0x7f) => {
                 ScaleKind::Nan
             }
+            // exponents have no infinity, and a zero of FP8 is usual in blocks of small weights
             Self::E8m0(_) | Self::Ue4m3(..) => ScaleKind::Sound,
         }
     }
@@ -209,6 +213,7 @@ impl ScaleField {
             ScaleKind::Nan
         } else if value.is_infinite() {
             ScaleKind::Infinite
+        // minus zero too
         } else if zero_counts && bits & 0x7fff == 0 {
             ScaleKind::Zero
         } else {
@@ -231,6 +236,7 @@ impl Decoder for WatchedBlocks {
     }
 
     fn decode(&self, parts: DecodeInput<'_>, out: &mut [u8]) -> Result<()> {
+        // before decoding, while the tile that was read is in the cache
         self.look(&parts);
         self.inner.decode(parts, out)
     }

@@ -28,6 +28,7 @@ pub fn rules() -> &'static [CheckRule] {
     RULES
 }
 
+// a macro, so that a rule is one line, and the table and the constants cannot disagree
 macro_rules! rules {
     ($($constant:ident $id:literal $level:ident $about:literal $remedy:expr, $unreadable:literal;)*) => {
         static RULES: &[CheckRule] = &[$($constant),*];

@@ -84,6 +84,7 @@ impl DigestList {
     pub(super) fn parse(bytes: &[u8], budget: &Budget) -> Result<Self> {
         let text = std::str::from_utf8(bytes)
             .map_err(|_| Error::malformed("the list of digests is not UTF-8"))?;
+        // no line of the other forms begins so
         if text.trim_start().starts_with('{') {
             return Self::parse_json(text, budget);
         }
@@ -109,6 +110,7 @@ impl DigestList {
             }
         }
         if list.entries.is_empty() {
+            // an empty list would compare nothing and look like success
             return Err(Error::malformed("the list has no SHA-256"));
         }
         Ok(list)
@@ -170,6 +172,7 @@ fn parse_line(line: &str) -> LineForm {
     };
     // `sha256sum --tag`
     if let Some(rest) = line.strip_prefix("SHA256 (") {
+        // from the right: a name may contain these characters, a digest does not
         return match rest.rsplit_once(") = ") {
             Some((file, digest)) => entry(digest.trim(), file.to_owned(), None),
             None => LineForm::Unknown,
@@ -183,6 +186,7 @@ fn parse_line(line: &str) -> LineForm {
                 .trim_start()
                 .split_once("  ")
                 .unwrap_or((rest.trim(), ""));
+            // names of tensors have no colon, paths may
             return match name.rsplit_once(':') {
                 Some((file, tensor)) => entry(digest, file.to_owned(), Some(tensor)),
                 None => entry(digest, name.to_owned(), None),
@@ -213,6 +217,7 @@ pub fn sha256_lines(report: &CheckReport) -> String {
     let mut text = String::new();
     for file in &report.files {
         let Some(digest) = file.sha256 else { continue };
+        // as GNU coreutils escape such names, so that `sha256sum -c` reads the list
         let special = file.path.contains(['\\', '\n', '\r']);
         if special {
             let name = file.path.replace('\\', "\\\\");

@@ -36,7 +36,9 @@ pub(super) fn compare(
     for weight in looked {
         let (output, scan) = (&weight.job.output, &weight.values.scan);
         let is_float = matches!(ScanForm::of(output.dtype), Some((ScanForm::Float(..), _)));
+        // biases and norms are often equal by their initialisation
         let matrix = output.shape.iter().filter(|size| **size > 1).count() >= 2;
+        // a tensor of one value has a finding of its own
         if is_float && matrix && scan.varies && weight.elements() >= LEAST {
             let key = (
                 &output.shape[..],
@@ -49,6 +51,7 @@ pub(super) fn compare(
         }
     }
     let progress = RunProgress::new(0, control);
+    // only candidates are read a second time: in a sound model there are none
     for group in alike.into_values().filter(|group| group.len() > 1) {
         let mut by_digest: BTreeMap<Vec<Sha256Digest>, Vec<&ScannedWeight>> = BTreeMap::new();
         for weight in group {
@@ -88,7 +91,9 @@ fn duplicate(checkpoint: &Checkpoint, weights: &[&ScannedWeight]) -> Option<Find
         .iter()
         .map(|(_, w)| w.job.output.name.to_string())
         .collect();
+    // the first layer names the finding, whatever order the file has
     names.sort_by(|a, b| natural_order(a, b));
+    // an embedding that is stored twice costs space and is no damage
     let level = if names.iter().all(|name| names::is_tied(name)) {
         FindingLevel::Note
     } else {

@@ -24,6 +24,7 @@ pub(super) enum FileDigest {
 impl FileDigest {
     /// Of an etag or the name of a blob: 64 digits are a SHA-256, 40 the id of a git object.
     fn from_etag(text: &str) -> Option<Self> {
+        // servers put a weak mark and quotes around an ETag
         let text = text.trim().trim_start_matches("W/").trim_matches('"');
         let sha256 = text.parse().ok().map(Self::Sha256);
         sha256.or_else(|| GitObjectId::from_text(text).map(Self::Git))
@@ -86,6 +87,7 @@ impl ExpectedDigests {
             let name = plain(&entry.file);
             let known = match (&name, &shown[..]) {
                 (None, [only]) if entry.file.is_empty() => Some(only.clone()),
+                // a list that was made elsewhere has that machine's paths
                 (None, _) => Path::new(&entry.file)
                     .file_name()
                     .map(|name| name.to_string_lossy().into_owned())
@@ -110,6 +112,7 @@ impl ExpectedDigests {
     /// Of what is next to the files. Only local files have that.
     pub(super) fn beside(model: &CheckedModel<'_>, budget: &Budget) -> Result<Self> {
         let mut expected = Self::default();
+        // each look at a server would be a request, for files that are rarely there
         if !model.files.is_local() {
             return Ok(expected);
         }
@@ -124,6 +127,7 @@ impl ExpectedDigests {
         }
         for path in model.paths {
             budget.memory(256 + 2 * path.as_os_str().len() as u64, WHAT)?;
+            // the download's own record first: it names the revision that was downloaded
             let found = of_metadata(model, path, budget)?.or_else(|| of_blob(path));
             if let Some(found) = found {
                 expected.files.insert(below(model.root, path), found);
@@ -140,6 +144,7 @@ fn plain(name: &str) -> Option<String> {
         match part {
             Component::Normal(part) => parts.push(part.to_str()?),
             Component::CurDir => {}
+            // absolute paths and `..` would compare files outside of the model
             _ => return None,
         }
     }
@@ -162,6 +167,7 @@ fn of_metadata(
     }
     let (bytes, _charge) = model.files.read_whole(&metadata, budget, WHAT)?;
     let text = String::from_utf8_lossy(&bytes);
+    // the second of three lines, as huggingface_hub writes them
     let digest = text.lines().nth(1).and_then(FileDigest::from_etag);
     Ok(digest.map(|digest| (digest, name)))
 }
@@ -170,6 +176,7 @@ fn of_metadata(
 fn of_blob(path: &Path) -> Option<(FileDigest, String)> {
     let target = std::fs::read_link(path).ok()?;
     let (name, folder) = (target.file_name()?, target.parent()?.file_name()?);
+    // links of other programs have any target, whose name is no digest
     (folder == "blobs").then_some(())?;
     let digest = FileDigest::from_etag(name.to_str()?)?;
     Some((digest, "hub cache".to_owned()))

@@ -48,6 +48,7 @@ impl FileCheck<'_> {
             whole,
         };
         let mut expected = match &self.check.list {
+            // digests read all bytes, which `headers` excludes
             _ if self.check.headers => ExpectedDigests::default(),
             Some(list) => ExpectedDigests::of_list(&model, list, budget)?,
             None => ExpectedDigests::beside(&model, budget)?,
@@ -81,6 +82,7 @@ impl FileCheck<'_> {
                             path: path.clone(),
                             source,
                             nbytes,
+                            // a second hash of all bytes, only where it is compared
                             git: matches!(digest, Some((FileDigest::Git(_), _))),
                         });
                     }
@@ -179,6 +181,7 @@ impl FileCheck<'_> {
             return Ok(());
         }
         let mut names = Vec::new();
+        // `.git`, `.cache` and editors' files are no part of the model
         let visible = |name: &OsStr| !name.as_encoded_bytes().starts_with(b".");
         self.files.list(path, &visible, &mut |name| {
             budget.memory(3 * text_cost(name.len()), WHAT)?;
@@ -217,6 +220,8 @@ impl FileCheck<'_> {
             return source.filter(|source| source.len().is_some()).map(Ok);
         }
         let mapping = MapMode {
+            // read once from the first byte to the last: a map would evict other pages and end the process if the file
+            // shrinks
             mmap: false,
             private: false,
         };
@@ -227,6 +232,7 @@ impl FileCheck<'_> {
         match self.opened_files().nth(number).filter(|_| number < opened) {
             Some((checkpoint, file)) => checkpoint.catalog().files()[file].nbytes,
             None if self.files.is_local() => std::fs::metadata(path).map_or(0, |meta| meta.len()),
+            // of a URL, a length would cost a request; only files that are compared are opened
             None => 0,
         }
     }

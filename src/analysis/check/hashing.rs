@@ -61,6 +61,7 @@ pub(super) fn hash_files(
         .fold(0, u64::saturating_add);
     let progress = RunProgress::new(total, control);
     let mut rows: Vec<usize> = (0..files.len()).collect();
+    // a large file that is begun last would keep one thread busy while the others are done
     rows.sort_by_key(|row| std::cmp::Reverse(files[*row].nbytes));
     let none = || Err(Error::unsupported("the file was not read"));
     let hashed = PoisonMutex::new(files.iter().map(|_| none()).collect::<Vec<_>>());
@@ -74,6 +75,7 @@ pub(super) fn hash_files(
         |_, &row, ()| {
             let file = &files[row];
             let made = hash(file, &progress);
+            // a cancelled read has failed too, and must not become a finding
             control.check()?;
             let mut hashed = hashed.lock().expect("no thread panics with the lock");
             hashed[row] = made.map_err(|e| e.in_file(&file.path));

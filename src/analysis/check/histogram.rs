@@ -81,6 +81,7 @@ impl Histogram {
             Err(_) => return,
         };
         for word in bytes.as_chunks::<2>().0 {
+            // an array of all bins: the index needs no check in the loop
             counts[usize::from(u16::from_le_bytes(*word))] += 1;
         }
         self.counted += (bytes.len() / 2) as u64;
@@ -97,6 +98,7 @@ impl Histogram {
     /// Adds the counts of another part to totals, which are as long as there are bins.
     pub(super) fn add_to(&self, totals: &mut [u64]) {
         for (total, count) in totals.iter_mut().zip(&self.counts) {
+            // totals have 64 bits: an output may have more than 2³² equal values
             *total += u64::from(*count);
         }
     }

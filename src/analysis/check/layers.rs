@@ -24,6 +24,7 @@ pub(super) fn compare(
 ) -> Result<()> {
     let tensors: Vec<(&TensorInfo, &str, u64, &str)> = {
         let count = catalog.tensors().len() as u64;
+        // a tensor costs entries of two trees and a set, with what they leave free
         budget.memory(400 * count, "the comparison of layers")?;
         let named = catalog.tensors().iter().filter(|info| wanted(&info.name));
         let named = named.filter_map(|info| {
@@ -67,8 +68,10 @@ fn missing(
         .map(|(names, count)| (*names, *count))
         .collect();
     common.sort_by_key(|(names, count)| (std::cmp::Reverse(*count), names.len(), *names));
+    // bounds the comparisons, which would be quadratic in layers that a file makes all different
     common.truncate(MOST_KINDS);
     for (number, names) in layers {
+        // a layer like another one is a kind of its own: hybrids have layers with attention and layers without
         if kinds[names] > 1 {
             continue;
         }
@@ -106,6 +109,7 @@ fn odd_dtypes(
         }
         _ => None,
     };
+    // norms are often kept in F32 on purpose
     let matrix = |info: &TensorInfo| float(info).filter(|_| info.shape.len() >= 2);
     let mut all: HashMap<Dtype, u64> = HashMap::new();
     for dtype in catalog.tensors().iter().filter_map(matrix) {

@@ -14,6 +14,7 @@ impl Numbers {
     /// Calls `each` with the numbers of these bytes as little-endian F32, batch by batch. Nothing where they are no numbers.
     pub(super) fn each((dtype, bytes): (Dtype, &[u8]), each: &mut dyn FnMut(&[u8])) {
         let width = dtype.width();
+        // no conversion: the stored bytes are passed on as they are
         if dtype == Dtype::F32 {
             return bytes.chunks(BATCH * width).for_each(each);
         }
@@ -54,6 +55,7 @@ impl Numbers {
     pub(super) fn huge(dtype: Dtype) -> f32 {
         match dtype {
             Dtype::F16 | Dtype::C32 => 16_384.0,
+            // a quarter of the range of F32 and BF16, as 16,384 is of F16
             _ => 2f32.powi(126),
         }
     }
@@ -105,6 +107,7 @@ pub(super) fn number_values(dtype: Dtype, bytes: &[u8], out: &mut [f64]) {
             _ if dtype == Dtype::F8_E4M3FNUZ => small_float(code, 3, 8),
             _ => small_float(code, 2, 16),
         }),
+        // counted as no number, so that a dtype that is missing here shows
         _ => out.fill(f64::NAN),
     }
 }

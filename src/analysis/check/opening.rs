@@ -25,6 +25,7 @@ pub(super) fn unreadable(
     files: &Files,
 ) -> Option<Finding> {
     let file = error.path().or(file);
+    // looked at only after a failure, so that sound files cost nothing
     let head = file.and_then(|path| head(path, files));
     let (rule, message) = match error.kind() {
         ErrorKind::Cancelled | ErrorKind::InvalidArgument(_) => return None,
@@ -54,6 +55,7 @@ pub(super) fn unreadable(
             (&check_rules::UNREADABLE, error.kind().to_string())
         }
         ErrorKind::MissingPart(_) => (&check_rules::INDEX_MISSING_FILE, error.kind().to_string()),
+        // a limit is the caller's choice and no fault of the file
         ErrorKind::Limit { .. } | ErrorKind::NotFound { .. } => return None,
     };
     Some(placed(Finding::new(rule, message), error, file, root))
@@ -73,6 +75,7 @@ struct FileHead {
 
 impl FileHead {
     fn is_zero(&self) -> bool {
+        // a file of a few zeros may be an empty tensor; 4 KiB of zeros begin no format
         self.len > 8 && self.bytes.len() >= 8 && self.bytes.iter().all(|&byte| byte == 0)
     }
 }
@@ -117,6 +120,7 @@ pub(super) fn of_faults(
             (fault.kind, &fault.file) == (first.kind, &first.file) && fault.tensor.is_some()
         };
         let count = rest.iter().take_while(|fault| alike(fault)).count().max(1);
+        // faults of one kind and file follow each other: a wrong index would give a finding for each of 100,000 tensors
         let (group, others) = rest.split_at(count);
         rest = others;
         match rule(first.kind) {

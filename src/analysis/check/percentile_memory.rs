@@ -90,10 +90,12 @@ impl PercentileMemory {
             idle.iter()
                 .position(|(of, histogram)| *of == wanted && histogram.form == form)
         };
+        // one of the same output first: its counts are joined without work
         if let Some(at) = of(Some(output), &idle).or_else(|| of(None, &idle)) {
             return Ok(idle.swap_remove(at).1);
         }
         if idle.len() as u64 >= Self::most_histograms(self.threads) / 2
+            // under the lock: rare, and cheaper than another 256 KiB
             && let Some(freed) = put_two_together(&mut idle, form)
         {
             return Ok(freed);

@@ -6,6 +6,7 @@ use std::path::Path;
 pub(super) fn position(shape: &[u64], mut number: u64) -> Vec<u64> {
     let mut index = vec![0; shape.len()];
     for (at, size) in index.iter_mut().zip(shape).rev() {
+        // an axis of no elements has no index; such a tensor has no finding about values
         *at = number % (*size).max(1);
         number /= (*size).max(1);
     }

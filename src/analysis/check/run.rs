@@ -34,6 +34,7 @@ impl Findings<'_> {
         if !self.check.reports(finding.rule) {
             return Ok(());
         }
+        // a file decides how many findings there are
         budget.memory(finding.memory(), "the findings")?;
         budget.push(&mut self.list, finding, "the findings")
     }
@@ -93,6 +94,7 @@ impl CheckRun<'_> {
         }
         let mut list = findings.list;
         let order = |finding: &Finding| rules().iter().position(|rule| rule.id == finding.rule);
+        // stable: findings of one rule keep the order of the files
         list.sort_by_key(|finding| (std::cmp::Reverse(finding.level), order(finding)));
         let mut counts = FindingCounts::default();
         let mut named: Vec<&str> = Vec::new();
@@ -102,11 +104,13 @@ impl CheckRun<'_> {
                 FindingLevel::Warning => counts.warning += 1,
                 FindingLevel::Note => counts.note += 1,
             }
+            // notes are about unusual tensors, which are sound
             if finding.level > FindingLevel::Note {
                 named.extend(finding.tensor.as_deref());
             }
         }
         named.sort_unstable();
+        // a tensor with several findings is unsound once
         named.dedup();
         let unsound = named.len() as u64;
         let is_unreadable = |finding: &Finding| {
@@ -150,6 +154,7 @@ impl CheckRun<'_> {
         let check = self.check;
         let wanted = |name: &str| check.options.selection.contains(name);
         layers::compare(checkpoint.catalog(), &wanted, budget, add)?;
+        // F32 holds every value of the other dtypes; `untie` shows both names of tied weights
         let mut plan = remember(checkpoint)
             .dtype(Dtype::F32)
             .untie(true)
@@ -191,6 +196,7 @@ impl CheckRun<'_> {
         if check.headers {
             return Ok(Vec::new());
         }
+        // their bytes are known to be wrong: values would give further findings about the same damage
         plan.jobs
             .retain(|job| !job.parts.iter().any(|part| is_damaged(part.tensor)));
         let plan = Plan {

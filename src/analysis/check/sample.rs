@@ -10,6 +10,7 @@ const GROUP: u64 = 16;
 /// Outputs of up to this many values are not sampled.
 const WHOLE: u64 = 1 << 20;
 /// Values of a sample, at least; it has less than twice as many.
+// the 0.1 % percentile then rests on 262 values below it
 const LEAST: u64 = 1 << 18;
 
 /// Bins by the first 16 bits.
@@ -30,6 +31,7 @@ impl Sampling {
         let span = if elements <= WHOLE {
             1
         } else {
+            // a power of two, so that the hash is reduced by a mask
             1 << (elements / LEAST).ilog2()
         };
         Self { span }
@@ -61,6 +63,7 @@ impl Sampling {
         let within = |at: u64| usize::try_from(at.clamp(start, end) - start).unwrap_or(words.len());
         for span in start / len..end.div_ceil(len) {
             let first = span * len + self.group(span) * GROUP;
+            // clamped: a group may be cut by the end of a tile, and the next tile adds the rest
             add(&words[within(first)..within(first + GROUP)]);
         }
     }
@@ -136,6 +139,7 @@ impl SampleRanks {
             passed = behind;
         }
         sample.retain(|word| self.counts[bin(*word)] > 0);
+        // after most values were dropped: sorting a whole sample takes longer than decoding it
         sample.sort_unstable_by_key(|word| ascending(*word));
         let value = |at: u64| {
             let word = usize::try_from(at).ok().and_then(|at| sample.get(at));

@@ -54,12 +54,14 @@ impl ScaleTensor {
         for job in &plan.jobs {
             for part in &job.parts {
                 let info = &catalog.tensors()[part.tensor];
+                // several weights may share a tensor of scales, which has one finding
                 if std::mem::replace(&mut taken[part.tensor], true) || !part.role.contains("scale")
                 {
                     continue;
                 }
                 let plain = ROLES.contains(&part.role);
                 let elements = crate::read::catalog::elements(&job.output.shape).unwrap_or(0);
+                // safetensors had no E8M0 when the first files were written, so that exponents are stored as U8
                 let exponents = is(info, Dtype::F8_E8M0)
                     || (is(info, Dtype::U8) && job.scheme.starts_with("mxfp"));
                 if !exponents && !is_float(info) {
@@ -84,10 +86,12 @@ impl ScaleTensor {
         }
         for (tensor, info) in catalog.tensors().iter().enumerate() {
             let last = info.name.rsplit('.').next().unwrap_or_default();
+            // scales of schemes that are not decoded here, and learned scales of layers
             if !taken[tensor] && last.contains("scale") && is_float(info) && readable(info) {
                 scales.push(Self {
                     tensor,
                     exponents: false,
+                    // such a tensor may hold anything, so that zeros and signs mean nothing
                     weights: 0,
                     unsigned: false,
                 });
@@ -182,6 +186,7 @@ pub(super) fn count_all(
                 counts.lock().expect("no thread panics with the lock")[row] = Some(counted);
                 Ok(())
             }
+            // a tensor that cannot be read has a finding of its own, from decoding its weight
             Err(_) => control.check(),
         },
     )?;
@@ -214,6 +219,7 @@ pub(super) fn findings(
     if scale.weights > 0
         && let Some(found) = of(counts.zero, &check_rules::SCALE_ZERO)
     {
+        // a small group may have nothing but zeros; a whole matrix does not
         let level = if scale.weights >= MANY {
             FindingLevel::Error
         } else {

@@ -19,6 +19,7 @@ impl ScanForm {
     /// The form of a dtype, and how many numbers an element has (two, if complex). `None` if elements share bytes.
     pub(super) fn of(dtype: Dtype) -> Option<(Self, u64)> {
         let (part, numbers) = match dtype {
+            // a complex number is two floats, which are not finite one by one
             Dtype::C32 => (Dtype::F16, 2),
             Dtype::C64 => (Dtype::F32, 2),
             Dtype::C128 => (Dtype::F64, 2),
@@ -69,6 +70,7 @@ impl TileScan {
     pub(super) fn of(form: ScanForm, bytes: &[u8], start: u64, row: u64) -> Self {
         let counts = match (form, form.width()) {
             (ScanForm::Float(bits), _) => count_floats(bits, bytes),
+            // widths that vector registers compare
             (ScanForm::Items(_), 2 | 4 | 8) => count_integers(form.width(), bytes),
             (ScanForm::Items(width), _) => count_items(bytes, width),
         };
@@ -102,6 +104,7 @@ impl TileScan {
         };
         if let Some(bits) = bits {
             let find = |count: u64, is: &dyn Fn(u64) -> bool| {
+                // searched for only where the counts say that there is one, which is almost never
                 (count > 0).then(|| position(bytes, width, is))?
             };
             scan.first_nan = find(scan.nan, &|m| m > bits.infinity);
@@ -129,6 +132,7 @@ impl TileScan {
         if self.numbers == 0 {
             (self.first_bits, self.varies) = (next.first_bits, next.varies);
         } else if next.numbers > 0 {
+            // two tiles of one value each may have different ones
             self.varies |= next.varies || self.first_bits != next.first_bits;
         }
         self.numbers += next.numbers;
@@ -143,6 +147,7 @@ impl TileScan {
             (&mut self.first_inf, next.first_inf),
             (&mut self.first_huge, next.first_huge),
         ] {
+            // tiles are folded in order, so that the earlier one stays
             *first = first.or(next);
         }
     }
@@ -162,6 +167,7 @@ fn count_items(bytes: &[u8], width: usize) -> NumberCounts {
         counts.varies |= item != first;
         let words = item.iter().map(|&byte| u64::from(byte));
         counts.sum = words.fold(counts.sum, |sum, byte| {
+            // depends on the order, as equal sums are to mean equal items as often as possible
             sum.rotate_left(1).wrapping_add(byte)
         });
     }

@@ -97,6 +97,7 @@ impl From<NumberSums> for ValueMoments {
         Self {
             n: sums.n,
             mean: f64::from(sums.shift) + sums.sum / count,
+            // rounding may leave a little less than nothing, of which there is no root
             squares: (sums.squares - sums.sum * (sums.sum / count)).max(0.0),
             min: sums.min.into(),
             max: sums.max.into(),
@@ -116,6 +117,7 @@ impl ValueMoments {
             all.max = all.max.max(value);
         }
         if all.n > 0 {
+            // two passes over at most 65,536 values: exact where one pass would cancel
             all.mean = sum / all.n as f64;
             for (value, count) in values {
                 let deviation = value - all.mean;
@@ -136,6 +138,7 @@ impl ValueMoments {
         }
         let (own, added) = (self.n as f64, next.n as f64);
         let (all, distance) = (own + added, next.mean - self.mean);
+        // the update of Chan, Golub and LeVeque, which loses no digits where both means are large
         self.mean += distance * (added / all);
         self.squares += next.squares + distance * distance * (own * added / all);
         self.n += next.n;
@@ -240,6 +243,7 @@ fn ranks(last: u64) -> Vec<u64> {
 
 /// The rank of a share in thousandths, and how far the percentile is on the way to the next one.
 fn rank(last: u64, share: u64) -> (u64, f64) {
+    // in integers: ranks of 2⁵³ and more are not exact in F64
     let scaled = u128::from(last) * u128::from(share);
     let whole = u64::try_from(scaled / 1000).unwrap_or(last);
     (whole, (scaled % 1000) as f64 / 1000.0)

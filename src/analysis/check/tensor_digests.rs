@@ -31,6 +31,7 @@ pub(super) fn digest_tensors(
         .run_with(&check.options.control)?;
     for (name, digest) in expected {
         match checkpoint.catalog().position(name) {
+            // a list of a whole model that misses a tensor: the file that it was in may be missing too
             None => {
                 let text = format!("is in {origin}, and not in the model");
                 add(Finding::new(&check_rules::HASH_MISSING_FILE, text).of_tensor(name))?;

@@ -63,6 +63,7 @@ impl LookedAt<'_> {
                 &check_rules::SCALE_INF,
             ),
         ] {
+            // a scale that is no number makes all of its weights so, and has the finding
             if count == 0 || self.explained.not_finite {
                 continue;
             }
@@ -72,6 +73,7 @@ impl LookedAt<'_> {
             let shape = &self.job.output.shape;
             add(found.first(position(shape, first.unwrap_or(0) / numbers)))?;
         }
+        // one value is always constant
         if scan.numbers < 2 {
             return Ok(());
         }

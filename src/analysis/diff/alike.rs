@@ -68,6 +68,7 @@ pub(super) fn is_alike(a: SideTensor<'_, '_>, b: SideTensor<'_, '_>) -> bool {
     match (a.job(), b.job()) {
         (Some(x), Some(y)) => {
             let roles = |job: &Job| job.parts.iter().map(|part| part.role).collect::<Vec<_>>();
+            // equal bytes decode differently under another group size or zero point, which `form` has
             x.scheme == y.scheme && roles(x) == roles(y) && form(x) == form(y)
         }
         // stored tensors, of which one is not decoded
@@ -85,6 +86,7 @@ fn same_type(a: &TensorInfo, b: &TensorInfo) -> bool {
 /// What decides the elements of a job, besides the stored bytes.
 fn form(job: &Job) -> String {
     match &job.work {
+        // the debug form has every field, so that a new parameter of a decoder is compared without a change here
         JobWork::Tiles { decoder, .. } => format!("{decoder:?}"),
         JobWork::Stream { from, .. } => {
             let elements = elements(&job.output.shape).unwrap_or(u64::MAX);
@@ -129,6 +131,7 @@ pub(super) fn is_squeezed(a: &[u64], b: &[u64]) -> bool {
 pub(super) fn is_swapped(a: &[u64], b: &[u64]) -> bool {
     match (a, b) {
         ([outer_a @ .., m, n], [outer_b @ .., p, q]) => {
+            // a square matrix has the same shape transposed: nothing tells the two apart
             outer_a == outer_b && (m, n) == (q, p) && m != n
         }
         _ => false,

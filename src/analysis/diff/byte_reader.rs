@@ -15,6 +15,7 @@ use super::tensor_bytes::{ByteAccess, TensorBytes};
 const AT_ONCE: u64 = 1 << 20;
 
 /// Chunks that a thread is ahead of its reader.
+// one is compared and one is ready; more would only take memory
 const CHUNKS_AHEAD: usize = 2;
 
 /// Reads the bytes of one tensor.
@@ -51,6 +52,7 @@ impl<'s, 'c> ByteReader<'s, 'c> {
                 if tensor.info.nbytes() <= AT_ONCE {
                     ReaderBytes::AtOnce(of.bytes()?.into_owned())
                 } else {
+                    // bounded: the faster side waits for the slower one
                     let (sender, chunks) = sync_channel(CHUNKS_AHEAD);
                     ReaderBytes::Thread(ChunkReader {
                         chunks,
@@ -116,6 +118,7 @@ impl ChunkReader<'_> {
         let Some(thread) = self.thread.take() else {
             return Ok(false);
         };
+        // the channel is closed before the result is known: a checksum fails after the last chunk
         match thread.join() {
             Ok(read) => read.map(|()| false),
             Err(panic) => std::panic::resume_unwind(panic),
@@ -127,6 +130,7 @@ impl ChunkReader<'_> {
 fn send_chunks(tensor: Tensor<'_>, sender: &SyncSender<Vec<u8>>) -> Result<()> {
     tensor.chunks(|chunk| {
         let sent = sender.send(chunk.to_vec());
+        // the reader stops at the first difference, which ends this thread too
         sent.map_err(|_| Error::new(ErrorKind::Cancelled))
     })
 }

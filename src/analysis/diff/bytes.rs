@@ -31,6 +31,7 @@ impl ByteComparison<'_> {
 
     fn pieces(&self) -> u64 {
         if self.a.is_in_order() || self.b.is_in_order() {
+            // one piece: such a tensor is read from its first byte, however many threads there are
             u64::from(self.nbytes() > 0)
         } else {
             self.nbytes().div_ceil(PIECE)
@@ -74,6 +75,7 @@ pub(super) fn compare(
         if !differs.load(Ordering::Relaxed) {
             if piece + AHEAD < count {
                 let (later, start, len) = piece_of(piece + AHEAD);
+                // both sides alternate on one device: without the announcement, each piece waits for its own read
                 later.a.will_need(start, len);
                 later.b.will_need(start, len);
             }

@@ -15,6 +15,7 @@ use super::{CheckpointDiff, bytes_pass, config, content, metadata, tied, values_
 pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
     let (a, b) = (&*diff.a, &*diff.b);
     let budget = a.budget();
+    // both checkpoints are in memory at once
     budget.memory(b.budget().in_use(), WHAT)?;
     let (mut notes, cancel) = (Vec::new(), diff.options.control.token());
     let mut side_of = |checkpoint, rename, name: &str| {
@@ -48,6 +49,7 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
         notes.push(note);
     }
     let metadata = metadata::differences(a, b, &budget)?;
+    // the cheap differences first: headers and configuration may make reading unnecessary
     let decided = diff.verdict_only
         && (differs_by_headers(diff, &pairing, &side_a, &side_b)
             || config.as_ref().is_some_and(|config| !config.is_empty())
@@ -97,6 +99,7 @@ fn select(diff: &CheckpointDiff<'_>, pairing: &mut Pairing, a: &Side<'_>, b: &Si
         names
             .iter()
             .any(|name| diff.options.selection.contains(name))
+            // one name is enough to select or exclude, since a caller knows the names of one side
             && names.iter().all(|name| diff.not_excluded.contains(name))
     };
     let names = |side: &Side<'_>, i: usize| {

@@ -39,6 +39,7 @@ pub(super) fn differences(
             Ok((Some(found), None))
         }
         (None, None) => Ok((None, None)),
+        // a note and no difference: a file was named alone, or the other format has none
         (Some(_), None) => Ok((None, Some("config.json: A alone has one".to_owned()))),
         (None, Some(_)) => Ok((None, Some("config.json: B alone has one".to_owned()))),
     }
@@ -77,6 +78,7 @@ pub(super) fn tokenizers(a: &Checkpoint, b: &Checkpoint) -> Result<Option<String
     let Some(((x_len, x), (y_len, y))) = open(a).zip(open(b)) else {
         return Ok(None);
     };
+    // lengths first, so that different files are hardly read
     let same = x_len == y_len
         && ranges_equal((&*x, 0), (&*y, 0), x_len).map_err(|(_, e)| Error::from(e))?;
     Ok((!same).then(|| format!("{NAME}: other bytes")))
