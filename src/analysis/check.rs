@@ -65,7 +65,7 @@ pub struct Check<'c> {
     options: RunOptions<'c>,
 }
 
-/// What is checked.
+/// The subject of a check.
 #[derive(Clone)]
 enum Subject<'c> {
     Opened(CheckpointHandle<'c>),
@@ -95,8 +95,8 @@ pub fn check<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Check<'c> {
     Check::of(Subject::Opened(checkpoint.into()))
 }
 
-/// As [`check`], of a path that is opened as far as it can be: missing files, headers that cannot be read and an index that
-/// contradicts its files are findings.
+/// Like [`check`], for a path that is opened as far as it can be: missing files, headers that cannot be read and an index
+/// that contradicts its files are findings.
 ///
 /// ```
 /// use anamnesis::OpenOptions;
@@ -131,7 +131,7 @@ pub fn check_path<'c>(path: impl AsRef<Path>, options: &OpenOptions) -> Check<'c
 /// ```
 ///
 /// # Errors
-/// As [`Checkpoint::open`], where nothing can be read, or the directory has several checkpoints.
+/// The errors of [`Checkpoint::open`], where nothing can be read, or the directory has several checkpoints.
 pub fn open_readable(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Checkpoint> {
     let path = path.as_ref();
     match options.survey(path).checkpoint {
@@ -153,7 +153,7 @@ impl Check<'_> {
     ///
     /// # Errors
     /// Cancellation; a path that is not there; a rule that there is not; memory over [`Limits::memory`](crate::Limits::memory).
-    /// What is wrong with a model is no error, but a [`Finding`].
+    /// A fault of a model is no error, but a [`Finding`].
     pub fn run(&self) -> Result<CheckReport> {
         let start = Instant::now();
         let unknown = self.allowed.iter().chain(&self.only);

@@ -2,8 +2,9 @@
 //!
 //! The work is done in the order of its cost: files that are the same file, or of the same digest, are not read; names, dtypes
 //! and shapes are of the headers; bytes are compared in place, pieces of both files in step; and values are decoded only
-//! where bytes differ, or dtypes, schemes or orders do. Decoding is that of [`remember`](crate::remember()), tile by tile, so
-//! that a GGUF is compared with the checkpoint that it was made from by the names and in the order of rows of the latter.
+//! where bytes differ, or dtypes, schemes or orders do. Values are decoded as by [`remember`](crate::remember()), tile by
+//! tile, so that a GGUF is compared with the checkpoint that it was made from by the names and in the order of rows of the
+//! latter.
 
 mod alike;
 mod byte_reader;
@@ -57,7 +58,7 @@ pub struct ValueTolerance {
 
 /// Compares two checkpoints. Made by [`diff`].
 ///
-/// What decides whether they are the same: names, dtypes, shapes and bytes of tensors, and `config.json`. With
+/// Names, dtypes, shapes and bytes of tensors, and `config.json`, decide whether they are the same. With
 /// [`values`](Self::values), names and dtypes do not, and values take the place of bytes. Metadata decides only if
 /// [`metadata`](Self::metadata) says so. All differences are listed in any case.
 #[derive(Clone)]
@@ -183,7 +184,7 @@ impl<'c> CheckpointDiff<'c> {
         self
     }
 
-    /// Whether the run ends with the first difference that decides. Of the result, [`Differences::same`] alone has a meaning
+    /// Whether the run ends with the first difference that decides. Only [`Differences::same`] has a meaning in the result
     /// then. Default off.
     #[must_use]
     pub fn verdict_only(mut self, verdict_only: bool) -> Self {

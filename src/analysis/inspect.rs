@@ -341,7 +341,7 @@ impl Totals {
             row.elements = row.elements.saturating_add(elements);
             row.nbytes = row.nbytes.saturating_add(nbytes);
         }
-        // then by name, so that the order does not depend on that of the tensors
+        // then by name, so that the order does not depend on the order of the tensors
         by_dtype.sort_by(|a, b| b.nbytes.cmp(&a.nbytes).then_with(|| a.dtype.cmp(&b.dtype)));
         let sum = |of: fn(&DtypeTotal) -> u64| by_dtype.iter().map(of).fold(0, u64::saturating_add);
         let (elements, nbytes) = (sum(|row| row.elements), sum(|row| row.nbytes));

@@ -1,10 +1,10 @@
-//! What answers questions about a model, and changes nothing.
+//! The storey that answers questions about a model, and changes nothing.
 //!
 //! | module | question |
 //! |---|---|
-//! | `inspect` | what is in it? |
+//! | `inspect` | which tensors and metadata does it have? |
 //! | `fit` | how much memory does it take? |
-//! | `diff` | what differs between two? |
+//! | `diff` | how do two of them differ? |
 //! | `check` | is it whole, and are its values sane? |
 //!
 //! An answer is a document of plain data ([docs/json.md](https://github.com/anamnesis-rs/anamnesis/blob/main/docs/json.md));
@@ -12,10 +12,10 @@
 //!
 //! # Why it is as it is
 //!
-//! - `diff` is a comparison of two plans. What is stored alike is compared by its bytes, in pieces of both files in step;
-//!   what is not, by the elements of both jobs, decoded range by range (`execute/job_rows.rs`). A sink receives one output
-//!   of one plan, so two executors could not be kept in step by it. Sums over pieces are added in the order of the pieces,
-//!   so that they do not depend on threads.
+//! - `diff` is a comparison of two plans. Tensors that are stored alike are compared by their bytes, in pieces of both files
+//!   in step; others by the elements of both jobs, decoded range by range (`execute/job_rows.rs`). A sink receives one
+//!   output of one plan, so two executors could not be kept in step by it. Sums over pieces are added in the order of the
+//!   pieces, so that they do not depend on threads.
 //! - A check of values is a sink, and a check of the scales inside of blocks a decoder that wraps another one: both look
 //!   at bytes that are in the cache.
 

@@ -40,7 +40,8 @@ fn place_of(member: &Member) -> Option<MemberPlace> {
     }
 }
 
-/// What damaged members concern. Looked up by place and by name: an archive may have as many members as its bytes allow.
+/// The tensors that damaged members concern. Looked up by place and by name: an archive may have as many members as its
+/// bytes allow.
 pub(super) struct DamageIndex<'m> {
     /// By member of the catalog, whether it is damaged.
     rows: Vec<bool>,

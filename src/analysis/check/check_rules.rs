@@ -15,9 +15,9 @@ pub struct CheckRule {
     pub id: &'static str,
     /// The level of most of its findings; the finding has its own.
     pub level: FindingLevel,
-    /// What it is about.
+    /// Its subject.
     pub about: &'static str,
-    /// What can be done.
+    /// The remedy.
     pub remedy: Option<&'static str>,
     /// Whether its findings mean that a file cannot be read.
     pub unreadable: bool,

@@ -51,10 +51,10 @@ impl DigestList {
         Self::read_with(path, &OpenOptions::new())
     }
 
-    /// As [`read`](Self::read), with the limits of these options, and what they say about URLs.
+    /// Like [`read`](Self::read), with the limits and the settings for URLs of these options.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub fn read_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         let (files, path) = options.files(path.as_ref())?;
         let budget = Budget::new(options.limits_of());
@@ -67,10 +67,10 @@ impl DigestList {
         Ok(list)
     }
 
-    /// As [`read`](Self::read), of text in memory.
+    /// Like [`read`](Self::read), for text in memory.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub fn from_text(text: &[u8]) -> Result<Self> {
         Self::parse(text, &Budget::new(Limits::default()))
     }
@@ -153,7 +153,7 @@ impl DigestList {
     }
 }
 
-/// What a line is.
+/// The form of a line.
 enum LineForm {
     Entry(DigestEntry),
     /// A digest of another kind.

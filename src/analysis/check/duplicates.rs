@@ -1,4 +1,4 @@
-//! The rule about tensors with the same values. What was counted in each finds candidates; their digests decide.
+//! The rule about tensors with the same values. The counts of each tensor find candidates; their digests decide.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::level::FindingLevel;
 use super::report::Finding;
 use super::scan::ScanForm;
 
-/// What equal weights have in common: shape, dtype, the sum of their bits, zeros, the first value.
+/// The properties that equal weights have in common: shape, dtype, the sum of their bits, zeros, the first value.
 type Likeness<'p> = (&'p [u64], Dtype, u64, u64, u64);
 
 /// Smaller tensors are constants of a model, such as frequencies, which its layers have in common.

@@ -22,7 +22,7 @@ pub(super) enum FileDigest {
 }
 
 impl FileDigest {
-    /// Of an etag or the name of a blob: 64 digits are a SHA-256, 40 the id of a git object.
+    /// Reads an etag or the name of a blob: 64 digits are a SHA-256, 40 the id of a git object.
     fn from_etag(text: &str) -> Option<Self> {
         // servers put a weak mark and quotes around an ETag
         let text = text.trim().trim_start_matches("W/").trim_matches('"');
@@ -40,12 +40,12 @@ impl fmt::Display for FileDigest {
     }
 }
 
-/// What is expected of the files of a model.
+/// The expectations about the files of a model.
 #[derive(Debug, Default)]
 pub(super) struct ExpectedDigests {
     /// By the path below the model's directory: the digest, and where it is from.
     pub(super) files: HashMap<String, (FileDigest, String)>,
-    /// Of tensors, by name.
+    /// Digests of tensors, by name.
     pub(super) tensors: Vec<(String, Sha256Digest)>,
     /// Listed files that are not there, with the list.
     pub(super) missing: Vec<String>,
@@ -64,7 +64,8 @@ pub(super) struct CheckedModel<'m> {
 const WHAT: &str = "the digests of the files";
 
 impl ExpectedDigests {
-    /// Of a list. Names refer to files below the model's directory; those elsewhere to the file of the same name in it.
+    /// Takes the digests of a list. Names refer to files below the model's directory; those elsewhere to the file of the
+    /// same name in it.
     pub(super) fn of_list(
         model: &CheckedModel<'_>,
         list: &DigestList,
@@ -109,7 +110,7 @@ impl ExpectedDigests {
         Ok(expected)
     }
 
-    /// Of what is next to the files. Only local files have that.
+    /// Takes the digests that lie next to the files. Only local files have that.
     pub(super) fn beside(model: &CheckedModel<'_>, budget: &Budget) -> Result<Self> {
         let mut expected = Self::default();
         // each look at a server would be a request, for files that are rarely there
@@ -151,7 +152,7 @@ fn plain(name: &str) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("/"))
 }
 
-/// What the hub's client wrote next to a download: the commit, the etag and the time.
+/// The record that the hub's client wrote next to a download: the commit, the etag and the time.
 fn of_metadata(
     model: &CheckedModel<'_>,
     path: &Path,

@@ -63,7 +63,7 @@ impl FileCheck<'_> {
             let shown = below(self.root, path);
             let digest = expected.files.get(&shown);
             let needed = digest.is_some() || (self.check.file_digests && !self.check.headers);
-            // what lies next to the model is listed where it is compared
+            // files next to the model are listed where they are compared
             if number >= opened && !needed {
                 continue;
             }
@@ -124,7 +124,7 @@ impl FileCheck<'_> {
                 .map_or(Ok(()), &mut *add)?;
         }
         let digests = match self.checkpoints {
-            // names of tensors are those of one checkpoint
+            // names of tensors belong to one checkpoint
             [checkpoint] if !self.check.headers => {
                 if self.check.tensor_digests || !expected.tensors.is_empty() {
                     let origin = self.list_origin();
@@ -232,7 +232,7 @@ impl FileCheck<'_> {
         match self.opened_files().nth(number).filter(|_| number < opened) {
             Some((checkpoint, file)) => checkpoint.catalog().files()[file].nbytes,
             None if self.files.is_local() => std::fs::metadata(path).map_or(0, |meta| meta.len()),
-            // of a URL, a length would cost a request; only files that are compared are opened
+            // the length of a URL would cost a request; only files that are compared are opened
             None => 0,
         }
     }

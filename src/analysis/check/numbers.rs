@@ -36,7 +36,7 @@ impl Numbers {
         }
     }
 
-    /// What a number of this dtype loses as an F32, relative to its value.
+    /// The rounding of a number of this dtype as an F32, relative to its value.
     pub(super) fn rounding(dtype: Dtype) -> f64 {
         match dtype {
             Dtype::F64

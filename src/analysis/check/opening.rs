@@ -107,7 +107,7 @@ fn rule(kind: OpenFaultKind) -> Option<&'static CheckRule> {
     })
 }
 
-/// The findings of faults that were collected: those of one rule about tensors of one file are one finding.
+/// The findings of faults that were collected: faults of one rule about tensors of one file are one finding.
 pub(super) fn of_faults(
     faults: &[OpenFault],
     root: &Path,

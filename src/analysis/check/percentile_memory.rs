@@ -14,7 +14,7 @@ use super::sample::{SampleRanks, Sampling};
 /// Outputs of up to this many elements are kept until they are complete: their percentiles are exact in every dtype.
 const KEPT: u64 = 32 << 10;
 
-/// What the percentiles of an output are found from.
+/// The basis of an output's percentiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PercentileBasis {
     /// All values, of a small one.

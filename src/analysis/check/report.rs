@@ -1,5 +1,5 @@
-//! What a check has found, as data. `serde_json::to_value(&report)` is one element of the `models` array that
-//! `anamnesis check --json` prints; `docs/json.md` documents it.
+//! The findings of a check, as data. `serde_json::to_value(&report)` is one element of the `models` array that `anamnesis
+//! check --json` prints; `docs/json.md` documents it.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use super::check_rules::CheckRule;
 use super::level::FindingLevel;
 use super::statistics::ValueStatistics;
 
-/// One finding. What does not apply is `None`, and left out of the JSON if the field is not one of every finding.
+/// One finding. A field that does not apply is `None`, and left out of the JSON if the field is not one of every finding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
@@ -17,7 +17,7 @@ pub struct Finding {
     pub rule: &'static str,
     /// How serious it is.
     pub level: FindingLevel,
-    /// What was found, as text for people, without the name of the tensor or file.
+    /// The finding as text for people, without the name of the tensor or file.
     pub message: String,
     /// The file, by its path below the model's directory.
     pub file: Option<String>,
@@ -31,7 +31,7 @@ pub struct Finding {
     pub first: Option<Vec<u64>>,
     /// The value itself, of a constant or an outlier.
     pub value: Option<f64>,
-    /// What can be done.
+    /// The remedy.
     pub remedy: Option<&'static str>,
     /// The tensors of a finding about several.
     #[serde(skip_serializing_if = "Option::is_none")]

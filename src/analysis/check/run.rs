@@ -43,7 +43,7 @@ impl Findings<'_> {
 /// One check of what was opened.
 pub(super) struct CheckRun<'r> {
     pub(super) check: &'r Check<'r>,
-    /// What was opened: several are independent checkpoints of one directory.
+    /// The checkpoints that were opened: several are independent checkpoints of one directory.
     pub(super) checkpoints: Vec<&'r Checkpoint>,
     pub(super) path: Option<&'r Path>,
     pub(super) files: &'r Files,
@@ -118,7 +118,7 @@ impl CheckRun<'_> {
             rule.is_some_and(|rule| rule.unreadable)
         };
         let readable = match self.failure {
-            // what a refused global is in was read, and judged
+            // the file with a refused global was read, and judged
             Some(error) if self.checkpoints.is_empty() => {
                 matches!(error.kind(), ErrorKind::RefusedGlobal { .. })
             }

@@ -26,7 +26,7 @@ pub(super) struct Sampling {
 }
 
 impl Sampling {
-    /// That of an output of this many values.
+    /// The sampling for an output of this many values.
     pub(super) fn of(elements: u64) -> Self {
         let span = if elements <= WHOLE {
             1
@@ -78,7 +78,7 @@ impl Sampling {
     }
 }
 
-/// Words whose order is that of their values.
+/// Words in the order of their values.
 fn ascending(word: u32) -> u32 {
     let negative = word >> 31;
     word ^ (negative.wrapping_neg() | 1 << 31)

@@ -193,7 +193,7 @@ pub(super) fn count_all(
     Ok(counts.into_inner().expect("no thread panicked"))
 }
 
-/// What is found about scales that were counted.
+/// Findings about scales that were counted.
 pub(super) fn findings(
     scale: &ScaleTensor,
     counts: &ScaleCounts,
@@ -233,7 +233,7 @@ pub(super) fn findings(
     Ok(())
 }
 
-/// What is found about the scales of a tensor of blocks.
+/// Findings about the scales of a tensor of blocks.
 pub(super) fn block_findings(
     counts: &ScaleCounts,
     name: &str,

@@ -1,5 +1,5 @@
-//! What a tile's values are like: counts of what cannot be right, found by comparing bits, so that it costs less than reading
-//! them. Tiles are folded in order.
+//! The properties of a tile's values: counts of values that cannot be right, found by comparing bits, so that it costs less
+//! than reading them. Tiles are folded in order.
 
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{FloatBits, NumberCounts, count_floats, count_integers};
@@ -40,7 +40,7 @@ impl ScanForm {
     }
 }
 
-/// What was counted in the elements of a tile, or of all tiles so far. Positions count numbers from the output's first.
+/// Counts of the elements of a tile, or of all tiles so far. Positions count numbers from the output's first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TileScan {
     pub(super) numbers: u64,
@@ -77,7 +77,7 @@ impl TileScan {
         Self::of_counted(form, counts, bytes, start, row)
     }
 
-    /// As [`of`](Self::of), of a tile whose numbers are counted.
+    /// Like [`of`](Self::of), for a tile whose numbers are counted.
     pub(super) fn of_counted(
         form: ScanForm,
         counts: NumberCounts,
@@ -158,7 +158,7 @@ impl TileScan {
     }
 }
 
-/// As [`count_integers`], of items of any width. Of their bits only a sum is known that depends on their order.
+/// Like [`count_integers`], for items of any width. Only a sum of their bits is known, which depends on their order.
 fn count_items(bytes: &[u8], width: usize) -> NumberCounts {
     let mut counts = NumberCounts::default();
     let first = bytes.get(..width).unwrap_or_default();

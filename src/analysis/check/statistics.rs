@@ -8,8 +8,8 @@ use crate::base::kernel::NumberSums;
 use super::histogram::Distribution;
 use super::sample::SampleRanks;
 
-/// Statistics of the values of a weight. Minimum, maximum, mean, standard deviation and percentiles are those of the finite
-/// values, and `None` if there are none.
+/// Statistics of the values of a weight. Minimum, maximum, mean, standard deviation and percentiles count the finite values,
+/// and are `None` if there are none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ValueStatistics {
@@ -106,7 +106,7 @@ impl From<NumberSums> for ValueMoments {
 }
 
 impl ValueMoments {
-    /// Of values with counts; `values` is read twice.
+    /// The moments of values with counts; `values` is read twice.
     pub(super) fn of_counts(values: impl Iterator<Item = (f64, u64)> + Clone) -> Self {
         let mut all = Self::default();
         let mut sum = 0.0;
@@ -163,7 +163,7 @@ impl ValueMoments {
 }
 
 impl Percentiles {
-    /// Of values that are sorted.
+    /// The percentiles of values that are sorted.
     pub(super) fn of_sorted(values: &[f64]) -> Option<Self> {
         let last = values.len().checked_sub(1)? as u64;
         let at = |rank: u64| {
@@ -175,7 +175,7 @@ impl Percentiles {
         Self::by_rank(last, at)
     }
 
-    /// Of counted values, `n` in all.
+    /// The percentiles of counted values, `n` in all.
     pub(super) fn of_counts(distribution: &Distribution, n: u64) -> Option<Self> {
         let last = n.checked_sub(1)?;
         let mut found: Vec<(u64, f64)> = Vec::new();
@@ -189,7 +189,7 @@ impl Percentiles {
         Self::of_ranked(last, &found)
     }
 
-    /// Of the finite values of a sample.
+    /// The percentiles of the finite values of a sample.
     pub(super) fn of_sample(counted: SampleRanks, sample: &mut Vec<u32>) -> Option<Self> {
         let last = counted.finite().checked_sub(1)?;
         let wanted = ranks(last);

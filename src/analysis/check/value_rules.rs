@@ -16,7 +16,7 @@ use super::scan::{ScanForm, TileScan};
 /// Bytes of zeros in one run that a hole in a download leaves: pages of the file system and blocks of a transfer have as many.
 const HOLE: u64 = 4 << 10;
 
-/// What the rules know about a weight.
+/// The facts about a weight that the rules know.
 pub(super) struct LookedAt<'p> {
     pub(super) job: &'p Job,
     /// The stored tensor with its codes.
@@ -25,7 +25,7 @@ pub(super) struct LookedAt<'p> {
     pub(super) explained: Explained,
 }
 
-/// What the scales of a weight, which have findings of their own, explain of its values.
+/// The values that the scales of a weight, which have findings of their own, explain.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Explained {
     /// Values that are not finite.
@@ -80,7 +80,7 @@ impl LookedAt<'_> {
         if !scan.varies || scan.zeros == scan.numbers {
             return self.equal(is_scale, add);
         }
-        // of F16 and of scaled codes small numbers are usual
+        // small numbers are usual in F16 and in scaled codes
         if scan.denormal > 0
             && matches!(
                 self.stored.encoding,

@@ -1,6 +1,7 @@
 //! The sink that looks at values: each tile is counted in the buffer that it was decoded into, and dropped.
 //!
-//! Memory is that of the percentiles. Tiles of an output are folded in their order, so that no sum depends on the number of threads.
+//! Memory is needed for the percentiles. Tiles of an output are folded in their order, so that no sum depends on the number
+//! of threads.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -19,10 +20,10 @@ use super::sample::{SampleRanks, Sampling};
 use super::scan::{ScanForm, TileScan};
 use super::statistics::{Percentiles, ValueMoments, ValueStatistics};
 
-/// What is looked for.
+/// The aim of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValuePass {
-    /// What cannot be right.
+    /// Values that cannot be right.
     Rules,
     /// That, and statistics.
     Statistics,
@@ -30,12 +31,12 @@ pub(super) enum ValuePass {
     Rest,
 }
 
-/// What was found out about one output.
+/// The findings about one output.
 #[derive(Debug, Default)]
 pub(super) struct OutputValues {
     pub(super) scan: TileScan,
     pub(super) statistics: Option<ValueStatistics>,
-    /// Of the values that [`ValuePass::Rest`] counts.
+    /// Moments of the values that [`ValuePass::Rest`] counts.
     pub(super) rest: ValueMoments,
     pub(super) complete: bool,
 }
@@ -46,7 +47,7 @@ struct TileValues {
     nbytes: u64,
     scan: TileScan,
     moments: ValueMoments,
-    /// What a sample has of it, where values had to be converted.
+    /// The sample's part of it, where values had to be converted.
     converted: Vec<u32>,
 }
 
@@ -67,7 +68,7 @@ struct OutputState {
     found: OutputValues,
 }
 
-/// What is fixed about an output.
+/// The fixed properties of an output.
 #[derive(Debug)]
 struct OutputForm {
     dtype: Dtype,
@@ -103,7 +104,7 @@ impl ValueSink {
     pub(super) const PER_OUTPUT: u64 =
         (size_of::<OutputForm>() + size_of::<PoisonMutex<OutputState>>()) as u64;
 
-    /// What was found, by output.
+    /// The findings, by output.
     pub(super) fn into_found(self) -> Vec<OutputValues> {
         let states = self.states.into_iter();
         states
@@ -116,7 +117,7 @@ impl ValueSink {
             .collect()
     }
 
-    /// Counts a tile. What is common to all tiles of an output is not touched.
+    /// Counts a tile. The state that all tiles of an output share is not touched.
     fn count(
         &self,
         output: usize,

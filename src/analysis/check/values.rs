@@ -25,7 +25,7 @@ use super::scales::{self, ScaleCounts, ScaleTensor};
 use super::value_rules::{Explained, LookedAt};
 use super::value_sink::{OutputValues, ValuePass, ValueSink};
 
-/// What the pass works on.
+/// The input of the pass.
 pub(super) struct ValueCheck<'r, 'c> {
     pub(super) checkpoint: &'r Checkpoint,
     pub(super) budget: &'r Budget,
@@ -125,7 +125,7 @@ impl ValueCheck<'_, '_> {
         self.looked_at(job, values, by_scales).findings(add)
     }
 
-    /// What the scales of a weight explain.
+    /// The values that the scales of a weight explain.
     fn explained(&self, job: &Job, explained: &[Explained]) -> Explained {
         let mut all = Explained::default();
         for part in &job.parts {
@@ -320,7 +320,7 @@ pub(super) fn undecodable(job: &Job, error: &Error) -> Finding {
     refused(&job.output.name, error)
 }
 
-/// As [`undecodable`], of a weight that has no job.
+/// Like [`undecodable`], for a weight that has no job.
 pub(super) fn refused(name: &str, error: &Error) -> Finding {
     let (rule, level) = match error.kind() {
         ErrorKind::Io(_) => (&check_rules::UNREADABLE, FindingLevel::Error),

@@ -36,7 +36,7 @@ impl<'s, 'c> SideTensor<'s, 'c> {
         elements(self.shape()).unwrap_or(u64::MAX)
     }
 
-    /// The stored tensors that hold its bytes; those of a sparse one instead of itself.
+    /// The stored tensors that hold its bytes; the parts of a sparse one instead of itself.
     pub(super) fn stored(&self) -> Vec<&'c TensorInfo> {
         let parts = (0..self.tensor.parts.len()).map(|part| self.side.part(self.tensor, part));
         parts
@@ -83,7 +83,7 @@ fn same_type(a: &TensorInfo, b: &TensorInfo) -> bool {
     a.encoding == b.encoding && a.elements() == b.elements() && order
 }
 
-/// What decides the elements of a job, besides the stored bytes.
+/// The parameters that decide the elements of a job, besides the stored bytes.
 fn form(job: &Job) -> String {
     match &job.work {
         // the debug form has every field, so that a new parameter of a decoder is compared without a change here
@@ -115,7 +115,7 @@ pub(super) fn is_same_bytes(
     x.len() == y.len() && x.iter().zip(&y).all(|(x, y)| same(x, y))
 }
 
-/// Whether two shapes have the same dimensions once those of one element are left out.
+/// Whether two shapes have the same dimensions once dimensions of one element are left out.
 pub(super) fn is_squeezed(a: &[u64], b: &[u64]) -> bool {
     let squeezed = |shape: &[u64]| {
         shape

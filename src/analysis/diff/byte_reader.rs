@@ -109,7 +109,7 @@ impl ChunkReader<'_> {
         Ok(())
     }
 
-    /// Receives a chunk; `false` at the end. The error is that of the thread.
+    /// Receives a chunk; `false` at the end. An error comes from the thread.
     fn next_chunk(&mut self) -> Result<bool> {
         if let Ok(chunk) = self.chunks.recv() {
             (self.current, self.at) = (chunk, 0);

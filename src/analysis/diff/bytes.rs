@@ -39,8 +39,8 @@ impl ByteComparison<'_> {
     }
 }
 
-/// Compares all of them, and sets `differs` of the items whose bytes are not equal. Of an item that differs, no further pieces are
-/// read. `first_only`: ends with the first difference.
+/// Compares all of them, and sets `differs` of the items whose bytes are not equal. No further pieces are read of an item
+/// that differs. `first_only`: ends with the first difference.
 pub(super) fn compare(
     list: &[ByteComparison<'_>],
     differs: &[AtomicBool],

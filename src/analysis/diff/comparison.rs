@@ -128,7 +128,7 @@ fn differs_by_headers(
             || (a.dtype(x), a.scheme(x)) != (b.dtype(y), b.scheme(y))
     };
     let alone = !(pairing.only_a.is_empty() && pairing.only_b.is_empty());
-    // of values, no header says that they differ
+    // no header says that values differ
     !diff.values && (alone || pairing.pairs.iter().any(differs))
 }
 

@@ -15,7 +15,8 @@ use super::differences::ConfigDifferences;
 
 const WHAT: &str = "the comparison of configurations";
 
-/// The directory whose sidecar files belong to a checkpoint. That of a GGUF or of NumPy files may hold those of another model.
+/// The directory whose sidecar files belong to a checkpoint. The directory of a GGUF or of NumPy files may hold the sidecar
+/// files of another model.
 pub(super) fn folder(checkpoint: &Checkpoint) -> Option<PathBuf> {
     let path = checkpoint
         .path()
@@ -58,7 +59,7 @@ fn read(checkpoint: &Checkpoint, budget: &Budget) -> Result<Option<Map<String, J
     }
 }
 
-/// A note if both sides have a `tokenizer.json`, of other bytes. What the differences mean is not known here.
+/// A note if both sides have a `tokenizer.json`, of other bytes. The meaning of the differences is not known here.
 pub(super) fn tokenizers(a: &Checkpoint, b: &Checkpoint) -> Result<Option<String>> {
     const NAME: &str = "tokenizer.json";
     let open = |checkpoint: &Checkpoint| {

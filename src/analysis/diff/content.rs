@@ -101,7 +101,7 @@ pub(super) fn pair(
     Ok(())
 }
 
-/// What is left and can have an equal on the other side: with elements that are read, in types and counts that both sides have.
+/// The rest that can have an equal on the other side: with elements that are read, in types and counts that both sides have.
 fn candidates(pairing: &Pairing, a: &Side<'_>, b: &Side<'_>) -> (Vec<usize>, Vec<usize>) {
     let of = |side: &Side<'_>, left: &[usize]| {
         let mut kinds = HashMap::<(String, &'static str, u64), Vec<usize>>::new();

@@ -1,4 +1,4 @@
-//! What was found: data that serialises to the document of `anamnesis diff --json`.
+//! The differences: data that serialises to the document of `anamnesis diff --json`.
 
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
@@ -14,7 +14,7 @@ pub struct Differences {
     pub same: bool,
     /// Tensors by kind of difference. Each counts once.
     pub counts: DifferenceCounts,
-    /// The tensors that differ, those of A in file order, then those that B alone has; with
+    /// The tensors that differ, A's in file order, then those that B alone has; with
     /// [`list_equal`](super::CheckpointDiff::list_equal) the others too.
     pub tensors: Vec<TensorDifference>,
     /// The distance over all tensors whose values were compared.
@@ -136,7 +136,7 @@ pub struct TensorDifference {
     pub rmse: Option<f64>,
     /// The cosine of the angle between a and b; `None` if either is all zero.
     pub cosine: Option<f64>,
-    /// What else there is to say.
+    /// A further remark.
     pub note: Option<String>,
     /// Whether it differs by what [decides](super::CheckpointDiff).
     #[serde(skip)]
@@ -165,7 +165,7 @@ pub struct ConfigDifferences {
     pub added: Map<String, Json>,
     /// Entries that A alone has.
     pub removed: Map<String, Json>,
-    /// Entries with other values: that of A, that of B.
+    /// Entries with other values: A's, then B's.
     pub changed: Map<String, Json>,
 }
 
@@ -183,7 +183,7 @@ pub struct MetadataDifferences {
     pub added: Vec<String>,
     /// Keys that A alone has.
     pub removed: Vec<String>,
-    /// Keys with other values: that of A, that of B. Long arrays are shown by their first elements.
+    /// Keys with other values: A's, then B's. Long arrays are shown by their first elements.
     pub changed: Map<String, Json>,
 }
 

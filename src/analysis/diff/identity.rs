@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::read::checkpoint::Checkpoint;
 use crate::read::source::Source;
 
-/// What a file is, as far as this is known without reading it.
+/// The identity of a file, as far as it is known without reading it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FileIdentity {
     /// Device and inode.

@@ -16,7 +16,7 @@ pub(super) struct Moments {
     pub(super) elements: u64,
     /// Pairs of other values: NaN equals NaN, and -0 equals 0.
     pub(super) differing: u64,
-    /// Of them, those that are not finite on a side.
+    /// The number of them that are not finite on a side.
     pub(super) not_finite: u64,
     /// Pairs of other bits, of elements of one dtype.
     pub(super) differing_bits: u64,

@@ -1,9 +1,9 @@
-//! What was found out about one pair, and what follows from it.
+//! The findings about one pair, and their consequences.
 
 use super::ValueTolerance;
 use super::moments::Moments;
 
-/// What was found out about a pair.
+/// The findings about a pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PairOutcome {
     /// Whether the stored bytes are equal, of tensors that are stored alike.

@@ -37,7 +37,7 @@ pub(super) struct Pairing {
 }
 
 impl Pairing {
-    /// Pairs all tensors of two sides; those of a GGUF may be replaced by converted ones.
+    /// Pairs all tensors of two sides; the tensors of a GGUF may be replaced by converted ones.
     pub(super) fn new<'c>(
         a: &mut Side<'c>,
         b: &mut Side<'c>,

@@ -23,7 +23,7 @@ impl PieceNumbers {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// The item that a piece is of, and its number among those of the item.
+    /// The item that a piece is of, and its number among the pieces of the item.
     pub(super) fn find(&self, piece: u64) -> (usize, u64) {
         let item = self.starts.partition_point(|start| *start <= piece) - 1;
         (item, piece - self.starts[item])

@@ -118,7 +118,7 @@ impl Listing<'_, '_> {
         }
     }
 
-    /// What holds for a tensor that one side alone has, on either side.
+    /// The row of a tensor that one side alone has, on either side.
     fn alone(
         &self,
         kind: DifferenceKind,

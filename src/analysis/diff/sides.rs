@@ -18,7 +18,7 @@ use super::rename::{RenameRule, renamed};
 
 pub(super) const WHAT: &str = "the comparison";
 
-/// What is compared as one: a weight, whatever number of tensors store it, or a stored tensor.
+/// A thing that is compared as one: a weight, whatever number of tensors store it, or a stored tensor.
 #[derive(Debug)]
 pub(super) struct ComparedTensor {
     /// The name by which it is shown: that in the file.
@@ -152,7 +152,7 @@ impl<'c> Side<'c> {
         self.job(tensor).map_or(PLAIN, |job| job.scheme)
     }
 
-    /// The name of its type: that of the stored elements or blocks, or the scheme of codes that are integers.
+    /// The name of its type: the stored elements' or blocks', or the scheme of codes that are integers.
     pub(super) fn dtype(&self, tensor: &ComparedTensor) -> &'c str {
         use Dtype::{I8, I16, I32, I64, U8, U16, U32, U64};
         let (stored, scheme) = (&self.part(tensor, 0).encoding, self.scheme(tensor));
@@ -218,8 +218,8 @@ impl<'c> Side<'c> {
         }
     }
 
-    /// Replaces the tensors of a GGUF that are `free` by those of its class in transformers, if one of those is among the names
-    /// `wanted`. Tensors that are no parameter of the model are left out; a note names them.
+    /// Replaces the tensors of a GGUF that are `free` by the tensors of its class in transformers, if one of those is among
+    /// the names `wanted`. Tensors that are no parameter of the model are left out; a note names them.
     pub(super) fn convert(
         &mut self,
         free: &mut Vec<bool>,

@@ -47,7 +47,7 @@ impl<'s> SideJob<'s> {
     }
 }
 
-/// What the pieces of a comparison share: made by the first, released by the last.
+/// The rows that the pieces of a comparison share: made by the first, released by the last.
 type SharedRows<'s> = PoisonMutex<Option<Arc<(JobRows<'s>, JobRows<'s>)>>>;
 
 /// Two jobs of equally many elements, which are numbers.

@@ -72,7 +72,7 @@ impl Summary {
             };
             budget.push(&mut self.weights, weight, LISTING)?;
         }
-        // what cannot be made of plain tensors only (texts, records) is not a matter of weights
+        // refusals of values that no plain tensors can be made of (texts, records) are not a matter of weights
         if !self.weights.is_empty() || plan.quantised {
             for refusal in &plan.refused {
                 let text = text_cost(refusal.name.len()) + 2 * refusal.error.memory();
