@@ -90,7 +90,7 @@ pub fn fit<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Fit<'c> {
     }
 }
 
-/// As [`fit`], of a configuration without weights: the cache alone is estimated.
+/// Like [`fit`], for a configuration without weights: the cache alone is estimated.
 ///
 /// ```
 /// use anamnesis::ModelConfig;
@@ -142,7 +142,7 @@ impl Fit<'_> {
     /// What each layer keeps, in groups of layers that keep the same, and what could not be found out.
     ///
     /// # Errors
-    /// As [`estimate`](Self::estimate).
+    /// The errors of [`estimate`](Self::estimate).
     pub fn layers(&self) -> Result<Vec<LayerGroup>> {
         let progress = self.progress_of(&[]);
         Ok(self.prepared(self.checkpoint.as_deref(), &progress)?.groups)
@@ -152,7 +152,7 @@ impl Fit<'_> {
     ///
     /// # Errors
     /// No tokens, sequences or workers; a cache of a type that the engine has not; a configuration that is not a JSON object;
-    /// a plan or a configuration over [`Limits::memory`](crate::Limits::memory). What a configuration lacks, and an
+    /// a plan or a configuration over [`Limits::memory`](crate::Limits::memory). Missing entries of a configuration, and an
     /// architecture that is not known, are no errors: [`Estimate::unknown`] says so.
     pub fn estimate(&self) -> Result<Estimate> {
         let (model, extras) = self.models()?;
@@ -228,7 +228,7 @@ impl Fit<'_> {
     /// The longest context whose estimate takes at most this memory per worker; `None` if there is none, or no total.
     ///
     /// # Errors
-    /// As [`estimate`](Self::estimate).
+    /// The errors of [`estimate`](Self::estimate).
     pub fn largest_context(&self, memory: u64) -> Result<Option<u64>> {
         let (model, extras) = self.models()?;
         let of_extras = |context, batch| sum_of_extras(&extras, context, batch);
@@ -238,7 +238,7 @@ impl Fit<'_> {
     /// The largest batch whose estimate takes at most this memory per worker; `None` if there is none, or no total.
     ///
     /// # Errors
-    /// As [`estimate`](Self::estimate).
+    /// The errors of [`estimate`](Self::estimate).
     pub fn largest_batch(&self, memory: u64) -> Result<Option<u64>> {
         let (model, extras) = self.models()?;
         let of_extras = |context, batch| sum_of_extras(&extras, context, batch);

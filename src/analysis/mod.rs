@@ -10,6 +10,9 @@
 //! An answer is a document of plain data ([docs/json.md](https://github.com/anamnesis-rs/anamnesis/blob/main/docs/json.md));
 //! the command prints it and the Python package returns it.
 //!
+//! For example, `fit(&checkpoint).context(32_768).estimate()` reads no tensor: it takes sizes from `models`, applies the cache
+//! rule of an engine, and returns an `Estimate` in which every number names its basis.
+//!
 //! # Why it is as it is
 //!
 //! - `diff` is a comparison of two plans. Tensors that are stored alike are compared by their bytes, in pieces of both files

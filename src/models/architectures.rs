@@ -26,14 +26,14 @@ use super::caches::{self, CacheRules, ModelLayers};
 use super::config::ModelConfig;
 use super::conversion::{self, GgufConversion, Model};
 
-/// What is known about one architecture, or about several that differ in their names alone.
+/// The facts about one architecture, or about several that differ in their names alone.
 #[derive(Debug)]
 struct Architecture {
     /// Values of `model_type`, of the language model where several are nested.
     model_types: &'static [&'static str],
     /// Values of `general.architecture` in GGUF files whose caches follow these rules.
     gguf: &'static [&'static str],
-    /// What the layers keep.
+    /// The caches of the layers.
     caches: CacheRules,
     /// How GGUF files become Hugging Face checkpoints, one entry for each name that is known.
     conversions: &'static [GgufConversion],

@@ -1,9 +1,9 @@
 //! The caches of a model's layers: what each keeps, from the configuration.
 //!
-//! [`CacheRules`] are functions: one that gives each layer a kind, and others that make a cache of a kind. An architecture's row
-//! takes those of [`DECODER_CACHES`] unless it differs. The facts are from transformers' configuration and cache classes
-//! (`cache_utils.py`, `configuration_*.py`), and from llama.cpp's `llama-hparams` and `llama-model` for what a GGUF does not
-//! state. Most are held to the bytes that transformers and llama.cpp allocated (`fixtures/fit`).
+//! [`CacheRules`] are functions: one that gives each layer a kind, and others that make a cache of a kind. An architecture's
+//! row takes the rules of [`DECODER_CACHES`] unless it differs. The facts are from transformers' configuration and cache
+//! classes (`cache_utils.py`, `configuration_*.py`), and from llama.cpp's `llama-hparams` and `llama-model` for what a GGUF
+//! does not state. Most are held to the bytes that transformers and llama.cpp allocated (`fixtures/fit`).
 
 pub(in crate::models) mod attention;
 mod gguf;
@@ -26,7 +26,7 @@ pub(in crate::models) use kinds::{CachedLayer, LayerKind, LayerKinds};
 
 use attention::standard;
 
-/// What decides the caches of an architecture's layers.
+/// The rules that decide the caches of an architecture's layers.
 #[derive(Debug)]
 pub(in crate::models) struct CacheRules {
     /// The kind of each layer, where the configuration has no list of them.

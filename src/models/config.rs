@@ -77,10 +77,10 @@ impl ModelConfig {
         Self::read_with(path, &OpenOptions::new().limits(limits))
     }
 
-    /// As [`read`](Self::read), with the limits of these options, and what they say about URLs.
+    /// Like [`read`](Self::read), with the limits and the settings for URLs of these options.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub fn read_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         let (files, path) = options.files(path.as_ref())?;
         let map = document::read(&files, &path, &Budget::new(options.limits_of()));
@@ -97,7 +97,7 @@ impl ModelConfig {
         Self::load(checkpoint, &checkpoint.budget())
     }
 
-    /// As [`of`](Self::of); the configuration stays charged on the budget.
+    /// Like [`of`](Self::of), but the configuration stays charged on the budget.
     pub(crate) fn load(checkpoint: &Checkpoint, budget: &Budget) -> Result<Self> {
         let catalog = checkpoint.catalog();
         if let Some(model) = catalog.metadata.text(keys::MODEL_TYPE.key(true)) {
@@ -204,7 +204,7 @@ impl ModelConfig {
         self.origin
     }
 
-    /// Whether it is the metadata of a GGUF, whose keys differ from those of `config.json`.
+    /// Whether it is the metadata of a GGUF, whose keys differ from the keys of `config.json`.
     pub fn is_gguf(&self) -> bool {
         self.origin == Some("GGUF")
     }

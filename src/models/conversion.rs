@@ -7,8 +7,8 @@
 //! rounding, into every dtype.
 //!
 //! Names and changes of values are facts of llama.cpp's `conversion/*.py` and `gguf-py/gguf/tensor_mapping.py`, and of
-//! transformers' `modeling_gguf_pytorch_utils.py`; names on the other side are those of the checkpoints that transformers
-//! saves (`save_pretrained`): experts are separate tensors there except where an architecture stores them stacked.
+//! transformers' `modeling_gguf_pytorch_utils.py`; names on the other side come from the checkpoints that transformers saves
+//! (`save_pretrained`): experts are separate tensors there except where an architecture stores them stacked.
 
 mod checkpoint_config;
 mod files;
@@ -36,10 +36,10 @@ pub(in crate::models) use tensor_rules::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Names {
-    /// The names in the file: those of llama.cpp in a GGUF.
+    /// The names in the file: llama.cpp's in a GGUF.
     #[default]
     Stored,
-    /// Those of the model's class in transformers, with the values that this class stores. Formats other than GGUF have
+    /// The names of the model's class in transformers, with the values that this class stores. Formats other than GGUF have
     /// them already. A GGUF of an unknown architecture keeps its names, and a note of the plan says so.
     HuggingFace,
 }

@@ -7,9 +7,12 @@
 //! | `names` | names of tensors: layers, and the roles of modules; the only lists of them |
 //! | `parallel` | the shares of tensor-parallel workers |
 //! | `tokenizer` | `tokenizer.json` from a GGUF's metadata |
-//! | `caches` | what each layer keeps: rules that architectures have in common |
+//! | `caches` | the cache of each layer: rules that architectures have in common |
 //! | `conversion` | from a GGUF to a Hugging Face checkpoint: names, values, configuration |
 //! | `architectures` | one file per family, one line in the table: names, caches, conversions |
+//!
+//! For example, `fit` calls `ModelConfig::experts_used` and does not know whether the number was `num_experts_per_tok`,
+//! `moe_topk` or a GGUF's `expert_used_count`: the row of this size in `config` has all of its keys.
 //!
 //! # Why it is as it is
 //!

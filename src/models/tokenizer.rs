@@ -50,8 +50,7 @@ pub(crate) fn unsupported(checkpoint: &Checkpoint) -> Option<String> {
     model(checkpoint).err()
 }
 
-/// The files of the tokenizer, each with its name; none if its steps are unknown. Those of chat templates are always
-/// written.
+/// The files of the tokenizer, each with its name; none if its steps are unknown. Chat templates are always written.
 pub(crate) fn files(checkpoint: &Checkpoint, budget: &Budget) -> Result<Vec<(String, Vec<u8>)>> {
     let mut files = Vec::new();
     if let Ok(model) = model(checkpoint) {

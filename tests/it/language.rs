@@ -76,12 +76,7 @@ static HELD_TO_SENTENCES: &[&str] = &[
     "docs/untrusted.md",
     "examples",
     "fixtures",
-    "src/base",
-    "src/engine",
-    "src/lib.rs",
-    "src/plan",
-    "src/quant",
-    "src/read",
+    "src",
     "tests",
 ];
 
@@ -234,9 +229,6 @@ fn broken_rules_of_sentences_are_found() {
     );
 }
 
-/// Pages of modules that have no example yet.
-static WITHOUT_EXAMPLE: &[&str] = &["src/analysis/mod.rs", "src/models/mod.rs"];
-
 #[test]
 fn pages_of_storeys_and_crates_have_an_example() {
     let Some(mut files) = tracked_files() else {
@@ -260,7 +252,7 @@ fn pages_of_storeys_and_crates_have_an_example() {
     };
     files.retain(|name| !has_example(name));
     let without: Vec<&str> = files.iter().filter_map(|name| name.to_str()).collect();
-    assert_eq!(without, WITHOUT_EXAMPLE);
+    assert!(without.is_empty(), "pages without an example: {without:?}");
 }
 
 #[test]

@@ -22,7 +22,7 @@ use crate::models::caches::{LayerCache, LayerGroup};
 /// llama.cpp rounds cells up to a multiple of this.
 const CELLS: u64 = 256;
 
-/// What the groups take.
+/// The bytes that the groups take.
 pub(super) fn cost(groups: &[LayerGroup], asked: &Reservation) -> Result<CacheCost> {
     if asked.engine == InferenceEngine::Vllm {
         return vllm::cost(groups, asked);

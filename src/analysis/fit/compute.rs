@@ -1,7 +1,7 @@
 //! An upper line for the buffers in which llama.cpp computes a step.
 //!
-//! The buffer is one allocation that operations share, so its size is that of the largest operations in flight and not a sum.
-//! Of it only the masks follow from a formula: one per cache, of 2 bytes for each cell and token of a step (with flash
+//! The buffer is one allocation that operations share, so its size is the size of the largest operations in flight and not a
+//! sum. Only its masks follow from a formula: one per cache, of 2 bytes for each cell and token of a step (with flash
 //! attention). The rest grows with the tokens of a step alone, and is bounded by the widths of all operations of a layer and
 //! of the output. The bound holds for every run of llama.cpp that the tests have.
 

@@ -11,8 +11,8 @@ use crate::base::error::{Error, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InferenceEngine {
-    /// What the tokens need and no more: a window keeps one token less than its width. transformers' caches that grow
-    /// keep exactly this.
+    /// The bytes that the tokens need and no more: a window keeps one token less than its width. transformers' caches that
+    /// grow keep exactly this.
     #[default]
     Exact,
     /// transformers: as `Exact`, or allocated for the whole context ([`Fit::preallocated`](crate::Fit::preallocated)).

@@ -7,7 +7,7 @@ use serde::Serialize;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Basis {
-    /// What is allocated, to the byte.
+    /// The allocated bytes, exactly.
     Exact,
     /// The engine's own rule, which was read in its source and not measured for this model.
     Formula,
@@ -68,7 +68,7 @@ pub struct Estimate {
     pub ranks: Vec<RankEstimate>,
     /// Bytes of the worker that takes most.
     pub total_nbytes: Option<u64>,
-    /// What the total is: the weakest basis of its terms.
+    /// The basis of the total: the weakest basis of its terms.
     pub basis: Basis,
     /// The same for the contexts that were listed; for several where none was set.
     pub contexts: Vec<ContextEstimate>,
@@ -76,7 +76,7 @@ pub struct Estimate {
     pub memory: Option<MemoryFit>,
     /// Remarks for people.
     pub notes: Vec<String>,
-    /// What could not be found out.
+    /// Facts that could not be found out.
     pub unknown: Vec<String>,
 }
 
@@ -88,9 +88,9 @@ pub struct Parameters {
     pub total: Option<u64>,
     /// Those that one token uses.
     pub active: Option<u64>,
-    /// Those of routed experts.
+    /// Parameters of routed experts.
     pub experts: Option<u64>,
-    /// Those of image encoders and their projections.
+    /// Parameters of image encoders and their projections.
     pub vision: Option<u64>,
 }
 
@@ -106,7 +106,7 @@ pub struct WeightsEstimate {
     pub dtype: String,
     /// The dtypes that are stored, the one with the most bytes first.
     pub stored_dtypes: Vec<String>,
-    /// What the number is.
+    /// The basis of the number.
     pub basis: Basis,
 }
 
@@ -126,7 +126,7 @@ pub struct CacheEstimate {
     pub fixed_nbytes: Option<u64>,
     /// Bytes that an engine's pages waste.
     pub padding_nbytes: u64,
-    /// What the number is.
+    /// The basis of the number.
     pub basis: Basis,
     /// The terms of the sum, by kinds of layers.
     pub groups: Vec<GroupEstimate>,
@@ -154,7 +154,7 @@ pub struct GroupEstimate {
     pub state_elements: u64,
     /// Bytes of one layer, for all streams.
     pub nbytes_each: u64,
-    /// What decided the kind.
+    /// The reason for the kind.
     pub why: &'static str,
 }
 
@@ -164,7 +164,7 @@ pub struct GroupEstimate {
 pub struct ComputeEstimate {
     /// Bytes; `None` if there is no number.
     pub nbytes: Option<u64>,
-    /// What the number is.
+    /// The basis of the number.
     pub basis: Basis,
 }
 

@@ -1,4 +1,4 @@
-//! What is known of a model's layers, and what contradicts it.
+//! The known facts about a model's layers, and contradictions to them.
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::Budget;
@@ -50,7 +50,7 @@ pub(super) fn found_layers(
     })
 }
 
-/// What a cache of known layers is by this rule.
+/// The basis of a cache of known layers by this rule.
 pub(super) fn basis_of_rule(asked: &Reservation) -> Basis {
     let is_plain = |kind| matches!(kind, CacheType::Plain(_));
     let measured = match asked.engine {

@@ -32,9 +32,9 @@ pub(super) struct PreparedModel<'c> {
     pub(super) groups: Vec<LayerGroup>,
     /// By stage, what one of its workers keeps.
     stages: Vec<Vec<LayerGroup>>,
-    /// What each worker holds of the weights; without weights their places alone.
+    /// The weights that each worker holds; without weights their places alone.
     pub(super) workers: Vec<WorkerHolding>,
-    /// What the groups are.
+    /// The basis of the groups.
     pub(super) cache_basis: Basis,
     pub(super) asked: Reservation,
     /// Bytes on every worker besides its weights and its cache, which do not depend on tokens.
@@ -46,14 +46,14 @@ pub(super) struct PreparedModel<'c> {
 /// The sums for a number of tokens and sequences.
 #[derive(Clone, Debug)]
 pub(super) struct Sums {
-    /// Of the whole model.
+    /// The cache of the whole model.
     pub(super) cache: Option<CacheCost>,
     pub(super) compute: Option<u64>,
     /// By stage, of one worker's cache.
     pub(super) stages: Vec<Option<u64>>,
 }
 
-/// Tokens of a step: llama.cpp's default, and that of vLLM's server on a large device.
+/// Tokens of a step: llama.cpp's default, and the default of vLLM's server on a large device.
 const LLAMA_CPP_STEP: u64 = 512;
 const VLLM_STEP: u64 = 8192;
 /// Tokens of a page of vLLM.
@@ -295,8 +295,8 @@ fn reservation(
     }
 }
 
-/// The dtype of a model without a stated one: that of most stored bytes among the floating-point dtypes. A GGUF's model has
-/// F16 where it is quantised.
+/// The dtype of a model without a stated one: the floating-point dtype with most stored bytes. A GGUF's model has F16 where
+/// it is quantised.
 fn most_frequent(checkpoint: &Checkpoint, config: &ModelConfig) -> Dtype {
     let sum = |dtype: Dtype| {
         let tensors = checkpoint.catalog().tensors().iter();

@@ -1,4 +1,4 @@
-//! What is asked for, and what it takes: the terms that the rules of all engines share.
+//! The request, and the bytes that it takes: the terms that the rules of all engines share.
 
 use crate::base::error::Error;
 use crate::base::kernel::Dtype;
@@ -7,7 +7,7 @@ use super::cache_type::CacheType;
 use super::engine::InferenceEngine;
 use crate::models::caches::{AttentionShape, StateShape};
 
-/// What is asked for: tokens, sequences, dtypes, and the options of an engine.
+/// The request: tokens, sequences, dtypes, and the options of an engine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reservation {
     pub(super) engine: InferenceEngine,
@@ -23,7 +23,7 @@ pub(super) struct Reservation {
     pub(super) model: Dtype,
     /// The dtype of recurrent states in vLLM.
     pub(super) vllm_state: Dtype,
-    /// Outputs of the encoder, if they are not those of the model.
+    /// Outputs of the encoder, if they differ from the model's own.
     pub(super) encoder_tokens: Option<u64>,
     /// Tokens that a step computes at most.
     pub(super) step: u64,
@@ -37,7 +37,7 @@ pub(super) struct Reservation {
     pub(super) hybrid: bool,
 }
 
-/// What one layer of a group takes.
+/// The bytes that one layer of a group takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LayerCost {
     /// Tokens for which there is room, in each stream; 0 for what does not grow with tokens.
@@ -48,7 +48,7 @@ pub(super) struct LayerCost {
     pub(super) nbytes: u64,
 }
 
-/// What the cache of a model takes.
+/// The bytes that the cache of a model takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CacheCost {
     /// Per layer of each group.

@@ -1,5 +1,5 @@
-//! What the tensors say about the caches. They win over the configuration: the rows of a key projection are what a layer
-//! keeps, whatever a file says about heads.
+//! The statements of the tensors about the caches. They win over the configuration: the rows of a key projection are what a
+//! layer keeps, whatever a file says about heads.
 
 use std::collections::{BTreeMap, HashMap};
 

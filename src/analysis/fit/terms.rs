@@ -9,7 +9,7 @@ use super::estimate::{
 use super::prepared::{PreparedModel, Sums};
 use crate::models::caches::LayerCache;
 
-/// What else is loaded.
+/// A further model that is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExtraRole {
     Draft,

@@ -36,7 +36,7 @@ pub(super) struct ModelWeights<'c> {
     pub(super) incomplete: bool,
 }
 
-/// What workers divide.
+/// The tensors that workers divide.
 #[derive(Debug)]
 pub(super) enum LoadedTensors<'c> {
     Stored(Vec<&'c TensorInfo>),

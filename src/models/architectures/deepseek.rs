@@ -143,7 +143,7 @@ fn deepseek(model: &Model<'_>) -> Result<CheckpointConfig> {
     config.set("routed_scaling_factor", scale);
     let norm = model.flag("expert_weights_norm").unwrap_or(false);
     config.set("norm_topk_prob", norm);
-    // older files have no groups: eight of V3, and one of the small V2, are those of the published models
+    // older files have no groups: eight of V3, and one of the small V2, are the numbers of the published models
     let (groups, used) = match (third, model.integer("expert_group_count")) {
         (_, Some(groups)) => (
             groups,

@@ -46,7 +46,7 @@ pub(in crate::models) fn kv_heads(config: &ModelConfig) -> Result<u64> {
     stated.map_or_else(|| heads(config), Ok)
 }
 
-/// Elements of a head: those of a hidden state over the heads, only if the configuration has no number.
+/// Elements of a head: the hidden state's over the heads, only if the configuration has no number.
 pub(in crate::models) fn head_dim(config: &ModelConfig) -> Result<u64> {
     match config.number(&keys::HEAD_DIM) {
         Some(size) => Ok(size),

@@ -24,7 +24,7 @@ pub(in crate::models) struct GgufFacts {
 }
 
 impl GgufFacts {
-    /// Of an architecture without exceptions.
+    /// The rules of an architecture without exceptions.
     pub(in crate::models) const NONE: Self = Self {
         windows: Windows::No,
         attention_interval: None,
@@ -46,7 +46,7 @@ pub(in crate::models) enum Windows {
     Both,
 }
 
-/// Tokens of a chunk, which a file does not state: those of all published models.
+/// Tokens of a chunk, which a file does not state: the number of all published models.
 const CHUNK: u64 = 8192;
 
 pub(super) fn layers(

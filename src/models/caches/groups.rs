@@ -9,11 +9,11 @@ use super::shape::LayerCache;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LayerGroup {
-    /// What each of them keeps.
+    /// The cache of each of them.
     pub cache: LayerCache,
     /// Their numbers, ascending.
     pub layers: Vec<u32>,
-    /// What decided the kind of the first of them.
+    /// The reason for the kind of the first of them.
     pub why: &'static str,
 }
 

@@ -7,7 +7,7 @@ use crate::base::quote::quote;
 use crate::models::config::ModelConfig;
 use crate::models::config::keys::{self, ConfigField};
 
-/// What a layer attends to.
+/// The tokens that a layer attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::models) enum LayerKind {
     Full,
@@ -197,7 +197,7 @@ pub(in crate::models) fn flagged(
     Some((list.iter().map(kind).collect(), field.key(false)))
 }
 
-/// Layers by number: those of a list attend to all tokens, the others are recurrent.
+/// Layers by number: layers of a list attend to all tokens, the others are recurrent.
 pub(in crate::models) fn listed_numbers(
     config: &ModelConfig,
     n: usize,

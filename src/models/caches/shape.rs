@@ -1,4 +1,4 @@
-//! What one layer keeps for each sequence, as data: shapes, without numbers of tokens.
+//! The cache of one layer for each sequence, as data: shapes, without numbers of tokens.
 
 /// Keys and values of one token in one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,7 +32,7 @@ pub struct StateShape {
     pub model_dtype: bool,
 }
 
-/// What one layer keeps. A layer with an attention and a state is two of these.
+/// The cache of one layer. A layer with an attention and a state is two of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LayerCache {
@@ -140,8 +140,8 @@ impl LayerCache {
         }
     }
 
-    /// What one of `workers` tensor-parallel workers keeps of it. Heads are divided, with at least one for each worker; the
-    /// groups of a state are padded up; a latent vector is whole on each worker.
+    /// The part that one of `workers` tensor-parallel workers keeps of it. Heads are divided, with at least one for each
+    /// worker; the groups of a state are padded up; a latent vector is whole on each worker.
     #[must_use]
     pub fn share(self, workers: u32) -> Self {
         let n = u64::from(workers.max(1));

@@ -48,7 +48,7 @@ impl ConfigField {
     /// The key by which errors and findings call the field.
     pub(crate) fn key(&self, is_gguf: bool) -> &'static str {
         let own = self.keys(is_gguf).first();
-        // of a nested key its last part: `full_attn_layers`
+        // only the last part of a nested key: `full_attn_layers`
         let last = |key: &'static str| key.rsplit('.').next().unwrap_or(key);
         match own {
             Some(key) if is_gguf => key,

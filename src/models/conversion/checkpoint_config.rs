@@ -68,7 +68,7 @@ impl CheckpointConfig {
         Ok(())
     }
 
-    /// As [`rms_norm`](Self::rms_norm), for norms that subtract the mean, by the class's key.
+    /// Like [`rms_norm`](Self::rms_norm), for norms that subtract the mean, by the class's key.
     pub(in crate::models) fn layer_norm(&mut self, model: &Model<'_>, key: &str) -> Result<()> {
         self.set(key, model.required_float("attention.layer_norm_epsilon")?);
         Ok(())
@@ -134,10 +134,10 @@ pub(in crate::models) fn rotary_scaling(model: &Model<'_>) -> Result<Option<Json
 
 /// Llama 3's scaling, from the factor of each frequency.
 ///
-/// Frequencies of long waves are divided by `factor`, those of short waves are kept, and in between the inverse of the
-/// divisor is linear in the inverse of the wavelength: `1 / divisor = (1 - s) / factor + s` with
-/// `s = (original / wavelength - low) / (high - low)`. Two frequencies in between give the line. `original`, `low` and
-/// `high` can be scaled together without changing it; `original` is 8192 in every published model.
+/// Frequencies of long waves are divided by `factor`, frequencies of short waves are kept, and in between the inverse of the
+/// divisor is linear in the inverse of the wavelength: `1 / divisor = (1 - s) / factor + s` with `s = (original / wavelength
+/// - low) / (high - low)`. Two frequencies in between give the line. `original`, `low` and `high` can be scaled together
+/// without changing it; `original` is 8192 in every published model.
 fn llama3_scaling(factors: &[f32], model: &Model<'_>) -> Option<Json> {
     const ORIGINAL: f64 = 8192.0;
     let factor = f64::from(factors.iter().copied().fold(1.0, f32::max));

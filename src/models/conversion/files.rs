@@ -10,8 +10,8 @@ use crate::models::tokenizer;
 
 use super::model::Model;
 
-/// The files, each with its name: `config.json`, `generation_config.json`, and those of the tokenizer. `dtype` is the dtype
-/// of the weights.
+/// The files, each with its name: `config.json`, `generation_config.json`, and the files of the tokenizer. `dtype` is the
+/// dtype of the weights.
 pub(in crate::models) fn files(
     model: &Model<'_>,
     dtype: Dtype,

@@ -35,8 +35,8 @@ pub(crate) struct ConvertedJob {
     pub(crate) changed: bool,
 }
 
-/// Converts the jobs of all stored tensors; `refused` are those that have none. `dtype` is that of dequantised weights;
-/// `wanted` selects outputs by name, and `check` reports cancellation.
+/// Converts the jobs of all stored tensors; `refused` are the tensors that have none. `dtype` is the dtype of dequantised
+/// weights; `wanted` selects outputs by name, and `check` reports cancellation.
 pub(crate) fn convert(
     model: &Model<'_>,
     jobs: Vec<Job>,
@@ -122,7 +122,7 @@ struct StoredNames<'j> {
 
 /// Lists an output that cannot be made.
 fn refuse(done: &mut Conversion, output: String, error: Error, budget: &Budget) -> Result<()> {
-    // the name by which a filter leaves it out; the message has that of the stored tensor
+    // the name by which a filter leaves it out; the message has the name of the stored tensor
     let error = error.context(&quote(&output));
     budget.memory(error.memory() + text_cost(output.len()), PLAN)?;
     budget.push(&mut done.refused, (output.into(), error), PLAN)
@@ -222,7 +222,7 @@ fn outputs(
     Ok(())
 }
 
-/// The dtype of an output whose values change: that of its stored tensors where they have one in common.
+/// The dtype of an output whose values change: the dtype of its stored tensors where they have one in common.
 fn dtype_of(stored: &StoredTensors<'_>, dtype: Dtype) -> Result<Dtype> {
     let common = stored.jobs[0].output.dtype;
     let same = stored.jobs.iter().all(|job| job.output.dtype == common);
@@ -258,7 +258,7 @@ impl<'n> MatchedName<'n> {
             .unwrap_or(&self.pattern)
     }
 
-    /// The rules for this name: those of the first list that has any.
+    /// The rules for this name, from the first list that has any.
     fn rules(&self, model: &Model<'_>) -> impl Iterator<Item = &'static TensorRule> {
         let applies = |rule: &TensorRule| {
             (rule.stored[0] == self.pattern || rule.stored[0] == self.stem())
@@ -307,7 +307,7 @@ impl<'n> MatchedName<'n> {
         Ok((!known && wanted(&own)).then_some(own))
     }
 
-    /// What the rule's names lack of this one: `.weight`, `.bias` or nothing.
+    /// The part of this name that the rule's names lack: `.weight`, `.bias` or nothing.
     fn suffix(&self, rule: &TensorRule) -> &str {
         &self.pattern[rule.stored[0].len()..]
     }

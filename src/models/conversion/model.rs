@@ -180,7 +180,7 @@ impl<'c> Model<'c> {
             .ok_or_else(|| self.missing_field(&keys::HEADS))
     }
 
-    /// Heads of keys and values of a layer: those of queries where the metadata has no number of their own.
+    /// Heads of keys and values of a layer: as many as of queries where the metadata has no number of their own.
     pub(in crate::models) fn key_value_heads(&self, layer: Option<u64>) -> Result<u64> {
         let heads = self.of_layer(&self.key_value_heads, &keys::KV_HEADS, layer)?;
         heads

@@ -31,7 +31,7 @@ pub(in crate::models) struct RowSource {
 pub(in crate::models) enum RowOrder {
     /// The rows of the first source from this one on.
     From(u64),
-    /// The rows of the first source are `[n, a, b, inner]`; those of the output `[n, b, a, inner]`.
+    /// The rows of the first source are `[n, a, b, inner]`; the rows of the output `[n, b, a, inner]`.
     Swapped { a: u64, b: u64, inner: u64 },
     /// Groups of rows: the first count is of the first source, the second of the second, and so on.
     Interleaved(Vec<u64>),

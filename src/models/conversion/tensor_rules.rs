@@ -21,7 +21,7 @@ pub(in crate::models) struct TensorRule {
     pub(in crate::models) stored: &'static [&'static str],
     /// Name of the output. `{e}` without a number in the stored name means one output per expert.
     pub(in crate::models) output: &'static str,
-    /// `None` if values, shape and order are those of the stored tensor.
+    /// `None` if values, shape and order are the stored tensor's.
     pub(in crate::models) change: Option<Change>,
     /// The rule applies only if this holds for the model.
     pub(in crate::models) needs: Need,
@@ -40,7 +40,7 @@ pub(in crate::models) struct StoredTensors<'j> {
     pub(in crate::models) expert: u64,
 }
 
-/// Shape and decoder of an output. The decoder's parts are those of all stored tensors in order.
+/// Shape and decoder of an output. The decoder's parts are the parts of all stored tensors in order.
 #[derive(Debug)]
 pub(in crate::models) struct ChangedTensor {
     pub(in crate::models) shape: Shape,
@@ -243,7 +243,7 @@ pub(in crate::models) fn rotary_query(
     rotary(stored, model.heads(stored.layer)?)
 }
 
-/// As [`rotary_query`], for the key projection.
+/// Like [`rotary_query`], for the key projection.
 pub(in crate::models) fn rotary_key(
     model: &Model<'_>,
     stored: &StoredTensors<'_>,

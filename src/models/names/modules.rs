@@ -1,6 +1,6 @@
 //! The lists: modules by name.
 
-/// What a module computes.
+/// The function of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ModuleRole {
     Query,

@@ -22,7 +22,7 @@ pub(super) fn inputs_first(catalog: &Catalog, info: &TensorInfo) -> bool {
     catalog.get(&[stem, ".qweight"].concat()).is_some_and(words)
 }
 
-/// As [`parallel::share`], for a matrix `[inputs, outputs]` or a vector with one element per input.
+/// Like [`parallel::share`], for a matrix `[inputs, outputs]` or a vector with one element per input.
 pub(super) fn share(rule: Rule, shape: &[u64], split: &Split) -> Result<Option<AxisShare>> {
     match (rule, shape) {
         // inputs are the first dimension here, so that splitting by inputs takes whole stored rows

@@ -45,7 +45,7 @@ pub(super) fn bpe<'v>(
     let prefix = flag(checkpoint, "add_space_prefix").unwrap_or(true);
     let replaced = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE});
     document.normalizer = Some(if prefix {
-        // the prefix is that of every text between special tokens, as in llama.cpp
+        // every text between special tokens has the prefix, as in llama.cpp
         let prepended = json!({"type": "Prepend", "prepend": SPACE});
         json!({"type": "Sequence", "normalizers": [prepended, replaced]})
     } else {
@@ -77,8 +77,8 @@ fn unknown<'v>(checkpoint: &Checkpoint, vocabulary: &'v TokenList) -> Option<(us
 /// The pairs of tokens that make each token, in the order in which SentencePiece joins them: by the score of the token that
 /// they make, highest first.
 ///
-/// The order among equals is that of transformers' `generate_merges`: longer left parts first, then longer right parts, then
-/// the larger id of the token, and of two ways to make one token that with the larger ids.
+/// Equals have the order of transformers' `generate_merges`: longer left parts first, then longer right parts, then the
+/// larger id of the token, and of two ways to make one token the way with the larger ids.
 fn merges<'v>(
     vocabulary: &'v TokenList,
     index: &HashMap<&'v str, usize>,

@@ -11,7 +11,7 @@ use crate::read::checkpoint::Checkpoint;
 use super::TOKENIZER;
 use super::vocabulary::{TokenKind, TokenList};
 
-/// transformers' names of the special tokens, and those of their ids in a GGUF.
+/// transformers' names of the special tokens, and the keys of their ids in a GGUF.
 static ROLES: &[(&str, &str)] = &[
     ("bos_token", "bos_token_id"),
     ("eos_token", "eos_token_id"),
@@ -88,7 +88,7 @@ pub(super) fn charge(
     Ok(())
 }
 
-/// `tokenizer_config.json`. Its memory is that of [`charge`].
+/// `tokenizer_config.json`. Its memory is charged by [`charge`].
 pub(super) fn config(checkpoint: &Checkpoint, vocabulary: &TokenList) -> Json {
     let mut keys = Map::new();
     for (role, key) in ROLES {
@@ -110,7 +110,7 @@ pub(super) fn config(checkpoint: &Checkpoint, vocabulary: &TokenList) -> Json {
         templates.push(json!({"name": "default", "template": text}));
         keys.insert("chat_template".into(), templates.into());
     }
-    // the class that reads tokenizer.json as it is; those of the architectures make steps of their own
+    // the class that reads tokenizer.json as it is; the classes of the architectures make steps of their own
     keys.insert("tokenizer_class".into(), "PreTrainedTokenizerFast".into());
     keys.into()
 }
