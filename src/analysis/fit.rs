@@ -139,7 +139,7 @@ fn empty<'c>() -> Fit<'c> {
 }
 
 impl Fit<'_> {
-    /// What each layer keeps, in groups of layers that keep the same, and what could not be found out.
+    /// The caches of the layers, in groups of layers that keep the same, and the facts that could not be found out.
     ///
     /// # Errors
     /// The errors of [`estimate`](Self::estimate).

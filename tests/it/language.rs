@@ -50,7 +50,6 @@ static HELD_TO_SENTENCES: &[&str] = &[
     "SECURITY.md",
     "benches",
     "crates/cli",
-    "crates/fuzz",
     "crates/kernel",
     "crates/os",
     "crates/pagecache",

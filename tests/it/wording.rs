@@ -68,7 +68,7 @@ fn no_message_names_rust_api() {
             for (line, literal) in string_literals(code) {
                 literals += 1;
                 let is_attribute = lines[line - 1].trim_start().starts_with("#[");
-                // of PyTorch and C++, whose names are in the files
+                // names of PyTorch and C++, which are in the files
                 let is_foreign = ["c10::", "at::", "torch::", "std::"]
                     .iter()
                     .any(|foreign| literal.contains(foreign));
@@ -192,7 +192,7 @@ fn failures_have_remedies_as_data() {
         assert_eq!(error.remedy(), Some(remedy), "{error}");
         assert_eq!(rust_api(&error.to_string()), None, "{error}");
     }
-    // of a note and a warning
+    // a note and a warning
     let stored = remember(&open("gguf/names/llama.gguf").unwrap())
         .plan()
         .unwrap();

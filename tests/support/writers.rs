@@ -61,7 +61,7 @@ pub fn gguf(big_endian: bool, metadata: &[(&str, &str)], tensors: &[StoredTensor
     gguf_with(big_endian, &metadata, tensors)
 }
 
-/// As [`gguf`], with metadata of several types.
+/// Like [`gguf`], with metadata of several types.
 pub fn gguf_with(
     big_endian: bool,
     metadata: &[(String, GgufValue)],

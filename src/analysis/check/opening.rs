@@ -49,6 +49,7 @@ pub(super) fn unreadable(
             &check_rules::ZERO_HEADER,
             "the first bytes are zero, as an interrupted download leaves them".to_owned(),
         ),
+        // before the general rule: a truncated file is malformed as well, and the remedy is to copy it again
         _ if error.is_truncated() => (&check_rules::TRUNCATED, error.kind().to_string()),
         ErrorKind::Malformed(_) => (&check_rules::MALFORMED, error.kind().to_string()),
         ErrorKind::UnknownFormat { .. } | ErrorKind::Unsupported(_) | ErrorKind::Io(_) => {

@@ -12,7 +12,7 @@ use crate::plan::{PLAIN, Plan};
 use crate::quant::scheme::QuantConfig;
 use crate::read::catalog::{Catalog, quote};
 
-/// Takes output layers out of the plan whose bytes are those of another output; returns a note that names them.
+/// Takes output layers out of the plan whose bytes are another output's; returns a note that names them.
 pub(super) fn leave_out(
     plan: &mut Plan,
     catalog: &Catalog,

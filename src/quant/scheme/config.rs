@@ -39,7 +39,7 @@ static LOCATIONS: &[(&str, &[&str])] = &[
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuantConfig {
     map: Map<String, Value>,
-    /// What `config.json` says about the model.
+    /// The statements of `config.json` about the model.
     model: ModelConfig,
     /// The method's name, in lower case.
     method: Option<String>,

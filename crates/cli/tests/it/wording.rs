@@ -73,7 +73,7 @@ fn verbs_do_not_advise_the_flags_of_others() {
             for flag in FLAGS_OF_REMEMBER {
                 assert!(!text.contains(flag), "{args:?} advises {flag}: {text}");
             }
-            // of `diff` and `remember` alone
+            // flags of `diff` and `remember` alone
             if args[0] != "diff" {
                 assert!(!text.contains("--exclude"), "{args:?}: {text}");
             }
