@@ -23,9 +23,11 @@ pub(super) fn run(pairs: &ComparedPairs<'_, '_>, outcomes: &mut [PairOutcome]) -
     let mut list = Vec::new();
     for (item, pair) in pairs.pairs.iter().enumerate() {
         let (x, y) = pairs.sides(pair);
+        // equal bytes in another order of dimensions are other values
         if !is_alike(x, y) || is_swapped(x.shape(), y.shape()) {
             continue;
         }
+        // until a piece differs: pairs of the same file are not read at all
         outcomes[item].bytes_equal = Some(true);
         if is_same_bytes(x, y, &files) {
             continue;
@@ -43,6 +45,7 @@ pub(super) fn run(pairs: &ComparedPairs<'_, '_>, outcomes: &mut [PairOutcome]) -
     let total = list.iter().map(ByteComparison::nbytes);
     let total = total.fold(0, u64::saturating_add);
     let progress = RunProgress::new(total, &pairs.diff.options.control);
+    // with values in question, other bytes may still be equal values
     let first_only = pairs.first_byte_decides();
     bytes::compare(&list, &differs, first_only, pairs.threads, &progress)?;
     progress.finish();

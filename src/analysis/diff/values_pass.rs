@@ -36,6 +36,7 @@ pub(super) fn run(pairs: &ComparedPairs<'_, '_>, outcomes: &mut [PairOutcome]) -
         };
         if let Some(job) = &transposed[item] {
             y_job = job;
+        // elements of other shapes have no counterparts
         } else if !is_squeezed(x.shape(), y.shape()) {
             continue;
         }
@@ -61,12 +62,14 @@ pub(super) fn run(pairs: &ComparedPairs<'_, '_>, outcomes: &mut [PairOutcome]) -
     let total = list.iter().map(ValueComparison::nbytes);
     let total = total.fold(0, u64::saturating_add);
     let progress = RunProgress::new(total, &pairs.diff.options.control);
+    // a tolerance on a sum is decided by all values
     let first_only = pairs.diff.verdict_only && pairs.diff.tolerance.is_none();
     values::compare(&list, first_only, pairs.threads, &progress)?;
     progress.finish();
     for (item, comparison) in items.into_iter().zip(list) {
         let sums = comparison.sums();
         if transposed[item].is_some() {
+            // only if all are equal: of similar matrices, a few transposed values agree by chance
             outcomes[item].transposed = sums.differing == 0;
         } else {
             outcomes[item].sums = Some(sums);
