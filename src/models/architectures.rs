@@ -88,6 +88,7 @@ pub(crate) fn layers(config: &ModelConfig, expanded: bool, budget: &Budget) -> R
 
 /// The model of a GGUF checkpoint whose architecture has a conversion.
 pub(crate) fn gguf_model(checkpoint: &Checkpoint) -> Option<Model<'_>> {
+    // other formats have the names of transformers already
     if checkpoint.catalog().format() != "gguf" {
         return None;
     }

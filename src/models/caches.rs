@@ -108,6 +108,7 @@ pub(in crate::models) fn layers(
     }
     if config.sliding_window().is_none() && kinds.contains(&LayerKind::Window) {
         let is_null = config.is_null(&keys::SLIDING_WINDOW);
+        // layers with a window need its width; null or a switch says on purpose that there is none
         if !is_null && config.truth(&keys::USES_WINDOW) != Some(false) {
             return Err(config.missing(&keys::SLIDING_WINDOW));
         }
@@ -156,6 +157,7 @@ pub(crate) fn bound(config: &ModelConfig, budget: &Budget) -> Result<ModelLayers
     let first = CachedLayer {
         kind: LayerKind::Full,
         number: 0,
+        // the larger of the two forms, since a bound must not be too small
         expanded: true,
     };
     let cache = standard(config, first)?;
@@ -186,6 +188,7 @@ fn bounded_layers(config: &ModelConfig, layers: Option<u64>, budget: &Budget) ->
             "the configuration has {layers} layers; at most {MAX_LAYERS} are possible"
         ))
     })?;
+    // the number is the file's
     budget.memory(layers * LAYER, "the layers")?;
     Ok(bounded)
 }

@@ -31,6 +31,7 @@ use keys::{GGUF_TOKENIZER, GGUF_TOKENS, LANGUAGE_MODELS, TOKEN_ID};
 pub(crate) const MAX_LAYERS: u64 = 1 << 16;
 
 /// Longest text that is a setting, in bytes.
+// names of types and dtypes are shorter; longer texts are templates, which no rule reads
 const MAX_SETTING_BYTES: usize = 256;
 
 /// How deep the configuration of the language model may be nested: `thinker_config.text_config`.
@@ -120,6 +121,7 @@ impl ModelConfig {
         files.begin(&mut std::iter::once(at.clone()));
         match document::read(files, &at, budget) {
             Ok(map) => Ok(Self::from_document(map)),
+            // no configuration is usual for a single file, and a rule that needs one says so
             Err(e) if document::is_absent(&e) => Ok(Self::default()),
             Err(e) => Err(e.in_file(&at)),
         }
@@ -129,8 +131,10 @@ impl ModelConfig {
     pub(crate) fn from_document(whole: Map<String, Json>) -> Self {
         let (mut language, mut outer) = (whole, Map::new());
         for _ in 0..MAX_NESTED {
+            // taken out of the document and not copied: a configuration may be as large as the limit on memory allows
             let nested = LANGUAGE_MODELS.iter().find_map(|key| {
                 let inside = language.get_mut(*key)?.as_object_mut()?;
+                // an empty object says nothing, and would hide the entries around it
                 (!inside.is_empty()).then(|| std::mem::take(inside))
             });
             let Some(nested) = nested else { break };
@@ -163,6 +167,7 @@ impl ModelConfig {
         };
         let catalog = checkpoint.catalog();
         for (key, value) in catalog.metadata.iter() {
+            // only their number: the texts of a vocabulary have megabytes
             if let (GGUF_TOKENS, Value::Array(tokens)) = (key, value) {
                 add(key, tokens.len.into())?;
             }

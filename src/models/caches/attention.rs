@@ -50,6 +50,7 @@ pub(in crate::models) fn kv_heads(config: &ModelConfig) -> Result<u64> {
 pub(in crate::models) fn head_dim(config: &ModelConfig) -> Result<u64> {
     match config.number(&keys::HEAD_DIM) {
         Some(size) => Ok(size),
+        // the number of heads is the file's, and may be 0
         None => Ok(hidden(config)? / heads(config)?.max(1)),
     }
 }

@@ -119,6 +119,7 @@ impl<'c> LayerKeys<'c> {
             .unwrap_or_else(|| vec![0; n]);
         let kv_heads = match config.per_layer(&keys::KV_HEADS, n)? {
             Some(list) => list,
+            // a file without the key has as many heads of keys as of queries
             None => heads.clone(),
         };
         let most_heads = heads.iter().copied().max().unwrap_or(0);
@@ -127,6 +128,7 @@ impl<'c> LayerKeys<'c> {
         let any_attention = kv_heads.iter().any(|heads| *heads > 0);
         let dim = |field: &'static ConfigField| match size(field) {
             Some(size) => Ok(size),
+            // a model of states alone has no heads
             None if any_attention => Err(config.missing(field)),
             None => Ok(0),
         };
@@ -184,6 +186,7 @@ impl<'c> LayerKeys<'c> {
             } else if let Windows::Every(period) = self.facts.windows {
                 self.windows = every(period);
             } else {
+                // noted: the same model may keep less in another engine
                 self.ignored_window = true;
             }
         }
@@ -271,7 +274,9 @@ fn state(config: &ModelConfig, heads: u64) -> Result<Option<LayerCache>> {
     if let Some(dim) = size(&keys::LINEAR_HEAD_DIM) {
         return Ok(Some(LayerCache::Recurrent(StateShape {
             heads,
+            // the convolutions of query, key and value
             head_channels: dim.saturating_mul(3),
+            // keys by values
             head_state: dim.saturating_mul(dim),
             groups: 0,
             group_channels: 0,
@@ -288,6 +293,7 @@ fn state(config: &ModelConfig, heads: u64) -> Result<Option<LayerCache>> {
         head_channels: 1,
         head_state: state,
         groups: size(&keys::STATE_GROUPS).unwrap_or(0),
+        // B and C of a state-space layer pass the convolution too
         group_channels: state.saturating_mul(2),
         kernel: size(&keys::STATE_KERNEL).unwrap_or(0),
         model_dtype: false,

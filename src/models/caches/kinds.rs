@@ -54,6 +54,7 @@ pub(in crate::models) fn listed(config: &ModelConfig, n: usize) -> Result<Option
     }
     let (key, list) = (field.key(false), config.list(field));
     let list = list.ok_or_else(|| config.missing(field))?;
+    // a list for another number of layers belongs to another model, and must not be stretched
     if list.len() != n {
         return Err(Error::malformed(format!(
             "the configuration's {key} has {} entries, for {n} layers",
@@ -79,6 +80,7 @@ pub(in crate::models) fn named(
         "hybrid" => Both,
         "mlp" | "moe" => Nothing,
         _ => {
+            // refused and not guessed: a wrong kind changes an estimate by orders of magnitude
             return Err(Error::unsupported(format!(
                 "the configuration's {} has layers of the unknown kind {}",
                 field.key(false),
@@ -126,6 +128,7 @@ pub(in crate::models) fn windows_after(config: &ModelConfig, n: usize) -> Result
     if config.truth(&keys::USES_WINDOW) != Some(true) || config.sliding_window().is_none() {
         return full(config, n);
     }
+    // transformers' default of `max_window_layers`
     let first = config.number(&keys::FIRST_WINDOW_LAYER).unwrap_or(28);
     let kind = |i: usize| if i as u64 >= first { Window } else { Full };
     Ok((

@@ -10,6 +10,7 @@ use super::keys;
 pub(super) fn stated(map: &Map<String, Json>) -> Option<Dtype> {
     let mut stated = keys::DTYPE.config_json().iter();
     let name = stated.find_map(|key| map.get(*key))?.as_str()?;
+    // some programs write the name with its module
     match name.strip_prefix("torch.").unwrap_or(name) {
         "bfloat16" => Some(Dtype::BF16),
         "float16" | "half" => Some(Dtype::F16),

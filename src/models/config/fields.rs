@@ -21,6 +21,7 @@ impl ModelConfig {
 
     /// The first value that is not null.
     pub(crate) fn value(&self, field: &'static ConfigField) -> Option<&Json> {
+        // `null` is how transformers writes a default
         self.stated(field).find(|value| !value.is_null())
     }
 
@@ -96,6 +97,7 @@ impl ModelConfig {
             return Some(one);
         }
         let mut numbers = self.list(field)?.iter().map(Json::as_u64);
+        // layers without attention have 0 heads, which says nothing about the others
         let first = numbers.by_ref().find(|n| *n != Some(0))??;
         numbers
             .all(|n| n == Some(0) || n == Some(first))

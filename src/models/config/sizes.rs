@@ -74,6 +74,7 @@ impl ModelConfig {
 
     /// Tokens of a window, in layers that have one; `None` if the model does not use windows.
     pub fn sliding_window(&self) -> Option<u64> {
+        // Qwen 2 states a window that is switched off
         if self.truth(&keys::USES_WINDOW) == Some(false) {
             return None;
         }

@@ -58,6 +58,7 @@ impl CheckpointConfig {
         config.set("num_key_value_heads", model.key_value_heads(None)?);
         config.set("head_dim", model.head_size()?);
         config.set_some("max_position_embeddings", model.number(&keys::CONTEXT_MAX));
+        // a GGUF has no key for it: a model without an output matrix uses the embedding's
         config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
         Ok(config)
     }
@@ -140,7 +141,9 @@ pub(in crate::models) fn rotary_scaling(model: &Model<'_>) -> Result<Option<Json
 /// without changing it; `original` is 8192 in every published model.
 fn llama3_scaling(factors: &[f32], model: &Model<'_>) -> Option<Json> {
     const ORIGINAL: f64 = 8192.0;
+    // long waves are divided by the whole factor, so that the greatest divisor is it
     let factor = f64::from(factors.iter().copied().fold(1.0, f32::max));
+    // nothing is scaled, or the table is damaged
     if factor <= 1.0 || !factor.is_finite() {
         return None;
     }
@@ -177,6 +180,7 @@ fn llama3_scaling(factors: &[f32], model: &Model<'_>) -> Option<Json> {
 /// A value that was computed from F32, with the digits that it can have had.
 fn rounded(value: f64) -> f64 {
     let thousandths = (value * 1e3).round() / 1e3;
+    // `1.0` and `4.0` come back from F32 with rounding errors
     if (thousandths - value).abs() < 1e-4 * value.abs() {
         thousandths
     } else {
@@ -187,6 +191,7 @@ fn rounded(value: f64) -> f64 {
 impl Model<'_> {
     /// Tokens of the vocabulary: the rows of the embedding, which may be more than the tokenizer's.
     pub(in crate::models) fn vocabulary(&self) -> Result<u64> {
+        // the matrix decides: clients refuse an embedding of another size than the configuration's
         let rows = self.shape("token_embd.weight").and_then(<[u64]>::first);
         rows.copied()
             .or_else(|| self.number(&keys::VOCABULARY))

@@ -67,6 +67,8 @@ pub(crate) fn convert(
         check()?;
         let name = MatchedName::new(name);
         for rule in name.rules(model) {
+            // collected first: a tensor that belongs to another's output must not become one of its own, whatever the
+            // order of the file
             others.extend(rule.stored[1..].iter().map(|other| name.other(other)));
         }
     }
@@ -86,6 +88,7 @@ pub(crate) fn convert(
                 model, &name, rule, job, &stored, dtype, wanted, budget, &mut done,
             )?;
         }
+        // kept under its name: it may be a new part of the architecture, and a note names it
         if !known && wanted(own) {
             budget.memory(text_cost(own.len()), PLAN)?;
             budget.push(&mut done.unknown, own.into(), PLAN)?;
@@ -227,6 +230,7 @@ fn dtype_of(stored: &StoredTensors<'_>, dtype: Dtype) -> Result<Dtype> {
     let common = stored.jobs[0].output.dtype;
     let same = stored.jobs.iter().all(|job| job.output.dtype == common);
     for job in &stored.jobs {
+        // values are changed in F32, which an integer or an opaque type does not have
         if !kernel::can_cast_from(job.output.dtype) {
             return Err(Error::unsupported(format!(
                 "tensor {}: {} elements, where a weight has floats",
@@ -235,6 +239,7 @@ fn dtype_of(stored: &StoredTensors<'_>, dtype: Dtype) -> Result<Dtype> {
             )));
         }
     }
+    // tensors of several dtypes have no dtype of their own
     Ok(if same { common } else { dtype })
 }
 
@@ -265,6 +270,7 @@ impl<'n> MatchedName<'n> {
                 && model.satisfies(rule.needs)
         };
         let lists = model.conversion.tensors.iter();
+        // an architecture's own rules stand before the shared ones
         let list = lists
             .copied()
             .find(|rules| rules.iter().any(applies))

@@ -40,6 +40,7 @@ impl Decoder for MappedElements {
 
     fn decode(&self, parts: DecodeInput<'_>, out: &mut [u8]) -> Result<()> {
         let dtype = parts.dtype;
+        // F32 for the function, whatever the output: one rounding, at the end
         let mut values = scratch(out.len() / dtype.width(), Dtype::F32.width())?;
         let parts = DecodeInput {
             dtype: Dtype::F32,

@@ -45,6 +45,7 @@ impl<'c> Model<'c> {
             heads: OnceCell::new(),
             key_value_heads: OnceCell::new(),
         };
+        // the only complete test: it reads every key that the files need
         (conversion.config)(&model).is_ok().then_some(model)
     }
 
@@ -139,6 +140,7 @@ impl<'c> Model<'c> {
             return Ok(None);
         };
         match value {
+            // before it is read: a file may state 2⁶⁰ entries
             Value::Array(array) if array.len > MAX_LAYERS => Err(self.missing(key)),
             Value::Array(_) => {
                 let key = [self.conversion.name, ".", key].concat();
@@ -207,6 +209,7 @@ impl<'c> Model<'c> {
 
     /// The elements of a small F32 tensor.
     pub(in crate::models) fn floats(&self, name: &str) -> Result<Option<Vec<f32>>> {
+        // a factor for each frequency: half a head's elements are some hundred numbers
         const MAX_BYTES: u64 = 64 << 10;
         let Some(info) = self.checkpoint.catalog().get(name) else {
             return Ok(None);
@@ -247,6 +250,7 @@ pub(in crate::models) fn as_integer(value: &Value) -> Option<u64> {
 /// A float with the digits that it has as an F32.
 pub(in crate::models) fn as_float(value: &Value) -> Option<f64> {
     match value {
+        // through text: 1e-6 as an F32, widened to F64, would be written as 9.999999974752427e-7
         Value::F32(n) => n.to_string().parse().ok(),
         Value::F64(n) => Some(*n),
         #[allow(clippy::cast_precision_loss)] // a base of frequencies stored as an integer
