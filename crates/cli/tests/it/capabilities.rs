@@ -97,7 +97,7 @@ fn each_source_needs_the_documented_capabilities_and_no_others() {
             .clone()
             .map(|bits| {
                 format!(
-                    "setpriv {} {} ppc run --quiet --require --source {} --dir {} -- true 2>/dev/null && echo {bits}\n",
+                    "setpriv {} '{}' ppc run --quiet --require --source {} --dir '{}' -- true 2>/dev/null && echo {bits}\n",
                     user_with(&subset(bits)),
                     path_str(&program),
                     case.source,

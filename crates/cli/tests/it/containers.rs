@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::process::{path_str, workspace};
+use crate::process::{assert_runs, path_str, workspace};
 use crate::runtime_process::RuntimeProcess;
 use crate::services::ModelDirectory;
 
@@ -215,7 +215,8 @@ impl ContainerImage {
         let done = self.command(container).output().unwrap();
         let printed = String::from_utf8_lossy(&done.stderr).into_owned();
         assert!(done.status.success(), "{container:?}: {printed}");
-        self.models.wait_cached("llama");
+        // it has ended
+        self.models.wait_cached("llama", || {});
         printed
     }
 }
@@ -254,9 +255,10 @@ fn containers_that_warm_need_no_capabilities() {
     let sidecar = &of_pod(&sidecar["spec"])["warm"];
     assert!(sidecar.user == 1000 && sidecar.capabilities.is_empty());
     image.models.evict("llama");
-    let mut running = RunningContainer(image.command(sidecar).spawn().unwrap());
-    image.models.wait_cached("llama");
-    assert!(running.0.try_wait().unwrap().is_none());
+    let running = RunningContainer(image.command(sidecar).spawn().unwrap());
+    let runs = || assert_runs(&running.0, "it warmed the model");
+    image.models.wait_cached("llama", runs);
+    runs();
 }
 
 #[test]
@@ -288,10 +290,10 @@ fn containers_with_a_runtime_record_and_follow() {
         .unwrap();
     let running = RuntimeProcess::start_command(image.command(&daemon));
     for name in ["llama", "org/b"] {
-        image.models.record(name);
+        image.models.record(&running.0, name);
     }
     for name in ["llama", "org/b"] {
-        image.models.follow(name);
+        image.models.follow(&running.0, name);
     }
     assert_eq!(running.status().unwrap()["policies"][0]["path"], "/models");
 }

@@ -148,7 +148,7 @@ fn policies_follow_links_out_of_their_directory() {
     for dir in [cache.snapshot(), cache.repository()] {
         cache.evict();
         let read = format!(
-            "cat {}/model.safetensors > /dev/null; sleep 0.5",
+            "cat '{}/model.safetensors' > /dev/null; sleep 0.5",
             cache.snapshot().display()
         );
         let Some(done) = policy_run(&dir, &["--policy", &policy, "--", "sh", "-c", &read]) else {
@@ -166,7 +166,7 @@ fn policies_follow_links_out_of_their_directory() {
     let recorded = scratch.path().join("recorded.iot");
     for dir in [cache.snapshot(), cache.repository()] {
         let model = cache.snapshot().join("model.safetensors");
-        let read = format!("cat {} > /dev/null", model.display());
+        let read = format!("cat '{}' > /dev/null", model.display());
         let (out, dir) = (path_str(&recorded), path_str(&dir));
         let record = ["record", "--overwrite", "-o", out, "--dir", dir];
         let record = run(&[&record[..], &["--", "sh", "-c", &read]].concat());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::process::{command, path_str};
+use crate::process::{assert_runs, command, path_str};
 use crate::remember::{half_a_gigabyte, half_a_gigabyte_of, sorted_names, wait_for_output};
 
 /// Starts the command, and truncates the source to a megabyte once `is_reading` returns.
@@ -38,6 +38,7 @@ fn wait_for_reads(child: &Child) {
     let begun = Instant::now();
     while field("io", "rchar:", 1) < 8 << 20 && field("status", "RssFile:", 1024) < 24 << 20 {
         assert!(begun.elapsed() < Duration::from_secs(60), "nothing is read");
+        assert_runs(child, "it read 8 MiB");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -51,6 +52,7 @@ fn wait_for_map(child: &Child, source: &Path) {
             begun.elapsed() < Duration::from_secs(60),
             "the source is not mapped"
         );
+        assert_runs(child, "it mapped the source");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -98,7 +100,7 @@ fn without_maps_a_truncated_source_is_an_error_with_its_offset() {
         path_str(&out),
     ];
     let output = truncate_while_reading(&args, &source, |child| {
-        wait_for_output(child.id(), dir.path());
+        wait_for_output(child, dir.path());
     });
     let message = message(&output);
     assert!(

@@ -169,7 +169,7 @@ fn a_logged_run_replays_with_the_same_misses() {
     let log = scratch.path().join("events.log");
     let model = dir.path().join("model.safetensors");
     let read = format!(
-        "dd if={} of=/dev/null bs=4k count=1 status=none",
+        "dd 'if={}' of=/dev/null bs=4k count=1 status=none",
         model.display()
     );
     let logged = run(&[

@@ -46,6 +46,20 @@ pub(crate) fn send_signal(running: &std::process::Child, signal: &str) {
     assert_eq!(finish(kill).code, 0);
 }
 
+/// Checks that a process has not ended `before` something that a test waits for: otherwise the test would wait for its whole
+/// timeout, and then tell of that alone. The process stays to be waited for.
+#[cfg(unix)]
+pub(crate) fn assert_runs(child: &std::process::Child, before: &str) {
+    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let ended = waitid(WaitId::Pid(Pid::from_child(child)), options).expect("a child");
+    assert!(
+        ended.is_none(),
+        "the process ended before {before}: {ended:?}"
+    );
+}
+
 pub(crate) fn run(args: &[&str]) -> Run {
     finish(command(args))
 }

@@ -244,11 +244,13 @@ pub(crate) fn half_a_gigabyte_of(
 
 /// Waits until a process has created its output, which has a temporary name in the directory, or none at all.
 #[cfg(unix)]
-pub(crate) fn wait_for_output(process: u32, directory: &Path) {
+pub(crate) fn wait_for_output(process: &std::process::Child, directory: &Path) {
     use std::time::{Duration, Instant};
 
+    use crate::process::assert_runs;
+
     let has_unnamed_file = || {
-        let descriptors = fs::read_dir(format!("/proc/{process}/fd"))
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", process.id()))
             .into_iter()
             .flatten();
         descriptors.flatten().any(|descriptor| {
@@ -263,6 +265,7 @@ pub(crate) fn wait_for_output(process: u32, directory: &Path) {
             begun.elapsed() < Duration::from_secs(60),
             "no output was created"
         );
+        assert_runs(process, "it created its output");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -286,7 +289,7 @@ fn a_killed_run_leaves_nothing_for_the_next_one() {
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null());
     let mut child = child.spawn().unwrap();
-    wait_for_output(child.id(), dir.path());
+    wait_for_output(&child, dir.path());
     child.kill().unwrap();
     assert!(
         child.wait().unwrap().code().is_none(),
@@ -328,7 +331,7 @@ fn more_shards_than_descriptors_are_refused_with_a_remedy() {
     for limit in [1024, 64] {
         let mut shell = std::process::Command::new("sh");
         let line = format!(
-            "ulimit -n {limit}; exec {} remember {} -o {} --shard-size 1",
+            "ulimit -n {limit}; exec '{}' remember '{}' -o '{}' --shard-size 1",
             env!("CARGO_BIN_EXE_anamnesis"),
             path_str(&source),
             path_str(&out)
@@ -359,7 +362,7 @@ fn an_interrupt_leaves_no_output_file() {
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::piped());
     let child = child.spawn().unwrap();
-    wait_for_output(child.id(), dir.path());
+    wait_for_output(&child, dir.path());
     send_signal(&child, "-INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(
@@ -380,7 +383,7 @@ fn the_output_file_has_the_mode_of_the_umask() {
     let out = dir.path().join("out.safetensors");
     let mut shell = std::process::Command::new("sh");
     let line = format!(
-        "umask 027; {} remember fixtures/gguf/types/q4_k.gguf -o {}",
+        "umask 027; '{}' remember fixtures/gguf/types/q4_k.gguf -o '{}'",
         env!("CARGO_BIN_EXE_anamnesis"),
         path_str(&out)
     );

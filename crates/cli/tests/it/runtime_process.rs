@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::page_cache::evict_file;
-use crate::process::{command, run, safetensors, workspace};
+use crate::process::{assert_runs, command, run, safetensors, workspace};
 
 /// Longer than any step takes, also on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -63,10 +63,15 @@ impl RuntimeProcess {
 
     /// Starts this command, and waits until it serves its status.
     pub(crate) fn start_command(mut command: Command) -> Self {
-        let runtime = Self(command.stderr(Stdio::piped()).spawn().unwrap());
+        let mut runtime = Self(command.stderr(Stdio::piped()).spawn().unwrap());
         let begun = Instant::now();
         while runtime.status().is_none() {
             assert!(begun.elapsed() < TIMEOUT);
+            if let Some(ended) = runtime.0.try_wait().unwrap() {
+                let stderr = runtime.0.stderr.take().unwrap();
+                let said = std::io::read_to_string(stderr).unwrap();
+                panic!("the runtime ended with {ended}: {said}");
+            }
             std::thread::sleep(Duration::from_millis(10));
         }
         runtime
@@ -84,7 +89,10 @@ impl RuntimeProcess {
     pub(crate) fn wait_for(&self, condition: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
-            let status = self.status().unwrap();
+            let status = self.status().unwrap_or_else(|| {
+                self.assert_runs(condition);
+                panic!("no status of a runtime that runs")
+            });
             if holds(&status) {
                 return status;
             }
@@ -94,6 +102,11 @@ impl RuntimeProcess {
             );
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Checks that it has not ended before something that a test waits for.
+    pub(crate) fn assert_runs(&self, before: &str) {
+        assert_runs(&self.0, before);
     }
 
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {

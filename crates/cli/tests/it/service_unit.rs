@@ -59,13 +59,17 @@ impl UnitFile {
         ] {
             assert_eq!(self.take(name), value, "{name}");
         }
+        // beside the models, since the unit has a /tmp of its own, which hides a build directory below /tmp
+        let program = Path::new(&read_only).with_file_name("anamnesis");
         let nice = self.take("Nice");
         assert!(self.0.is_empty(), "not done by this test: {:?}", self.0);
         let script = format!(
             "set -e
             mount --make-rprivate /
-            exec 8<'{models}' 9<'{templates}'
+            exec 7<'{binary}' 8<'{models}' 9<'{templates}'
             for at in {read_only} {read_write}; do mount -t tmpfs none \"$(dirname $at | cut -d/ -f1-3)\"; mkdir -p $at; done
+            touch {program}
+            mount --bind /proc/self/fd/7 {program}
             mount --bind /proc/self/fd/8 {read_only}
             mount --bind /proc/self/fd/9 {read_write}
             mount -o remount,bind,ro {read_only}
@@ -73,12 +77,13 @@ impl UnitFile {
             mount -t tmpfs none /tmp
             cd /
             [ -d /sys/kernel/tracing/events ] || mount -t tracefs none /sys/kernel/tracing
-            exec 8<&- 9<&-
-            exec nice -n {nice} setpriv --no-new-privs --bounding-set=-all,{bounding} -- '{binary}' {arguments}",
+            exec 7<&- 8<&- 9<&-
+            exec nice -n {nice} setpriv --no-new-privs --bounding-set=-all,{bounding} -- {program} {arguments}",
             models = path_str(models),
             templates = path_str(templates),
             bounding = bounding.join(","),
             binary = env!("CARGO_BIN_EXE_anamnesis"),
+            program = path_str(&program),
         );
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &script]);
@@ -100,10 +105,10 @@ fn the_unit_follows_the_second_load_of_each_of_two_models() {
     let command = UnitFile::read().command(&directory.models, &directory.templates);
     let runtime = RuntimeProcess::start_command(command);
     for name in ["a", "org/b"] {
-        directory.record(name);
+        directory.record(&runtime.0, name);
     }
     for name in ["a", "org/b"] {
-        directory.follow(name);
+        directory.follow(&runtime.0, name);
     }
     let status = runtime.status().unwrap();
     assert_eq!(status["policies"][0]["path"], "/srv/models");

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Instant;
 
 use serde_json::Value;
 
 use crate::page_cache::resident;
-use crate::process::{json_of, path_str, safetensors, stdout_of};
+use crate::process::{assert_runs, json_of, path_str, safetensors, stdout_of};
 use crate::runtime_process::{RuntimeProcess, TIMEOUT, evict, on_device};
 
 /// A directory of models, and a directory of templates.
@@ -74,20 +74,21 @@ impl ModelDirectory {
             .collect()
     }
 
-    /// Loads a model for the first time, and waits until its template is saved.
-    pub(crate) fn record(&self, name: &str) {
+    /// Loads a model for the first time, and waits until its template is saved by this process.
+    pub(crate) fn record(&self, runtime: &Child, name: &str) {
         let before = self.saved().len();
         self.read(name, true);
         wait_until(&format!("a template of {name}"), || {
+            assert_runs(runtime, "it saved a template");
             self.saved().len() > before
         });
     }
 
-    /// Reads the first pages of a model that is not cached: the runtime prefetches the rest.
-    pub(crate) fn follow(&self, name: &str) {
+    /// Reads the first pages of a model that is not cached: this process prefetches the rest.
+    pub(crate) fn follow(&self, runtime: &Child, name: &str) {
         self.evict(name);
         self.read(name, false);
-        self.wait_cached(name);
+        self.wait_cached(name, || assert_runs(runtime, "it prefetched a model"));
     }
 
     pub(crate) fn evict(&self, name: &str) {
@@ -99,12 +100,16 @@ impl ModelDirectory {
         });
     }
 
-    /// Waits until a model is in the page cache.
-    pub(crate) fn wait_cached(&self, name: &str) {
+    /// Waits until a model is in the page cache, and checks meanwhile that it can get there.
+    pub(crate) fn wait_cached(&self, name: &str, check: impl Fn()) {
         let path = self.file(name);
         let len = fs::metadata(&path).unwrap().len();
         wait_until(&format!("all of {name} in the page cache"), || {
-            resident(&path) >= len / 100 * 99
+            let is_cached = resident(&path) >= len / 100 * 99;
+            if !is_cached {
+                check();
+            }
+            is_cached
         });
     }
 
@@ -151,7 +156,7 @@ fn each_model_of_a_directory_is_recorded_and_then_followed() {
     let pair = |model: &str, phase: &str| (model.to_owned(), phase.to_owned());
     let recorded = [pair("a", "recording"), pair("org/b", "recording")];
     assert_eq!(phases(&runtime.status().unwrap()), recorded);
-    directory.record("a");
+    directory.record(&runtime.0, "a");
     runtime.wait_for("one model that is followed", |status| {
         phases(status) == [pair("a", "following"), pair("org/b", "recording")]
     });
@@ -171,7 +176,7 @@ fn each_model_of_a_directory_is_recorded_and_then_followed() {
     let expected = directory.templates.join(format!("{id}.iot"));
     assert!(directory.saved().contains_key(&expected), "{document}");
     // the other one is still recorded, while this one is followed
-    directory.follow("a");
+    directory.follow(&runtime.0, "a");
     let of_a = runtime.status().unwrap()["policies"][0]["services"][0].clone();
     let len = fs::metadata(directory.file("a")).unwrap().len();
     assert!(
@@ -186,11 +191,11 @@ fn each_model_of_a_directory_is_recorded_and_then_followed() {
         shown.contains("following") && shown.contains("recording, 0 B so far"),
         "{shown}"
     );
-    directory.record("org/b");
+    directory.record(&runtime.0, "org/b");
     let followed = runtime.wait_for("only misses", |status| status["source"] == "misses");
     assert!(prefetched(&followed) > 7 << 20, "{followed}");
-    directory.follow("org/b");
-    directory.follow("a");
+    directory.follow(&runtime.0, "org/b");
+    directory.follow(&runtime.0, "a");
     let before = directory.saved();
 
     // a model that is added has a template of its own, and changes no other
@@ -200,19 +205,19 @@ fn each_model_of_a_directory_is_recorded_and_then_followed() {
     runtime.wait_for("accesses", |status| {
         status["source"] == "misses and accesses"
     });
-    directory.record("c");
+    directory.record(&runtime.0, "c");
     let mut after = directory.saved();
     after.retain(|path, _| before.contains_key(path));
     assert_eq!(after, before);
     assert_eq!(directory.saved().len(), 3);
     for name in ["c", "a", "org/b"] {
-        directory.follow(name);
+        directory.follow(&runtime.0, name);
     }
     // another runtime follows the same templates from its start
     drop(runtime);
     let again = RuntimeProcess::start(&args);
     assert_eq!(again.status().unwrap()["source"], "misses");
-    directory.follow("org/b");
-    directory.follow("c");
+    directory.follow(&again.0, "org/b");
+    directory.follow(&again.0, "c");
     assert_eq!(directory.saved().len(), 3);
 }

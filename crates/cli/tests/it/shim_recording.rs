@@ -18,7 +18,7 @@ fn record(dir: &Path, template: &Path, accesses: &[(u64, u64, u64)]) -> Run {
     let scratch = tempfile::tempdir().unwrap();
     let (pipe, end) = (scratch.path().join("pipe"), scratch.path().join("end"));
     let source = format!("shim:{}", pipe.display());
-    let wait = format!("while [ ! -e {} ]; do sleep 0.01; done", end.display());
+    let wait = format!("while [ ! -e '{}' ]; do sleep 0.01; done", end.display());
     let mut record = command(&["record", "--source", &source, "-o", path_str(template)]);
     record.args(["--dir", path_str(dir), "--", "sh", "-c", &wait]);
     record.stdout(std::process::Stdio::piped());

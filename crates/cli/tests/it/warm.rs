@@ -179,7 +179,10 @@ fn the_command_is_started_at_once_or_after_warming_and_its_status_passed_on() {
         done.stderr
     );
     if evicts(&file) {
-        let check = format!("{} warm --json {source}", env!("CARGO_BIN_EXE_anamnesis"));
+        let check = format!(
+            "'{}' warm --json '{source}'",
+            env!("CARGO_BIN_EXE_anamnesis")
+        );
         // slow: without --wait, the command would find next to nothing
         let waiting = ["warm", "--quiet", "--wait", "--bandwidth", "40MB", source];
         let done = run(&[&waiting[..], &["--", "sh", "-c", &check]].concat());
@@ -259,7 +262,7 @@ fn reading_stops_when_the_memory_of_the_group_is_full() {
     fs::write(&other, vec![0; 100 << 20]).unwrap();
     evict_file(&other);
     let read_other = format!(
-        "cat {} > /dev/null; exec {} warm --json {}",
+        "cat '{}' > /dev/null; exec '{}' warm --json '{}'",
         other.display(),
         env!("CARGO_BIN_EXE_anamnesis"),
         dir.path().display()

@@ -95,7 +95,7 @@ fn the_command_of_a_killed_runtime_ends_with_its_own_status() {
     let scratch = tempfile::tempdir().unwrap();
     let (started, ended) = (scratch.path().join("started"), scratch.path().join("ended"));
     let script = format!(
-        "touch {}; sleep 0.5; cksum {} > {}",
+        "touch '{}'; sleep 0.5; cksum '{}' > '{}'",
         started.display(),
         model.path(0).display(),
         ended.display()

@@ -44,6 +44,7 @@ fn a_load_through_an_overlay_is_prefetched_from_either_directory() {
             read.args(["of=/dev/null", "bs=4k", "count=1", "status=none"]);
             assert!(read.status().unwrap().success());
             wait_until(&format!("{what}: prefetched model"), || {
+                runtime.assert_runs("it prefetched the model");
                 model.cached() >= model.len() / 100 * 99
             });
             // pages of a lower file are cached once, for both paths

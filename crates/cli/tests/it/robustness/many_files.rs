@@ -54,7 +54,10 @@ fn ten_thousand_files_are_watched_with_few_descriptors_and_prefetched() {
     assert!(memory < 64 << 10, "{memory}");
     // one file is read, and the others are prefetched
     File::open(path(0)).unwrap().read_at(&mut [0], 0).unwrap();
-    wait_until("prefetched files", || cached() > FILES / 97 * 95 / 100);
+    wait_until("prefetched files", || {
+        runtime.assert_runs("it prefetched the files");
+        cached() > FILES / 97 * 95 / 100
+    });
     let (memory, descriptors) = usage(runtime.0.id());
     assert!(descriptors < 100, "{descriptors}");
     assert!(memory < 64 << 10, "{memory}");

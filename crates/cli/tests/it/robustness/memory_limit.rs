@@ -49,7 +49,7 @@ fn with_memory_for_half_of_the_model_every_byte_is_right_and_the_policy_evicts()
     let joined = MemoryGroup::new("joined", half).unwrap();
     let begin = scratch.path().join("begin");
     let waits = format!(
-        "{}; while [ ! -e {} ]; do sleep 0.02; done; {script}",
+        "{}; while [ ! -e '{}' ]; do sleep 0.02; done; {script}",
         joined.enter(),
         begin.display()
     );

@@ -74,7 +74,10 @@ fn errors_of_a_device_are_those_without_a_runtime_and_are_reported_once_a_file()
     let mut runtime = RuntimeProcess::start(&args);
     let mut first = [0];
     File::open(&cut).unwrap().read_at(&mut first, 0).unwrap();
-    wait_until("prefetched file", || resident(&whole) >= 4 * MIB);
+    wait_until("prefetched file", || {
+        runtime.assert_runs("it prefetched a file");
+        resident(&whole) >= 4 * MIB
+    });
     runtime.wait_for("an error", |status| status["prefetch"]["errors"] == 1);
     // by calls and by a map, also while the file is prefetched
     let found = first_error(&cut);
