@@ -1,5 +1,5 @@
 //! The integration tests in one binary, because each further binary would link the library again. Tests of the state of a whole
-//! process (its peak memory, its resource limits) are binaries of their own in `tests/`.
+//! process (its peak memory, its resource limits) are in `tests/own_process/`.
 //!
 //! `cargo test --test it schemes::gptq` runs the tests of one module.
 

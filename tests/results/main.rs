@@ -23,7 +23,7 @@ static BY_HAND: &[(&str, Option<&str>, &str)] = &[
     (
         "docs/untrusted.md",
         Some("Charges, and their tests"),
-        "printed by tests/charged_memory.rs, which asserts the bounds",
+        "printed by tests/own_process/charged_memory.rs, which asserts the bounds",
     ),
     (
         "docs/untrusted.md",

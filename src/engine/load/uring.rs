@@ -100,7 +100,7 @@ impl RingFiles {
         report: &Arc<ReportBuilder>,
     ) -> io::Result<Self> {
         // If the server of a file bypasses the page cache (`FOPEN_DIRECT_IO`), the kernel continues a short read of a ring
-        // at the offset where the read began, and reports other bytes as a success (Linux 6.18; `tests/io_faults.rs`). No
+        // at the offset where the read began, and reports other bytes as a success (Linux 6.18; `tests/own_process/io_faults.rs`). No
         // query tells which files are such.
         let is_fuse = |source: &dyn Source| {
             let kind = source.as_fd().map(storage_kind);

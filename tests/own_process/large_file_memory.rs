@@ -1,16 +1,15 @@
-//! Dequantising a file of 4 GiB takes the memory of one tile per thread. A test binary of its own, as the kernel reports the
-//! memory of the whole process.
-
-mod support;
+//! Dequantising a file of 4 GiB takes the memory of one tile per thread. The kernel reports the memory of the whole process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anamnesis::sink::NullSink;
 use anamnesis::{CancelToken, OpenOptions, remember};
-use support::process_status::status_bytes;
-use support::scratch_dir::ScratchDir;
-use support::skip;
-use support::writers::{StoredTensor, gguf};
+
+use crate::in_own_process;
+use crate::support::process_status::status_bytes;
+use crate::support::scratch_dir::ScratchDir;
+use crate::support::skip;
+use crate::support::writers::{StoredTensor, gguf};
 
 /// Anonymous memory that a run may take.
 const MAX_PEAK: u64 = 64 << 20;
@@ -23,6 +22,7 @@ const MEASURED_OUTPUT: u64 = 1 << 29;
 
 #[test]
 fn dequantising_a_file_of_4_gib_takes_little_memory() {
+    in_own_process!();
     if status_bytes("RssAnon").is_none() {
         return skip("anonymous memory is reported on Linux only");
     }

@@ -1,31 +1,23 @@
-//! Memory and computation that a file causes are charged to its budget: a counting allocator compares. A test binary of its
-//! own, because of the allocator.
-
-#[path = "../benches/guard/src/counting_allocator.rs"]
-mod counting_allocator;
-mod support;
+//! Memory and computation that a file causes are charged to its budget: a counting allocator compares. It counts all threads of
+//! the process.
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anamnesis::{Checkpoint, Limits, Names, Objects, OpenOptions, Result, Usage, remember, source};
-use counting_allocator::{CountingAllocator, counted};
-use support::amplifiers::{self, Amplifier};
-use support::corpus::{corpus_entries, quantised_files};
-use support::fixtures;
-use support::random::random_bytes;
-use support::scratch_dir::ScratchDir;
-use support::testing::ThreadTime;
-use support::writers::{StoredTensor, safetensors};
-use support::{model_amplifiers, object_amplifiers};
 
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
-
-/// The allocator counts all threads, so one test runs at a time.
-static ONE_TEST: Mutex<()> = Mutex::new(());
+use crate::counting_allocator::counted;
+use crate::in_own_process;
+use crate::support::amplifiers::{self, Amplifier};
+use crate::support::corpus::{corpus_entries, quantised_files};
+use crate::support::fixtures;
+use crate::support::random::random_bytes;
+use crate::support::scratch_dir::ScratchDir;
+use crate::support::testing::ThreadTime;
+use crate::support::writers::{StoredTensor, safetensors};
+use crate::support::{model_amplifiers, object_amplifiers};
 
 /// Memory that need not be charged, because no file decides its size.
 const SLACK: u64 = 1 << 20;
@@ -149,10 +141,6 @@ fn assert_none(wrong: &[String]) {
     );
 }
 
-fn one_test() -> std::sync::MutexGuard<'static, ()> {
-    ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A file, read by position and from memory, and its object.
 fn every_way(path: &Path) -> Vec<Cost> {
     let bytes = std::fs::read(path).unwrap();
@@ -172,7 +160,7 @@ fn every_way(path: &Path) -> Vec<Cost> {
 
 #[test]
 fn fixtures_cost_what_is_charged() {
-    let _one = one_test();
+    in_own_process!();
     let mut wrong = Vec::new();
     let paths = fixtures().into_iter().map(|(path, _)| path);
     for path in paths.chain(quantised_files()) {
@@ -184,7 +172,7 @@ fn fixtures_cost_what_is_charged() {
 
 #[test]
 fn malformed_files_cost_what_is_charged() {
-    let _one = one_test();
+    in_own_process!();
     let Some(entries) = corpus_entries("malformed", &["safetensors", "gguf", "npy", "npz", "pth"])
     else {
         return;
@@ -226,7 +214,7 @@ fn all_amplifiers(nbytes: usize) -> impl Iterator<Item = Amplifier> {
 
 #[test]
 fn amplifiers_cost_what_is_charged() {
-    let _one = one_test();
+    in_own_process!();
     let scratch = ScratchDir::new("amplifiers");
     let (mut wrong, mut worst) = (Vec::new(), Worst::default());
     let mut made = [0; 3];
@@ -256,7 +244,7 @@ fn amplifiers_cost_what_is_charged() {
 /// Amplifiers with a few changed bytes, or cut: they fail where they are half read.
 #[test]
 fn damaged_amplifiers_cost_what_is_charged() {
-    let _one = one_test();
+    in_own_process!();
     let scratch = ScratchDir::new("damaged-amplifiers");
     let mut wrong = Vec::new();
     for (number, mut amplifier) in all_amplifiers(200 << 10).enumerate() {
@@ -283,9 +271,9 @@ fn damaged_amplifiers_cost_what_is_charged() {
 /// The weights of every scheme, each many times: the plan is charged too.
 #[test]
 fn plans_cost_what_is_charged() {
+    in_own_process!();
     const COPIES: usize = 60;
     const MOST_BYTES: u64 = 2 << 20;
-    let _one = one_test();
     let scratch = ScratchDir::new("many-weights");
     let (mut wrong, mut planned) = (Vec::new(), 0);
     for path in quantised_files() {
@@ -338,7 +326,7 @@ fn plans_cost_what_is_charged() {
 /// The plan, the configuration and the tokenizer of a Hugging Face checkpoint that a GGUF gives.
 #[test]
 fn models_of_ggufs_cost_what_is_charged() {
-    let _one = one_test();
+    in_own_process!();
     let (mut wrong, mut written) = (Vec::new(), 0);
     for nbytes in [64 << 10, 1 << 20, 6 << 20] {
         for (what, bytes) in model_amplifiers::all(nbytes) {

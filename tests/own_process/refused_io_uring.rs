@@ -1,52 +1,21 @@
 //! A sandbox that refuses the system calls of io_uring (seccomp), from the beginning or in the middle of a load. A load
 //! ends in the right bytes, in bounded time.
 //!
-//! A filter holds for the rest of the process, so that each case runs in a process of its own: this binary, started with
-//! the name of its test.
-#![cfg(all(target_os = "linux", feature = "uring"))]
+//! A filter holds for the rest of the process.
 
-mod support;
-
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anamnesis::OpenOptions;
 use anamnesis::load::{Backend, IoReport, UringLoader, load};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
-use support::scratch_dir::ScratchDir;
-use support::skip;
-use support::tensor_files::{large_tensors, tensor_bytes};
 use zeropool::BufferPool;
 
-const TIME_LIMIT: Duration = Duration::from_secs(120);
-/// Set in the process of a case.
-const IS_CASE: &str = "REFUSED_IO_URING_CASE";
+use crate::in_own_process;
+use crate::support::scratch_dir::ScratchDir;
+use crate::support::skip;
+use crate::support::tensor_files::{large_tensors, tensor_bytes};
 
-/// Runs a case in a process of its own.
-fn in_process(test: &str, case: fn()) {
-    if std::env::var_os(IS_CASE).is_some() {
-        return case();
-    }
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
-        .env(IS_CASE, "1")
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let begun = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            assert!(status.success(), "{test}: {status}");
-            return;
-        }
-        if begun.elapsed() > TIME_LIMIT {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            panic!("{test}: no end after {TIME_LIMIT:?}");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// Makes a system call fail with this error in all threads, until the process ends.
 fn refuse(call: i64, errno: i32) {
@@ -96,23 +65,20 @@ fn setup_is_refused(errno: i32) {
 
 #[test]
 fn a_setup_that_does_not_exist_falls_back_to_threads() {
-    in_process("a_setup_that_does_not_exist_falls_back_to_threads", || {
-        setup_is_refused(libc::ENOSYS);
-    });
+    in_own_process!(TIME_LIMIT);
+    setup_is_refused(libc::ENOSYS);
 }
 
 #[test]
 fn a_setup_without_permission_falls_back_to_threads() {
-    in_process("a_setup_without_permission_falls_back_to_threads", || {
-        setup_is_refused(libc::EPERM);
-    });
+    in_own_process!(TIME_LIMIT);
+    setup_is_refused(libc::EPERM);
 }
 
 #[test]
 fn a_setup_without_memory_falls_back_to_threads() {
-    in_process("a_setup_without_memory_falls_back_to_threads", || {
-        setup_is_refused(libc::ENOMEM);
-    });
+    in_own_process!(TIME_LIMIT);
+    setup_is_refused(libc::ENOMEM);
 }
 
 /// The ring exists, and the kernel accepts no submission. `late`: from the first bytes on, when reads are in flight.
@@ -135,49 +101,31 @@ fn submission_is_refused(errno: i32, late: bool, direct: bool) {
 
 #[test]
 fn a_submission_that_is_refused_is_read_without_the_ring() {
-    in_process(
-        "a_submission_that_is_refused_is_read_without_the_ring",
-        || {
-            submission_is_refused(libc::EPERM, false, false);
-            submission_is_refused(libc::EPERM, false, true);
-        },
-    );
+    in_own_process!(TIME_LIMIT);
+    submission_is_refused(libc::EPERM, false, false);
+    submission_is_refused(libc::EPERM, false, true);
 }
 
 #[test]
 fn a_submission_without_memory_is_read_without_the_ring() {
-    in_process(
-        "a_submission_without_memory_is_read_without_the_ring",
-        || {
-            submission_is_refused(libc::ENOMEM, false, false);
-        },
-    );
+    in_own_process!(TIME_LIMIT);
+    submission_is_refused(libc::ENOMEM, false, false);
 }
 
 #[test]
 fn a_submission_that_is_refused_in_the_middle_is_read_without_the_ring() {
-    in_process(
-        "a_submission_that_is_refused_in_the_middle_is_read_without_the_ring",
-        || {
-            submission_is_refused(libc::EPERM, true, false);
-        },
-    );
+    in_own_process!(TIME_LIMIT);
+    submission_is_refused(libc::EPERM, true, false);
 }
 
 #[test]
 fn a_direct_submission_that_is_refused_in_the_middle_is_read_without_the_ring() {
-    in_process(
-        "a_direct_submission_that_is_refused_in_the_middle_is_read_without_the_ring",
-        || submission_is_refused(libc::ENOSYS, true, true),
-    );
+    in_own_process!(TIME_LIMIT);
+    submission_is_refused(libc::ENOSYS, true, true);
 }
 
 #[test]
 fn a_submission_that_is_interrupted_without_end_is_read_without_the_ring() {
-    in_process(
-        "a_submission_that_is_interrupted_without_end_is_read_without_the_ring",
-        || {
-            submission_is_refused(libc::EINTR, true, false);
-        },
-    );
+    in_own_process!(TIME_LIMIT);
+    submission_is_refused(libc::EINTR, true, false);
 }

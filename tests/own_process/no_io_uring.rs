@@ -1,8 +1,4 @@
-//! Without io_uring the uring loader reads with threads. A test binary of its own: io_uring is made unavailable by the limit of
-//! descriptors of the process.
-#![cfg(all(target_os = "linux", feature = "uring"))]
-
-mod support;
+//! Without io_uring the uring loader reads with threads. It is made unavailable by the limit of descriptors of the process.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -10,12 +6,15 @@ use std::os::fd::AsRawFd;
 use anamnesis::load::{Backend, DirectIo, UringLoader, load};
 use anamnesis::{Checkpoint, OpenOptions};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::random::random_bytes;
-use support::scratch_dir::ScratchDir;
-use support::writers::{StoredTensor, safetensors};
+
+use crate::in_own_process;
+use crate::support::random::random_bytes;
+use crate::support::scratch_dir::ScratchDir;
+use crate::support::writers::{StoredTensor, safetensors};
 
 #[test]
 fn the_uring_loader_falls_back_to_threads() {
+    in_own_process!();
     let scratch = ScratchDir::new("no-io-uring");
     let path = scratch.path("in.safetensors");
     let bytes = random_bytes(1, 3_000_001);

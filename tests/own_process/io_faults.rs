@@ -1,45 +1,40 @@
 //! Loaders, readers and sinks over a file system that fails (FUSE). Each run ends in the right bytes or in one error with file
 //! and offset, in bounded time; its buffers are in the pool, its threads have ended, and no half-written output is left.
 //!
-//! A test binary of its own: the threads of the process are counted.
-#![cfg(target_os = "linux")]
-
-mod support;
+//! The threads of the process are counted.
 
 use std::fmt::Debug;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anamnesis::load::{DirectIo, IoReport, Loader, MmapLoader, PreadLoader, RecordingLoader, load};
 use anamnesis::{CancelToken, Checkpoint, Error, ErrorKind, OpenOptions, Result, remember};
-use support::faulty_files::{FaultyFiles, FileCall, Outcome};
-use support::scratch_dir::ScratchDir;
-use support::tensor_files::odd_sized_tensors;
-use support::{fixture, sha256, skip};
 use zeropool::BufferPool;
+
+use crate::in_own_process;
+use crate::support::faulty_files::{FaultyFiles, FileCall, Outcome};
+use crate::support::scratch_dir::ScratchDir;
+use crate::support::tensor_files::odd_sized_tensors;
+use crate::support::{fixture, sha256, skip};
 
 /// Time for one run, on a machine that does other work too.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// A mounted file system. Tests run one after another, because each counts the threads of the process.
+/// A mounted file system.
 struct Disk {
     files: FaultyFiles,
     _scratch: ScratchDir,
-    _one_at_a_time: MutexGuard<'static, ()>,
 }
 
 fn disk(name: &str) -> Option<Disk> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let scratch = ScratchDir::new(name);
     match FaultyFiles::mount(scratch.dir()) {
         Ok(files) => Some(Disk {
             files,
             _scratch: scratch,
-            _one_at_a_time: one_at_a_time,
         }),
         Err(error) => {
             skip(&format!("{name}: no FUSE file system: {error}"));
@@ -334,6 +329,7 @@ static READ_FAULTS: &[(&str, Faults, Expected, Option<Expected>)] = {
 
 #[test]
 fn loads_end_in_the_right_bytes_or_in_one_error() {
+    in_own_process!();
     let Some(disk) = disk("load-faults") else {
         return;
     };
@@ -389,6 +385,7 @@ fn loads_end_in_the_right_bytes_or_in_one_error() {
 /// `EINVAL` of a direct read means that the file system refuses such reads: the rest is read without.
 #[test]
 fn an_invalid_direct_read_is_repeated_through_the_page_cache() {
+    in_own_process!();
     let Some(disk) = disk("invalid-reads") else {
         return;
     };
@@ -424,6 +421,7 @@ fn an_invalid_direct_read_is_repeated_through_the_page_cache() {
 
 #[test]
 fn a_file_that_becomes_shorter_is_an_error_with_its_offset() {
+    in_own_process!();
     let Some(disk) = disk("shorter") else {
         return;
     };
@@ -455,6 +453,7 @@ fn a_file_that_becomes_shorter_is_an_error_with_its_offset() {
 
 #[test]
 fn a_load_of_slow_reads_is_cancelled() {
+    in_own_process!();
     let Some(disk) = disk("slow") else {
         return;
     };
@@ -491,6 +490,7 @@ fn a_load_of_slow_reads_is_cancelled() {
 /// The readers of tensors, and of `remember`: quantised blocks, plain tensors and checksums of members.
 #[test]
 fn tensors_and_outputs_of_failing_files_are_right_or_errors() {
+    in_own_process!();
     let Some(disk) = disk("reader-faults") else {
         return;
     };
@@ -576,6 +576,7 @@ fn fails(call: FileCall, kind: &str, at: u64) -> bool {
 
 #[test]
 fn outputs_to_a_failing_disk_are_complete_or_absent() {
+    in_own_process!();
     let Some(disk) = disk("output-faults") else {
         return;
     };
@@ -657,6 +658,7 @@ fn outputs_to_a_failing_disk_are_complete_or_absent() {
 /// The configuration changes with the tensors: the directory is exchanged for a new one.
 #[test]
 fn an_exchange_on_a_failing_disk_leaves_the_old_checkpoint_or_the_new_one() {
+    in_own_process!();
     let Some(disk) = disk("exchange-faults") else {
         return;
     };
@@ -742,6 +744,7 @@ fn an_exchange_on_a_failing_disk_leaves_the_old_checkpoint_or_the_new_one() {
 /// Writes that transfer less than their bytes, and interrupted ones, are continued.
 #[test]
 fn short_and_interrupted_writes_are_continued() {
+    in_own_process!();
     let Some(disk) = disk("short-writes") else {
         return;
     };

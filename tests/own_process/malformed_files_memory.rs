@@ -1,16 +1,16 @@
-//! The peak memory of a process that opens and reads every malformed file of the shared corpus. A test binary of its own, as the
-//! kernel reports the peak per process.
+//! The peak memory of a process that opens and reads every malformed file of the shared corpus. The kernel reports the
+//! peak per process.
 
-mod support;
-
-use support::process_status::status_bytes;
-use support::{malformed_files, skip};
+use crate::in_own_process;
+use crate::support::process_status::status_bytes;
+use crate::support::{malformed_files, skip};
 
 /// The default limit of 160 MiB for what a file sizes, plus the file, the process and 96 MiB of slack.
 const MAX_PEAK: u64 = 256 << 20;
 
 #[test]
 fn malformed_files_take_little_memory() {
+    in_own_process!();
     if status_bytes("VmHWM").is_none() {
         return skip("peak memory is reported on Linux only");
     }
