@@ -2,6 +2,7 @@
 //! `<!-- /results -->`, or with `pagecache`) must be what the benchmark's renderer makes of the JSON, and that JSON must name date,
 //! commit and machine. Measured figures outside of blocks are only allowed where `BY_HAND` lists the document with a reason.
 //! `UPDATE=1 cargo test --test results` renders the blocks of results again.
+#![allow(clippy::duplicate_mod)] // the two programs that measure share a file, and each is compiled into this test
 
 mod pagecache;
 mod rendered;
