@@ -107,7 +107,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | crate root | [`Checkpoint`], [`CheckpointHandle`], [`OpenOptions`], [`Tensor`], [`Limits`], [`Error`], and the functions above |
+//! | crate root | [`Checkpoint`], [`CheckpointHandle`], [`OpenOptions`], [`Tensor`], [`Limits`], [`Error`], [`Note`], and the functions above |
 //! | [`catalog`] | the description of a checkpoint as data |
 //! | [`mod@diff`] | the differences between two checkpoints |
 //! | [`inspect`] | the summary that `anamnesis inspect --json` prints |

@@ -268,6 +268,7 @@ impl Fit<'_> {
         checkpoint: Option<&'m Checkpoint>,
         progress: &RunProgress<'_>,
     ) -> Result<PreparedModel<'m>> {
+        // by the names of the options
         let numbers = [
             ("context", self.context.unwrap_or(1)),
             (
@@ -283,7 +284,7 @@ impl Fit<'_> {
             ("tp", self.tp.into()),
             ("pp", self.pp.into()),
             ("ep", self.ep.into()),
-            ("page_tokens", self.page_tokens.unwrap_or(1)),
+            ("block", self.page_tokens.unwrap_or(1)),
         ];
         if let Some((name, _)) = numbers.iter().find(|(_, number)| *number == 0) {
             return Err(Error::invalid_argument(format!(

@@ -117,12 +117,8 @@ pub(crate) fn with_progress(
 ) -> anamnesis::Result<CheckReport> {
     // the total is known once the files are open: the first report sets it
     let bar = progress::bar("checking", u64::MAX);
-    let shown = bar.clone();
-    let check = check.cancel(interrupt.token()).progress(move |progress| {
-        shown.set_length(progress.total);
-        shown.set_position(progress.done);
-    });
-    let report = check.run();
+    let check = check.cancel(interrupt.token());
+    let report = check.progress(progress::on(&bar)).run();
     bar.finish_and_clear();
     report
 }

@@ -72,10 +72,7 @@ fn differences(args: &DiffArgs, interrupt: &Interrupt) -> Result<Differences, Fa
         .list_equal(args.all)
         .filter(|name| select::passes(&args.filter, name))
         .exclude(|name| args.exclude.iter().any(|x| x.is_match(name)))
-        .progress(|progress| {
-            bar.set_length(progress.total);
-            bar.set_position(progress.done);
-        })
+        .progress(progress::on(&bar))
         .cancel(interrupt.token());
     if args.nmse.is_some() || args.max_abs.is_some() {
         let (nmse, max_abs) = (args.nmse, args.max_abs);

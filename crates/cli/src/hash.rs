@@ -27,7 +27,7 @@ pub(crate) fn fill(
     interrupt.handle();
     let made = digest(checkpoint)
         .filter(wanted)
-        .progress(|progress| bar.set_position(progress.done))
+        .progress(progress::on(&bar))
         .cancel(interrupt.token())
         .run();
     bar.finish_and_clear();

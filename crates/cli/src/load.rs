@@ -211,7 +211,7 @@ fn run_round(
         .threads(args.threads)
         .filter(wanted)
         .choice(choice.clone())
-        .progress(|progress| bar.set_position(progress.done))
+        .progress(progress::on(&bar))
         .cancel(interrupt.token());
     let load = if is_owned { load } else { load.borrow_mapped() };
     let before = ResourceUsage::now();

@@ -226,7 +226,7 @@ fn write(
     interrupt.handle();
     let bar = progress::bar("writing", nbytes);
     let result = remember
-        .progress(|progress| bar.set_position(progress.done))
+        .progress(progress::on(&bar))
         .cancel(interrupt.token())
         .run(&plan, &mut sink);
     bar.finish_and_clear();

@@ -234,7 +234,7 @@ fn charge_weight(weight: &Weight, budget: &Budget) -> Result<()> {
     budget.memory(bytes, PLAN)
 }
 
-/// Notes about outputs. Further ones are counted.
+/// Notes about outputs. Further ones are left out.
 const MAX_NOTES: usize = 100;
 
 /// Adds a note about the outputs.

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use anamnesis::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 
 /// Fewer bytes than this take too short a time for a progress bar.
@@ -22,6 +23,15 @@ pub(crate) fn bar(activity: &str, bytes: u64) -> ProgressBar {
         "{msg} {bar:16} {percent:>3} % of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(template).expect("a valid template"));
     bar
+}
+
+/// The progress callback of a run that is shown on a bar. The run's own total takes the place of the bar's.
+pub(crate) fn on(bar: &ProgressBar) -> impl FnMut(Progress) + Send + use<> {
+    let bar = bar.clone();
+    move |progress| {
+        bar.set_length(progress.total);
+        bar.set_position(progress.done);
+    }
 }
 
 /// Standard error as a terminal that is [`ECHO_COLUMNS`] narrower than it is.
