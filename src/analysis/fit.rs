@@ -132,6 +132,7 @@ fn empty<'c>() -> Fit<'c> {
         page_tokens: None,
         unified_cache: false,
         whole_windows: false,
+        // vLLM's default
         hybrid_allocator: true,
         extras: Vec::new(),
         options: RunOptions::default(),
@@ -336,11 +337,13 @@ impl Fit<'_> {
             return Vec::new();
         }
         let most = model.config.context_max();
+        // a usual chat, the default here, and all that the model was made for
         let mut contexts: Vec<u64> = [4 << 10, 32 << 10]
             .into_iter()
             .filter(|context| most.is_none_or(|most| *context < most))
             .chain(most)
             .collect();
+        // the model may have been made for one of them
         contexts.dedup();
         contexts
     }
@@ -364,6 +367,7 @@ impl Fit<'_> {
             ..model.asked
         };
         if let Ok(cost) = cache_rules::cost(&model.groups, &without)
+            // divided and not multiplied: both may be near 2⁶⁴
             && cost.nbytes / 11 > own / 10
         {
             notes.push(format!(

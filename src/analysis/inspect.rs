@@ -195,6 +195,7 @@ impl Summary {
         let mut tensors = Vec::new();
         budget.reserve(&mut tensors, catalog.tensors().len(), LISTING)?;
         for info in catalog.tensors() {
+            // charged row by row: a header of some bytes per tensor makes rows of hundreds
             budget.memory(TensorSummary::memory(info), LISTING)?;
             tensors.push(TensorSummary::new(info));
         }
@@ -325,6 +326,7 @@ impl Totals {
     /// Sums over rows of `(dtype, elements, bytes)`.
     fn new<'s>(tensors: impl Iterator<Item = (&'s str, u64, u64)>, file_nbytes: u64) -> Self {
         let mut by_dtype: Vec<DtypeTotal> = Vec::new();
+        // an index by name: opaque types are as many as a file likes
         let mut rows: HashMap<&str, usize> = HashMap::new();
         for (dtype, elements, nbytes) in tensors {
             let row = *rows.entry(dtype).or_insert_with(|| {

@@ -70,6 +70,7 @@ pub(crate) fn layers(config: &ModelConfig, expanded: bool, budget: &Budget) -> R
         ));
     };
     let row = rows().find(|row| {
+        // by two lists: one name may stand for other models in a GGUF, where `llama` is Mixtral too
         let names = if config.is_gguf() {
             row.gguf
         } else {

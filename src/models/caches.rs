@@ -97,6 +97,7 @@ pub(in crate::models) fn layers(
     }
     let layers = bounded_layers(config, (rules.layers)(config), budget)?;
     let n = layers * rules.attentions as usize;
+    // a list of the file before the architecture's pattern: it was written for this model
     let (mut kinds, mut why) = match kinds::listed(config, n)? {
         Some(kinds) => kinds,
         None => (rules.kinds)(config, n)?,
@@ -104,6 +105,7 @@ pub(in crate::models) fn layers(
     if rules.shares {
         let shared = config.number(&keys::SHARING_LAYERS).unwrap_or(0);
         let first = n.saturating_sub(usize::try_from(shared).unwrap_or(n));
+        // after the list, which names the kind of their attention
         kinds[first..].fill(LayerKind::Shared);
     }
     if config.sliding_window().is_none() && kinds.contains(&LayerKind::Window) {
@@ -115,6 +117,7 @@ pub(in crate::models) fn layers(
         for kind in kinds.iter_mut().filter(|kind| **kind == LayerKind::Window) {
             *kind = LayerKind::Full;
         }
+        // shown in place of the key: the list alone would say that there are windows
         why = "the window is null";
     }
     let mut caches = Vec::new();

@@ -238,6 +238,7 @@ impl ModelConfig {
             .chain(around)
             .filter(|(key, _)| key.ends_with(TOKEN_ID));
         ids.flat_map(|(key, value)| {
+            // a model may end its texts with one of several tokens
             let several = value.as_array().map_or(&[][..], Vec::as_slice);
             let all = value.as_u64().into_iter();
             let all = all.chain(several.iter().filter_map(Json::as_u64));

@@ -156,6 +156,7 @@ fn stored_share(
 /// The shape in indivisible items: elements, blocks, or elements that fill whole bytes. `None` if a row ends inside of an
 /// item, or the elements of the tensor do not stand for themselves.
 pub(crate) fn item_shape(info: &TensorInfo) -> Option<Vec<u64>> {
+    // the place of a row in their bytes does not follow from its number
     if matches!(info.layout, Layout::Sparse(_) | Layout::Absent) || info.quantizer().is_some() {
         return None;
     }

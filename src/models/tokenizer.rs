@@ -53,6 +53,7 @@ pub(crate) fn unsupported(checkpoint: &Checkpoint) -> Option<String> {
 /// The files of the tokenizer, each with its name; none if its steps are unknown. Chat templates are always written.
 pub(crate) fn files(checkpoint: &Checkpoint, budget: &Budget) -> Result<Vec<(String, Vec<u8>)>> {
     let mut files = Vec::new();
+    // otherwise the checkpoint is written all the same, and a note of the plan says why
     if let Ok(model) = model(checkpoint) {
         let vocabulary = TokenList::read(checkpoint, budget)?;
         special_tokens::charge(checkpoint, &vocabulary, budget)?;
@@ -83,6 +84,7 @@ fn model(checkpoint: &Checkpoint) -> Result<TokenizerModel, String> {
     };
     match model {
         "gpt2" => {
+            // files from before the key have none
             let name = text("tokenizer.ggml.pre").unwrap_or("default");
             let known = pre_tokenizers::find(name, text(keys::MODEL_TYPE.key(true)));
             known.map(TokenizerModel::ByteLevel).ok_or_else(|| {
@@ -109,6 +111,7 @@ fn template(
     budget: &Budget,
     files: &mut Vec<(String, Vec<u8>)>,
 ) -> Result<()> {
+    // transformers reads a list of templates from the configuration only
     if special_tokens::named_templates(checkpoint).next().is_some() {
         return Ok(());
     }

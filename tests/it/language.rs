@@ -63,6 +63,7 @@ static HELD_TO_SENTENCES: &[&str] = &[
     "docs/containers.md",
     "docs/diff.md",
     "docs/fit.md",
+    "docs/guide.md",
     "docs/json.md",
     "docs/many-machines.md",
     "docs/page-cache.md",

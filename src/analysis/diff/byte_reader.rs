@@ -78,6 +78,7 @@ impl<'s, 'c> ByteReader<'s, 'c> {
             }
             ReaderBytes::AtOnce(bytes) => {
                 let from = usize::try_from(start).unwrap_or(usize::MAX);
+                // a member may hold fewer bytes than the header of its array states
                 let found = bytes.get(from..from.saturating_add(out.len()));
                 out.copy_from_slice(found.ok_or_else(too_short)?);
                 Ok(())

@@ -65,11 +65,13 @@ pub(super) fn compare(
         if stop.load(Ordering::Relaxed) {
             return Ok(());
         }
+        // such a tensor has no ranges
         if comparison.pieces() == 1 && (comparison.a.is_in_order() || comparison.b.is_in_order()) {
             if !differs.load(Ordering::Relaxed) && !equal_in_order(comparison, progress)? {
                 differs.store(true, Ordering::Relaxed);
                 stop.store(first_only, Ordering::Relaxed);
             }
+            // also where nothing was read, so that the bar ends at its end
             return progress.add(comparison.nbytes());
         }
         if !differs.load(Ordering::Relaxed) {
@@ -131,6 +133,7 @@ pub(super) fn ranges_equal(
         let size = usize::try_from((len - done).min(PIECE)).expect("a piece");
         x.resize(size, 0);
         y.resize(size, 0);
+        // saturated: a read at the end of the range of offsets fails as a read behind the file does
         read_exact_at(a.0, a.1.saturating_add(done), &mut x).map_err(|e| (false, e))?;
         read_exact_at(b.0, b.1.saturating_add(done), &mut y).map_err(|e| (true, e))?;
         if x != y {

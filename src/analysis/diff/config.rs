@@ -51,6 +51,7 @@ fn read(checkpoint: &Checkpoint, budget: &Budget) -> Result<Option<Map<String, J
         return Ok(None);
     };
     let (files, at) = (checkpoint.files(), folder.join("config.json"));
+    // remote files are announced, so that their requests begin together
     files.begin(&mut std::iter::once(at.clone()));
     match document::read(files, &at, budget) {
         Ok(map) => Ok(Some(map)),
@@ -73,6 +74,7 @@ pub(super) fn tokenizers(a: &Checkpoint, b: &Checkpoint) -> Result<Option<String
             private: false,
         };
         let source = files.open_named(&at, mapping, &budget).ok()?;
+        // a note is not worth an error: the tokenizer decides nothing
         source.ready().ok()?;
         Some((source.len()?, source))
     };
@@ -96,6 +98,7 @@ fn compare(
     budget: &Budget,
     depth: u64,
 ) -> Result<()> {
+    // the documents come from the caller's files, and this recurses
     budget.depth(depth, WHAT)?;
     let charge = |key: &str, values: &[&Json]| -> Result<()> {
         let values = values.iter().map(|value| memory(value));
@@ -133,6 +136,7 @@ fn compare(
 /// Whether two values are the same: `1` and `1.0` are.
 fn is_same(a: &Json, b: &Json) -> bool {
     match (a, b) {
+        // programs write a factor as `1` or `1.0`, and serde_json tells them apart
         (Json::Number(x), Json::Number(y)) => x == y || x.as_f64() == y.as_f64(),
         (Json::Array(x), Json::Array(y)) => {
             x.len() == y.len() && x.iter().zip(y).all(|(x, y)| is_same(x, y))

@@ -60,6 +60,7 @@ pub(super) fn pair(
     let (mut single, mut several_a, mut several_b) = (Vec::new(), Vec::new(), Vec::new());
     for (in_a, in_b) in groups.into_values() {
         match (&in_a[..], &in_b[..]) {
+            // no equal on the other side: nothing more is read
             ([], _) | (_, []) => {}
             ([i], [j]) => single.push((*i, *j)),
             _ => {
@@ -97,6 +98,7 @@ pub(super) fn pair(
         let by = PairedBy::Content;
         budget.push(&mut pairing.pairs, TensorPair { a, b, by }, WHAT)?;
     }
+    // the listing walks both in A's file order
     pairing.pairs.sort_by_key(|pair| pair.a);
     Ok(())
 }
@@ -133,6 +135,7 @@ fn candidates(pairing: &Pairing, a: &Side<'_>, b: &Side<'_>) -> (Vec<usize>, Vec
             left_b.extend(others);
         }
     }
+    // in file order: the maps have none
     left_a.sort_unstable();
     left_b.sort_unstable();
     (left_a, left_b)
@@ -186,6 +189,7 @@ fn digests(
             let mut digest = Sha256::new();
             for part in 0..tensor.parts.len() {
                 let info = side.part(tensor, part);
+                // parts of equal bytes but other types are no equals
                 digest.update(info.encoding.name());
                 digest.update(info.elements().to_le_bytes());
                 add_bytes(side.checkpoint, info, whole, &mut digest, room, progress)?;
@@ -197,6 +201,7 @@ fn digests(
         },
     )?;
     let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // threads finish in any order, and pairs must not depend on it
     found.sort_unstable();
     Ok(found)
 }

@@ -17,6 +17,7 @@ pub(super) struct FileIdentity {
 impl FileIdentity {
     /// Whether both are the same file, or of one content.
     fn is_same(&self, other: &Self) -> bool {
+        // two unknowns are equal as values, and not as files
         let same = |known: bool, equal: bool| known && equal;
         same(self.inode.is_some(), self.inode == other.inode)
             || same(self.digest.is_some(), self.digest == other.digest)
@@ -31,6 +32,7 @@ pub(super) fn of(checkpoint: &Checkpoint) -> Vec<FileIdentity> {
         .zip(checkpoint.sources())
         .map(|(file, source)| FileIdentity {
             inode: inode(&**source),
+            // a remote path says nothing about files here
             digest: file.path.as_deref().filter(|_| local).and_then(digest),
         })
         .collect()

@@ -24,6 +24,7 @@ pub(super) fn differences(
     let (old, new) = (a.catalog().metadata(), b.catalog().metadata());
     let rows = (old.len() + new.len()) as u64;
     let _rows = budget.temporary(2 * ROW * rows, WHAT)?;
+    // maps: a file may have millions of keys
     let in_a: HashMap<&str, &Value> = old.iter().collect();
     let in_b: HashMap<&str, &Value> = new.iter().collect();
     let mut found = MetadataDifferences::default();
@@ -65,8 +66,10 @@ fn is_same(
 ) -> Result<bool> {
     budget.depth(depth, WHAT)?;
     Ok(match (old, new) {
+        // NaN equals NaN, as in tensors
         (Value::F32(x), Value::F32(y)) => x == y || x.is_nan() && y.is_nan(),
         (Value::F64(x), Value::F64(y)) => x == y || x.is_nan() && y.is_nan(),
+        // writers choose either type for small numbers
         (Value::U64(x), Value::I64(y)) | (Value::I64(y), Value::U64(x)) => {
             i128::from(*x) == i128::from(*y)
         }
@@ -90,6 +93,7 @@ fn arrays_equal(a: &Checkpoint, x: &StoredArray, b: &Checkpoint, y: &StoredArray
     if (x.item, x.len) != (y.item, y.len) {
         return Ok(false);
     }
+    // values are compared, which a big-endian copy has in other bytes
     if x.endian != y.endian {
         let read = |checkpoint: &Checkpoint, array: &StoredArray| {
             let (file, budget) = (array.bytes.file, checkpoint.budget());

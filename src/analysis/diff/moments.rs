@@ -63,6 +63,7 @@ impl Moments {
 
     /// Counts elements of other bits.
     fn count_bits(&mut self, a: &[u8], b: &[u8], width: usize, first: u64) {
+        // most runs are equal, and comparing slices is a call of `memcmp`
         if a == b {
             return;
         }
@@ -96,6 +97,7 @@ impl Moments {
                 let finite = a.is_finite() && b.is_finite();
                 differing[lane] += u64::from(!same);
                 not_finite[lane] += u64::from(!same && !finite);
+                // selected and not branched on, so that the loop stays vectors
                 let (a, b) = if finite { (a, b) } else { (0.0, 0.0) };
                 let d = a - b;
                 aa[lane] += a * a;
@@ -114,6 +116,7 @@ impl Moments {
         self.not_finite += not_finite.iter().sum::<u64>();
         let differing = differing.iter().sum::<u64>();
         self.differing += differing;
+        // a second look, once: the index would be a branch in the loop
         if differing > 0 && self.first.is_none() {
             let mut pairs = x[..count].iter().zip(&y[..count]);
             let at = pairs.position(|(a, b)| a != b && !(a.is_nan() && b.is_nan()));
@@ -132,6 +135,7 @@ impl Moments {
                 value[0]
             };
             let (x, y) = (float(a), float(b));
+            // both as integers where both are: F64 would round them equal
             #[allow(clippy::cast_precision_loss)] // the difference as a measure; equality is exact
             let (same, d) = match (at(a), at(b)) {
                 (Some(m), Some(n)) => (m == n, (m - n) as f64),

@@ -40,7 +40,9 @@ impl PairOutcome {
         let Some(ValueTolerance { nmse, max_abs }) = tolerance else {
             return false;
         };
+        // the sums leave these elements out, so no tolerance covers them
         sums.not_finite == 0
+            // without bounds nothing is tolerated
             && (nmse.is_some() || max_abs.is_some())
             && nmse.is_none_or(|most| sums.nmse().is_some_and(|nmse| nmse <= most))
             && max_abs.is_none_or(|most| sums.max <= most)

@@ -50,14 +50,17 @@ impl Pairing {
         let mut named = by_key(a, b, &mut free_a, &mut free_b, budget)?;
         let is_gguf = |side: &Side<'_>| side.catalog().format == "gguf";
         let left = |free: &[bool]| free.contains(&true);
+        // equal names pair two GGUFs; conversion is for two schemes of names
         if is_gguf(a) != is_gguf(b) && left(&free_a) && left(&free_b) {
             let by_a = is_gguf(a);
             let (gguf, other, free, free_other, rules) = if by_a {
                 (&mut *a, &*b, &mut free_a, &free_b, rename)
             } else {
+                // the caller's rules rename A's tensors
                 (&mut *b, &*a, &mut free_b, &free_a, &[][..])
             };
             let keys = keys(other, free_other, budget)?;
+            // a conversion that makes no name of the other side pairs nothing
             let wanted = |name: &str| keys.contains_key(&(name, 0));
             gguf.convert(free, &wanted, rules, cancel, budget, notes)?;
             if gguf.converted {

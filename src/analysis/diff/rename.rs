@@ -26,6 +26,7 @@ impl RenameRule {
         let (mut made, mut texts) = (String::new(), texts.into_iter());
         for (i, piece) in self.to.split('*').enumerate() {
             if i > 0 {
+                // more stars than in the pattern stand for nothing
                 made.push_str(texts.next().unwrap_or_default());
             }
             made.push_str(piece);
@@ -47,6 +48,7 @@ fn matched<'n>(pattern: &str, name: &'n str) -> Option<Vec<&'n str>> {
     let mut pieces = pieces.peekable();
     while let Some(piece) = pieces.next() {
         let at = if pieces.peek().is_none() {
+            // the last piece is the end of the name, not its first occurrence
             rest.len()
                 .checked_sub(piece.len())
                 .filter(|_| rest.ends_with(piece))?

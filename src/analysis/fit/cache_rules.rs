@@ -29,6 +29,7 @@ pub(super) fn cost(groups: &[LayerGroup], asked: &Reservation) -> Result<CacheCo
     }
     let mut cost = CacheCost::default();
     for group in groups {
+        // layers of a group keep the same: computed once
         let layer = of_layer(&group.cache, asked).ok_or_else(too_large)?;
         let nbytes = layer.nbytes.checked_mul(group.layers.len() as u64);
         let sum = nbytes.and_then(|nbytes| cost.nbytes.checked_add(nbytes));
@@ -40,6 +41,7 @@ pub(super) fn cost(groups: &[LayerGroup], asked: &Reservation) -> Result<CacheCo
 
 fn of_layer(cache: &LayerCache, asked: &Reservation) -> Option<LayerCost> {
     match asked.engine {
+        // the others keep what they need, except as `preallocated` says
         InferenceEngine::LlamaCpp => llama_cpp(cache, asked),
         _ => transformers(cache, asked),
     }
@@ -75,6 +77,7 @@ fn transformers(cache: &LayerCache, asked: &Reservation) -> Option<LayerCost> {
         let held = if asked.preallocated {
             window
         } else {
+            // the window includes the token of the step, whose keys are not in the cache yet
             window.saturating_sub(1)
         };
         of_tokens(context.min(held), batch, token_nbytes(shape, k, v)?)
@@ -107,6 +110,7 @@ fn transformers(cache: &LayerCache, asked: &Reservation) -> Option<LayerCost> {
             of_state(asked.model.nbytes(channels.checked_mul(kernel)?)?, batch)
         }
         LayerCache::Cross { shape, tokens } => {
+            // a model that names no number is given as many outputs as tokens
             let tokens = asked.encoder_tokens.or(tokens).unwrap_or(context);
             of_tokens(tokens, batch, token_nbytes(shape, k, v)?)
         }
@@ -117,6 +121,7 @@ fn transformers(cache: &LayerCache, asked: &Reservation) -> Option<LayerCost> {
 /// llama.cpp: `llama_kv_cache`, `llama_kv_cache_iswa`, `llama_memory_recurrent`.
 fn llama_cpp(cache: &LayerCache, asked: &Reservation) -> Option<LayerCost> {
     let &Reservation { batch, k, v, .. } = asked;
+    // `--kv-unified`: one cache with the cells of all sequences, else one cache for each
     let (streams, wanted) = if asked.unified {
         (1, asked.context.checked_mul(batch)?)
     } else {

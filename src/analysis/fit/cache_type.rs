@@ -48,6 +48,7 @@ impl CacheType {
             Self::Block(block) => elements
                 .div_ceil(block.block_len.into())
                 .checked_mul(block.block_bytes.into()),
+            // the scale is an F32
             Self::PerTokenHead(_) => heads.checked_mul(dim.checked_add(4)?),
             Self::Nvfp4 => heads.checked_mul(dim.div_ceil(2).checked_add(dim.div_ceil(16))?),
             Self::DsMla => Some(DS_MLA),
@@ -68,6 +69,7 @@ impl CacheType {
 /// Elements that share a byte.
 fn elements_per_byte(dtype: Dtype) -> u64 {
     let bits = dtype.bits();
+    // eight of any width fill whole bytes
     if bits >= 8 { 1 } else { 8 }
 }
 
@@ -88,6 +90,7 @@ impl FromStr for CacheType {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
+        // dtypes are written in small letters, block types of ggml in capitals; both are accepted
         let lower = name.to_ascii_lowercase();
         let upper = name.to_ascii_uppercase();
         Ok(match &*lower {

@@ -16,7 +16,9 @@ pub(super) fn llama_cpp(
     cost: &CacheCost,
     asked: &Reservation,
 ) -> Option<u64> {
+    // activations are F32, whatever the weights are
     let widths = widths(config, groups)?;
+    // activations are F32, whatever the dtype of the weights
     let activations = asked.step.checked_mul(widths)?.checked_mul(4)?;
     activations.checked_add(masks(groups, cost, asked)?)
 }
@@ -61,6 +63,7 @@ fn widths(config: &ModelConfig, groups: &[LayerGroup]) -> Option<u64> {
                 // projections, convolution and gates
                 state = state.max(shape.conv_channels()?.checked_mul(8)?);
             }
+            // layers follow each other: the widest counts, not the sum
             LayerCache::Conv { channels, .. } => state = state.max(channels.checked_mul(6)?),
             ref cache => {
                 if let Some(shape) = cache.attention() {

@@ -53,6 +53,7 @@ pub(super) fn found_layers(
 /// The basis of a cache of known layers by this rule.
 pub(super) fn basis_of_rule(asked: &Reservation) -> Basis {
     let is_plain = |kind| matches!(kind, CacheType::Plain(_));
+    // the tests compare these with allocations of the engines
     let measured = match asked.engine {
         InferenceEngine::Exact | InferenceEngine::Transformers => {
             is_plain(asked.k) && is_plain(asked.v)
@@ -115,6 +116,7 @@ pub(super) fn compare_layers(
     config: &ModelConfig,
     notes: &mut Vec<String>,
 ) {
+    // the last number and not the count: a file may hold some of the layers
     let stored = weights
         .rows
         .keys()

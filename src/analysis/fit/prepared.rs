@@ -69,6 +69,7 @@ impl<'c> PreparedModel<'c> {
     ) -> Result<Self> {
         let budget = match checkpoint {
             Some(checkpoint) => checkpoint.budget(),
+            // a configuration was parsed under limits of its own
             None => Budget::new(crate::base::limits::Limits::default()),
         };
         let config = match (&fit.config, checkpoint) {
@@ -94,6 +95,7 @@ impl<'c> PreparedModel<'c> {
         let (found, known) = found_layers(&config, engine, &budget, &mut unknown)?;
         let found = found.unwrap_or_default();
         let (mut caches, attentions) = (found.caches, found.attentions.max(1));
+        // 0: the configuration says nothing, and the tensors decide
         let layers = Some(found.layers).filter(|layers| *layers > 0);
         notes.extend(found.notes);
         let mut from_tensors = false;
@@ -123,6 +125,7 @@ impl<'c> PreparedModel<'c> {
             layers.or_else(|| caches.iter().map(|layer| u64::from(layer.number) + 1).max());
         let mut stages: Vec<Vec<_>> = vec![Vec::new(); fit.pp.max(1) as usize];
         for layer in &caches {
+            // caches are numbered by attention, and a block may have two
             let number = u64::from(layer.number / attentions);
             let stage = pipeline_stage(number, layers.unwrap_or(1), fit.pp);
             stages[stage as usize].push(NumberedCache {
@@ -158,6 +161,7 @@ impl<'c> PreparedModel<'c> {
             |groups: &[LayerGroup]| cache_rules::cost(groups, &asked).ok().filter(|_| estimated);
         let cache = cost(&self.groups);
         let compute = match (asked.engine, &cache) {
+            // no rule for the buffers of the others is known
             (InferenceEngine::LlamaCpp, Some(cost)) => {
                 compute::llama_cpp(&self.config, &self.groups, cost, &asked)
             }
@@ -181,6 +185,7 @@ impl<'c> PreparedModel<'c> {
     /// Bytes of a worker with these sums; `None` if a term of them has no number. A computation that is not estimated is left
     /// out.
     pub(super) fn total_of(&self, worker: &WorkerHolding, sums: &Sums) -> Option<u64> {
+        // a configuration alone: a total without weights would be taken for the model's
         self.weights.as_ref()?;
         let terms = [
             worker.nbytes,
@@ -205,6 +210,7 @@ impl<'c> PreparedModel<'c> {
         if !fits(1) {
             return None;
         }
+        // by bisection: the sum has steps (pages, windows) and no inverse
         let (mut good, mut bad) = (1, most.saturating_add(1));
         while bad - good > 1 {
             let middle = good + (bad - good) / 2;
@@ -256,6 +262,7 @@ impl<'c> PreparedModel<'c> {
 }
 
 /// The longest context and the largest batch that are searched for.
+// beyond any memory; the bisection takes 40 steps
 const MAX_CONTEXT: u64 = 1 << 40;
 const MAX_BATCH: u64 = 1 << 20;
 
@@ -275,6 +282,7 @@ fn reservation(
     let longest = config.context_max().unwrap_or(CONTEXT).max(1);
     let default_step = match engine {
         InferenceEngine::Vllm => VLLM_STEP,
+        // without an effect in the engines that have no steps
         _ => LLAMA_CPP_STEP,
     };
     Reservation {
@@ -312,6 +320,7 @@ fn most_frequent(checkpoint: &Checkpoint, config: &ModelConfig) -> Dtype {
         };
     }
     let dtypes = [Dtype::BF16, Dtype::F16, Dtype::F32];
+    // reversed, as the last of equals is taken: BF16 wins a tie
     let most = dtypes.into_iter().rev().max_by_key(|dtype| sum(*dtype));
     most.filter(|dtype| sum(*dtype) > 0).unwrap_or(Dtype::BF16)
 }
@@ -327,6 +336,7 @@ fn workers(
     let (Some(checkpoint), Some(weights)) = (checkpoint, weights) else {
         return WorkerHolding::nothing(fit.tp, fit.pp);
     };
+    // one worker holds every byte: no prediction is needed
     if (fit.tp, fit.pp, fit.ep) == (1, 1, 1) {
         return Ok(vec![WorkerHolding {
             rank: 0,

@@ -35,6 +35,7 @@ pub(super) fn rows<'w>(
     let mut stacks: HashMap<&str, StackRows> = HashMap::new();
     for (name, shape) in weights {
         let layer = LayerName::in_stack(name).filter(LayerName::is_decoder);
+        // a number at the end names a parameter and no layer
         let Some(layer) = layer.filter(|layer| !layer.rest.is_empty()) else {
             continue;
         };
@@ -60,6 +61,7 @@ pub(super) fn rows<'w>(
             _ => {}
         }
     }
+    // a model of text and images has several stacks: the decoder's has most projections
     let known = |rows: &StackRows| {
         rows.values()
             .filter(|layer| **layer != LayerRows::default())
@@ -92,10 +94,12 @@ pub(super) fn correct(
             | LayerCache::Window { shape, .. }
             | LayerCache::Chunk { shape, .. } => match layer.keys {
                 Some(keys) => correct_shape(shape, keys, layer.values),
+                // only where other layers have one: a fused projection has another name in all of them
                 None if has_keys || layer.conv.is_some() => without_keys += 1,
                 None => {}
             },
             LayerCache::Latent { rank, rope, .. } => {
+                // the projection makes both; the rotated part is as stated
                 if let Some(own) = layer.latent.and_then(|rows| rows.checked_sub(*rope)) {
                     *rank = own;
                 }
@@ -128,6 +132,7 @@ fn correct_shape(shape: &mut AttentionShape, keys: u64, values: Option<u64>) {
     let heads = keys
         .checked_div(shape.k_dim)
         .filter(|heads| *heads > 0 && keys.is_multiple_of(shape.k_dim));
+    // the product is what counts: where heads do not divide it, one head of all rows
     let heads = heads.unwrap_or(1);
     let values = values.unwrap_or_else(|| heads.saturating_mul(shape.v_dim));
     *shape = if values.is_multiple_of(heads) {
@@ -161,6 +166,7 @@ pub(super) fn alone(rows: &StackRows) -> Vec<NumberedCache> {
             }
             (None, Some(latent)) => LayerCache::Latent {
                 rank: latent,
+                // the split is unknown, and only the sum counts
                 rope: 0,
                 index: 0,
             },

@@ -26,6 +26,7 @@ pub(super) struct PreparedExtra<'c> {
 
 impl PreparedExtra<'_> {
     fn weights(&self) -> u64 {
+        // one number for all workers, so the largest share
         self.model
             .workers
             .iter()
@@ -36,9 +37,11 @@ impl PreparedExtra<'_> {
 
     /// Bytes of the cache on one worker; a projector and an adapter have none.
     fn cache(&self, context: u64, batch: u64) -> Option<u64> {
+        // they make inputs or change weights, and keep nothing of a token
         if self.role != ExtraRole::Draft {
             return Some(0);
         }
+        // a draft has one stage
         self.model
             .sums(context, batch)
             .stages
@@ -108,6 +111,7 @@ pub(super) fn cache_of(model: &PreparedModel<'_>, sums: &Sums) -> CacheEstimate 
             why: group.why,
         }
     });
+    // a sum over 64 bits is no number either
     let overflow = cost.is_none() && model.cache_basis != Basis::NotEstimated;
     CacheEstimate {
         nbytes: cost.map(|cost| cost.nbytes),

@@ -230,6 +230,7 @@ fn active(total: u64, experts: u64, config: &ModelConfig) -> Option<u64> {
         return Some(total);
     }
     let (all, used) = (config.experts()?, config.experts_used()?);
+    // parameters times experts exceed 64 bits
     let idle = u128::from(experts) * u128::from(all.checked_sub(used)?) / u128::from(all.max(1));
     u64::try_from(idle)
         .ok()

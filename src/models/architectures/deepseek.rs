@@ -114,6 +114,7 @@ fn deepseek(model: &Model<'_>) -> Result<CheckpointConfig> {
     let keys = of(&keys::LATENT_HEAD_DIM, &keys::HEAD_DIM)?;
     let values = of(&keys::LATENT_VALUE_HEAD_DIM, &keys::VALUE_HEAD_DIM)?;
     config.set("qk_rope_head_dim", rotary);
+    // GGUF counts the rotated part among the keys
     config.set("qk_nope_head_dim", keys.saturating_sub(rotary));
     config.set("v_head_dim", values);
     config.set("kv_lora_rank", model.needed(&keys::LATENT_RANK)?);
@@ -198,6 +199,7 @@ pub(super) static DEEPSEEK_FAMILY: &[Architecture] = &[
                     .number(&keys::STACK_LAYERS)
                     .or_else(|| config.layers())
             },
+            // each layer of LongCat has two attentions and two feed-forward networks
             attentions: 2,
             ..DECODER_CACHES
         },
@@ -245,6 +247,7 @@ fn indexed(config: &ModelConfig, _: CachedLayer) -> Result<LayerCache> {
 
 fn kimi_kinds(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
     if config.list(&keys::ATTENTION_NUMBERS).is_none() {
+        // three layers of delta attention, then one of latent, as in the published model
         return kinds::every(config, n, 4, LayerKind::Linear);
     }
     kinds::listed_numbers(config, n, &keys::ATTENTION_NUMBERS, 1)

@@ -83,6 +83,7 @@ const GEMMA3: GgufConversion = GgufConversion {
         // 62 layers: the model of 27B parameters
         let mut config = gemma(model, "Gemma3ForCausalLM", "gemma3_text", 62)?;
         config.rotary(model)?;
+        // older files have no base for layers with windows: it is the same in all published models
         let local = model.float("rope.freq_base_swa").unwrap_or(10_000.0);
         config.set("rope_local_base_freq", local);
         Ok(config)
@@ -215,6 +216,7 @@ fn gemma4_attention(config: &ModelConfig, layer: CachedLayer) -> Result<LayerCac
     if layer.kind == LayerKind::Window || has_overrides {
         return attention::standard(config, layer);
     }
+    // the class reads the number of global heads under this switch only
     let same = config.truth(&keys::KEYS_ARE_VALUES) == Some(true);
     let heads = config.number(&keys::GLOBAL_KV_HEADS).filter(|_| same);
     let heads = heads.map_or_else(|| attention::kv_heads(config), Ok)?;

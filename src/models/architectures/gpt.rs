@@ -166,6 +166,7 @@ fn falcon_attention(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<Cha
         .filter(|_| heads.is_multiple_of(groups))
         .ok_or_else(|| stored.wrong(0))?;
     let source = stored.source(0)?;
+    // three sources, so that each group takes some rows of each
     let section = |first: u64, count: u64| RowSource {
         decoder: Arc::new(RowGather {
             sources: vec![source.clone()],
@@ -193,6 +194,7 @@ const FALCON: GgufConversion = GgufConversion {
     config: |model| {
         let mut config = CheckpointConfig::new("FalconForCausalLM", "falcon");
         let groups = model.key_value_heads(None)?;
+        // no key tells the generations of Falcon apart: their tensors do
         let two = model.satisfies(TWO_NORMS);
         let sequential = model.has_tensor("blk.0.ffn_norm.weight");
         let grouped = two || (groups > 1 && groups < model.heads(None)?);
@@ -210,6 +212,7 @@ const FALCON: GgufConversion = GgufConversion {
         config.set("multi_query", groups == 1 || grouped);
         config.set("parallel_attn", !sequential);
         config.set("bias", model.has_tensor("blk.0.attn_qkv.bias"));
+        // llama.cpp computes Falcon with rotated positions only
         config.set("alibi", false);
         config.layer_norm(model, "layer_norm_epsilon")?;
         config.set_some("max_position_embeddings", model.number(&keys::CONTEXT_MAX));

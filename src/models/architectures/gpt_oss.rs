@@ -63,6 +63,7 @@ fn gate_up(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
         return Err(stored.wrong(0));
     };
     let both = rows.checked_mul(2).ok_or_else(|| stored.wrong(0))?;
+    // in turn as rows, then transposed: a gather knows rows only
     let inner = in_turn(stored, cols, &[experts, both, cols])?.decoder;
     Ok(ChangedTensor {
         shape: Shape::from_slice(&[experts, cols, both]),
@@ -102,6 +103,7 @@ const GPT_OSS: GgufConversion = GgufConversion {
                     scaling.insert(key.into(), value.into());
                 }
             }
+            // the class rounds the bounds of YaRN's ramp by default
             scaling.insert("truncate".into(), false.into());
         }
         config.set("attention_bias", true);

@@ -140,6 +140,7 @@ fn nemotron(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
     };
     let kinds: Result<Vec<LayerKind>> = letters.bytes().map(kind).collect();
     let kinds = kinds?;
+    // a pattern of another length describes another model
     if kinds.len() != n {
         return Err(config.missing(field));
     }
@@ -150,6 +151,7 @@ fn nemotron(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
 fn zamba2(config: &ModelConfig, layer: CachedLayer) -> Result<LayerCache> {
     let dim = match config.number(&keys::SHARED_HEAD_DIM) {
         Some(dim) => dim,
+        // the block reads the hidden state beside the embedding
         None => attention::hidden(config)?.saturating_mul(2) / attention::heads(config)?.max(1),
     };
     attention::of_kind(

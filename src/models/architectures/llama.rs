@@ -98,14 +98,17 @@ static MIXTRAL: &[TensorRule] = &[
 const LLAMA: GgufConversion = GgufConversion {
     name: "llama",
     tensors: &[ROTARY, MIXTRAL, DECODER],
+    // no tensor of transformers: `rope_scaling` of the configuration has its numbers
     omitted: &["rope_freqs.weight"],
     config: llama,
 };
 
 fn llama(model: &Model<'_>) -> Result<CheckpointConfig> {
     let experts = model.number(&keys::EXPERTS).filter(|n| *n > 0);
+    // no key states biases: the first layer shows them
     let biased = model.satisfies(Need::Tensor("blk.0.attn_q.bias"));
     let (class, model_type) = match experts {
+        // GGUF stores Mixtral as a llama with experts
         Some(_) => ("MixtralForCausalLM", "mixtral"),
         // both classes have the same parameters; Llama's knows biases and Llama 3's frequencies
         None if model.general_name_contains("mistral") && !biased => {

@@ -43,6 +43,7 @@ fn convolution(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTenso
     let &[channels, kernel] = stored.shape(0) else {
         return Err(stored.wrong(0));
     };
+    // the same bytes: PyTorch's `Conv1d` has a dimension for the channels of a group
     stored.rows_from(0, &[channels, 1, kernel])
 }
 
@@ -62,6 +63,7 @@ const MAMBA: GgufConversion = GgufConversion {
         config.set("time_step_rank", model.required("ssm.time_step_rank")?);
         let epsilon = model.required_float("attention.layer_norm_rms_epsilon")?;
         config.set("layer_norm_epsilon", epsilon);
+        // no key states biases
         config.set("use_bias", model.has_tensor("blk.0.ssm_in.bias"));
         config.set("use_conv_bias", model.has_tensor("blk.0.ssm_conv1d.bias"));
         config.set("tie_word_embeddings", !model.has_tensor("output.weight"));

@@ -20,6 +20,7 @@ static FUSED: &[TensorRule] = &[
 const PHI3: GgufConversion = GgufConversion {
     name: "phi3",
     tensors: &[FUSED, DECODER],
+    // no tensors of transformers: `rope_scaling` of the configuration has their numbers
     omitted: &["rope_factors_long.weight", "rope_factors_short.weight"],
     config: |model| {
         let mut config = CheckpointConfig::decoder("Phi3ForCausalLM", "phi3", model)?;

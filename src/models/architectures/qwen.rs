@@ -114,6 +114,7 @@ fn dense(
     config.set("hidden_act", "silu");
     config.rms_norm(model)?;
     config.rotary(model)?;
+    // llama.cpp computes these architectures without a window
     config.set("use_sliding_window", false);
     Ok(config)
 }
@@ -133,6 +134,7 @@ fn sparse(
         "moe_intermediate_size",
         length.ok_or_else(|| model.missing_field(&keys::EXPERT_FEED_FORWARD))?,
     );
+    // llama.cpp reads experts in every layer
     config.set("decoder_sparse_step", 1);
     config.set("mlp_only_layers", serde_json::json!([]));
     Ok(config)

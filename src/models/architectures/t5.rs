@@ -154,6 +154,7 @@ const T5: GgufConversion = GgufConversion {
         let buckets = model.required("attention.relative_buckets_count")?;
         config.set("relative_attention_num_buckets", buckets);
         config.layer_norm(model, "layer_norm_epsilon")?;
+        // no key names the version: T5 1.1 has two matrices in place of one
         let gated = !model.satisfies(UNGATED);
         config.set(
             "feed_forward_proj",

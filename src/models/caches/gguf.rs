@@ -64,6 +64,7 @@ pub(super) fn layers(
         );
     }
     let predicted = config.number(&keys::PREDICTING_LAYERS).unwrap_or(0);
+    // a GGUF counts them among its layers
     let own = n.saturating_sub(usize::try_from(predicted).unwrap_or(n));
     if own < n {
         notes.push(format!(
@@ -122,6 +123,7 @@ impl<'c> LayerKeys<'c> {
             // a file without the key has as many heads of keys as of queries
             None => heads.clone(),
         };
+        // the greatest, as layers of states have 0 heads
         let most_heads = heads.iter().copied().max().unwrap_or(0);
         let of_hidden = || config.hidden_size()?.checked_div(most_heads);
         let size = |field: &'static ConfigField| config.number(field).or_else(of_hidden);

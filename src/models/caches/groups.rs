@@ -23,6 +23,7 @@ pub(crate) fn grouped(caches: impl IntoIterator<Item = NumberedCache>) -> Vec<La
     let mut known: HashMap<LayerCache, usize> = HashMap::new();
     for NumberedCache { number, cache, why } in caches {
         let group = *known.entry(cache).or_insert_with(|| {
+            // in a list and not by iteration over the map, whose order is random
             groups.push(LayerGroup {
                 cache,
                 layers: Vec::new(),

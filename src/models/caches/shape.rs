@@ -105,6 +105,7 @@ impl AttentionShape {
     /// The shape on one of `workers` tensor-parallel workers: at least one head each.
     fn share(self, workers: u64) -> Self {
         Self {
+            // rounded up: with more workers than heads, several keep the same head
             kv_heads: self.kv_heads.div_ceil(workers),
             ..self
         }
@@ -168,6 +169,7 @@ impl LayerCache {
                 channels: channels.div_ceil(n),
                 kernel,
             },
+            // all heads read the same latent vector, so every worker needs it
             Self::Latent { .. } | Self::Shared | Self::None => self,
         }
     }

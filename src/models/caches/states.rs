@@ -23,6 +23,7 @@ fn too_large() -> Error {
 
 /// Channels by the width of a hidden state.
 fn expanded(config: &ModelConfig) -> Result<u64> {
+    // the default of the classes, which configurations leave out
     let expansion = config.number(&keys::STATE_EXPANSION).unwrap_or(2);
     product(expansion, config.required(&keys::HIDDEN_SIZE)?)
 }

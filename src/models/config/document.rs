@@ -23,6 +23,7 @@ pub(crate) fn is_absent(error: &Error) -> bool {
     let ErrorKind::Io(e) = error.kind() else {
         return false;
     };
+    // a configuration that this user may not read must not keep the weights from being read
     matches!(e.kind(), NotFound | PermissionDenied | NotADirectory)
 }
 
@@ -33,6 +34,7 @@ pub(crate) fn parse(text: &[u8], budget: &Budget) -> Result<Map<String, Value>> 
     let malformed = |what: String| Error::malformed(what).in_format("config");
     let text = std::str::from_utf8(text)
         .map_err(|_| malformed("the configuration is not UTF-8".to_owned()))?;
+    // transformers writes infinite limits as `Infinity`, which JSON does not have
     let _replaced = match python_numbers_cost(text) {
         0 => budget.nothing(),
         bytes => budget.temporary(bytes, "the configuration")?,

@@ -45,6 +45,7 @@ fn token_ids(model: &Model<'_>, keys: &mut Map<String, Json>) {
     ];
     for (key, token) in ids {
         let id = model.token_id(token);
+        // null and not absent: the classes have ids by default
         keys.insert(key.into(), id.map_or(Json::Null, Json::from));
     }
 }
@@ -52,6 +53,7 @@ fn token_ids(model: &Model<'_>, keys: &mut Map<String, Json>) {
 fn generation(model: &Model<'_>) -> Vec<u8> {
     let mut keys = Map::new();
     token_ids(model, &mut keys);
+    // here an absent key is no default of a class
     keys.retain(|_, id| !id.is_null());
     // generation ends at any of these; the configuration of the model has one
     let mut ends: Vec<u64> = ["eos", "eot", "eom"]

@@ -296,6 +296,7 @@ impl<'n> MatchedName<'n> {
         for rule in self.rules(model) {
             known = true;
             let pattern = [rule.output, self.suffix(rule)].concat();
+            // the count is the file's, so that each name is charged as a step
             let experts = if self.per_expert(&pattern) {
                 model.number(&keys::EXPERTS).unwrap_or(1).max(1)
             } else {

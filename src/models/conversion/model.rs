@@ -78,6 +78,7 @@ impl<'c> Model<'c> {
     /// A number by all keys of a field; of an array its length.
     pub(in crate::models) fn number(&self, field: &'static ConfigField) -> Option<u64> {
         field.gguf().iter().find_map(|key| {
+            // the tokenizer's keys have no prefix of an architecture
             if key.starts_with(keys::GGUF_TOKENIZER) {
                 return match self.value(key) {
                     Some(Value::Array(array)) => Some(array.len),
@@ -149,6 +150,7 @@ impl<'c> Model<'c> {
                     _ => Ok(None),
                 }
             }
+            // converters write one number where all layers agree
             value => Ok(Some(vec![value.clone()])),
         }
     }
@@ -163,12 +165,14 @@ impl<'c> Model<'c> {
         let list = match read.get() {
             Some(list) => list,
             None => {
+                // an array of a GGUF is read from the file each time
                 let list = self.list(field.key(true))?.unwrap_or_default();
                 read.get_or_init(|| list)
             }
         };
         let layer = usize::try_from(layer.unwrap_or(0)).unwrap_or(usize::MAX);
         let value = match &list[..] {
+            // also of an array with one entry, as a model of one layer has it
             [one] => Some(one),
             list => list.get(layer),
         };
@@ -257,5 +261,6 @@ pub(in crate::models) fn as_float(value: &Value) -> Option<f64> {
         Value::U64(n) => Some(*n as f64),
         _ => None,
     }
+    // JSON has no number for the others
     .filter(|n| n.is_finite())
 }

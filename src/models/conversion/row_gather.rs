@@ -79,6 +79,7 @@ impl RowGather {
         for row in rows {
             let (source, at) = self.order.source(row);
             match runs.last_mut() {
+                // one range for neighbours, instead of one per row
                 Some((last, run)) if *last == source && run.end == at => run.end += 1,
                 _ => runs.push((source, at..at + 1)),
             }

@@ -127,6 +127,7 @@ impl StoredTensors<'_> {
         let shape = self.shape(number);
         let (rows, cols) = match shape {
             [] => (1, 1),
+            // a bias follows the rows of its weight, so each element is a row
             [rows] => (*rows, 1),
             [rows @ .., cols] => (elements(rows).ok_or_else(|| self.wrong(number))?, *cols),
         };
@@ -137,6 +138,7 @@ impl StoredTensors<'_> {
     pub(in crate::models) fn swapped(&self, a: u64, b: u64, inner: u64) -> Result<ChangedTensor> {
         let (rows, cols) = self.matrix(0)?;
         let unit = a.checked_mul(b).and_then(|n| n.checked_mul(inner));
+        // the numbers of heads are the file's
         if unit.is_none_or(|unit| unit == 0 || !rows.is_multiple_of(unit)) {
             return Err(self.wrong(0));
         }
@@ -253,6 +255,7 @@ pub(in crate::models) fn rotary_key(
 
 fn rotary(stored: &StoredTensors<'_>, heads: u64) -> Result<ChangedTensor> {
     let rows = stored.matrix(0)?.0;
+    // no remainder: rows of one head would be permuted into the next
     let pairs = rows
         .checked_div(heads)
         .filter(|head| head * heads == rows && head.is_multiple_of(2));

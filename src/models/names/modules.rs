@@ -81,6 +81,7 @@ pub(super) static EMBEDDINGS: &[&str] = &[
     "wte",
     "embed_in",
     "word_embeddings",
+    // T5's and BART's, of encoder and decoder
     "shared",
 ];
 

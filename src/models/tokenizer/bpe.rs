@@ -54,6 +54,7 @@ pub(super) fn document<'v>(
     );
     document.normalizer = steps.nfc.then(|| json!({"type": "NFC"}));
     document.pre_tokenizer = Some(steps.document(prefix));
+    // `add_prefix_space` and `use_regex` have no effect after the model
     let bytes = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true});
     document.post_processor =
         Some(template(checkpoint, vocabulary, steps.first, false).unwrap_or_else(|| bytes.clone()));

@@ -120,6 +120,7 @@ impl Serialize for TokenizerDocumentModel<'_> {
                 model.serialize_field("unk_token", unknown)?;
                 model.serialize_field("continuing_subword_prefix", &None::<&str>)?;
                 model.serialize_field("end_of_word_suffix", &None::<&str>)?;
+                // both for SentencePiece and neither for byte-level BPE, which has a token for each byte
                 model.serialize_field("fuse_unk", byte_fallback)?;
                 model.serialize_field("byte_fallback", byte_fallback)?;
                 model.serialize_field("ignore_merges", ignore_merges)?;
@@ -146,6 +147,7 @@ impl Serialize for TokenizerDocumentModel<'_> {
                 model.serialize_entry("type", "WordPiece")?;
                 model.serialize_entry("unk_token", unknown)?;
                 model.serialize_entry("continuing_subword_prefix", "##")?;
+                // BERT's: longer words are unknown
                 model.serialize_entry("max_input_chars_per_word", &100)?;
                 model.serialize_entry("vocab", &WordPieces(vocabulary))?;
                 model.end()

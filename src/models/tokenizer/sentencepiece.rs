@@ -57,6 +57,7 @@ pub(super) fn bpe<'v>(
         json!({"type": "Fuse"}),
     ];
     if prefix {
+        // the inverse of the prefix
         decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
     }
     document.decoder = Some(json!({"type": "Sequence", "decoders": decoders}));
@@ -91,6 +92,7 @@ fn merges<'v>(
     }
     let mut merges: Vec<Merge<'v>> = Vec::new();
     for (token, id) in vocabulary.used() {
+        // `<0x41>` stands for a byte, and must not be made of its letters
         if vocabulary.kind(id) == TokenKind::Byte {
             continue;
         }
@@ -150,6 +152,7 @@ pub(super) fn unigram<'v>(
         })
         .collect();
     if !charsmap.is_empty() {
+        // the bytes, and a third more of them as text, rounded up
         budget.memory(charsmap.len() as u64 * 3, TOKENIZER)?;
         normalizers.push(
             json!({"type": "Precompiled", "precompiled_charsmap": base64::encode(&charsmap)}),

@@ -96,6 +96,7 @@ pub(super) fn config(checkpoint: &Checkpoint, vocabulary: &TokenList) -> Json {
             keys.insert((*role).to_owned(), token.into());
         }
     }
+    // `true`, once transformers' default, removes spaces in front of punctuation
     keys.insert("clean_up_tokenization_spaces".into(), false.into());
     let metadata = checkpoint.catalog().metadata();
     if let Some(Value::Text(architecture)) = metadata.get(keys::MODEL_TYPE.key(true))
@@ -107,6 +108,7 @@ pub(super) fn config(checkpoint: &Checkpoint, vocabulary: &TokenList) -> Json {
         .map(|(name, text)| json!({"name": name, "template": text}))
         .collect();
     if let (false, Some(Value::Text(text))) = (templates.is_empty(), metadata.get(TEMPLATE)) {
+        // a list of templates is read in place of the file with the one
         templates.push(json!({"name": "default", "template": text}));
         keys.insert("chat_template".into(), templates.into());
     }
@@ -148,6 +150,7 @@ impl<'v> AddedTokens<'v> {
     fn is_special(&self, id: usize) -> Option<bool> {
         match self.vocabulary.kind(id) {
             TokenKind::Control | TokenKind::Unknown => Some(true),
+            // found in texts like special tokens, but kept where these are left out of an output
             TokenKind::UserDefined => Some(false),
             _ => self.roles.contains(&id).then_some(true),
         }

@@ -81,6 +81,7 @@ impl TokenList {
     /// The score of a token; 0 if the file has none.
     pub(super) fn score(&self, id: usize) -> f32 {
         match self.scores.get(id) {
+            // JSON has no number for NaN or infinity
             Some(Value::F32(score)) if score.is_finite() => *score,
             _ => 0.0,
         }
@@ -88,6 +89,7 @@ impl TokenList {
 
     /// All tokens with their ids, except those that only fill the vocabulary.
     pub(super) fn used(&self) -> impl Iterator<Item = (&str, usize)> {
+        // the converter fills up with texts such as `[PAD151936]`, which the model's own tokenizer does not have
         (0..self.len())
             .filter(|&id| self.kind(id) != TokenKind::Unused)
             .filter_map(|id| Some((self.token(id)?, id)))

@@ -29,6 +29,7 @@ pub(super) fn document<'v>(
             unknown,
         },
     );
+    // most files have no such key; the vocabulary shows it
     let lowercase = flag(checkpoint, "normalizer.lowercase").unwrap_or(!cased);
     document.normalizer = Some(json!({
         "type": "BertNormalizer",
