@@ -32,25 +32,25 @@ pub(crate) struct DiffArgs {
     /// Values alone decide: not names of the other format, nor dtypes and layouts that mean the same.
     ///
     /// Not either: other names of a tensor with the same bytes, dtypes that hold the same values, dimensions of one element.
-    #[arg(long, help_heading = "What decides")]
+    #[arg(long, help_heading = "Comparison")]
     pub(crate) values: bool,
     /// Tensors whose |a-b|² / |a|² is at most X count as equal; implies --values.
-    #[arg(long, value_name = "X", value_parser = distance, help_heading = "What decides")]
+    #[arg(long, value_name = "X", value_parser = distance, help_heading = "Comparison")]
     pub(crate) nmse: Option<f64>,
     /// Tensors whose largest |a-b| is at most X count as equal; implies --values.
-    #[arg(long, value_name = "X", value_parser = distance, help_heading = "What decides")]
+    #[arg(long, value_name = "X", value_parser = distance, help_heading = "Comparison")]
     pub(crate) max_abs: Option<f64>,
     /// Metadata decides too, and is listed: __metadata__ of safetensors, the keys of a GGUF.
-    #[arg(long, help_heading = "What decides")]
+    #[arg(long, help_heading = "Comparison")]
     pub(crate) metadata: bool,
     /// Leave out config.json, which decides where both sides have one.
-    #[arg(long, help_heading = "What decides")]
+    #[arg(long, help_heading = "Comparison")]
     pub(crate) no_config: bool,
     /// Rename tensors of A for the comparison: a prefix, or a pattern with `*`; may be repeated, the first that fits counts.
     ///
     /// Without a `*`, names that begin with FROM begin with TO. With one, FROM is a pattern for whole names, and each `*` of TO
     /// stands for the text of the same `*` of FROM.
-    #[arg(long, value_name = "FROM=TO", value_parser = replacement, help_heading = "What decides")]
+    #[arg(long, value_name = "FROM=TO", value_parser = replacement, help_heading = "Comparison")]
     pub(crate) rename: Vec<(String, String)>,
 
     /// Compare headers only: names, dtypes and shapes.

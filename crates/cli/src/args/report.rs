@@ -37,7 +37,7 @@ pub(crate) struct ReportArgs {
     /// Read all bytes, and show the findings of `check`; of a model that cannot be opened whole, show the rest.
     #[arg(long, help_heading = "Values")]
     pub(crate) check: bool,
-    /// As --check, with statistics of each weight's values: minimum, maximum, mean, deviation, zeros, percentiles.
+    /// Like --check, with statistics of each weight's values: minimum, maximum, mean, deviation, zeros, percentiles.
     #[arg(long, help_heading = "Values")]
     pub(crate) stats: bool,
 

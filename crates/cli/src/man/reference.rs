@@ -206,6 +206,8 @@ fn row(arg: &Arg) -> String {
                 None => format!("`{}`", value.get_name()),
             })
             .collect();
+        help.truncate(help.trim_end().len());
+        help += if help.ends_with('.') { "" } else { "." };
         help += &format!(" Values: {}.", values.join("; "));
     }
     let default = match (default, takes_value && !arg.is_hide_default_value_set()) {

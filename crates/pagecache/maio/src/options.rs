@@ -52,8 +52,8 @@ pub(crate) const OPTIONS: &[MaioOption] = &[
     option(
         "model",
         "DIR",
-        "directory of the model or models, relative to that of the policy",
-        "that of the policy",
+        "directory of the model or models, relative to the directory of the policy",
+        "the directory of the policy",
     ),
     option(
         "generate",
