@@ -120,12 +120,12 @@ fn join(thread: ScopedJoinHandle<'_, ()>) {
 }
 
 /// The numbers below a count, each handed out once, in order.
-pub(crate) struct Numbers {
+pub(crate) struct NumberQueue {
     next: AtomicU64,
     count: u64,
 }
 
-impl Numbers {
+impl NumberQueue {
     pub(crate) fn below(count: u64) -> Self {
         let next = AtomicU64::new(0);
         Self { next, count }
@@ -152,7 +152,7 @@ pub(crate) fn side_by_side<R>(
     room: impl Fn() -> R + Sync,
     work: impl Fn(u64, &mut R) -> Result<()> + Sync,
 ) -> Result<()> {
-    let numbers = Numbers::below(count);
+    let numbers = NumberQueue::below(count);
     let useful = usize::try_from(count).unwrap_or(usize::MAX);
     on_threads(name, threads.min(useful), &|| {
         let mut own = room();

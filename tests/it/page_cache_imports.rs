@@ -48,6 +48,7 @@ fn a_dependency_is_found_in_each_form() {
         "name = \"anamnesis-ppc\"",
         "# not of anamnesis-ppc",
         "anamnesis-ppc-fork = \"1\"",
+        "[profile.dev.package]\nanamnesis-ppc.opt-level = 0",
     ] {
         assert!(!imports(text, "anamnesis-ppc"), "{text}");
     }
@@ -85,9 +86,16 @@ fn package_name(manifest: &str) -> &str {
 
 /// Whether a manifest has a dependency on the package `name`, also a renamed one.
 fn imports(manifest: &str, name: &str) -> bool {
+    let mut section = "";
     manifest
         .lines()
-        .filter(|line| !line.starts_with('#'))
+        .filter(|line| {
+            if line.starts_with('[') {
+                section = line;
+            }
+            // a profile names packages, and imports none
+            !line.starts_with('#') && !section.starts_with("[profile")
+        })
         .any(|line| {
             let line = line.replace(['"', ' '], "");
             let key = line.split(['=', '.']).next().unwrap_or_default();

@@ -14,7 +14,7 @@ use crate::base::error::Result;
 use crate::base::limits::Budget;
 use crate::base::progress::{RunControl, RunProgress, TaskProgress};
 use crate::base::sync::PoisonMutex;
-use crate::base::threads::{Numbers, on_threads, thread_count_for, work_off};
+use crate::base::threads::{NumberQueue, on_threads, thread_count_for, work_off};
 use crate::read::catalog::{ByteRange, Catalog};
 use crate::read::slice::{SliceLayout, TensorSlice};
 use crate::read::tensor::Tensor;
@@ -156,7 +156,7 @@ pub(super) struct LoadRun<'r, 'c> {
     /// One per task.
     loaded: Vec<OnceLock<Chunk<'c>>>,
     /// The indices of tasks that no thread has started.
-    numbers: Numbers,
+    numbers: NumberQueue,
 }
 
 impl<'r, 'c> LoadRun<'r, 'c> {
@@ -181,7 +181,7 @@ impl<'r, 'c> LoadRun<'r, 'c> {
             tasks,
             progress: RunProgress::new(total, control),
             loaded: tasks.iter().map(|_| OnceLock::new()).collect(),
-            numbers: Numbers::below(tasks.len() as u64),
+            numbers: NumberQueue::below(tasks.len() as u64),
         }
     }
 

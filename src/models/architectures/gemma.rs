@@ -160,7 +160,7 @@ pub(super) static GEMMA_FAMILY: &[Architecture] = &[
             shares: true,
             gguf: GgufFacts {
                 windows: Windows::Every(5),
-                // of both published models
+                // both published models have it
                 own_layers: Some(20),
                 ..GgufFacts::NONE
             },
