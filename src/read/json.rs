@@ -67,6 +67,7 @@ impl<'b> JsonReader<'b> {
     /// Passes an error of this crate through the parser, which ends with it.
     pub(crate) fn checked<T, E: serde::de::Error>(&self, made: Result<T>) -> Result<T, E> {
         made.map_err(|error| {
+            // serde's error would lose its kind, such as a limit
             self.refusal.replace(Some(error));
             E::custom("refused")
         })

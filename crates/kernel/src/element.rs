@@ -71,6 +71,7 @@ pub(crate) struct Bf16;
 impl OutputElement for F32 {
     type Stored = [u8; 4];
     type Tables<S: Simd> = [S::Floats; 2];
+    // values are stored as computed, so that no promise about them is needed
     const IS_ROUNDED: bool = false;
 
     #[inline(always)]

@@ -63,6 +63,7 @@ impl HubSettings {
                             "the token of the hub holds characters that no token has",
                         )
                     })?;
+                // not shown where headers are logged
                 value.set_sensitive(true);
                 Ok(value)
             })
@@ -119,9 +120,11 @@ impl HubPath {
         let owner = parts.next().unwrap_or_default();
         let repository = parts.next().unwrap_or_default();
         let file = parts.next().unwrap_or_default().trim_end_matches('/');
+        // the hub's default branch
         let (name, revision) = repository.split_once('@').unwrap_or((repository, "main"));
         let is_name = |text: &str| {
             !text.is_empty()
+                // `..` would lead out of the repository
                 && !text.starts_with('.')
                 && text
                     .bytes()
@@ -191,6 +194,7 @@ pub(crate) fn parse_listing(text: &[u8], folder: &str) -> Result<(String, Vec<St
         .get("sha")
         .and_then(Value::as_str)
         .unwrap_or_default();
+    // it becomes a part of URLs
     if commit.is_empty() || commit.len() > 64 || !commit.bytes().all(|b| b.is_ascii_alphanumeric())
     {
         return Err(wrong("names no commit"));
@@ -199,6 +203,7 @@ pub(crate) fn parse_listing(text: &[u8], folder: &str) -> Result<(String, Vec<St
         .get("siblings")
         .and_then(Value::as_array)
         .ok_or_else(|| wrong("has no `siblings`"))?;
+    // the work for an answer is bounded, whatever server HF_ENDPOINT names
     if files.len() > 1_000_000 {
         return Err(wrong("has more than a million files"));
     }

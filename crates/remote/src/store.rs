@@ -27,6 +27,7 @@ use crate::stats::RequestCounters;
 use known_files::KnownFiles;
 
 /// Announced files that are requested and not opened yet.
+// each holds the first bytes of a file: more would only take memory before their turn
 const BEGUN: usize = 256;
 
 /// The target of a URL.
@@ -108,6 +109,7 @@ impl Store {
             .ok_or_else(|| invalid("this is no URL"))?;
         let scheme = scheme.to_ascii_lowercase();
         if scheme == "hf" {
+            // the variable is the hub's: other servers are asked all the same
             options.offline |= hub::is_offline(variables);
         }
         let client = Arc::new(Client::new(options));
@@ -115,12 +117,14 @@ impl Store {
             "http" | "https" => {
                 let mut parsed =
                     Url::parse(url).map_err(|e| invalid(&format!("this is no URL: {e}")))?;
+                // a fragment is for programs and is never sent
                 parsed.set_fragment(None);
                 if !parsed.username().is_empty() || parsed.password().is_some() {
                     return Err(invalid(
                         "a URL with a password is refused, as it would be shown: use a signed URL",
                     ));
                 }
+                // a query may be a signature, which must not appear in messages
                 let path = url.split(['?', '#']).next().unwrap_or_default();
                 (StorePlace::Web(parsed), path.to_owned())
             }
@@ -131,6 +135,7 @@ impl Store {
                     client.counters.found_in_cache();
                     return Ok(OpenedUrl::Local(local));
                 }
+                // a cache of headers may answer without a request
                 if client.options.offline && client.options.header_cache.is_none() {
                     return Err(Error::new(
                         ErrorKind::Offline,
@@ -249,6 +254,7 @@ impl Store {
                 return;
             };
             if !begun.ready.contains_key(&path)
+                // an error is reported when the file is opened, if it is
                 && let Ok(file) = self.request(&path)
             {
                 begun.ready.insert(path, file);
@@ -286,6 +292,7 @@ impl Store {
             }
             StorePlace::Hub { settings, commit } => {
                 let path = hub_path(path)?;
+                // by the commit once it is known: a branch may move between two files
                 let revision = commit.get().unwrap_or(&path.revision);
                 let url = path.resolve_url(&settings.endpoint, revision)?;
                 let resource = self.hub_resource(settings, commit, url.clone());

@@ -29,6 +29,7 @@ use layout::{ObjectParts, UploadPart};
 pub use abort::UploadLeftovers;
 
 /// How often a waiting writer looks whether it is to wait on.
+// short enough for an interrupt, and rare enough to cost nothing
 const LOOK: Duration = Duration::from_millis(50);
 
 /// An object that is uploaded.
@@ -186,6 +187,7 @@ impl Uploads {
         if end.is_none_or(|end| end > parts.len) {
             return Err(invalid());
         }
+        // a tile may end one part and begin the next
         while !bytes.is_empty() {
             let number = parts.part_of(start);
             let UploadPart {
@@ -196,6 +198,7 @@ impl Uploads {
                 self.0.open_to(state, number)?;
                 Ok(state.next > number)
             })?;
+            // absent if it was sent: its bytes were written before
             let part = state.open.get_mut(&number).ok_or_else(invalid)?;
             let n = bytes.len().min(part.bytes.len() - offset);
             part.bytes[offset..offset + n].copy_from_slice(&bytes[..n]);

@@ -97,6 +97,7 @@ impl LookedAt<'_> {
     /// All values are equal.
     fn equal(&self, is_scale: bool, add: &mut dyn FnMut(Finding) -> Result<()>) -> Result<()> {
         let (scan, output) = (self.scan, &self.job.output);
+        // values that are no numbers have findings of their own, and equal scales are usual
         if scan.nan > 0 || scan.inf > 0 || is_scale {
             return Ok(());
         }
@@ -139,6 +140,7 @@ impl LookedAt<'_> {
         let run = behind - first;
         // stored bytes: a hole is one of the file
         let nbytes = self.stored.nbytes() / rows.max(1) * run;
+        // a small tensor has fewer bytes than a hole
         let large_part = run >= 4 && run.saturating_mul(16) >= rows;
         if self.explained.zero || (nbytes < HOLE && !large_part) {
             return Ok(());

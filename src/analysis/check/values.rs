@@ -56,6 +56,7 @@ impl ValueCheck<'_, '_> {
         let mut explained = vec![Explained::default(); catalog.tensors().len()];
         for (scale, counts) in scale_tensors.iter().zip(counted) {
             let Some(counts) = counts else { continue };
+            // scales first, so that one finding stands for all weights that a scale spoils
             explained[scale.tensor] = Explained {
                 not_finite: counts.nan.0 + counts.inf.0 > 0,
                 zero: counts.zero.0 > 0,
@@ -68,6 +69,7 @@ impl ValueCheck<'_, '_> {
         )?;
         let (threads, _charge) = self.affordable_threads(&plan)?;
         let mut refused = Vec::new();
+        // before the pass: a decoder refuses the whole weight at the first of them
         plan.jobs.retain(|job| match self.indices_in_range(job) {
             Ok(None) => true,
             Ok(Some(finding)) => {
@@ -162,12 +164,14 @@ impl ValueCheck<'_, '_> {
             .filter(|weight| weight.values.scan.huge > 0)
             .filter(|weight| !self.explained(&weight.job, explained).not_finite)
             .collect();
+        // the usual case: nothing is read twice
         if with_huge.is_empty() {
             return Ok(());
         }
         let jobs = with_huge.iter().map(|weight| weight.job.clone()).collect();
         let rest = self.pass(jobs, ValuePass::Rest, threads)?;
         for (weight, (_, values)) in with_huge.iter().zip(rest) {
+            // it was decoded before: an error now is of a file that changes meanwhile, and not of the weight
             let Ok(values) = values else { continue };
             let found = self.looked_at(&weight.job, &weight.values, Explained::default());
             found.outlier(values.rest.std()).map_or(Ok(()), &mut *add)?;
@@ -187,9 +191,11 @@ impl ValueCheck<'_, '_> {
             ..Plan::default()
         };
         let (failed, mut found) = self.execute(&plan, pass, threads)?;
+        // a run that failed before its first tile has counted nothing
         found.resize_with(plan.jobs.len(), OutputValues::default);
         let mut outcomes = Vec::with_capacity(plan.jobs.len());
         for (job, values) in plan.jobs.into_iter().zip(found) {
+            // no tile completes an output without bytes
             let is_empty = job.output.nbytes() == Some(0);
             if values.complete || is_empty || !failed {
                 outcomes.push((job, Ok(values)));
@@ -244,6 +250,7 @@ impl ValueCheck<'_, '_> {
             match self.budget.temporary(most, WHAT) {
                 Ok(charge) => return Ok((threads, charge)),
                 Err(error) if threads == 1 => return Err(error),
+                // a slow check is better than none
                 Err(_) => threads /= 2,
             }
         }

@@ -52,6 +52,7 @@ impl TileZeros {
         let (mut from, end) = (front, count - back);
         // a run of a whole row contains one of each `step` positions
         let mut at = from.saturating_add(step - 1);
+        // with fewer zeros there is no whole row, and the inner search is skipped
         if zeros - (front + back) as u64 >= row {
             while at < end {
                 if !is_zero(at) {
@@ -81,6 +82,7 @@ impl RowZeros {
             self.open += len;
             return;
         }
+        // a run goes on over the end of a tile
         self.add(before - self.open, before + tile.front, row);
         self.join(&tile.inner);
         self.open = tile.back;

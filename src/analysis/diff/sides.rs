@@ -76,6 +76,7 @@ impl<'c> Side<'c> {
                 let refused = plan.refused.into_iter();
                 side.refused = refused.map(|weight| (weight.name, weight.error)).collect();
             }
+            // neither is a fact about the weights: going on would compare less than was asked for
             Err(e) if matches!(e.kind(), ErrorKind::Cancelled | ErrorKind::Limit { .. }) => {
                 return Err(e);
             }
@@ -160,6 +161,7 @@ impl<'c> Side<'c> {
             stored,
             Encoding::Plain(I8 | U8 | I16 | U16 | I32 | U32 | I64 | U64)
         );
+        // the words that codes are packed in say nothing about a weight
         if integers && scheme != PLAIN {
             return scheme;
         }
@@ -205,6 +207,7 @@ impl<'c> Side<'c> {
             *sum = sum.saturating_add(info.nbytes());
         }
         let mut dtypes: Vec<_> = bytes.into_iter().collect();
+        // then by name: the order of the map is random
         dtypes.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0)));
         let dtypes = dtypes.into_iter().map(|(name, _)| name.to_owned());
         DiffSide {
@@ -239,9 +242,11 @@ impl<'c> Side<'c> {
         for (tensor, _) in self.tensors.iter().zip(&*free).filter(|(_, free)| **free) {
             tensor.parts.iter().for_each(|part| open[*part] = true);
         }
+        // an output of tensors of which one is paired already stays as stored
         let is_open = |job: &Job| job.parts.iter().all(|part| open[part.tensor]);
         let own_key = |name: &str| renamed(rename, name).unwrap_or_else(|| name.to_owned());
         let mut jobs = converted.jobs.iter().filter(|job| is_open(job));
+        // the other side has names of its own: nothing would be paired
         if !jobs.any(|job| wanted(&own_key(&job.output.name))) {
             return Ok(());
         }
@@ -260,6 +265,7 @@ impl<'c> Side<'c> {
                 .for_each(|part| covered[part.tensor] = true);
             budget.push(&mut self.jobs, job, WHAT)?;
             let mut tensor = self.compared_job(self.jobs.len() - 1);
+            // shown by the name in the file, paired by the name in transformers
             let stored = self.part(&tensor, 0).name.clone();
             tensor.key = Some(std::mem::replace(&mut tensor.name, stored));
             self.add(tensor, rename, budget)?;
@@ -267,6 +273,7 @@ impl<'c> Side<'c> {
         let mut omitted = Vec::new();
         for number in (0..count).filter(|number| open[*number] && !covered[*number]) {
             let name = &self.catalog().tensors()[number].name;
+            // otherwise it may be part of a refused weight, which is compared
             if converted.refused.is_empty() && self.refused.is_empty() {
                 omitted.push(quote(name));
             } else {
@@ -286,6 +293,7 @@ impl<'c> Side<'c> {
             ));
         }
         free.clear();
+        // the paired ones are in front, the converted ones behind them
         free.resize(settled, false);
         free.resize(self.tensors.len(), true);
         self.converted = true;
@@ -300,6 +308,7 @@ fn plan(
     cancel: Option<&CancelToken>,
     budget: &Budget,
 ) -> Result<Plan> {
+    // F32 holds every dequantised value, and tied copies are paired by name
     let all = remember(checkpoint)
         .dtype(Dtype::F32)
         .names(names)

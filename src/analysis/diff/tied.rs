@@ -41,6 +41,7 @@ fn of_side(
     control: &RunControl<'_>,
 ) -> Result<HashMap<usize, String>> {
     let heads = alone.iter().copied();
+    // by key: in a GGUF the tensor is called `output`
     let heads = heads.filter(|i| is_output_layer(side.tensors[*i].key()));
     let mut pairs = Vec::new();
     // a model has one or two

@@ -99,6 +99,7 @@ impl<'s> ValueComparison<'s> {
 
     fn pieces(&self) -> u64 {
         if self.a.is_stream() || self.b.is_stream() {
+            // a stream has no ranges: one piece, whatever its length
             u64::from(self.elements > 0)
         } else {
             self.elements.div_ceil(self.step)
@@ -148,7 +149,9 @@ impl<'s> ValueComparison<'s> {
         room.resize(self, &range);
         rows.0.decode(&range, &mut room.a_inputs, &mut room.a)?;
         rows.1.decode(&range, &mut room.b_inputs, &mut room.b)?;
+        // before the count, so that the last piece frees them
         drop(rows);
+        // released at once and not at the end of the run: shared parts may be as large as the tensor
         if self.remaining.fetch_sub(1, Ordering::Relaxed) == 1 {
             *self.rows.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }

@@ -109,6 +109,7 @@ fn block_size(groups: &[LayerGroup], asked: &Reservation) -> Option<u64> {
     if state == 0 || token == 0 {
         return Some(block);
     }
+    // one pool has pages of one size, so that a page of tokens must hold a state
     let least = state.div_ceil(token).checked_next_multiple_of(block)?;
     Some(block.max(least))
 }
@@ -129,6 +130,7 @@ pub(super) fn latent_nbytes(cache: &LayerCache, asked: &Reservation) -> Option<u
         return Some(0);
     };
     let keys = match asked.k {
+        // the 656 bytes include the rotated keys
         CacheType::DsMla => CacheType::DsMla.row_nbytes(1, rank)?,
         k => k.row_nbytes(1, rank.checked_add(rope)?)?,
     };
@@ -170,6 +172,7 @@ fn pages(group: &LayerGroup, asked: &Reservation, block: u64) -> Option<Option<P
             page,
             block: 0,
             token: 0,
+            // a state replaces itself with each token
             count: 1,
         }));
     }

@@ -113,6 +113,7 @@ pub(super) fn weights<'c>(
     };
     match remember.plan_within(budget) {
         Ok(plan) => weights.add_plan(&plan, config, dtype, &left_out, budget)?,
+        // the sum of dequantised weights needs the plan; stored ones are summed without
         Err(error) if dtype.is_some() || matches!(error.kind(), ErrorKind::Cancelled) => {
             return Err(error);
         }
@@ -166,6 +167,7 @@ impl ModelWeights<'_> {
         for job in jobs() {
             let spec = &job.output;
             let count = elements(&spec.shape).unwrap_or(u64::MAX);
+            // codes, indices and masks are no parameters
             if is_float(spec.dtype) {
                 total = total.saturating_add(count);
                 if Experts::of(&spec.name).is_some() {

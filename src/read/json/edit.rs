@@ -83,6 +83,7 @@ impl<'t> Iterator for JsonMembers<'t> {
             return None;
         }
         let next = self.next_member().transpose();
+        // after an error there is no place to go on from
         self.ended = !matches!(next, Some(Ok(_)));
         next
     }
@@ -106,6 +107,7 @@ fn skip_text(bytes: &[u8], at: usize) -> Result<usize, NotJson> {
     loop {
         match bytes.get(at) {
             Some(b'"') => return Ok(at + 1),
+            // an escaped quote does not end the text
             Some(b'\\') => at += 2,
             Some(_) => at += 1,
             None => return Err(NotJson(at.min(bytes.len()))),

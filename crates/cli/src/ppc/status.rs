@@ -110,6 +110,7 @@ fn listen(at: SocketAddr, interrupt: &Interrupt) -> Result<Completion, RunError>
         Failure::new("io", message, "choose another address for --listen")
     };
     let listener = TcpListener::bind(at).map_err(failed)?;
+    // port 0 asks for any free port: the real one is shown
     let at = listener.local_addr().map_err(failed)?;
     eprintln!("anamnesis: metrics at http://{at}/metrics");
     interrupt.handle();
@@ -245,6 +246,7 @@ fn show_services(policies: &[Value], screen: &Screen, out: &mut Stdout) -> Resul
             table.cell(escape(&model.to_string_lossy()));
             match text("phase") {
                 "recording" => table.cell(format!("recording, {} so far", bytes("recorded"))),
+                // a newer runtime may have phases that this command does not know
                 phase => table.cell(escape(phase)),
             }
             table.cell(bytes("wanted"));

@@ -164,6 +164,7 @@ impl<'b> ValueHeap<'b> {
             encoded: Vec::new(),
             containers: Vec::new(),
             calls: Vec::new(),
+            // descriptions of tensors need no exact classes, so most callers pay nothing for them
             exact: None,
             budget,
         })
