@@ -176,6 +176,7 @@ impl Template {
                 .groups
                 .push(group(row, &template.files, &mut counts)?);
         }
+        // the binary form has this order, and both forms describe the same templates
         if template
             .groups
             .windows(2)
@@ -212,6 +213,7 @@ fn group(row: GroupRow, files: &[File], counts: &mut TemplateBudget) -> Result<A
         };
         let range = StridedFileRange { file, bytes };
         let name = || format!("access {i} of worker {}", row.rank);
+        // two documents of one template would not be equal otherwise, and the binary form has 62 bits for the place
         if !bytes.is_normal() || at.is_some_and(|at| at >> 62 != 0) {
             return Err(Error::malformed(format!(
                 "{}: {range} is not in normal form",

@@ -132,6 +132,7 @@ fn weights(estimate: &Estimate) -> String {
     if weights.nbytes.is_none() {
         return "there are none".to_owned();
     }
+    // a mixture of blocks has more types than fit in a line: those with most bytes are shown
     let dtypes: Vec<&str> = weights
         .stored_dtypes
         .iter()
@@ -248,6 +249,7 @@ fn layers(estimate: &Estimate) -> Table {
         table.cell(elements(group));
         table.cell(match (group.tokens, group.streams) {
             (0, 0) => String::new(),
+            // states do not grow with tokens
             (0, streams) => format!("{} ×", ExactCount(streams)),
             (tokens, streams) => format!("{} × {}", ExactCount(streams), ExactCount(tokens)),
         });
@@ -282,6 +284,7 @@ fn numbers(layers: &[u32]) -> String {
         return String::new();
     };
     let n = layers.len();
+    // numbers ascend and do not repeat
     let contiguous = (last - first) as usize + 1 == n;
     match layers {
         [only] => only.to_string(),

@@ -78,9 +78,11 @@ fn section<'c>(
             prose(&about.map(ToString::to_string).unwrap_or_default())
         ),
     );
+    // the verbs in it have the options
     if verb.has_subcommands() {
         return;
     }
+    // clap renders a usage only of a command that it may change
     let usage = verb.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
     line(page, format_args!("\n```\n{usage}\n```\n"));
@@ -212,6 +214,7 @@ fn row(arg: &Arg) -> String {
     }
     let default = match (default, takes_value && !arg.is_hide_default_value_set()) {
         (Some(default), _) => prose(&default),
+        // a flag's default is that it is not given
         (None, true) => {
             let values = arg.get_default_values().iter();
             let values: Vec<String> = values
@@ -264,6 +267,7 @@ fn prose(text: &str) -> String {
                 out += &format!("`{}`{}", word[..end].replace('|', "\\|"), &word[end..]);
             } else {
                 word.chars().for_each(|c| {
+                    // outside of code these would end a cell, or begin emphasis or a tag
                     out += if "*_<|".contains(c) { "\\" } else { "" };
                     out.push(c);
                 });

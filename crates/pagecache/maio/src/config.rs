@@ -153,6 +153,7 @@ impl FromStr for MaioConfig {
                 reason: reason.to_string(),
             })?;
         }
+        // after all items, as they may have any order
         if config.template.is_some() && config.templates.is_some() {
             let reason = "`template` and `templates` exclude each other".into();
             return Err(MaioConfigError {
@@ -183,6 +184,7 @@ impl MaioConfig {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), InvalidValue> {
         match key {
+            // by the table of the documentation, so that no option is accepted that is not in it
             _ if !is_known(key) => return Err(InvalidValue("unknown option")),
             _ if value.is_empty() => return Err(InvalidValue("the value is missing")),
             "template" => self.template = Some(value.into()),
@@ -266,6 +268,7 @@ fn yes_or_no(text: &str) -> Result<bool, InvalidValue> {
 fn byte_size(text: &str) -> Result<u64, InvalidValue> {
     let wrong = InvalidValue("not a size, such as 512M or 1G");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    // `1G` and `1GiB` are the same
     let shift = match text[digits.len()..].trim_end_matches("iB") {
         "" => 0,
         "K" => 10,
@@ -291,6 +294,7 @@ fn seconds(text: &str) -> Result<Duration, InvalidValue> {
 fn number_range(text: &str) -> Result<(u32, u32), InvalidValue> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let span = first.parse().ok().zip(last.parse().ok());
+    // bounded, because the devices of a range become a list
     let span = span.filter(|(first, last)| first <= last && last - first < 1 << 16);
     span.ok_or(InvalidValue("not a range of numbers, such as 0-3"))
 }
@@ -301,6 +305,7 @@ fn service_id_text(text: &str) -> Result<String, InvalidValue> {
     let plain = text
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    // a file name has at most 255 bytes, of which the extension and a temporary name need some
     let plain = plain && !text.starts_with('.') && text.len() <= 200;
     plain.then(|| text.into()).ok_or(InvalidValue(
         "an id consists of at most 200 letters, digits, `.`, `_` and `-`, and does not begin with `.`",
@@ -308,6 +313,7 @@ fn service_id_text(text: &str) -> Result<String, InvalidValue> {
 }
 
 fn relative_directory(text: &str) -> Result<PathBuf, InvalidValue> {
+    // `./model` is a usual form; `..` and absolute paths would leave the namespace
     let path: PathBuf = Path::new(text)
         .components()
         .filter(|part| *part != Component::CurDir)

@@ -88,6 +88,7 @@ impl SafetensorsSink {
     ) -> Result<OutputDirectory> {
         let sharding = &self.target.sharding;
         let cut = FileCut::new(&outputs, sharding, &self.metadata, Some(plan_id))?;
+        // a bucket has no renames, by which workers publish their files
         if url(&self.target.path).is_some() {
             let what = "files that several workers make are written to a local directory; a run of one process writes to a URL";
             return Err(Error::unsupported(what).in_file(&self.target.path));
@@ -151,6 +152,7 @@ impl OutputDirectory {
     pub fn prepare(&mut self) -> Result<Vec<usize>> {
         self.sink.create_directory()?;
         for created in std::mem::take(&mut self.sink.created_directories) {
+            // now: the workers sync their files' directory and not those above it
             self.sink.sync_directory(directory_of(&created))?;
         }
         self.remove_abandoned();
@@ -163,6 +165,7 @@ impl OutputDirectory {
         for (file, origin) in self.files.iter().zip(&origins) {
             let is_kept = match origin {
                 FileOrigin::OtherPlan => is_committed,
+                // may be a user's own file
                 FileOrigin::Unknown => true,
                 FileOrigin::Missing | FileOrigin::Complete | FileOrigin::SamePlan => false,
             };
@@ -222,11 +225,13 @@ impl OutputDirectory {
             }
             None => None,
         };
+        // all contents before the first name, so that no name leads to bytes that a loss of power takes
         companions.iter().try_for_each(Companion::sync)?;
         index.iter().try_for_each(Shard::sync)?;
         companions.iter_mut().try_for_each(Companion::publish)?;
         self.sink.sync_directory(self.path())?;
         if let Some(index) = &mut index {
+            // a new index must not replace one that another program has written meanwhile
             if self.sink.overwrite {
                 index.publish_over()?;
             } else {
@@ -275,6 +280,7 @@ impl OutputDirectory {
         let own = self.index_text();
         let has_own_index = own.is_some_and(|(path, text)| {
             let same = std::fs::metadata(&path).is_ok_and(|meta| meta.len() == text.len() as u64);
+            // read only if the length fits: a foreign index may be large
             same && std::fs::read(&path).is_ok_and(|found| found == text.as_bytes())
         });
         if !has_own_index {
@@ -283,6 +289,7 @@ impl OutputDirectory {
         for file in &self.files {
             found.remove(&directory.join(&file.name));
         }
+        // an index names files that need not exist
         found.retain(|path| path.symlink_metadata().is_ok());
         Ok(found)
     }
@@ -331,6 +338,7 @@ pub(crate) fn found_file(
     let Ok((mut file, len)) = open_regular(path) else {
         return Ok(FileOrigin::Unknown);
     };
+    // files get their names when they are complete, so header and length suffice
     let equal = len == nbytes && begins_with(&mut file, header).map_err(|e| e.in_file(path))?;
     if equal {
         return Ok(FileOrigin::Complete);

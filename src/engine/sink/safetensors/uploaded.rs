@@ -31,6 +31,7 @@ use super::output::{NewFiles, OutputPlace, OutputTarget};
 use content::ContentReader;
 
 /// Companion files up to this length are written by one request.
+// longer ones are uploaded in parts, whose memory is bounded
 const SMALL: u64 = 8 << 20;
 
 /// The callback for the time in which a request is waited for, with whether one is under way.
@@ -127,6 +128,7 @@ impl UploadedOutput {
             self.written.push(path.to_owned());
         }
         let replace = replaces || self.target.overwrite;
+        // for the comparison below, which only a refused creation needs
         let copy = (!replace).then(|| bytes.clone());
         match self.store.put(path, bytes, replace, &mut || wait(true)) {
             // a repetition after an answer that was lost finds the object of the first attempt
@@ -246,6 +248,7 @@ impl OutputPlace for UploadedOutput {
                 (replaces, paths.collect())
             }
         };
+        // shards replace nothing: the old checkpoint's were removed
         replaces &= self.count == 1;
         if self.count > 1 {
             let names: Vec<String> = paths.iter().map(|path| file_name(path)).collect();
@@ -274,6 +277,7 @@ impl OutputPlace for UploadedOutput {
         let uploads = self.uploads.as_ref().expect("created");
         let sent = uploads.flush(wait);
         sent.map_err(|e| self.error(&self.directory, e))?;
+        // after the last byte has arrived, so that a failed upload leaves the old checkpoint
         self.remove_old(wait)?;
         match self.index.take() {
             Some((path, text)) => {

@@ -82,6 +82,7 @@ impl ItemReader<'_, '_> {
             .budget
             .temporary(size_of_val(&*manifest.items) as u64, WHAT)?;
         let mut items = manifest.items.clone();
+        // `.metadata` lists them by name
         items.sort_unstable_by_key(|item| (item.file, item.start, item.len));
         let mut items = items.into_iter().peekable();
         for (number, (path, source)) in self.files.iter().enumerate() {
@@ -93,6 +94,7 @@ impl ItemReader<'_, '_> {
                     return Err(Error::malformed(what).at(item.start).in_file(path));
                 }
                 unused += item.start - end;
+                // saturated: such an end is behind the file, and refused there
                 end = item.start.saturating_add(item.len);
             }
             if end > len {
@@ -116,6 +118,7 @@ impl ItemReader<'_, '_> {
         let range = RangeSource::new(&**source, item.start, item.len);
         let mut cursor = Cursor::new(&range, self.budget);
         let options = ReadOptions {
+            // not probed: the items of a tensor are always archives of PyTorch
             format: Some(&pth::FORMAT),
             opaque: self.opaque,
             gaps: true,
@@ -171,6 +174,7 @@ impl ItemReader<'_, '_> {
 
     /// Keeps the warnings of the first items that have any, and counts the others.
     fn warn(&mut self, name: &str, warnings: &[Note]) {
+        // one writer makes all items, so that all tend to have the same warning
         const WARNED_MOST: u64 = 8;
         if warnings.is_empty() {
             return;
@@ -213,6 +217,7 @@ impl ItemReader<'_, '_> {
                 self.budget
                     .memory((parts.len() * size_of::<TensorChunk>()) as u64, WHAT)?;
                 TensorInfo {
+                    // the place of the first chunk, for the order of tensors; the chunks have the bytes
                     bytes: crate::read::catalog::ByteRange { len: 0, ..first },
                     layout: Layout::Chunked(parts.into()),
                     ..whole
