@@ -203,6 +203,7 @@ impl fmt::Display for ByteCount {
             scaled /= 1000.0;
             unit = units.next().expect("64 bits are 18 EB");
         }
+        // 99.95 would be shown as 100.0, with four digits
         let digits = if unit == "B" || scaled >= 99.95 { 0 } else { 1 };
         write!(f, "{scaled:.digits$} {unit}")
     }

@@ -275,6 +275,7 @@ impl Sink for SafetensorsSink {
         let place = self.output.as_ref()?;
         place.is_ordered().then(|| {
             let mut order: Vec<usize> = (0..self.places.len()).collect();
+            // parts are sent as they fill, so that outputs in this order need the least memory
             order.sort_by_key(|output| self.places[*output]);
             order
         })

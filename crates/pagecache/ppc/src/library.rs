@@ -20,6 +20,7 @@ pub(crate) struct LoadedLibrary {
 /// Loads a policy. It is never unloaded: the process ends with the policy.
 pub(crate) fn open(path: &Path) -> Result<LoadedLibrary, String> {
     let path =
+        // `dladdr` reports this form, with which the addresses of callbacks are compared
         std::fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| "a path with a zero byte")?;
     // deep binding: a function of the policy takes precedence over one of the same name in this process, such as
@@ -56,6 +57,7 @@ fn read_abi(at: *mut c_void) -> Result<Abi, String> {
     let size = unsafe { at.cast::<u32>().read_unaligned() };
     // SAFETY: the symbol has `size` bytes.
     let abi = unsafe { read::<Abi>(at.cast(), size) };
+    // a shorter structure has no version, and is refused by its size below
     if size >= Abi::FIRST.size && abi.version != VERSION {
         let found = abi.version;
         return Err(format!(

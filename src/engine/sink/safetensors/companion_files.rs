@@ -108,6 +108,7 @@ impl Companion {
 
     /// Removes a published file that has replaced none, because a later one failed.
     pub(super) fn remove(&self) {
+        // the bytes of a replaced file are gone, so its successor is better than nothing
         if self.existing == Existing::Nothing {
             self.file.remove();
         }
@@ -147,6 +148,7 @@ fn copy(
         let take = usize::try_from(left).map_or(COPIED, |left| left.min(COPIED));
         let buffer = &mut buffer[..take];
         let read = fill(buffer, |buf| source.read(buf)).map_err(|e| in_source(e.into()))?;
+        // the source is shortened while it is copied
         if read < take {
             let end = io::Error::from(io::ErrorKind::UnexpectedEof);
             return Err(in_source(end.into()));
@@ -161,6 +163,7 @@ fn copy(
 /// The files that the index in a directory names, and that a new checkpoint there replaces. An index that cannot be read
 /// names none: readers cannot follow it either.
 pub(super) fn files_of_index(directory: &Path, stem: &Stem) -> BTreeSet<PathBuf> {
+    // not charged to the run: the old index is not part of the checkpoint that is written
     let budget = Budget::new(Limits::default());
     let index = directory.join(stem.index());
     let Ok((text, _charge)) = read_regular(&index, &budget, "the old index") else {
@@ -194,5 +197,6 @@ fn names_in(text: &[u8], budget: &Budget) -> impl Iterator<Item = String> {
         Value::String(name) => Some(name),
         _ => None,
     });
+    // the files are removed: an index must not name others than shards in its directory
     names.filter(|name| name.ends_with(".safetensors") && plain_name(name).is_ok())
 }

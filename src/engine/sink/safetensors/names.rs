@@ -85,6 +85,7 @@ impl Stem {
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             let kind = entry.file_type()?;
+            // files in a cache of the hub are links
             if (kind.is_file() || kind.is_symlink())
                 && self.parse(&entry.file_name()).is_some_and(&of)
             {
@@ -169,6 +170,7 @@ impl PartNames {
 
     /// A name that this process has not used yet. `shards` are those that are named while this file exists.
     pub(super) fn unused(&self, shards: Option<ShardNames>) -> PathBuf {
+        // one count for all sinks of the process, whose targets may be the same
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let process = std::process::id();
@@ -216,6 +218,7 @@ impl AbandonedPart {
             for shard in stem.shards(directory, |found| found == names)? {
                 system.remove(&shard)?;
             }
+            // before the record is removed: after a loss of power it must still name what is left
             system.sync_directory(directory)?;
         }
         match system.remove(&self.path) {

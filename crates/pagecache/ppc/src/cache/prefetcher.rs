@@ -151,6 +151,7 @@ impl Prefetcher {
                 .queues
                 .submit(namespace, prefetch.queue, width, prefetch.ranges.clone());
         drop(state);
+        // outside of the lock: no thread needs the counters to be in step with the queues
         count(&self.shared.counters.submitted, 1);
         count(&self.shared.counters.interrupts, u64::from(interrupted));
         self.shared.changed.notify_all();
@@ -176,6 +177,7 @@ impl Prefetcher {
         let ended = self.shared.lock().queues.interrupt(which);
         count(&self.shared.counters.interrupts, ended);
         self.shared.changed.notify_all();
+        // lists that end here are waited for as well as reads
         self.shared.quiet.notify_all();
     }
 
@@ -217,6 +219,7 @@ impl Prefetcher {
     pub fn resume(&self) {
         let mut state = self.shared.lock();
         state.paused = false;
+        // a stop is for good: resuming must not undo it
         self.shared.halt.store(state.stopped, SeqCst);
         drop(state);
         self.shared.changed.notify_all();
@@ -248,6 +251,7 @@ impl Drop for Prefetcher {
         let mut state = self.shared.lock();
         state.stopped = true;
         self.shared.halt.store(true, SeqCst);
+        // so that threads that look for work find none
         state.queues.interrupt(|_, _| true);
         drop(state);
         self.shared.changed.notify_all();

@@ -126,6 +126,7 @@ impl ReturnedLists {
         source: &Arc<[FileRange]>,
         entry: impl Fn(*const c_char, &FileRange) -> Entry,
     ) -> ConvertedList<Entry, Head> {
+        // the daemon converts an array again only when this has changed
         self.generation += 1;
         let convert = |io: &FileRange| {
             let path = self.paths.entry(Arc::clone(&io.path)).or_insert_with(|| {

@@ -53,6 +53,7 @@ impl FileLedger {
         if time.saturating_sub(self.last) > FORGOTTEN_AFTER || self.ranges.len() > MAX_RANGES {
             self.ranges = TimedRanges::default();
         }
+        // events of several CPUs may arrive out of order
         self.last = self.last.max(time);
     }
 }

@@ -67,6 +67,7 @@ impl PendingFaults {
             self.by_thread
                 .retain(|_, old| fault.time.saturating_sub(old.time) < MAJOR_FAULT_WINDOW);
             if self.by_thread.len() >= MAX_THREADS {
+                // faults of many threads at once: their outcomes are lost, and the memory stays bounded
                 self.by_thread.clear();
             }
         }
@@ -202,6 +203,7 @@ impl SampleDecoder {
                 && key(&last) == key(sample)
                 && sample.time.saturating_sub(last.time) < DUPLICATE_WINDOW
         });
+        // a third equal sample is an access of its own
         self.last = if duplicate { None } else { Some(*sample) };
         duplicate
     }
@@ -214,6 +216,7 @@ fn fault_miss(fault: PageFault) -> Option<Event> {
 fn event(kind: EventKind, at: &PageFault, pages: u64) -> Option<Event> {
     let page = u64::try_from(rustix::param::page_size()).ok()?;
     let (start, len) = (at.index.checked_mul(page)?, pages.checked_mul(page)?);
+    // a range that wraps is not of a file
     start.checked_add(len)?;
     Some(Event {
         kind,

@@ -229,6 +229,7 @@ pub(crate) fn plan(
     // all or none: only together do these trace points distinguish misses from hits
     if let Some(mut tracepoints) = specs.iter().map(&mut load).collect::<Option<Vec<_>>>() {
         if mode == CaptureMode::Recording {
+            // if there is one: it adds pages that were read ahead, and a recording is possible without it
             tracepoints.extend(load(&INSERTED));
         }
         return Ok(ProbePlan {
