@@ -24,14 +24,17 @@ use crate::base::error::Remedy;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    text: String,
-    remedy: Option<Remedy>,
+    text: Box<str>,
+    // few notes have one: a list of notes is as large as one of texts
+    remedy: Option<Box<Remedy>>,
 }
 
 impl Note {
     pub(crate) fn with_remedy(text: impl Into<String>, remedy: Remedy) -> Self {
-        let (text, remedy) = (text.into(), Some(remedy));
-        Self { text, remedy }
+        Self {
+            text: text.into().into_boxed_str(),
+            remedy: Some(Box::new(remedy)),
+        }
     }
 
     /// The text, without the remedy.
@@ -41,14 +44,16 @@ impl Note {
 
     /// The remedy for its cause.
     pub fn remedy(&self) -> Option<Remedy> {
-        self.remedy
+        self.remedy.as_deref().copied()
     }
 }
 
 impl<T: Into<String>> From<T> for Note {
     fn from(text: T) -> Self {
-        let (text, remedy) = (text.into(), None);
-        Self { text, remedy }
+        Self {
+            text: text.into().into_boxed_str(),
+            remedy: None,
+        }
     }
 }
 
@@ -62,20 +67,20 @@ impl Deref for Note {
 
 impl PartialEq<str> for Note {
     fn eq(&self, text: &str) -> bool {
-        self.text == text
+        *self.text == *text
     }
 }
 
 impl PartialEq<&str> for Note {
     fn eq(&self, text: &&str) -> bool {
-        self.text == *text
+        *self.text == **text
     }
 }
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)?;
-        self.remedy.map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+        self.remedy().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The quantisation configuration of a checkpoint, from the JSON files next to its weights.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
@@ -39,8 +40,8 @@ static LOCATIONS: &[(&str, &[&str])] = &[
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuantConfig {
     map: Map<String, Value>,
-    /// The statements of `config.json` about the model.
-    model: ModelConfig,
+    /// The statements of `config.json` about the model. Shared, since a run has a copy of the settings.
+    model: Arc<ModelConfig>,
     /// The method's name, in lower case.
     method: Option<String>,
     /// The file and key that it was read from.
@@ -72,7 +73,7 @@ impl QuantConfig {
     fn new(map: Map<String, Value>, model: ModelConfig, origin: String) -> Self {
         let mut config = Self {
             map,
-            model,
+            model: Arc::new(model),
             method: None,
             origin: Some(origin),
         };
@@ -117,7 +118,7 @@ impl QuantConfig {
             }
         }
         Ok(Self {
-            model,
+            model: Arc::new(model),
             ..Self::default()
         })
     }
