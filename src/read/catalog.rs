@@ -284,6 +284,8 @@ impl Catalog {
         self.tensors
             .iter()
             .map(TensorInfo::nbytes)
+            // saturating: tied tensors count the same bytes again, so that the lengths of the files do not bound the
+            // sum
             .fold(0, u64::saturating_add)
     }
 

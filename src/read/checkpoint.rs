@@ -272,6 +272,7 @@ impl OpenOptions {
     /// The errors of [`Checkpoint::open`], except missing parts.
     pub fn from_source(&self, source: impl Source + 'static) -> Result<Checkpoint> {
         let budget = self.budget();
+        // the caller's source may break the promises that readers rely on
         let source = Arc::new(CheckedSource::new(source));
         let file = open::parse_source(source, None, self, &budget)?;
         merge::merge(vec![file], self, &budget)

@@ -56,8 +56,10 @@ impl<'b> JsonReader<'b> {
         let _decoded = self.budget.temporary(escapes, self.what)?;
         let mut json = serde_json::Deserializer::from_str(text);
         let parsed = seed
+            // text after the value is refused, which the seed alone would not notice
             .deserialize(&mut json)
             .and_then(|value| json.end().map(|()| value));
+        // first: the parser's error only stands for it
         match self.refusal.take() {
             Some(refusal) => Err(refusal),
             None => parsed.map_err(malformed),
@@ -232,6 +234,7 @@ pub(crate) fn compact(value: &Value, budget: &Budget, what: &'static str) -> Res
     impl std::io::Write for Charged<'_> {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             if let Err(error) = self.budget.reserve(&mut self.text, bytes.len(), self.what) {
+                // `io::Error` carries no error of this crate, so it is kept here; the kind is not shown
                 self.refusal = Some(error);
                 return Err(std::io::ErrorKind::OutOfMemory.into());
             }

@@ -148,6 +148,7 @@ impl TensorSlice {
                     axes[axis] = within(axis, size(axis)?, std::slice::from_ref(range))?;
                 }
             }
+            // a scalar has no axis 0, which `size` reports before the index is used
             Self::Rows(_) => axes[0] = within(0, size(0)?, ranges)?,
             Self::Range { axis, .. } | Self::Joined { axis, .. } | Self::Shard { axis, .. } => {
                 let found = within(*axis, size(*axis)?, ranges)?;
@@ -168,6 +169,7 @@ fn within(axis: usize, size: u64, ranges: &[Range<u64>]) -> Result<AxisRanges, S
                 range.start, range.end
             ));
         }
+        // ascending and disjoint: elements keep their stored order, and none is read twice
         if range.start < end {
             return Err(format!(
                 "axis {axis}: {}..{} does not follow a range that ends at {end}",
@@ -176,6 +178,7 @@ fn within(axis: usize, size: u64, ranges: &[Range<u64>]) -> Result<AxisRanges, S
         }
         end = range.end;
     }
+    // an empty range would be a run without elements
     let used = ranges.iter().filter(|range| !range.is_empty());
     Ok(used.cloned().collect())
 }

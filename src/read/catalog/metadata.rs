@@ -57,6 +57,7 @@ impl Metadata {
 
     /// A copy in which each key occurs once, with its last value: objects of JSON have no repeated keys.
     pub(crate) fn without_repeats(&self, budget: &Budget) -> Result<Self> {
+        // a hash table has up to 16/7 slots per entry, and a byte of control for each
         const ROW: u64 = 3 * size_of::<(&str, usize)>() as u64;
         let _rows = budget.temporary(ROW * self.len() as u64, "the listing")?;
         let mut rows = HashMap::<&str, usize>::with_capacity(self.len());
@@ -65,6 +66,7 @@ impl Metadata {
         for (key, value) in self.iter() {
             budget.memory(text_cost(key.len()) + value.memory(), "the listing")?;
             match rows.entry(key) {
+                // as a dict of Python: the place of the first occurrence, the value of the last
                 Entry::Occupied(row) => unique.0[*row.get()].1 = value.clone(),
                 Entry::Vacant(row) => {
                     row.insert(unique.len());

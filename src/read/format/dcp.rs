@@ -96,6 +96,7 @@ pub(crate) fn read(cursor: &mut Cursor<'_>, opaque: bool) -> Result<Manifest> {
         manifest.read_entry(heap, name, pair[1], &items)?;
     }
     let unused = items.iter().filter(|(_, (_, used))| !used.get());
+    // the first by name, since a hash table has no order and a warning should be the same in each run
     let names = unused.clone().map(|(&(name, _), _)| name);
     manifest.unused = names.min().map(|first| (unused.count(), first.into()));
     Ok(manifest)
@@ -123,6 +124,7 @@ impl Manifest {
             };
             let info = Fields::of(heap, pair[1], DistributedClass::StorageInfo)?;
             let path = text(heap, info.required("relative_path")?, "the file of an item")?;
+            // items of one file share its row, so that it is opened once
             let file = match files.get(path) {
                 Some(&file) => file,
                 None => {
@@ -138,6 +140,7 @@ impl Manifest {
                     "the {field} of an item is not a non-negative integer"
                 ))),
             };
+            // older versions do not write this field
             let transforms = info.get("transform_descriptors")?.map(|id| heap.get(id));
             let item = StoredItem {
                 file,
@@ -147,6 +150,7 @@ impl Manifest {
             };
             budget.push(&mut self.items, item, WHAT)?;
             let unused = Cell::new(false);
+            // a dict of Python would keep the last one; which of them the writer meant is unknown
             if items.insert((name, offset), (item, unused)).is_some() {
                 return Err(Error::malformed(format!(
                     "two items of {} have one offset",
@@ -184,6 +188,7 @@ impl Manifest {
         let fields = Fields::of(heap, id, DistributedClass::TensorStorage)?;
         let shape = dims(heap, fields.required("size")?, "size")?;
         let info = match template(heap, fields.required("properties")?, shape) {
+            // a dtype that is unknown here is of this tensor alone
             Ok(info) => info,
             Err(e) => return self.refuse(name, e, budget),
         };
@@ -210,6 +215,7 @@ impl Manifest {
             };
             budget.push(&mut tensor.chunks, chunk, WHAT)?;
         }
+        // before the refusals: chunks that overlap or leave gaps make the file malformed, and not one tensor unreadable
         tiling::check(&mut tensor, budget)?;
         if tensor.chunks.iter().any(|chunk| chunk.item.transformed) {
             let why = "its bytes were transformed when they were written";
@@ -282,6 +288,7 @@ impl<'h, 'b> Fields<'h, 'b> {
         // many instances may share one dict of fields, so each search is charged
         let budget = self.heap.budget();
         budget.steps(self.items.len() as u64 / 2, WHAT)?;
+        // from the end: in Python a later pair replaces an earlier one
         let mut pairs = self.items.chunks_exact(2).rev();
         let found = pairs.find(|pair| self.heap.text_of(pair[0]) == Some(name));
         Ok(found.map(|pair| pair[1]))

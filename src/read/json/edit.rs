@@ -133,6 +133,7 @@ fn skip_value(text: &str, start: usize) -> Result<usize, NotJson> {
             }
             Some(b',' | b':') if depth > 0 => at += 1,
             Some(b' ' | b'\t' | b'\n' | b'\r') if depth > 0 => at += 1,
+            // numbers, `true`, `null`, and Python's `NaN`
             Some(b'-' | b'+' | b'.' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z') => {
                 let word = bytes[at..].iter();
                 at += word

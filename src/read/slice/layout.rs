@@ -76,6 +76,7 @@ fn split_axis(runs: &ElementRuns, per_unit: u64) -> Option<usize> {
     let outer = outer.iter().find(|axis| {
         let mut ranges = axis.indices.ranges.iter();
         ranges.any(|range| {
+            // each of several indices begins at a multiple of the stride
             splits(range.start * axis.stride) || range.end - range.start > 1 && splits(axis.stride)
         })
     });

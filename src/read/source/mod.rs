@@ -296,6 +296,7 @@ pub(crate) fn too_often_interrupted() -> io::Error {
 
 /// Checks the result of a read into `buf`.
 fn not_longer(n: usize, buf: &[u8]) -> io::Result<usize> {
+    // a source of the caller may do so, and a larger number would be an index out of bounds
     if n > buf.len() {
         return Err(io::Error::other(format!(
             "the source returned {n} bytes for a read of {}",

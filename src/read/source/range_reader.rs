@@ -144,11 +144,13 @@ impl<R: Read> Latin1Reader<R> {
 impl<R: Read> Read for Latin1Reader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let mut written = 0;
+        // a buffer may end within a character, and a result of 0 bytes would mean the end of the text
         while written == 0 && !out.is_empty() {
             if self.unread.is_empty() {
                 self.unread = 0..self.text.read(&mut self.buffer)?;
             }
             if self.unread.is_empty() {
+                // a text must not end within a character
                 return match self.lead {
                     0 => Ok(0),
                     _ => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -161,6 +163,7 @@ impl<R: Read> Read for Latin1Reader<R> {
                 self.unread.start += 1;
                 match (self.lead, byte) {
                     (0, 0..0x80) => out[written] = byte,
+                    // the first bytes of U+0080 to U+00FF
                     (0, 0xc2 | 0xc3) => {
                         self.lead = byte;
                         continue;

@@ -75,6 +75,7 @@ impl FileSystem for RemoteFiles {
     }
 
     fn is_file(&self, path: &Path) -> bool {
+        // without a request, as in `exists`
         !self.is_directory(path)
     }
 
@@ -158,6 +159,7 @@ struct RemoteSource(RemoteFile);
 
 impl Source for RemoteSource {
     fn len(&self) -> Option<u64> {
+        // an error is reported by `ready`, before a length is needed
         self.0.len().ok()
     }
 

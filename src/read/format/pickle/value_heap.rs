@@ -238,6 +238,8 @@ impl<'b> ValueHeap<'b> {
             PickleValue::Bytes(span) => {
                 let kept = span.range().len() as u64;
                 let stored = self.stored_bytes(span);
+                // a byte string without a place was made of other values and is kept whole; the beginning of a longer
+                // one is no text
                 let is_whole = stored.is_none_or(|stored| stored.decoded == kept);
                 is_whole
                     .then(|| std::str::from_utf8(self.bytes(span)).ok())
@@ -268,6 +270,7 @@ impl<'b> ValueHeap<'b> {
     #[inline]
     pub(super) fn add_text(&mut self, text: &str) -> Result<PoolRange> {
         let (held, capacity) = (self.text.len(), self.text.capacity());
+        // `reserve` for a `String`: memory is charged when it grows, not per text
         if capacity - held < text.len() {
             self.text
                 .reserve_exact(growth::<u8>(held, capacity, text.len(), self.budget)?);
@@ -292,6 +295,8 @@ impl<'b> ValueHeap<'b> {
     /// Adds a byte string that is in the pickle. Arrays of numpy have any length, so only the first bytes are kept.
     pub(super) fn add_stored(&mut self, bytes: &[u8], stored: StoredBytes) -> Result<PoolRange> {
         let span = self.add_bytes(&bytes[..bytes.len().min(KEPT)])?;
+        // rows stay in the order of `start`, by which they are searched; an empty range would repeat the start of the
+        // next one
         if span.len > 0 {
             self.budget
                 .push(&mut self.stored, (span.start, stored), WHAT)?;
@@ -301,6 +306,7 @@ impl<'b> ValueHeap<'b> {
 
     /// Like [`add_stored`](Self::add_stored), for a text that the pickle encodes as a byte string.
     pub(super) fn add_encoded(&mut self, text: &str, stored: StoredBytes) -> Result<PoolRange> {
+        // the pool is UTF-8, so that a text is cut between characters
         let span = self.add_text(&text[..text.floor_char_boundary(KEPT)])?;
         if span.len > 0 {
             self.budget
@@ -375,6 +381,7 @@ impl<'b> ValueHeap<'b> {
 
     /// Notes the class of the value that was added last, where exact classes are kept.
     pub(super) fn note_class(&mut self, class: ExactClass) -> Result<()> {
+        // a table, and not a field of each value: values stay at 16 bytes, and few are of such a class
         if let Some(exact) = &mut self.exact {
             self.budget.memory(ENTRY, WHAT)?;
             let last = ValueId(pool_index(self.values.len() - 1));
@@ -418,6 +425,7 @@ fn find_stored(rows: &[(u32, StoredBytes)], span: PoolRange) -> Option<StoredByt
 /// comparison.
 #[inline]
 fn reserve<T>(pool: &mut Vec<T>, n: usize, budget: &Budget) -> Result<()> {
+    // a difference, since the sum of the two could overflow
     if pool.capacity() - pool.len() < n {
         pool.reserve_exact(growth::<T>(pool.len(), pool.capacity(), n, budget)?);
     }
@@ -429,6 +437,7 @@ fn reserve<T>(pool: &mut Vec<T>, n: usize, budget: &Budget) -> Result<()> {
 fn growth<T>(held: usize, capacity: usize, n: usize, budget: &Budget) -> Result<usize> {
     // doubling, as `Vec` does, but computed here so that it can be charged first and then reserved exactly
     let more = n.max(capacity).max(64);
+    // also where memory would permit it: `pool_index` relies on this
     checked_index(held.saturating_add(more))?;
     budget.memory((more as u64).saturating_mul(size_of::<T>() as u64), WHAT)?;
     Ok(more)

@@ -61,6 +61,7 @@ pub(super) fn build(
     };
     builder.refer(root)?;
     let mut nodes = Vec::new();
+    // nodes are made in the order of their numbers, so the next one is at their count; `node` may append more
     while let Some(&id) = builder.pending.get(nodes.len()) {
         heap.budget().steps(1, WHAT)?;
         let node = builder.node(id)?;
@@ -214,6 +215,7 @@ impl<'h> TreeBuilder<'h, '_, '_> {
         if !stored.latin1 {
             return Ok(bytes);
         }
+        // UTF-8 has at least one byte per character, so this is enough for the decoded bytes
         self.heap.budget().memory(stored.len, WHAT)?;
         let invalid = || Error::malformed("a byte string of the pickle is not Latin-1");
         let text = std::str::from_utf8(&bytes).map_err(|_| invalid())?;
@@ -239,6 +241,7 @@ fn signed(text: &str) -> Box<str> {
     let Some(digits) = text.strip_prefix("0x") else {
         return text.into();
     };
+    // the highest bit of two's complement is the sign
     let is_negative = digits.starts_with(|c: char| c.to_digit(16).is_some_and(|digit| digit >= 8));
     if !is_negative {
         return text.into();

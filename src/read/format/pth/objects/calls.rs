@@ -27,6 +27,7 @@ impl TreeBuilder<'_, '_, '_> {
         let heap = self.heap;
         let mut state = None;
         let mut followed = 0;
+        // a loop and not a recursion: a chain of calls is as long as its writer wants
         while let Some(returned) = self.returned(index) {
             followed += 1;
             heap.budget().depth(followed, WHAT)?;
@@ -111,6 +112,7 @@ impl TreeBuilder<'_, '_, '_> {
         let call = heap.call(index);
         let args = heap.items(call.args);
         let result = &self.rebuilt.results[index as usize];
+        // first, since the arms below rely on arguments that `rebuild.rs` has checked
         if let CallResult::Refused(why) = result {
             return self.refused(why);
         }
@@ -137,10 +139,13 @@ impl TreeBuilder<'_, '_, '_> {
             (Global::Rebuild(how), args) => self.rebuilt_tensor(how, args, result),
             (Global::TensorClass, &[data, requires_grad]) => Ok(ObjectNode::Parameter {
                 data: self.refer(data)?,
+                // the default of a parameter is that it requires gradients; of a tensor, that it does not
                 requires_grad: heap.get(requires_grad) != PickleValue::Bool(false),
                 attributes: None,
             }),
             (Global::TensorClass, []) => {
+                // `Tensor.__setstate__` of PyTorch has these cases: four items are the geometry of a tensor, five were
+                // a `Variable`
                 let state = call.state.and_then(|state| heap.sequence(state));
                 match state {
                     Some(&[storage, offset, size, stride]) => {
@@ -154,6 +159,7 @@ impl TreeBuilder<'_, '_, '_> {
             }
             (Global::Device, args) => {
                 let parts: Vec<String> = args.iter().map(|&id| plain_text(heap, id)).collect();
+                // as PyTorch prints a device and its number: `cuda:0`
                 Ok(ObjectNode::Device(self.text(&parts.join(":"))?))
             }
             (Global::GetLayout, args) => Ok(ObjectNode::TorchLayout(
@@ -334,8 +340,10 @@ impl TreeBuilder<'_, '_, '_> {
             return self.refused("a sparse tensor without its description");
         };
         let data = heap.sequence(data).unwrap_or_default();
+        // the tuple comes from the pickle, and may have fewer items than the layout has parts
         let count = sparse.parts.len().min(data.len());
         let (parts, rest) = data.split_at(count);
+        // after the parts come the size and, for COO tensors of newer files, whether they are coalesced
         let coalesced = match rest.get(1).map(|&id| heap.get(id)) {
             Some(PickleValue::Bool(on)) => Some(on),
             _ => None,
