@@ -129,6 +129,7 @@ impl<'c> Executor<'c> {
                 "the order of the sink does not have each output once",
             ));
         }
+        // memory takes outputs in any order
         if order.is_sorted() || sink.output_memory().is_some() {
             return self.run_jobs(sink, progress);
         }
@@ -142,6 +143,7 @@ impl<'c> Executor<'c> {
             plan: &plan,
             checkpoint: self.checkpoint,
             loader: self.loader.clone(),
+            // `progress` reports and cancels for both
             options: RunOptions {
                 threads: self.options.threads,
                 ..RunOptions::default()
@@ -239,6 +241,7 @@ impl<'r> Workers<'r, '_> {
             // a list of bounded length at a time: the reads of 400 GB in tiles of 512 KiB would be a million entries
             let reads = ReadList::new(self.plan, self.checkpoint.catalog(), start);
             start = reads.jobs().end;
+            // workers end there, so that no tile waits for bytes which are not in this list
             self.queue
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -371,6 +374,7 @@ impl<'r> Workers<'r, '_> {
             let nbytes = if from == to {
                 chunk.len()
             } else {
+                // divided first, since chunks are whole elements
                 chunk.len() / from.width() * to.width()
             };
             match &mut out {

@@ -255,6 +255,7 @@ impl<'c> Remember<'c> {
         match self.dtype {
             OutputDtype::Of(dtype) => Ok(dtype),
             OutputDtype::Auto => {
+                // read only here: an explicit dtype needs no configuration
                 let config = planning::config(self, &self.checkpoint.budget())?;
                 Ok(self.dtype.resolve(self.checkpoint.catalog(), &config))
             }

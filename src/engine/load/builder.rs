@@ -242,6 +242,7 @@ impl<'c> Load<'c> {
         self.check_budget(&tasks, &pool)?;
         let run = LoadRun::new(&pool, self.memory, &tasks, &self.options.control);
         let load_all = &mut |feed: &dyn Feed<'k>| run.load_all(feed, self.options.threads);
+        // all tensors are kept, so that less read-ahead would need no less memory
         let context = self.context(checkpoint, &pool, u64::MAX);
         let outcome = Self::feed(self.chosen(), &context, &reads, load_all)?;
         run.progress.finish();
@@ -256,6 +257,7 @@ impl<'c> Load<'c> {
     pub fn tensor(&self, name: &str) -> Result<LoadedTensor<'c>> {
         let mut loaded = self.only(name).run()?.into_iter();
         match (loaded.next(), loaded.next()) {
+            // a name is of one tensor, of which there may be several slices
             (Some(tensor), None) => Ok(tensor),
             (None, _) => Err(self.checkpoint.no_tensor(name)),
             (Some(_), Some(_)) => Err(several(name)),
@@ -312,6 +314,7 @@ impl<'c> Load<'c> {
     fn check_budget(&self, tasks: &[LoadTask<'_>], pool: &BufferPool) -> Result<()> {
         let needed = tasks
             .iter()
+            // tied tensors share the memory of the first
             .filter(|task| !matches!(task.origin, ByteOrigin::SameAs(_)))
             .map(LoadTask::nbytes)
             .fold(0, u64::saturating_add);

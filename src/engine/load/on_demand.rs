@@ -24,6 +24,7 @@ pub(super) fn read_into(
 ) -> Result<()> {
     let mut start = bytes.start;
     for out in out.chunks_mut(step) {
+        // before the first call nothing has been read, and nothing is reported
         if start > bytes.start {
             check_cancelled(on_bytes(start - bytes.start))?;
         }
@@ -47,6 +48,7 @@ pub(super) fn read_pooled(
     step: usize,
     on_bytes: OnBytes<'_>,
 ) -> Result<Chunk<'static>> {
+    // the wait for memory can be cancelled, and reports no bytes
     let mut buffer = get_buffer(pool, bytes.len, &mut || on_bytes(0))?;
     read_into(checkpoint, bytes, &mut buffer, step, on_bytes)?;
     Ok(Chunk::Pooled(buffer.freeze()))

@@ -41,6 +41,7 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
     let checkpoint = &*what.checkpoint;
     let config = config(what, budget)?;
     let dtype = what.dtype.resolve(checkpoint.catalog(), &config);
+    // the dtypes that kernels write
     if !matches!(dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32) {
         return Err(Error::invalid_argument(format!(
             "weights become BF16, F16 or F32, not {dtype}"
@@ -100,6 +101,7 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
             TensorClaim::Free | TensorClaim::Weight(_) | TensorClaim::Taken => {}
         }
     }
+    // entries that the format lists and cannot read are outputs that would be missing
     for listed in cx
         .catalog
         .refused
@@ -120,6 +122,7 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
     } else if checkpoint.catalog().format() == "gguf" {
         add_note(&mut plan, stored_names(what), budget)?;
     }
+    // between the conversion of names and `rename`: slices are chosen by the names before
     if !matches!(what.slices, OutputSlices::Whole) {
         slice_outputs(&cx, &mut plan, what)?;
     }
@@ -171,6 +174,7 @@ fn convert_names(
     let refused = std::mem::take(&mut plan.refused);
     let converted = convert(model, stored, refused, dtype, &wanted, &check, cx.budget)?;
     for ConvertedJob { job, changed } in converted.jobs {
+        // a job that only got another name was checked with the stored weight
         let sound = if changed {
             let allowed = what.checkpoint.limits().tile_bytes;
             fills(&job).and_then(|()| fits(cx, &job, allowed))
@@ -240,6 +244,7 @@ const MAX_NOTES: usize = 100;
 /// Adds a note about the outputs.
 fn add_note(plan: &mut Plan, note: Note, budget: &Budget) -> Result<()> {
     let note = match plan.output_notes.len() {
+        // one note in place of all others
         MAX_NOTES => Note::from("further notes are left out"),
         more if more > MAX_NOTES => return Ok(()),
         _ => note,
@@ -250,6 +255,7 @@ fn add_note(plan: &mut Plan, note: Note, budget: &Budget) -> Result<()> {
 
 /// Lists a weight that cannot be made. An exhausted budget ends planning instead: it would refuse every further weight.
 fn refuse(plan: &mut Plan, name: &str, error: Error, budget: &Budget) -> Result<()> {
+    // further weights would exceed it too: planning ends, in place of a list of the same refusals
     if let ErrorKind::Limit {
         limit: "memory" | "steps",
         ..
@@ -333,6 +339,7 @@ fn claims(
 
 /// Takes the parts of a weight, which may belong to no other.
 fn take(cx: &Context<'_>, slots: &mut [TensorClaim], weight: &Weight) -> Result<()> {
+    // the first part is the tensor itself, which is free
     for (i, part) in weight.parts.iter().enumerate().skip(1) {
         let free = match &slots[part.tensor] {
             TensorClaim::Free => true,
@@ -389,6 +396,7 @@ fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
     if needed > allowed {
         return Err(over(needed, allowed, what(), "tile_bytes"));
     }
+    // Rust allocates no more than `isize::MAX` bytes at once
     if isize::try_from(needed).is_err() {
         return Err(Error::unsupported(format!(
             "{} needs {needed} bytes, which cannot be addressed",
@@ -465,6 +473,7 @@ fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, cast: Option<Dtype>) -> J
 
 /// Refuses the later of two outputs with the same name.
 fn twice(plan: &mut Plan, budget: &Budget) -> Result<()> {
+    // a hash table has up to 16/7 slots per entry
     const NAME: u64 = 3 * size_of::<&str>() as u64;
     let _seen = budget.temporary(NAME * plan.jobs.len() as u64, PLAN)?;
     let mut seen = std::collections::HashSet::with_capacity(plan.jobs.len());

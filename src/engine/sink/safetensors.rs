@@ -196,10 +196,12 @@ pub(crate) fn check_replaceable(path: &Path, replace: bool) -> Result<()> {
     let refused = if meta.is_dir() {
         Error::from(io::Error::from(io::ErrorKind::IsADirectory))
     } else if !meta.is_file() && !meta.is_symlink() {
+        // a link that is still one here leads nowhere, and may be replaced like a file
         Error::invalid_argument(
             "the target is neither a file nor a link to one, and only those are replaced",
         )
     } else if !replace {
+        // after the kind of file: `overwrite` does not permit to replace a directory or a device
         Error::from(io::Error::from(io::ErrorKind::AlreadyExists))
     } else {
         return Ok(());
@@ -209,6 +211,7 @@ pub(crate) fn check_replaceable(path: &Path, replace: bool) -> Result<()> {
 
 /// The directory that contains a path.
 fn directory_of(path: &Path) -> &Path {
+    // the parent of a bare name is an empty path, which system calls refuse
     path.parent()
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."))
@@ -223,6 +226,7 @@ pub fn write_companions(
     files: &[CompanionFile],
     overwrite: bool,
 ) -> Result<()> {
+    // no shard is written, so that their size has no meaning here
     let sink = SafetensorsSink::new(directory.as_ref(), Sharding::Shards(1)).overwrite(overwrite);
     let mut place = sink.place()?;
     let written = place.write_companions(files);
@@ -283,6 +287,8 @@ impl Sink for SafetensorsSink {
 
     fn put(&self, output: usize, start: u64, bytes: &[u8]) -> Result<()> {
         let mut waited = false;
+        // a transfer that is under way ends by itself; bytes that are still to be put might be due from this very
+        // thread
         let written = self.write(output, start, bytes, &mut |is_under_way| {
             waited = !is_under_way;
             is_under_way
@@ -307,6 +313,7 @@ impl Sink for SafetensorsSink {
     }
 
     fn end(&mut self) -> Result<()> {
+        // all bytes are put, so that only transfers are waited for
         self.publish(&mut |_| true)
     }
 

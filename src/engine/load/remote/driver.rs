@@ -107,6 +107,7 @@ impl<'d, 'c> RequestDriver<'d, 'c> {
 
     /// Returns when the queue is finished or has stopped.
     pub(super) fn run(mut self) {
+        // consumers would otherwise wait forever for bytes that no thread reads
         let _stop = self.queue.stop_on_panic();
         loop {
             let is_finished = self.start_requests();
@@ -117,6 +118,7 @@ impl<'d, 'c> RequestDriver<'d, 'c> {
             let event = self.prepare_memory();
             let event = event.or_else(|| self.events.recv_timeout(TICK).ok());
             event.into_iter().for_each(|event| self.end(event));
+            // all that have arrived, so that the next requests start without a wait
             while let Ok(event) = self.events.try_recv() {
                 self.end(event);
             }
@@ -216,6 +218,7 @@ impl<'d, 'c> RequestDriver<'d, 'c> {
             events,
             ..
         } = self;
+        // the memory of what is under way first, since it is filled first
         let running = running.values_mut().map(|running| {
             let memory = &running.memory;
             let step: Box<dyn FnMut(usize) -> Option<usize> + '_> =
@@ -259,6 +262,7 @@ impl<'d, 'c> RequestDriver<'d, 'c> {
         if let Err(error) = outcome {
             running.error.get_or_insert(error);
         }
+        // the other read may still succeed
         if running.pending > 0 {
             return;
         }
@@ -268,6 +272,7 @@ impl<'d, 'c> RequestDriver<'d, 'c> {
             needed,
             ..
         } = running.request;
+        // its reads may have ended early and without an error
         let error = running.error.take().unwrap_or_else(truncated);
         let at = start + running.memory.filled() as u64;
         let text = format!(
@@ -288,11 +293,13 @@ impl<'d, 'c> RequestDriver<'d, 'c> {
             let late = self.running.iter().find(|(_, running)| {
                 running.reads.len() == 1
                     && running.memory.silence() > patience
+                    // all bytes are there, and the event that says so is on its way
                     && running.memory.filled() < running.request.needed
             });
             let Some(number) = late.map(|(number, _)| *number) else {
                 return;
             };
+            // removed while it changes, since `read` borrows the driver
             let mut running = self.running.remove(&number).expect("it was found");
             let filled = running.memory.filled();
             self.read(number, &mut running, filled);
@@ -357,6 +364,7 @@ impl ReadReceiver for RequestReceiver {
 }
 
 impl Drop for RequestReceiver {
+    // a source that drops its receiver must not leave the request pending
     fn drop(&mut self) {
         self.report(Err(io::Error::other("a read ended without an answer")));
     }

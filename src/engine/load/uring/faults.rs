@@ -42,6 +42,7 @@ struct FaultyRing<T> {
     refused: bool,
 }
 
+// few places, so that the ring is full during most of a load
 const DEPTH: usize = 6;
 
 impl<T> RingOperations<T> for FaultyRing<T> {
@@ -80,6 +81,7 @@ impl<T> RingOperations<T> for FaultyRing<T> {
         let place = usize::try_from(number * 7).unwrap() % self.reads.len();
         let (file, start, mut part, bytes, read) = self.reads.swap_remove(place);
         let outcome = match (self.results)(number) {
+            // a refused read was not begun, so that it ends without an error of the system
             _ if self.refused => Err(None),
             RingResult::AtMost(most) => {
                 let out = &mut part[bytes];
@@ -115,6 +117,7 @@ fn load(results: Results, direct: bool) -> Result<Option<String>> {
     let reads: Vec<_> = tensors.iter().map(|tensor| tensor.bytes).collect();
     let report = Arc::new(ReportBuilder::new(Backend::IoUring, None));
     let files = RingFiles::open(checkpoint.sources(), direct, &report).unwrap();
+    // several requests for each extent
     let layout = PreadLoader::new().request_size(4096).layout(files.align());
     let list = coalesce(&reads, 0, MAX_SHARED_EXTENT.min(40 << 10));
     let queue = ReadAhead::new(&context, list, layout, Arc::clone(&report));
@@ -130,6 +133,7 @@ fn load(results: Results, direct: bool) -> Result<Option<String>> {
         report: &report,
     };
     let outcome = thread::scope(|scope| {
+        // before the scope waits for the reader: a failed assertion would leave it without an end
         let stop = queue.stop_on_drop();
         scope.spawn(|| reader.run(ring));
         let outcome = (0..reads.len()).try_for_each(|read| {
@@ -138,10 +142,12 @@ fn load(results: Results, direct: bool) -> Result<Option<String>> {
             assert!(bytes[..] == expected[..], "other bytes of read {read}");
             Ok(())
         });
+        // ends the reader, which the scope waits for
         drop(stop);
         outcome
     });
     let fallback = report.report().fallback;
+    // it holds buffers, which the next line would count
     drop(queue);
     assert_eq!(pool.stats().in_use, 0, "buffers are not in the pool");
     outcome.map(|()| fallback)
@@ -151,6 +157,7 @@ fn load(results: Results, direct: bool) -> Result<Option<String>> {
 fn short_and_interrupted_reads_are_continued() {
     let all: [Results; 4] = [
         |_| RingResult::AtMost(usize::MAX),
+        // most of these lengths are not aligned, so that a direct read must begin again at a boundary
         |number| RingResult::AtMost(1 + usize::try_from(number * 797 % 5000).unwrap()),
         |number| match number % 4 {
             0 => RingResult::Error(Errno::INTR),
@@ -233,6 +240,7 @@ fn a_ring_that_refuses_reads_is_not_used_further() {
             13 => RingResult::Refused,
             _ => RingResult::AtMost(2500),
         },
+        // errors of kernels and file systems that lack the operation, not of the read
         |_| RingResult::Error(Errno::NOSYS),
         |number| match number {
             4 => RingResult::Error(Errno::OPNOTSUPP),

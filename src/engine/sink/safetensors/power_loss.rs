@@ -75,6 +75,7 @@ impl TestDirectory {
 
 impl Drop for TestDirectory {
     fn drop(&mut self) {
+        // a failed removal must not hide why a test fails
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -94,6 +95,7 @@ impl Form {
     fn sharding(self) -> Sharding {
         match self {
             Self::File => Sharding::SingleFile,
+            // more than the three tensors take, so that they share a file; below, as much as one takes
             Self::OnlyFile => Sharding::Shards(1 << 20),
             Self::Shards => Sharding::Shards(4),
         }
@@ -136,6 +138,7 @@ fn write(
         dtype: Dtype::U8,
     };
     sink.begin(&["a", "b", "c"].map(spec))?;
+    // in two writes, so that a run can also end within a tensor
     for output in 0..3 {
         sink.put(output, 0, &[value; 2])?;
         sink.put(output, 2, &[value; 2])?;
@@ -150,6 +153,7 @@ fn value_at(path: &Path) -> Option<u8> {
     for name in ["a", "b", "c"] {
         values.extend(checkpoint.tensor(name)?.bytes().ok()?.iter().copied());
     }
+    // one value in all: a reader that finds tensors of two runs finds neither checkpoint
     values.pop_first().filter(|_| values.is_empty())
 }
 
@@ -314,6 +318,7 @@ fn run_over(tree: &Tree, new: Form, overwrite: bool, companions: Vec<CompanionFi
     let context = format!("to {new:?}, {overwrite}: {:?}", tree.keys());
     let number_of_companions = companions.len();
     let system = Arc::new(RecordingFiles::new(true));
+    // neither the old value nor the new one
     match write(&directory.0, new, 3, overwrite, system, companions) {
         Ok(()) => {
             assert_eq!(found_values(&directory.0), [Some(3); 2], "{context}");

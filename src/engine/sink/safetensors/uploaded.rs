@@ -179,6 +179,7 @@ impl UploadedOutput {
             len: reader.len,
             replaces,
         };
+        // an upload of its own, since it is completed before the tensors or after them
         let uploads = self.store.uploads(vec![object]);
         self.long_companions
             .push(uploads.map_err(|e| self.error(path, e))?);
@@ -204,6 +205,7 @@ impl UploadedOutput {
             self.check_free(path)?;
         }
         let content = CompanionContent::Bytes(text.into_bytes());
+        // the old index was removed before, so this one replaces nothing
         self.upload_long(path, &mut ContentReader::open(&content)?, false, wait)
     }
 

@@ -30,12 +30,14 @@ fn a_configuration_changes_in_the_same_moment_as_the_tensors() {
     for (old, new) in directory_runs() {
         for unnamed in [true, false] {
             let run = record(old, new, unnamed, |value| config([value]));
+            // a first run has nothing to exchange with
             assert_eq!(exchanges(&run.operations), usize::from(old.is_some()));
             let violation =
                 run.state_not(&run.operations, 0, |value, config, is_end| match value {
                     // no client opens tensors without their configuration
                     None => old.is_none() && !is_end,
                     Some(value) => {
+                        // in a first run there is no other configuration to be found with the tensors
                         let own = config == Some(&[value]) || old.is_none() && config.is_none();
                         own && (value == NEW || value == OLD && !is_end)
                     }
@@ -83,6 +85,7 @@ fn the_next_run_removes_what_an_exchange_left() {
             let is_hidden = |name: &str| name.starts_with('.');
             tree.keys().any(|path| path.to_str().is_some_and(is_hidden))
         });
+        // enough states in which there is something to remove
         assert!(hidden.count() > 5, "{old:?} to {new:?}");
         for tree in &states {
             for overwrite in [true, false] {

@@ -45,14 +45,17 @@ fn fail_each(old: Form, new: Form, unnamed: bool, error: Errno) -> Endings {
         let root = TestDirectory::new();
         let system = || Arc::new(RecordingFiles::new(unnamed));
         write(&root.0, old, OLD, false, system(), config([OLD])).unwrap();
+        // a file that is not the sink's, which an exchange must keep
         let readme = root.0.join("out/README.md");
         fs::write(&readme, "kept").unwrap();
+        // the inode too, since a copy would have the same bytes
         let (before, inode) = (root.tree(), fs::metadata(&readme).unwrap().ino());
         let failing = system();
         failing.fail_after(calls, error);
         let result = write(&root.0, new, NEW, true, failing.clone(), config([NEW]));
         if !failing.has_failed() {
             assert!(result.is_ok(), "{what}");
+            // an overwrite makes more calls than this: the loop did not end before its time
             assert!(calls > 30, "{what}");
             break;
         }
@@ -81,6 +84,7 @@ fn fail_each(old: Form, new: Form, unnamed: bool, error: Errno) -> Endings {
                 }
             }
         }
+        // a run after the failed one succeeds, and removes what that left
         write(&root.0, new, NEW, true, system(), config([NEW])).unwrap();
         assert_eq!(value_of(&root.0, &what), NEW);
         assert_eq!(hidden_names(&root), 0, "{what}: {:?}", root.tree().keys());
@@ -100,6 +104,7 @@ fn a_failing_device_leaves_the_old_checkpoint_or_the_new_one() {
         let endings = fail_each(old, new, unnamed, error);
         // nothing is removed first because a device fails
         assert_eq!(endings.renamed, 0, "{endings:?}");
+        // the failures were on both sides of the commit
         assert!(endings.old > 15 && endings.new > 5, "{endings:?}");
     }
 }

@@ -108,6 +108,7 @@ impl RecordingFiles {
 
     fn record_new(&self, file: &File) -> FileNumber {
         let mut operations = self.operations.lock().unwrap();
+        // unique and ascending; that numbers are left out makes no difference
         let number = operations.len();
         operations.push(Operation::Create(number));
         // a descriptor is used again once its file is closed
@@ -133,6 +134,7 @@ impl FileOperations for RecordingFiles {
         self.call()?;
         let file = self.system.create(path)?;
         if let Some(file) = &file {
+            // two operations, since the name may be lost where the file is not
             let number = self.record_new(file);
             self.record(Operation::Link(number, path.to_owned()));
         }
@@ -148,6 +150,7 @@ impl FileOperations for RecordingFiles {
 
     fn sync(&self, file: &File) -> io::Result<()> {
         self.call()?;
+        // not made: the replay decides what it keeps, and hundreds of them would take long
         self.record(Operation::Sync(self.number(file)));
         Ok(())
     }
@@ -169,6 +172,7 @@ impl FileOperations for RecordingFiles {
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.call()?;
         self.system.rename_new(from, to)?;
+        // to the replay a rename like others: the call has verified that the name was free
         self.record(Operation::Rename(from.to_owned(), to.to_owned()));
         Ok(())
     }
@@ -203,6 +207,7 @@ impl FileOperations for RecordingFiles {
     fn create_private_directory(&self, path: &Path) -> io::Result<()> {
         self.call()?;
         self.system.create_private_directory(path)?;
+        // permissions play no part in the replay
         self.record(Operation::CreateDirectory(path.to_owned()));
         Ok(())
     }

@@ -111,6 +111,7 @@ impl Replay<'_> {
     fn operation(&mut self, operation: &Operation, numbers: &mut HashMap<usize, usize>) {
         match operation {
             Operation::Create(file) => {
+                // without a name, as `O_TMPFILE` makes it: a name is a link, which may be lost alone
                 self.new_file(FileBytes::default());
                 numbers.insert(*file, self.files.len() - 1);
             }
@@ -182,6 +183,7 @@ impl Replay<'_> {
             } else {
                 states.extend(changed);
             }
+            // each change that is not synced doubles the states
             assert!(states.len() <= 1 << 13, "{:?}", self.changes);
         }
         states
@@ -190,6 +192,7 @@ impl Replay<'_> {
     fn tree(&self, names: &Names, is_written: bool) -> Tree {
         let (mut tree, mut open) = (Tree::new(), vec![(0, PathBuf::new())]);
         while let Some((directory, path)) = open.pop() {
+            // the empty name sorts before all others
             let from = (directory, OsString::new());
             let in_it = names
                 .range(from..)
@@ -233,6 +236,7 @@ pub(super) fn states(old: &Tree, operations: &[Operation], root: &Path) -> BTree
         };
         replay.name(path, Some(inode));
     }
+    // the old checkpoint is durable: its run has ended
     replay.changes.clear();
     let before = replay.names.clone();
     let mut numbers = HashMap::new();
@@ -242,6 +246,7 @@ pub(super) fn states(old: &Tree, operations: &[Operation], root: &Path) -> BTree
     let names = replay.surviving_names(before);
     let states = names
         .iter()
+        // of all files the written bytes survive, or of all only the synced ones
         .flat_map(|names| [true, false].map(|is_written| replay.tree(names, is_written)));
     states.collect()
 }
