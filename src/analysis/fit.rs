@@ -161,6 +161,7 @@ impl Fit<'_> {
         let of_extras = |context, batch| sum_of_extras(&extras, context, batch);
         let sums = model.sums(context, batch);
         let more = of_extras(context, batch);
+        // no total, rather than one that lacks a term
         let total = |sums: &Sums, more: Option<u64>| model.total(sums)?.checked_add(more?);
         let total_nbytes = total(&sums, more);
         let contexts = self.listed_contexts(&model).into_iter().map(|context| {
@@ -208,6 +209,7 @@ impl Fit<'_> {
             engine: model.asked.engine.name(),
             context,
             batch,
+            // a total is as uncertain as its least certain term
             basis: weakest([weights.basis, model.cache_basis]),
             weights,
             cache: cache_of(&model, &sums),
@@ -315,6 +317,7 @@ impl Fit<'_> {
                     } else {
                         1
                     },
+                    // counted once, with the model
                     overhead: 0,
                     extras: Vec::new(),
                     ..self.clone()

@@ -275,6 +275,7 @@ impl TensorSummary {
             shape: info.shape.to_vec(),
             nbytes: info.nbytes(),
             file: info.bytes.file,
+            // such tensors have no bytes of their own
             offset: (!matches!(
                 info.layout,
                 Layout::Absent | Layout::Sparse(_) | Layout::Chunked(_)

@@ -202,8 +202,10 @@ impl Budget {
 
     #[cold]
     fn grow<T>(&self, list: &mut Vec<T>, n: usize, what: &str) -> Result<()> {
+        // the first items of a list would otherwise make it grow once each
         const LEAST: usize = 4;
         let more = n.max(list.capacity() / 2).max(LEAST);
+        // the capacity that the list has is charged already
         let room = more.saturating_sub(list.capacity() - list.len());
         self.memory((room as u64).saturating_mul(size_of::<T>() as u64), what)?;
         list.reserve_exact(more);
@@ -309,6 +311,7 @@ impl Drop for ChargeScope<'_> {
 /// Memory of one allocated text, with what the allocator adds.
 #[inline]
 pub(crate) const fn text_cost(len: usize) -> u64 {
+    // the allocator's own words, and what it rounds up to
     len as u64 + 16
 }
 

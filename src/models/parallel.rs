@@ -77,6 +77,7 @@ impl WorkerShares<'_> {
         let share = share.map_err(|e| of_tensor(&info.name, e))?;
         let (per_item, _) = info.encoding.unit();
         Ok(share.map_or(TensorSlice::Whole, |mut share| {
+            // an item of the last axis holds several elements
             if share.axis + 1 == items.len() {
                 for range in &mut share.ranges {
                     *range = range.start * per_item..range.end * per_item;
@@ -95,6 +96,7 @@ impl WorkerShares<'_> {
     }
 
     fn rule(&self, name: &str, shape: &[u64], nbytes: u64) -> Rule {
+        // a bias is divided as its matrix is, however small it is
         if shape.len() < 2 && nbytes <= SMALL_VECTOR && !name.ends_with("bias") {
             Rule::Replicated
         } else {

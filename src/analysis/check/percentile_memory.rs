@@ -100,6 +100,7 @@ impl PercentileMemory {
         {
             return Ok(freed);
         }
+        // before the allocation, for which no other thread has to wait
         drop(idle);
         Histogram::new(form).ok_or_else(out_of_memory)
     }
@@ -118,6 +119,7 @@ impl PercentileMemory {
         let idle = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut sample = idle.unwrap_or_default();
         let most = usize::try_from(sampling.most(elements));
+        // fallible: memory that is not there must not end the process
         match sample.try_reserve_exact(most.unwrap_or(usize::MAX)) {
             Ok(()) => Ok(sample),
             Err(_) => Err(out_of_memory()),
@@ -174,6 +176,7 @@ fn put_two_together(
             Some((first, second))
         });
     let (first, second) = pair?;
+    // `first` is in front of `second`, and keeps its place
     let (_, mut freed) = idle.swap_remove(second);
     idle[first].1.join(&freed);
     freed.clear();

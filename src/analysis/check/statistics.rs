@@ -182,6 +182,7 @@ impl Percentiles {
         let (mut passed, mut next) = (0, ranks(last).into_iter().peekable());
         for (value, count) in distribution.values() {
             passed += count;
+            // several ranks may be of one value
             while let Some(rank) = next.next_if(|rank| *rank < passed) {
                 found.push((rank, value));
             }

@@ -144,6 +144,7 @@ impl ValueSink {
             });
             return Ok(tile);
         }
+        // F32 needs no conversion: values and sums are counted in one pass over the tile's own bytes
         if form.dtype == Dtype::F32 && matches!(form.percentiles, Some(PercentileBasis::Sample(_)))
         {
             let (counts, sums) = count_and_sum_f32(bytes);
@@ -198,9 +199,11 @@ impl ValueSink {
         (bytes, converted): (&[u8], &[u32]),
         sample: &mut Vec<u32>,
     ) -> Result<()> {
+        // with the first tile, so that outputs which are not begun take no memory
         if sample.capacity() == 0 {
             *sample = self.memory.sample(sampling, form.elements)?;
         }
+        // words of F32 have the sample's form; others were converted before the lock was taken
         if form.dtype == Dtype::F32 {
             let words = bytes.as_chunks::<4>().0;
             sampling.append(start / 4, words, sample);
@@ -237,6 +240,7 @@ impl ValueSink {
         match basis {
             PercentileBasis::Kept => {
                 let mut kept = std::mem::take(&mut state.kept);
+                // they are counted apart, and have no rank
                 kept.retain(|value| value.is_finite());
                 ValueMoments::of_counts(kept.iter().map(|value| (*value, 1))).fill(&mut statistics);
                 kept.sort_unstable_by(f64::total_cmp);
@@ -303,6 +307,7 @@ impl Sink for ValueSink {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
+        // in the order of arrival: percentiles do not depend on it, only sums do
         match form.percentiles {
             None | Some(PercentileBasis::Counts(_)) => {}
             Some(PercentileBasis::Kept) => {

@@ -145,6 +145,7 @@ impl Listing<'_, '_> {
         } else if x_dtype != y_dtype || self.a.scheme(x) != self.b.scheme(y) {
             DifferenceKind::Retyped
         } else if outcome.is_none_or(|outcome| outcome.is_equal()) {
+            // without outcomes the headers alone were compared, and they agree
             DifferenceKind::Equal
         } else {
             DifferenceKind::Changed
@@ -186,6 +187,7 @@ impl Listing<'_, '_> {
         if let Some(sums) = outcome.sums {
             row.equal_values = Some(sums.differing == 0);
             row.differing = Some(sums.differing);
+            // differing bits are those of stored elements: they are known only if the bytes of one tensor were compared
             let stored_alike = outcome.bytes_equal.is_some() && x.parts.len() == 1;
             row.differing_bits = stored_alike.then_some(sums.differing_bits);
             let first = sums.first.or(sums.first_bits.filter(|_| stored_alike));
@@ -260,6 +262,7 @@ fn row(kind: DifferenceKind) -> TensorDifference {
 fn indices(element: u64, shape: &[u64]) -> Vec<u64> {
     let (mut rest, mut found) = (element, vec![0; shape.len()]);
     for (index, size) in found.iter_mut().zip(shape).rev() {
+        // a dimension of 0 has no elements, and must not be a divisor
         *index = rest % (*size).max(1);
         rest /= (*size).max(1);
     }

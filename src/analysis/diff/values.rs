@@ -75,6 +75,7 @@ impl<'s> ValueComparison<'s> {
             .unwrap_or(unit)
             .min(elements.max(1));
         for side in [a, b] {
+            // a piece that begins and ends within units is decoded with the whole of both
             let around = unit.saturating_mul(2).saturating_add(step);
             JobRows::check_range(side.checkpoint, side.job, around.min(elements))?;
         }
@@ -152,6 +153,7 @@ impl<'s> ValueComparison<'s> {
         // before the count, so that the last piece frees them
         drop(rows);
         // released at once and not at the end of the run: shared parts may be as large as the tensor
+        // relaxed: the rows have a lock of their own
         if self.remaining.fetch_sub(1, Ordering::Relaxed) == 1 {
             *self.rows.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
@@ -255,6 +257,7 @@ pub(super) fn compare(
         progress,
         ValueRoom::default,
         |piece, room| {
+            // pieces that were distributed before the difference was found
             if stop.load(Ordering::Relaxed) {
                 return Ok(());
             }

@@ -63,6 +63,7 @@ pub(super) fn weights<'c>(
     let dtype = fit.dtype;
     let catalog = checkpoint.catalog();
     let what = "the weights";
+    // the list, and rows of the tables of storages and of tensors that are left out
     budget.memory(
         catalog.tensors().len() as u64 * (size_of::<&TensorInfo>() + 64) as u64,
         what,
@@ -143,6 +144,7 @@ fn dtype_names(stored: &[&TensorInfo]) -> Vec<String> {
             None => {}
         }
     }
+    // equal sums by name, so that the order is the same for every sharding
     sums.sort_by(|(a, m), (b, n)| n.cmp(m).then_with(|| a.cmp(b)));
     sums.into_iter().map(|(name, _)| name.to_owned()).collect()
 }
@@ -181,6 +183,7 @@ impl ModelWeights<'_> {
             nbytes = nbytes.saturating_add(own);
             if dtype.is_some() {
                 budget.memory(text_cost(spec.name.len()), what)?;
+                // it is not stored: its length alone counts
                 let bytes = ByteRange {
                     file: 0,
                     start: 0,
@@ -223,6 +226,7 @@ impl ModelWeights<'_> {
 
 fn is_float(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16)
+        // floats of eight bits and fewer
         || dtype.name().starts_with('F')
 }
 

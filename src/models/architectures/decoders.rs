@@ -25,6 +25,7 @@ static GLM4_NAMES: &[TensorRule] = &[
         &["blk.{i}.post_ffw_norm"],
         "model.layers.{i}.post_mlp_layernorm",
     ),
+    // gate and up are one matrix, which llama.cpp stores under the name of the latter
     same(&["blk.{i}.ffn_up"], "model.layers.{i}.mlp.gate_up_proj"),
 ];
 
@@ -39,6 +40,7 @@ const GLM4: GgufConversion = GgufConversion {
         config.rms_norm(model)?;
         config.partial_rotary(model)?;
         config.rotary(model)?;
+        // no key of the file states it: the tensors do
         config.set("attention_bias", model.has_tensor("blk.0.attn_q.bias"));
         Ok(config)
     },
@@ -77,6 +79,7 @@ const GRANITE: GgufConversion = GgufConversion {
             ("residual_multiplier", "residual_scale"),
             ("logits_scaling", "logit_scale"),
         ];
+        // the converter writes a scale only where the model sets it; the defaults of transformers apply to the rest
         for (key, stored) in scales {
             config.set_some(key, model.float(stored));
         }
@@ -117,6 +120,7 @@ static STABLELM_NORMS: &[TensorRule] = &[
     ),
     changed(
         &["blk.{i}.attn_k_norm"],
+        // heads are stacked as experts are, and divided by the same rule
         "model.layers.{i}.self_attn.k_layernorm.norms.{e}",
         expert,
     ),
@@ -195,6 +199,7 @@ pub(super) static DECODERS: &[Architecture] = &[
     },
     Architecture {
         model_types: &["cohere2", "olmo3", "exaone4"],
+        // three layers with a window, then one without: the default of all three
         gguf: &["cohere2", "olmo2", "exaone4"],
         caches: CacheRules {
             kinds: |config, n| kinds::every(config, n, 4, LayerKind::Window),
@@ -237,6 +242,7 @@ fn mimo_attention(config: &ModelConfig, layer: CachedLayer) -> Result<LayerCache
         attention::head_dim(config)?,
         config.required(&keys::VALUE_HEAD_DIM)?,
     );
+    // a value of this layer is more exact than the rule for its kind
     if let Some(own) = config.override_of(layer.number, &keys::KV_HEADS) {
         heads = own;
     } else if layer.kind == LayerKind::Window {

@@ -61,6 +61,7 @@ static GPT2_NAMES: &[TensorRule] = &[
 /// `general.architecture` = `gpt2`.
 const GPT2: GgufConversion = GgufConversion {
     name: "gpt2",
+    // the first rule that fits applies: matrices are transposed, and their biases only renamed
     tensors: &[GPT2_TRANSPOSED, GPT2_NAMES],
     omitted: &[],
     config: |model| {
@@ -71,6 +72,7 @@ const GPT2: GgufConversion = GgufConversion {
         config.set("n_layer", model.needed(&keys::LAYERS)?);
         config.set("n_head", model.heads(None)?);
         config.set("n_inner", model.needed(&keys::FEED_FORWARD)?);
+        // no key of the file names the function
         config.set("activation_function", "gelu_new");
         config.layer_norm(model, "layer_norm_epsilon")?;
         config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
@@ -112,6 +114,7 @@ static BLOOM_NAMES: &[TensorRule] = &[
 fn bloom_attention(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
     let heads = model.heads(stored.layer)?;
     let rows = stored.matrix(0)?.0;
+    // 0 where the heads are 0, which `swapped` refuses
     let head = rows.checked_div(heads.saturating_mul(3)).unwrap_or(0);
     stored.swapped(3, heads, head)
 }
@@ -216,6 +219,7 @@ const FALCON: GgufConversion = GgufConversion {
         config.set("alibi", false);
         config.layer_norm(model, "layer_norm_epsilon")?;
         config.set_some("max_position_embeddings", model.number(&keys::CONTEXT_MAX));
+        // the default of transformers
         config.set(
             "rope_theta",
             model.float("rope.freq_base").unwrap_or(10_000.0),

@@ -105,6 +105,7 @@ pub(super) static HYBRIDS: &[Architecture] = &[
 ];
 
 fn jamba(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
+    // a configuration may state 0, and this is a divisor
     let period = config.required(&keys::ATTENTION_PERIOD)?.max(1);
     let offset = config.required(&keys::ATTENTION_OFFSET)?;
     let kind = |i: usize| {
@@ -135,7 +136,9 @@ fn nemotron(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
     let kind = |letter: u8| match letter {
         b'M' => Ok(LayerKind::Linear),
         b'*' => Ok(LayerKind::Full),
+        // an MLP or experts, which keep nothing
         b'-' | b'E' => Ok(LayerKind::Nothing),
+        // a letter that is not known here may stand for a cache
         _ => Err(config.missing(field)),
     };
     let kinds: Result<Vec<LayerKind>> = letters.bytes().map(kind).collect();

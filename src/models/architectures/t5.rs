@@ -148,6 +148,7 @@ const T5: GgufConversion = GgufConversion {
         config.set("d_kv", model.head_size()?);
         config.set("d_ff", model.needed(&keys::FEED_FORWARD)?);
         config.set("num_layers", layers);
+        // `num_decoder_layers` of transformers has the same default
         let decoder = model.number(&keys::DECODER_LAYERS).unwrap_or(layers);
         config.set("num_decoder_layers", decoder);
         config.set("num_heads", model.heads(None)?);
@@ -182,6 +183,7 @@ pub(super) static ENCODER_DECODERS: &[Architecture] = &[
             attention: t5_attention,
             cross: Some(t5_cross),
             layers: |config| {
+                // only the decoder keeps a cache
                 let own = config.number(&keys::DECODER_LAYERS);
                 own.or_else(|| config.number(&keys::STACK_LAYERS))
             },
@@ -223,6 +225,7 @@ fn t5_cross(config: &ModelConfig) -> Result<LayerCache> {
 
 fn bart_shape(config: &ModelConfig) -> Result<AttentionShape> {
     let heads = config.required(&keys::DECODER_HEADS)?;
+    // the configuration may state 0 heads
     let dim = attention::hidden(config)? / heads.max(1);
     Ok(AttentionShape::new(heads, dim, dim))
 }

@@ -189,6 +189,7 @@ pub(in crate::models) fn flagged(
     full: u64,
     rest: LayerKind,
 ) -> Option<LayerKinds> {
+    // a list for another number of layers says nothing about these
     let list = config.list(field).filter(|list| list.len() == n)?;
     let kind = |flag: &Json| {
         if flag.as_u64() == Some(full) {

@@ -219,6 +219,7 @@ impl StoredTensors<'_> {
         let rows = group
             .and_then(|group| group.checked_mul(groups))
             .ok_or_else(|| self.wrong(0))?;
+        // the counts are from the metadata, and the shape from the tensors: they may contradict each other
         if rows.checked_mul(cols) != elements(shape) {
             return Err(self.wrong(0));
         }
@@ -295,6 +296,7 @@ pub(in crate::models) fn pattern_of(name: &str) -> (String, Vec<&str>) {
             pattern.push('.');
         }
         let number = !component.is_empty() && component.bytes().all(|b| b.is_ascii_digit());
+        // a layer and an expert: further numbers are part of the name
         if number && numbers.len() < 2 {
             numbers.push(component);
             pattern.push_str(["{i}", "{e}"][numbers.len() - 1]);

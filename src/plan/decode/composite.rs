@@ -103,6 +103,7 @@ impl PartView for DecodedPart {
     fn grid(&self) -> Grid {
         let grid = self.decoder.grid();
         Grid {
+            // a column of a view is one byte, and F32 has four
             cols: grid.cols.saturating_mul(4),
             ..grid
         }

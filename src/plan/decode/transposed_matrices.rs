@@ -57,6 +57,7 @@ impl TransposedMatrices {
             return 1;
         }
         let unit = self.unit().div_ceil(self.cols.max(1));
+        // whole units, and no fewer rows than a square has
         unit.saturating_mul((SQUARE as u64).div_ceil(unit))
             .min(self.rows)
             .max(1)
@@ -82,15 +83,18 @@ impl TransposedMatrices {
         let grid = self.inner.grid();
         let ranges = |(_, elements)| self.inner.inputs(rows_with(grid, &elements));
         let single = |ranges: &PartRanges| match ranges[..] {
+            // elements in several runs have no one start
             [range] if range.bytes.count == 1 => Some(range),
             _ => None,
         };
         let mut groups = self.groups(matrix, columns);
+        // two rows determine the stride; where they do not, the other rows need no look
         let first = groups.next().map(ranges).and_then(|line| single(&line));
         let second = groups.next().map(ranges).and_then(|line| single(&line));
         if let (Some(first), Some(second), 1) = (first, second, self.rows_together(columns))
             && let Some(stride) = second.bytes.start.checked_sub(first.bytes.start)
         {
+            // each row is verified: where rows end within a block, the runs of some are longer
             let regular = self.groups(matrix, columns).zip(0..).all(|(line, number)| {
                 single(&ranges(line)).is_some_and(|range| {
                     range.part == first.part
@@ -98,6 +102,7 @@ impl TransposedMatrices {
                         && range.bytes.start == first.bytes.start + number * stride
                 })
             });
+            // a strided range has no overlapping runs
             if regular && stride >= first.bytes.len {
                 let bytes = StridedRange {
                     count: self.rows,
