@@ -213,6 +213,7 @@ impl MaioConfig {
             "touch" => self.touch = Some(yes_or_no(value)?),
             _ => match key.strip_prefix("param.").filter(|key| !key.is_empty()) {
                 Some(key) => drop(self.parameters.insert(key.into(), value.into())),
+                // not reached: `is_known` has checked the key
                 None => return Err(InvalidValue("unknown option")),
             },
         }
@@ -287,6 +288,7 @@ fn byte_size(text: &str) -> Result<u64, InvalidValue> {
 fn seconds(text: &str) -> Result<Duration, InvalidValue> {
     let number = text.strip_suffix('s').unwrap_or(text).parse::<f64>().ok();
     let time = number.and_then(|number| Duration::try_from_secs_f64(number).ok());
+    // a recording would end at once
     time.filter(|time| !time.is_zero())
         .ok_or(InvalidValue("not a time in seconds, such as 60s"))
 }

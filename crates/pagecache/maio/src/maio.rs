@@ -132,6 +132,7 @@ impl Maio {
         let before = std::mem::take(&mut self.services);
         let last = before
             .get(self.last)
+            // by path, since the numbers of services change with the files
             .map(|service| service.path().to_owned());
         let mut numbers: BTreeSet<u32> = before.iter().map(MaioService::number).collect();
         let mut before: HashMap<PathBuf, MaioService> = before
@@ -158,7 +159,9 @@ impl Maio {
                 }
             }
             let number = known.map_or_else(
+                // the lowest free number: reversed bits of small numbers do not reach those of ranks
                 || (0..).find(|number| !numbers.contains(number)).unwrap_or(0),
+                // its queue stays the same, so that its next list replaces the one before
                 |service| service.number(),
             );
             numbers.insert(number);
@@ -206,6 +209,7 @@ impl Policy for Maio {
         let now = &context.namespace;
         let unchanged = |path: &Path| {
             let before = before.as_ref().and_then(|before| before.get(path));
+            // a file that was not there is not unchanged
             before.is_some() && before == now.get(path)
         };
         if let Err(reason) = self.set_services(now, unchanged) {
@@ -268,6 +272,7 @@ impl Policy for Maio {
     }
 
     fn evict(&mut self, miss: Option<&FileAccess>) -> Option<RangeList> {
+        // also without eviction, since this counts the access
         let has_owner = miss.is_some_and(|miss| self.owner(miss).is_some());
         let owner = has_owner.then_some(self.last);
         if !self.context.config.evict {
@@ -276,8 +281,10 @@ impl Policy for Maio {
         // lists of all services: memory is short for all of them
         let services = self.services.iter_mut().enumerate();
         let mut lists: Vec<RangeList> = services
+            // a miss concerns its own service alone
             .filter_map(|(index, service)| service.evict(miss.filter(|_| owner == Some(index))))
             .collect();
+        // the usual case, without a copy
         if lists.len() < 2 {
             return lists.pop();
         }

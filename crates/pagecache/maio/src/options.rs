@@ -131,6 +131,7 @@ pub(crate) fn is_known(key: &str) -> bool {
     OPTIONS
         .iter()
         .any(|option| match option.key.strip_suffix("KEY") {
+            // `param.` alone names no parameter
             Some(prefix) => key.len() > prefix.len() && key.starts_with(prefix),
             None => key == option.key,
         })

@@ -180,12 +180,14 @@ impl MaioService {
             Activity::Record(_) => {
                 let touch = records_accesses(config.touch);
                 Interests {
+                    // misses are needed only where not every access is reported
                     prefetch: !touch,
                     // evicting during a recording would turn later reads into misses that the service does not have by
                     // itself
                     evict: false,
                     touch,
                     recording: touch,
+                    // that a load has ended shows only while nothing is read
                     idle: true,
                 }
             }
@@ -200,6 +202,7 @@ impl MaioService {
         is_unchanged: impl Fn(&Path) -> bool,
     ) -> Option<ModelFiles> {
         match &mut self.activity {
+            // other files of the model may change: the template does not read them
             Activity::Follow(follower) if follower.paths().all(&is_unchanged) => None,
             Activity::Record(recorder) => recorder.update_files(model, is_unchanged),
             _ => Some(model),

@@ -114,12 +114,14 @@ const SOURCES: &[SourceRow] = &[
     SourceRow {
         name: "opens",
         about: "fanotify: opens of files, as a sign that a service starts",
+        // an open is no access
         modes: &[],
         open: |namespace, _| Ok(Box::new(FanotifySource::opens(namespace)?)),
     },
     SourceRow {
         name: "replay",
         about: "an event log, at the speed of its recording: replay:FILE",
+        // only by name: its events are not of this machine
         modes: &[],
         open: |namespace, path| {
             Ok(Box::new(ReplaySource::open(

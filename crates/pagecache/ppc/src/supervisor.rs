@@ -225,6 +225,7 @@ impl Supervisor {
         let watched = Arc::clone(&shared);
         thread::Builder::new()
             .name("ppc-watchdog".into())
+            // it only waits and compares times
             .stack_size(128 << 10)
             .spawn(move || policy_thread::enforce_deadlines(&watched))?;
         let runner = policy_thread::PolicyThread::new(policy, context, Arc::clone(&shared));
@@ -254,6 +255,7 @@ impl Supervisor {
             (None, Some(Err(what))) => Err(Error::new(ErrorKind::Policy(what))),
             (None, None) => {
                 let what = PolicyCall::Init.timeout_message(ExceededLimit::Elapsed(timeout));
+                // ends the policy's thread, should the call ever return
                 shared.fail(what.clone());
                 Err(Error::new(ErrorKind::Policy(what)))
             }
@@ -367,6 +369,7 @@ impl Supervisor {
         let mut state = self.shared.lock();
         let interests = state.interests();
         let needed = match call {
+            // no interest stands for it: a policy without lists returns none
             QueuedCall::Start => true,
             QueuedCall::Prefetch(_) => interests.prefetch,
             QueuedCall::Evict(_) => interests.evict,

@@ -76,6 +76,7 @@ pub(crate) fn open_pipe() {
     let fd = unsafe { libc::fcntl(opened, libc::F_DUPFD_CLOEXEC, MIN_DESCRIPTOR) };
     // SAFETY: `opened` is owned by this function, or −1.
     unsafe { libc::close(opened) };
+    // in a file of another kind messages would have no reader
     if let Some(stat) = stat(fd).filter(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFIFO) {
         PIPE_DEV.store(stat.st_dev, Ordering::Relaxed);
         PIPE_INO.store(stat.st_ino, Ordering::Relaxed);

@@ -76,6 +76,7 @@ impl ForeignPolicy {
             // SAFETY: a function of the library with the type that ppc.h declares; the context is on the heap and
             // outlives it.
             let result = unsafe { init((&raw const *context).cast_mut().cast()) };
+            // before the result: the reason says more than a number
             take_failure()?;
             if result != 0 {
                 return Err(format!("ppc_init returned {result}"));
@@ -181,6 +182,7 @@ impl ForeignPolicy {
         let returned = returned_list!(ios, queue: 0, slot: EVICT);
         let stride = self.library.abi.evict_entry;
         let answer = self.list(&returned, stride, |at| {
+            // an eviction is for no accelerator
             Ok((read::<EvictIo>(at.cast(), stride), u32::MAX))
         })?;
         self.release(list.cast());
@@ -193,6 +195,7 @@ impl ForeignPolicy {
         };
         // SAFETY: a function of the library with the type that ppc.h declares.
         let result = unsafe { exit() };
+        // the policy ends in any case, so that its result is only logged; 4 is syslog's level of warnings
         if result != 0 {
             eprintln!("<4>ppc_exit returned {result}");
         }
@@ -212,9 +215,11 @@ impl ForeignPolicy {
                 flags,
             } = read(at.cast(), stride);
             let device = match (flags & IO_XPU != 0, xpu) {
+                // the number that stands for none
                 (true, u32::MAX) => return Err("names accelerator 4294967295".into()),
                 (true, xpu) => xpu,
                 (false, 0) => u32::MAX,
+                // the flag was probably forgotten, and the policy would not notice that its number has no effect
                 (false, xpu) => return Err(format!("names accelerator {xpu} without PPC_IO_XPU")),
             };
             Ok((EvictIo { path, offset, size }, device))
@@ -275,6 +280,7 @@ impl ForeignPolicy {
         let mut last: Option<(*const c_char, u32)> = None;
         for index in 0..count {
             let in_entry = |what: String| format!("entry {index}: {what}");
+            // the array's length is the policy's claim, so that the pointer may lead outside of an allocation
             let (io, device) = entry(ios.wrapping_add(index * stride)).map_err(in_entry)?;
             let path = match last {
                 Some((at, number)) if at == io.path => number, // the same pointer as in the previous entry
@@ -371,6 +377,7 @@ unsafe extern "C" fn log(level: c_int, text: *const c_char) {
         let text = unsafe { CStr::from_ptr(text) };
         let line = format!(
             "<{}>{}\n",
+            // syslog has the levels 0 to 7; a line break would begin another record
             level.clamp(0, 7),
             text.to_string_lossy().replace('\n', " ")
         );
@@ -387,6 +394,7 @@ unsafe extern "C" fn fail(reason: *const c_char) {
         unsafe { CStr::from_ptr(reason) }
             .to_string_lossy()
             .chars()
+            // a reason of any length would become a message of any length
             .take(1000)
             .collect()
     };

@@ -193,6 +193,7 @@ impl Reply {
             }
             Self::Lists(lists) => {
                 to.u8(2);
+                // a count that does not fit is refused by the receiver
                 to.u32(u32::try_from(lists.len()).unwrap_or(u32::MAX));
                 lists.iter().for_each(|list| list.encode(&mut to));
             }

@@ -90,6 +90,7 @@ impl<'a> Reader<'a> {
     }
     pub(super) fn end(self) -> Result<(), Malformed> {
         if self.0.is_empty() {
+            // bytes that are left mean that the two sides differ about the message
             Ok(())
         } else {
             Err(Malformed)
@@ -197,6 +198,7 @@ pub(super) fn receive(stream: &UnixStream, deadline: Option<Deadline<'_>>) -> io
     while message.len() < len {
         let at = message.len();
         let next = len.min((2 * at).max(FIRST_CHUNK));
+        // exactly, since `resize` alone would reserve more
         message.reserve_exact(next - at);
         message.resize(next, 0);
         fill(stream, &mut message[at..], deadline)?;
@@ -213,6 +215,7 @@ fn fill(
     deadline: Option<Deadline<'_>>,
 ) -> io::Result<()> {
     while !into.is_empty() {
+        // the socket blocks: `recv` alone would wait beyond the deadline
         if let Some(deadline) = deadline {
             wait(stream, PollFlags::IN, deadline)?;
         }

@@ -111,9 +111,11 @@ impl PerfOptions {
     /// The defaults for `mode`: rings of 256 KiB per CPU for misses and of 2 MiB for the other modes, with pages of 4 KiB.
     pub fn of(mode: CaptureMode) -> Self {
         Self {
+            // every read is an access, and few of them are misses
             pages: if mode == CaptureMode::Misses { 64 } else { 512 },
             watermark: 64 << 10,
             own: false,
+            // the second is its place on older systems
             tracefs: ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
                 .map(PathBuf::from)
                 .into(),
@@ -268,12 +270,14 @@ impl EventSource for PerfSource {
                 end.saturating_duration_since(Instant::now())
             });
             let nap = match self.decoder.next_check(monotonic_ns()) {
+                // a second look at the rings settles the samples that were held back
                 _ if held => Duration::ZERO,
                 next_check => left.min(next_check.unwrap_or(CPU_CHECK_INTERVAL)),
             };
             let ended = self.rings.sleep(&self.wake_fd, nap)?;
             let woken = drain(&self.wake_fd);
             held = self.drain_rings(into);
+            // after they were read: a CPU that went offline leaves samples behind
             self.rings.close(&ended);
             if self.last_cpu_check.elapsed() >= CPU_CHECK_INTERVAL {
                 self.last_cpu_check = Instant::now();

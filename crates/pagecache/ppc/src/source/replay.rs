@@ -105,6 +105,7 @@ impl ReplaySource {
             };
             match log::read_line(&mut self.from).map_err(in_line) {
                 Err(error) => {
+                    // the next line would begin in the middle of this one
                     self.ended = true;
                     return Err(error);
                 }
@@ -112,6 +113,7 @@ impl ReplaySource {
                 Ok(Some(LogLine::Lost(lost))) => self.lost = self.lost.saturating_add(lost),
                 Ok(Some(LogLine::File(recorded, name))) => {
                     if let Some(&inode) = self.inodes.get(&name)
+                        // the log is read from a file, whose lines must not fill the memory
                         && self.translated.len() < MAX_FILES
                     {
                         self.translated.insert(recorded, inode);
@@ -185,6 +187,7 @@ impl EventSource for ReplaySource {
             if early.is_zero() {
                 self.next = None;
                 into.push(event);
+                // the consumer handles these before it receives more
                 if into.len() - before == MAX_BATCH {
                     return Ok(true);
                 }
