@@ -187,6 +187,7 @@ impl Serialize for PlanDocument<'_> {
                 with_decoder: args.long,
             })
         };
+        // the number of entries depends on the options
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("version", &json::VERSION)?;
         map.serialize_entry("source", &args.source.display().to_string())?;
@@ -242,6 +243,7 @@ struct Sequence<F>(F);
 
 impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Sequence<F> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // `serialize` has a reference only, and an iterator is consumed: so each call makes one
         serializer.collect_seq((self.0)())
     }
 }

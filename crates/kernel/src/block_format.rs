@@ -23,6 +23,7 @@ pub struct BlockFormat {
 impl BlockFormat {
     /// The block type with this ggml type id.
     pub fn from_ggml(id: u32) -> Option<&'static Self> {
+        // few rows, and searched once per tensor
         BLOCKS.iter().find(|b| b.ggml_type == id)
     }
 

@@ -154,6 +154,7 @@ pub(crate) trait Computation: Copy {
 }
 
 /// The instruction sets that computations are compiled for, fastest first.
+// Not the BF16 instructions, to which plain Rust does not compile; NEON is in the baseline of aarch64.
 const COMPUTATION_ISAS: &[Isa] = &[
     #[cfg(target_arch = "x86_64")]
     Isa::Avx512,

@@ -50,6 +50,7 @@ impl OwnedTensor {
 /// copied.
 fn owned(tensor: LoadedTensor<'static>) -> OwnedTensor {
     let with_memory = described(&tensor);
+    // bytes that are borrowed from the file or shared are copied: Python may write to its memory
     let part = tensor.into_part().unwrap_or_else(|tensor| {
         let mut copy = pool().get(tensor.bytes().len());
         copy.copy_from_slice(tensor.bytes());
@@ -85,6 +86,7 @@ fn all_owned(tensors: impl IntoIterator<Item = LoadedTensor<'static>>) -> Vec<Ow
             let bytes = tensor.bytes();
             let key = (bytes.as_ptr().addr(), bytes.len());
             match first.get(&key) {
+                // empty slices may have equal addresses without sharing anything
                 Some(&same) if !bytes.is_empty() => {
                     Err(described(&tensor)(OwnedMemory::SameAs(same)))
                 }
@@ -175,6 +177,7 @@ impl CoreCheckpoint {
             let choice = all.choice().clone();
             Ok((all_owned(all), choice.loader.name(), choice.reason))
         })?;
+        // in order, since a tied tensor refers to the row of an earlier one
         let mut rows: Vec<LoadedRow<'py>> = Vec::with_capacity(tensors.len());
         for tensor in tensors {
             let row = tensor.row(py, &rows)?;
@@ -197,6 +200,7 @@ impl CoreCheckpoint {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(&'static str, String)> {
         let options = LoadOptions {
+            // `out` names the tensors, and its memory has its own alignment
             names: None,
             borrow: false,
             loader,

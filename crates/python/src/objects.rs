@@ -33,6 +33,7 @@ pub(crate) fn objects<'py>(
         .opaque(opaque)
         .limits(limits_of(limits)?);
     let read = if let Ok(bytes) = source.cast::<PyBytes>() {
+        // a copy, since the checkpoint outlives this call
         let bytes = bytes.as_bytes().to_vec();
         interruptible(py, None, |_| options.objects_from_bytes(bytes))?
     } else {
@@ -122,6 +123,7 @@ fn row<'py>(py: Python<'py>, node: &ObjectNode) -> PyResult<Bound<'py, PyTuple>>
         } => ("opaque", &**class, list(arguments)?, *state, *items).into_pyobject(py),
         ObjectNode::Named(name) => ("named", &**name).into_pyobject(py),
         ObjectNode::Refused(why) => ("refused", &**why).into_pyobject(py),
+        // the library may have kinds that this package does not know
         _ => Err(PyTypeError::new_err("a value of an unknown type")),
     }
 }

@@ -216,6 +216,7 @@ impl Bucket {
     pub(crate) async fn remove(&self, key: &str) -> Result<()> {
         let path = parse(key)?;
         let removed = self.within(0, "the object cannot be removed", self.store.delete(&path));
+        // an object that is not there is as good as removed
         match removed.await {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
             _ => Ok(()),
@@ -249,6 +250,7 @@ impl Bucket {
         const WHAT: &str = "the upload cannot be completed";
         let path = parse(key)?;
         let complete = self.store.complete_multipart(&path, id, parts);
+        // joining may take S3 minutes, whatever the length of the request
         let attempt = self.connector.time_for_joining();
         let outcome = self.timed(attempt, WHAT, complete).await?;
         outcome.map(|_| ()).map_err(|e| failure(WHAT, &e))
@@ -259,6 +261,7 @@ impl Bucket {
         let path = parse(key)?;
         let abort = self.store.abort_multipart(&path, id);
         match self.within(0, "the upload cannot be aborted", abort).await {
+            // completed or aborted already
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
             outcome => outcome,
         }
@@ -271,6 +274,7 @@ fn failure(what: &str, e: &object_store::Error) -> Error {
         object_store::Error::NotFound { .. } => ErrorKind::NotFound,
         object_store::Error::PermissionDenied { .. }
         | object_store::Error::Unauthenticated { .. } => ErrorKind::Denied,
+        // the condition of a creation: the object exists
         object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. } => {
             ErrorKind::Exists
         }

@@ -107,6 +107,7 @@ impl Store {
         let (scheme, rest) = url
             .split_once("://")
             .ok_or_else(|| invalid("this is no URL"))?;
+        // schemes are not case-sensitive
         let scheme = scheme.to_ascii_lowercase();
         if scheme == "hf" {
             // the variable is the hub's: other servers are asked all the same
@@ -131,6 +132,7 @@ impl Store {
             "hf" => {
                 let settings = HubSettings::from_variables(variables)?;
                 let path = HubPath::parse(rest)?;
+                // the hub's cache first: it needs no request
                 if let Some(local) = path.cached(&settings) {
                     client.counters.found_in_cache();
                     return Ok(OpenedUrl::Local(local));
@@ -173,6 +175,7 @@ impl Store {
                 Some(Arc::new(cache))
             }
             None => {
+                // without a cache of headers, nothing can be read without requests
                 client.check_online()?;
                 None
             }
@@ -296,6 +299,7 @@ impl Store {
                 let revision = commit.get().unwrap_or(&path.revision);
                 let url = path.resolve_url(&settings.endpoint, revision)?;
                 let resource = self.hub_resource(settings, commit, url.clone());
+                // files of a commit do not change, so that their headers need no comparison
                 (resource, url, hub::is_commit(revision))
             }
         };
@@ -341,6 +345,7 @@ impl Store {
                 let mut url = opened.clone();
                 let mut parts = url.path_segments_mut().expect("an http URL has a path");
                 parts.pop().push(&name);
+                // ends the borrow of `url`
                 drop(parts);
                 Ok(url)
             }

@@ -16,12 +16,14 @@ use crate::{
 const MEMORY_PER_BYTE: u64 = 24;
 
 #[derive(Serialize, Deserialize)]
+// a misspelt name would otherwise pass as a field that is absent
 #[serde(deny_unknown_fields)]
 struct Document {
     /// The version.
     iot: u8,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     service: Option<String>,
+    // sorted by key, so that equal templates have equal texts
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     parameters: BTreeMap<String, String>,
     files: Vec<FileRow>,
@@ -168,6 +170,7 @@ impl Template {
                 .map_err(|_| Error::malformed(format!("{path} is listed twice")))?;
         }
         let mut template = builder.finish();
+        // the builder merges two rows that are equal
         if template.files.len() < files {
             return Err(Error::malformed("a file is listed twice"));
         }
@@ -192,6 +195,7 @@ impl Template {
 
 fn group(row: GroupRow, files: &[File], counts: &mut TemplateBudget) -> Result<AccessGroup> {
     counts.accesses(row.accesses.len() as u64, 0)?;
+    // charged with the document
     let mut accesses = Vec::with_capacity(row.accesses.len());
     for (
         i,

@@ -61,6 +61,7 @@ impl StridedRange {
                 stride,
             },
         };
+        // no later sum of its parts wraps if its end does not
         range.checked_end().map(|_| range)
     }
 
@@ -120,6 +121,7 @@ impl StridedRange {
     pub fn split_first(&self) -> Option<(Self, Self)> {
         let count = self.count.checked_sub(1)?;
         let rest = Self {
+            // after the last run nothing reads the sum, which may exceed 64 bits
             start: self.start.saturating_add(self.stride),
             count,
             ..*self

@@ -89,6 +89,7 @@ impl PartMemory {
 
     /// Takes the buffer out of its memory if this is its last holder.
     pub(crate) fn try_unwrap(memory: Arc<Self>) -> Result<Buffer, Arc<Self>> {
+        // before the attempt, which would drop the other owner if this is its last holder
         if let Owner::Other(_) = memory.owner {
             return Err(memory);
         }
@@ -206,6 +207,7 @@ impl DividedBuffer {
         if range.start > range.end || range.end > self.memory.len {
             return None;
         }
+        // an empty part shares no byte with another
         if !range.is_empty() {
             let next = self.parts.partition_point(|part| part.end <= range.start);
             if self

@@ -63,6 +63,7 @@ impl SharedBuffer {
 
     /// A further view of some of these bytes.
     fn view(&self, range: Range<usize>) -> Self {
+        // both views are marked, since either may be the one that is to become a part
         self.is_shared.store(true, Ordering::Relaxed);
         Self {
             memory: Arc::clone(&self.memory),

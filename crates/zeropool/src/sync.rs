@@ -13,6 +13,7 @@ mod imp {
 
     impl Pause {
         pub(crate) fn pause(&mut self) {
+            // under Miri no other thread runs during a spin
             if self.0 < 64 && !cfg!(miri) {
                 self.0 += 1;
                 std::hint::spin_loop();
@@ -117,6 +118,7 @@ mod locks {
                 return (self.0.wait(guard).expect("no panic under a lock"), false);
             };
             if cfg!(shuttle) {
+                // without the lock, which the panic would poison for the other threads
                 drop(guard);
                 panic!("a wait with a deadline in a model, which has no clock");
             }

@@ -252,6 +252,7 @@ fn distance(value: f64) -> String {
 /// Its name; of one with two names that no scheme explains, both.
 fn name(row: &TensorDifference) -> String {
     match (&row.a, &row.b) {
+        // one name suffices where the other follows from it
         (Some(a), Some(b)) if a != b && !row.by_scheme => {
             format!("{} → {}", escape(a), escape(b))
         }

@@ -48,6 +48,7 @@ fn one(estimate: &Estimate, screen: &Screen, out: &mut impl Write) -> io::Result
         )?;
     }
     for extra in &estimate.extras {
+        // no size, rather than one that lacks the cache
         let nbytes = extra
             .cache_nbytes
             .and_then(|cache| cache.checked_add(extra.weights_nbytes));
@@ -71,6 +72,7 @@ fn one(estimate: &Estimate, screen: &Screen, out: &mut impl Write) -> io::Result
     if let Some(memory) = estimate
         .memory
         .as_ref()
+        // without a total nothing largest can be stated
         .filter(|memory| memory.fits.is_some())
     {
         line("largest", largest(estimate, memory))?;
@@ -130,6 +132,7 @@ fn model(estimate: &Estimate) -> String {
 fn weights(estimate: &Estimate) -> String {
     let weights = &estimate.weights;
     if weights.nbytes.is_none() {
+        // a configuration was opened alone
         return "there are none".to_owned();
     }
     // a mixture of blocks has more types than fit in a line: those with most bytes are shown
@@ -257,6 +260,7 @@ fn layers(estimate: &Estimate) -> Table {
         table.cell(ByteSize(nbytes.unwrap_or(u64::MAX)));
         table.cell(group.why);
     }
+    // padding is of no layer, and a total without it would not be the sum of the rows
     if estimate.cache.padding_nbytes > 0 {
         table.cell("");
         table.cell("padding");
@@ -289,6 +293,7 @@ fn numbers(layers: &[u32]) -> String {
     match layers {
         [only] => only.to_string(),
         _ if contiguous => format!("{first}..{last} ({n})"),
+        // no longer than the abbreviation would be
         few if few.len() <= 4 => {
             let few: Vec<String> = few.iter().map(u32::to_string).collect();
             format!("{} ({n})", few.join(","))
@@ -336,6 +341,7 @@ fn workers(estimate: &Estimate) -> Table {
     }
     if estimate.ranks.len() > MAX_WORKERS {
         table.cell(format!("… {} more", estimate.ranks.len() - MAX_WORKERS));
+        // a row has a cell for each column
         (0..5).for_each(|_| table.cell(""));
     }
     table

@@ -160,6 +160,7 @@ struct RemainingDetails(Map<String, Json>);
 
 impl RemainingDetails {
     fn take<T>(&mut self, key: &str, show: impl FnOnce(String) -> T) -> Option<T> {
+        // `shift_remove` keeps the order of the details that remain, which are shown
         self.0
             .shift_remove(key)
             .map(|value| show(json_text(&value)))
@@ -274,6 +275,7 @@ fn files(summary: &Summary, screen: &Screen) -> Vec<String> {
         cut_middle(
             &mut line,
             &escape(file_name(file.path.as_deref())),
+            // on a narrow screen a name exceeds the line before it is unreadable
             room.max(16),
             0,
         );

@@ -62,6 +62,7 @@ impl<'s> TreeNode<'s> {
         self.children.push((part, TreeNode::default()));
         match at + 1 {
             0..=LINEAR_SEARCH_MAX => {}
+            // once a search becomes long, all children are entered, those from before included
             n if n == LINEAR_SEARCH_MAX + 1 => self.by_name.extend(
                 self.children
                     .iter()
@@ -264,6 +265,7 @@ fn number_ranges(mut list: Vec<u64>) -> String {
         let comma = if i > 0 { "," } else { "" };
         let _ = match to - from {
             0 => write!(out, "{comma}{from}"),
+            // two numbers are no longer than their range
             1 => write!(out, "{comma}{from},{to}"),
             _ => write!(out, "{comma}{from}..{to}"),
         };

@@ -42,6 +42,7 @@ pub(super) fn transpose<S: Simd>(
     let stride = columns.stride;
     match columns.codes {
         ColumnCodes::Down(width) => {
+            // 32 codes of a column are as many words as a code has bits
             let stored = rows.start / 32 * width.bits() as usize;
             let bytes = &bytes[(stored * stride).min(bytes.len())..];
             match width {

@@ -91,6 +91,7 @@ fn count_and_sum<const FUSED: bool>(bytes: &[u8]) -> (NumberCounts, NumberSums) 
             range.add_survey(&survey, batch);
             add_batch::<FUSED>(batch, &mut sums, &mut squares);
         } else {
+            // zeros add nothing, in the place of numbers that are not finite
             let mut finite = [[0; 4]; BATCH];
             for (finite, word) in finite.iter_mut().zip(batch) {
                 let value = f32::from_le_bytes(*word);
@@ -225,6 +226,7 @@ impl BatchSurvey {
         }
         counts.sum = counts.sum.wrapping_add(sum_of_bits(batch));
         let word = u32::from_le_bytes(first);
+        // the maxima are known already; all words are compared only where both equal the first one
         if self.signed as u32 != word || self.unsigned != word {
             counts.varies = true;
         } else if !counts.varies {
@@ -247,6 +249,7 @@ fn sum_of_bits(batch: &[[u8; 4]]) -> u64 {
         all = all.wrapping_add(pair);
         high += pair >> 32;
     }
+    // the sum of pairs has the high halves 2³² times too large
     let mut sum = all.wrapping_sub(high << 32).wrapping_add(high);
     for word in rest.as_chunks::<4>().0 {
         sum = sum.wrapping_add(u32::from_le_bytes(*word).into());

@@ -248,6 +248,7 @@ fn s3(
         value.filter(|value| !value.is_empty())
     };
     let endpoint = value(AmazonS3ConfigKey::Endpoint);
+    // the default of `object_store`
     let region = value(AmazonS3ConfigKey::Region).unwrap_or_else(|| "us-east-1".to_owned());
     let is_public = value(AmazonS3ConfigKey::SkipSignature).is_some_and(|value| value == "true");
     // the user named the endpoint
@@ -311,6 +312,7 @@ fn azure(
     for (key, value) in configured(AZURE_VARIABLES, variables)? {
         builder = builder.with_config(key, value);
     }
+    // after the variables: the account of the URL takes precedence
     if let Some(account) = account {
         builder = builder.with_account(bucket_name(account, scheme)?);
     }
@@ -325,6 +327,7 @@ fn azure(
         )));
     };
     let endpoint = value(AzureConfigKey::Endpoint);
+    // as in `s3`, the user named the endpoint
     let is_http = endpoint
         .as_ref()
         .is_some_and(|url| url.starts_with("http://"));

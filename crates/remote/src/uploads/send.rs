@@ -22,6 +22,7 @@ impl SharedUploads {
             let Some(part) = layout::part(&self.parts, state.next) else {
                 return Ok(());
             };
+            // a part that is longer than all memory has it for itself
             if state.buffered > 0 && state.buffered.saturating_add(part.len) > self.memory {
                 return Ok(());
             }
@@ -41,9 +42,11 @@ impl SharedUploads {
     /// The buffer of a part, with what the head of the object has of it. `free`: memory of a part that has been sent.
     fn buffer(&self, part: UploadPart, free: Option<Vec<u8>>) -> Result<OpenPart> {
         let len = usize::try_from(part.len).ok();
+        // memory of a shorter part would be copied as it grows
         let free = free.filter(|free| len.is_some_and(|len| free.capacity() >= len));
         let mut bytes = free.unwrap_or_default();
         bytes.clear();
+        // fallible: a lack of memory fails the upload and not the process
         let len = len.filter(|len| bytes.try_reserve_exact(*len).is_ok());
         let len = len.ok_or_else(|| {
             let what = format!("there is no memory for a part of {} bytes", part.len);
@@ -66,6 +69,7 @@ impl SharedUploads {
         let part = layout::part(&self.parts, number).expect("it has a buffer");
         let open = state.open.remove(&number).expect("it has a buffer");
         state.sending += 1;
+        // an upload that is being started has no id yet
         if !state.starts.iter().any(|(file, _)| *file == part.file)
             && self.objects[part.file].id.borrow().is_none()
         {
@@ -73,6 +77,7 @@ impl SharedUploads {
             let start = runtime().spawn(async move { shared.start(part.file).await });
             state.starts.push((part.file, start));
         }
+        // now and then and not each time: an object has up to 10,000 parts
         if state.tasks.len() >= ENDED_TASKS {
             state.tasks.retain(|task| !task.is_finished());
         }
@@ -90,9 +95,11 @@ impl SharedUploads {
             match outcome {
                 Ok(id) => state.sent[part.file][part.number] = Some(id),
                 Err(e) => {
+                    // the first failure, as others often follow from it
                     state.failure.get_or_insert(e);
                 }
             }
+            // before the notification, so that a woken thread finds the lock free
             drop(state);
             shared.changed.notify_all();
         }));

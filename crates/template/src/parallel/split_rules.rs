@@ -55,6 +55,7 @@ const TABLE: &[(&str, Rule)] = &[
     ("*.Wqkv.*", Rule::FusedQkv),
     ("*.W_pack.*", Rule::FusedQkv),
     ("*.query_key_value.*", Rule::Column), // head by head
+    // from a latent vector; the projections to it have no rule, and are replicated
     ("*.q_b_proj.*", Rule::Column),
     ("*.kv_b_proj.*", Rule::Column),
     ("*.o_proj.*", Rule::Row),
@@ -165,6 +166,7 @@ impl Rules {
         split: &Split,
     ) -> Result<Vec<StridedRange>> {
         match Experts::of(name) {
+            // without expert parallelism, experts are split as other matrices are
             Some(experts) if split.experts > 0 => slice_experts(experts, shape, item_bytes, split),
             _ => slice(self.rule(name), shape, item_bytes, split),
         }

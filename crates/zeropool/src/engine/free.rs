@@ -19,6 +19,7 @@ impl OwningPool for Engine {
 
     fn cached_id(&self, class: Class) -> u64 {
         let class = self.settings.class(class);
+        // only where a put has nothing to do with the object: no limit to keep, no bytes to wipe
         if class.is_unlimited() && class.cached && !self.settings.zero_on_return {
             self.id
         } else {
@@ -42,12 +43,14 @@ impl OwningPool for Engine {
 
     fn put_shared(self: Arc<Self>, object: Object) {
         self.store_free(object);
+        // a request may wait, or the pool be closed
         if !self.flags.allows_fast_path() {
             self.finish_put();
         }
     }
 
     fn finish_put(self: Arc<Self>) {
+        // nothing would release the object after the pool was closed
         if self.flags.is_closed() {
             self.drain();
         }
@@ -71,6 +74,7 @@ impl FreeBuffers for Engine {
 
 impl Evictable for Engine {
     fn take_coldest(&self, class: Class) -> Option<Object> {
+        // most classes of most pools have no memory, and need no search
         if self.ledger.held_in(class) == 0 {
             return None;
         }
@@ -140,6 +144,7 @@ impl Engine {
     pub(crate) fn trim_to(self: &Arc<Self>, keep: usize) -> usize {
         let mut bytes = 0;
         if keep == 0 {
+            // all of them, so that no order has to be found
             bytes = self.drain();
         } else {
             let mut free = self.free();
@@ -167,6 +172,7 @@ impl Engine {
             waits: counters.waits.load(Relaxed),
             evicted: counters.evicted.load(Relaxed),
             resident,
+            // the numbers are read one after another, and objects move meanwhile
             in_use: resident.saturating_sub(free),
             free,
             budget: self.ledger.limit(),
