@@ -66,7 +66,7 @@ impl Metadata {
         for (key, value) in self.iter() {
             budget.memory(text_cost(key.len()) + value.memory(), "the listing")?;
             match rows.entry(key) {
-                // as a dict of Python: the place of the first occurrence, the value of the last
+                // like a dict of Python: the place of the first occurrence, the value of the last
                 Entry::Occupied(row) => unique.0[*row.get()].1 = value.clone(),
                 Entry::Vacant(row) => {
                     row.insert(unique.len());

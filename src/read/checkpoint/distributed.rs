@@ -50,9 +50,12 @@ fn read(place: &Files, path: &Path, options: &OpenOptions, budget: &Budget) -> R
     let mut paths = Vec::new();
     for name in &manifest.files {
         charge_files(budget, 1, directory, name.len())?;
+        // a name must not lead out of the directory
         paths.push(directory.join(plain_name(name)?));
     }
+    // all of them before the first is opened, so that the error lists each that is missing
     require(place, &paths)?;
+    // at a URL, requests for them run side by side
     place.begin(&mut paths.iter().cloned());
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
@@ -62,6 +65,7 @@ fn read(place: &Files, path: &Path, options: &OpenOptions, budget: &Budget) -> R
     let mut catalog = dcp::catalog(manifest, &files, options.opaque, budget)?;
     catalog.index_names(budget)?;
     catalog.files = vec![file_info(path, &*metadata)?];
+    // the catalog of `.metadata` has all tensors, whose byte ranges name the other files
     let mut parsed = vec![ParsedFile {
         source: metadata,
         catalog,
@@ -80,6 +84,7 @@ fn open_source(
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<Arc<dyn Source>> {
+    // before each file: an answer of a file system or server may take long
     options.check_cancelled()?;
     let source = place.open_named(path, options.mapping(), budget)?;
     source.ready()?;

@@ -33,6 +33,7 @@ pub(super) fn charge_files(
 pub(super) fn plain_name(name: &str) -> Result<&str> {
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {
+        // one rule for all systems: a backslash separates directories on Windows
         (Some(Component::Normal(_)), None) if !name.contains(['/', '\\', '\0']) => Ok(name),
         _ => Err(Error::malformed(format!(
             "the index names {}, which is not a plain file name",

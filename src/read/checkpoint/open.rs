@@ -20,6 +20,7 @@ pub(super) fn parse_path(
     budget: &Budget,
 ) -> Result<ParsedFile> {
     let read = || {
+        // between two files: a checkpoint may have thousands
         options.check_cancelled()?;
         let source = files.open_named(path, options.mapping(), budget)?;
         parse_source(source, Some(path), options, budget)

@@ -171,6 +171,7 @@ fn read_index(
     let (read, parsed) = parse_all(files, &present, options, budget)?;
     let mut checkpoint = merge(parsed, options, budget)?;
     compare(&index, directory, &read, &mut checkpoint, options, budget)?;
+    // the index states the size of all files together
     if read.len() == names.len() {
         compare_size(&index, &checkpoint, options, budget)?;
     }
@@ -185,6 +186,7 @@ fn read_index(
         let value = from_json(value, budget)?;
         catalog.metadata.push_charged(&key, value, budget)?;
     }
+    // additions since the merge are in use too
     checkpoint.charged = budget.in_use();
     Ok(checkpoint)
 }

@@ -45,6 +45,7 @@ pub(crate) struct FileHashes {
 impl FileHashes {
     /// With the id of its git object if its length is given.
     pub(crate) fn new(git: Option<u64>) -> Self {
+        // git hashes an object with its kind and length in front
         let header = |nbytes| Sha1::new().chain_update(format!("blob {nbytes}\0"));
         Self {
             sha256: Sha256State::default(),

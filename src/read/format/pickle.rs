@@ -253,6 +253,7 @@ impl Machine<'_, '_> {
             // globals and calls
             op::GLOBAL => self.global_line().and_then(|value| self.push_value(value)),
             op::STACK_GLOBAL => self.stack_global(),
+            // a class is called as a function is: both are recorded and not made
             op::REDUCE | op::NEWOBJ => self.reduce(),
             op::NEWOBJ_EX => self.newobj_ex(),
             op::INST => self.inst(),
@@ -283,6 +284,7 @@ impl Machine<'_, '_> {
     fn proto(&mut self) -> Result<()> {
         self.protocol = self.u8()?;
         if self.protocol > 5 {
+            // a later protocol may have opcodes that are unknown here
             return Err(Error::unsupported(format!(
                 "the pickle has protocol {}; protocols up to 5 can be read",
                 self.protocol
@@ -451,6 +453,7 @@ impl Machine<'_, '_> {
 fn charge_growth<T>(vec: &mut Vec<T>, budget: &Budget) -> Result<()> {
     if vec.len() == vec.capacity() {
         budget.memory(
+            // a vector begins with room for four, and doubles
             ((vec.capacity() + 4) * size_of::<T>()) as u64,
             "the pickle's stack",
         )?;

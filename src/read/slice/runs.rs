@@ -108,6 +108,7 @@ impl ElementRuns {
                     *range = range.start * size..range.end * size;
                 }
             } else if one_index {
+                // the only index of the axis in front shifts all ranges of this one
                 let start = last[0].start * size;
                 *last = ranges
                     .into_iter()
@@ -115,6 +116,7 @@ impl ElementRuns {
                     .collect();
                 *innermost = axis;
             } else {
+                // the axis in front is enumerated, so that its stride spans this axis again
                 let stride = *stride;
                 let (_, outer_stride, _) = levels.last_mut().expect("one in front");
                 *outer_stride *= size;

@@ -40,6 +40,7 @@ impl<'l> SelectedBytes<'l> {
             let (from, to) = (run.start.max(start), run.end.min(end));
             each(&piece[inside(from)..inside(to)])?;
             if run.end > end {
+                // the rest of the run is in a later piece
                 break;
             }
             self.run += 1;

@@ -42,6 +42,7 @@ pub(crate) fn read_regular<'b>(
     let (mut text, charge) = charged_buffer(len, budget, what)?;
     // in one call; `read_to_end` begins with 8 KiB
     let read = fill(&mut text, |buf| (&file).read(buf))?;
+    // shorter if the file has shrunk since
     text.truncate(read);
     Ok((text, charge))
 }
@@ -53,6 +54,7 @@ pub(super) fn charged_buffer<'b>(
     what: &str,
 ) -> Result<(Vec<u8>, TemporaryCharge<'b>)> {
     let charge = budget.temporary(len, what)?;
+    // may fail: the length is a file's
     let buffer = usize::try_from(len).ok().and_then(zeroed);
     let buffer =
         buffer.ok_or_else(|| Error::unsupported(format!("{what} does not fit in memory")))?;

@@ -100,12 +100,14 @@ fn revision(reference: &Path) -> Option<String> {
     /// The longest name of a commit: 64 digits of SHA-256.
     const LONGEST: usize = 64;
     let limits = Limits {
+        // a reference is one short line
         memory: 4096,
         ..Limits::default()
     };
     let budget = Budget::new(limits);
     let (text, _charge) = read_regular(reference, &budget, "a reference").ok()?;
     let name = std::str::from_utf8(&text).ok()?.trim();
+    // the name is joined to a path, and must not lead out of the cache
     let is_plain = !name.is_empty()
         && name.len() <= LONGEST
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric());

@@ -61,6 +61,7 @@ impl PieceChecksum {
 /// Compares the header in front of the tensor's member with the archive's directory.
 pub(super) fn verify(checkpoint: &Checkpoint, info: &TensorInfo) -> Result<()> {
     let Some(member) = member(checkpoint, info) else {
+        // a format without members has nothing to compare
         return Ok(());
     };
     let budget = Budget::new(*checkpoint.limits());
@@ -80,6 +81,7 @@ pub(super) fn verify(checkpoint: &Checkpoint, info: &TensorInfo) -> Result<()> {
             }
         }
         IntegrityCheck::Count { elements } => {
+            // the count stands in front of the elements
             let at = member.bytes.start.saturating_sub(8);
             cursor.seek(at);
             let found = u64::from_le_bytes(cursor.array("a storage's element count")?);

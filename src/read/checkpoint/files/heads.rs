@@ -39,6 +39,7 @@ impl FileHeads {
             Self::Sources(sources) => sources,
         };
         let number = usize::try_from(number).expect("an index");
+        // the first call announces a whole window, each later one the file that enters it
         let announced = match number {
             0 => 0..AHEAD,
             number => number + AHEAD - 1..number + AHEAD,

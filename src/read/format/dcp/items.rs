@@ -127,6 +127,7 @@ impl ItemReader<'_, '_> {
         let mut catalog = read.map_err(|e| e.shifted(item.start).in_file(path))?;
         let first_member = u32::try_from(self.catalog.members.len())
             .map_err(|_| Error::unsupported("the checkpoint has more than 2³² storages"))?;
+        // file 0 is `.metadata`
         let file = 1 + u32::try_from(item.file).expect("files are few");
         catalog.move_to_range(file, item.start, first_member);
         Ok(catalog)
@@ -150,6 +151,7 @@ impl ItemReader<'_, '_> {
             );
             Error::malformed(what).at(item.start).in_file(path)
         };
+        // a tensor that was saved alone has one storage
         let (Some(part), 1) = (found.tensors.pop(), found.members.len()) else {
             return Err(wrong());
         };

@@ -58,6 +58,7 @@ impl Prelude {
         };
         if text_len > TEXT_MAX {
             return Err(HeaderError::unsupported(
+                // the field of the length follows the magic number and the version
                 8,
                 format!("the header has {text_len} bytes; at most {TEXT_MAX} are allowed"),
             ));
@@ -131,6 +132,7 @@ impl ArrayHeader {
                 }
             };
             if slot.replace(entry).is_some() {
+                // Python keeps the last one of equal keys, and other readers the first
                 return Err(HeaderError::malformed(
                     at,
                     format!("the header has the key {:?} twice", entry.key),

@@ -19,6 +19,7 @@ impl Machine<'_, '_> {
         let bytes = self.reader.take(len, "a number of the pickle")?;
         let value = if bytes.len() <= 16 {
             let negative = bytes.last().is_some_and(|b| b & 0x80 != 0);
+            // a shorter number has its sign in its last byte
             let mut wide = [if negative { 0xff } else { 0 }; 16];
             wide[..bytes.len()].copy_from_slice(bytes);
             let number = i128::from_le_bytes(wide);
@@ -46,6 +47,7 @@ impl Machine<'_, '_> {
     /// INT and LONG: an integer as a line of text. Protocol 0 writes truth values as `00` and `01`.
     pub(super) fn int_line(&mut self) -> Result<()> {
         let line = text_arguments::take_line(&mut self.reader)?;
+        // Python 2 wrote its long integers as `10L`
         let digits = line.strip_suffix('L').unwrap_or(&line);
         let value = match digits {
             "00" => PickleValue::Bool(false),

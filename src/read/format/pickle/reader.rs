@@ -88,6 +88,7 @@ impl<'c, 's> OpcodeReader<'c, 's> {
         }
         self.sync_cursor();
         let bytes = self.cursor.take_long(n, what)?;
+        // nothing is buffered here: the next opcode does it
         self.end += n;
         Ok(bytes)
     }

@@ -36,6 +36,7 @@ pub(super) fn take_line(reader: &mut OpcodeReader<'_, '_>) -> Result<String> {
         }
         // one byte more than is buffered makes the cursor read another window
         need = seen.len() + 1;
+        // before more is read: a file without a newline ends here
         if need > LINE_MAX {
             return Err(Error::malformed(
                 "a line of the pickle is longer than 1 MiB",
@@ -72,6 +73,7 @@ impl Machine<'_, '_> {
                 Some(b'u') => 4,
                 Some(b'U') => 8,
                 _ => {
+                    // in this encoding, any other backslash stands for itself
                     text.push('\\');
                     rest = after;
                     continue;
@@ -101,6 +103,7 @@ impl Machine<'_, '_> {
         };
         let bytes = unescape(inner)
             .ok_or_else(|| Error::malformed("invalid escape sequence in a string"))?;
+        // a `str` of Python 2 holds text or bytes
         let value = match std::str::from_utf8(&bytes) {
             Ok(text) => PickleValue::Text(self.heap.add_text(text)?),
             Err(_) => PickleValue::Bytes(self.heap.add_bytes(&bytes)?),

@@ -263,6 +263,7 @@ impl<'h> TreeWalk<'h, '_, '_> {
         }
         // only the current path matters: a value that is reached again by another path is listed again
         if self.on_path[id.index()] {
+            // a few suffice: a file may have any number of such containers
             if self.catalog.warnings.len() < 16 {
                 self.catalog.warnings.push(Note::from(format!(
                     "container {} contains itself; the inner occurrence is not listed",

@@ -232,6 +232,7 @@ fn locate_storages(
             inflated: storage.nbytes,
             check: IntegrityCheck::Count { elements },
         };
+        // compared here: a seek beyond the end fails at the next read only
         if storage.nbytes > cursor.remaining() {
             return Err(cursor.truncated(storage.nbytes, "a storage"));
         }

@@ -61,6 +61,7 @@ impl OpenContainer<'_> {
         let at = self.next;
         let (name, child, step) = match self.kind {
             ContainerKind::Keyed => {
+                // a key without a value ends the dict
                 let pair = self.children.get(at..at + 2)?;
                 (ChildName::Key(pair[0], at / 2), pair[1], 2)
             }

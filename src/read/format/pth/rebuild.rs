@@ -388,6 +388,7 @@ impl<'h> CallInterpreter<'h, '_, '_> {
     }
 
     pub(super) fn warn(&mut self, warning: String) {
+        // each text once, and a few of them: a file may have any number of such tensors
         if self.warnings.len() < 16 && !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }

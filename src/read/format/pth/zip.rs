@@ -38,6 +38,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, archive: &Archive, head: &Head<'_>) 
         let mut catalog = Catalog::new(super::FORMAT.name);
         flatten::flatten(&read.heap, read.root, rebuilt, &mut catalog)?;
         let storages = rows.keys().filter(|name| name.starts_with("data/"));
+        // `data/` itself may be a member
         let storages = storages.filter(|name| name.len() > "data/".len()).count();
         let unused = storages.saturating_sub(catalog.members.len());
         if unused > 0 {
@@ -76,6 +77,7 @@ pub(super) fn objects(
             parts.rebuilt,
             &ObjectSource {
                 pickle: parts.memory,
+                // an archive has one byte order for typed and untyped storages
                 endian: [parts.endian; 2],
                 deflated: &deflated,
                 named,

@@ -159,7 +159,7 @@ impl TreeBuilder<'_, '_, '_> {
             }
             (Global::Device, args) => {
                 let parts: Vec<String> = args.iter().map(|&id| plain_text(heap, id)).collect();
-                // as PyTorch prints a device and its number: `cuda:0`
+                // like PyTorch's text of a device and its number: `cuda:0`
                 Ok(ObjectNode::Device(self.text(&parts.join(":"))?))
             }
             (Global::GetLayout, args) => Ok(ObjectNode::TorchLayout(

@@ -179,9 +179,11 @@ fn array(
     };
     let mut info = TensorInfo::new("", shape, encoding, bytes);
     info.packing = packing;
+    // single bytes have no order
     if item.big_endian && dtype.swap_unit() > 1 {
         info.endian = Endian::Big;
     }
+    // one dimension has the same order both ways
     if fortran && info.shape.len() > 1 && !is_empty {
         info.layout = Layout::ColumnMajor;
     }
@@ -238,6 +240,7 @@ impl NumpyItem<'_> {
     /// The element as a metadata value; `None` if `bytes` is not one real number of this dtype.
     fn number(&self, bytes: &[u8]) -> Option<metadata::Value> {
         let dtype = self.dtype()?;
+        // complex numbers are no value of the metadata
         if dtype.item_bytes()? != bytes.len() as u64 || bytes.len() > 8 {
             return None;
         }
