@@ -184,17 +184,20 @@ fn content(
         match open_regular(path) {
             Ok((_, len)) if len <= MAX_BYTES => {}
             Ok(_) => return Ok(FoundContent::LeftOut),
+            // not a regular file
             Err(e) if matches!(e.kind(), ErrorKind::Unsupported(_)) => {
                 return Ok(FoundContent::LeftOut);
             }
             Err(e) => return Err(e),
         }
+        // only the configuration changes; the others are copied when they are written
         return Ok(FoundContent::Carried(if name == CONFIG {
             CompanionContent::Bytes(edited_config(files, path, dtype, budget)?)
         } else {
             CompanionContent::Copy(path.to_owned())
         }));
     }
+    // read once, which a map would not make faster
     let mapping = MapMode {
         mmap: false,
         private: false,

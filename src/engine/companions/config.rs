@@ -114,6 +114,7 @@ fn collect(
     // without a dtype, some clients load F32: at the top of a model's configuration it is added
     if depth == 0 && is_model && !has_dtype && kept > 0 {
         let first = first.expect("an object with members has a first one");
+        // indented as the first member is
         let blanks = text[..first]
             .rfind(['{', '\n'])
             .map_or("", |at| &text[at + 1..first]);
@@ -126,6 +127,7 @@ fn collect(
             range: first..first,
             with: format!("\"{}\": {name},{line}{blanks}", dtype_for_all()),
         };
+        // in the order of the text: before the object's other edits
         edits.insert(first_edit, edit);
     }
     Ok(())

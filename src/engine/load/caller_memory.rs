@@ -81,6 +81,7 @@ impl<'t, 'c, 'b> IntoPieces<'t, 'c, 'b> {
                 _ => all.cut(task, out),
             }
             let pieces = all.pieces.len() - before;
+            // a transformed tensor is checked by what reads it
             let checked = task.origin != ByteOrigin::Transformed && task.tensor.has_checksum();
             let checksums = (0..if checked { pieces } else { 0 }).map(|_| OnceLock::new());
             all.targets.push(PieceTarget {
@@ -244,6 +245,7 @@ impl<'c> IntoRun<'_, 'c, '_> {
                 read_transformed(tensor, &target.task.layout, piece.out, &mut progress)?;
             }
             PieceSource::Read { read, runs, number } => {
+                // once for each tensor: the header of its member
                 if number == 0 {
                     tensor
                         .check_bytes()

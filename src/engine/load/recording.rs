@@ -170,7 +170,7 @@ impl RecordingFeed<'_, '_> {
     /// Appends an access. Returns its index in the log.
     fn record(&self, bytes: ByteRange) -> usize {
         let mut log = self.log();
-        // times are relative to the first load, so that templates of two runs can be compared
+        // from the first load on, so that templates of two runs can be compared; the format has times below 2⁶²
         let at = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX >> 2);
         log.accesses.push((bytes, at));
         log.accesses.len() - 1

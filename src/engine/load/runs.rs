@@ -42,6 +42,7 @@ pub(super) fn read_transformed(
         progress.advance_to(done);
         progress.worked(worked)
     };
+    // without selecting bytes as they pass by
     if layout.is_whole() {
         tensor.read_watched(out, watch)
     } else {

@@ -152,6 +152,7 @@ impl UringLoader {
             0 => thread_count(0).min(MOST_THREADS),
             threads => threads,
         };
+        // each ring holds at least one read
         let threads = threads.min(self.depth);
         let (each, more) = (self.depth / threads, self.depth % threads);
         let ring = |number| ReadRing::new(each + usize::from(number < more));
@@ -184,6 +185,7 @@ impl Loader for UringLoader {
         let (files, rings) = match opened {
             Ok(opened) => opened,
             Err(error) => {
+                // once per process: each load would report the same
                 static ONCE: Once = Once::new();
                 ONCE.call_once(
                     || tracing::warn!(%error, "io_uring is not available: reading with threads"),
@@ -342,6 +344,7 @@ impl RingReader<'_, '_> {
                 }
             }
             Err(Some(e)) => match direct {
+                // the file system may refuse direct reads only, and the page cache serves it then
                 Some(direct) if !read.buffered => direct.failed(read.buffered, e),
                 // some sandboxes allow the setup of a ring and refuse its operations
                 _ if is_unknown_operation(&e) => return self.read_without_ring(read, part, &e),

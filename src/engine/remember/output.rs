@@ -135,6 +135,7 @@ pub(super) fn file_stem(checkpoint: &Checkpoint) -> &'static str {
     // adapters of peft, components of diffusers, and the variants of diffusers that are opened by `variant=`
     static STEMS: &[&str] = &[
         "adapter_model",
+        // before the shorter stem with which it begins
         "diffusion_pytorch_model.fp16",
         "diffusion_pytorch_model",
         "model.fp16",

@@ -120,6 +120,7 @@ impl<'c> Remember<'c> {
             let what = format!("{} is not the name of a file", quote(&file.name));
             return Err(Error::invalid_argument(what));
         }
+        // for its directory alone, in which the size of shards does not matter
         output::check_not_source(&self.checkpoint, directory, &Sharding::Shards(0))?;
         let one = self.clone().only(file.outputs.iter().cloned());
         let plan = one.plan()?;
@@ -138,6 +139,7 @@ impl<'c> Remember<'c> {
             FileOrigin::Missing | FileOrigin::SamePlan | FileOrigin::OtherPlan => {}
         }
         let sink = SafetensorsSink::new(&path, Sharding::SingleFile);
+        // decided above: what must not be replaced has been refused
         one.run(&plan, &mut sink.overwrite(true).metadata(metadata))?;
         Ok(true)
     }

@@ -63,6 +63,7 @@ impl CheckpointOutputSlices<'_, '_> {
         }
         let encoding = Encoding::Plain(spec.dtype);
         let layout = slice.layout("weight", &spec.name, &spec.shape, &encoding)?;
+        // a slice that has all of it needs no decoder around the job's
         if layout.shape == spec.shape {
             return Ok(false);
         }

@@ -58,6 +58,7 @@ impl Load<'_> {
         let only = self.clone().filter(move |name| names.contains(name));
         let (_, tasks) = only.tasks(&self.checkpoint, false)?;
         let memory = take_memory(&tasks, &mut by_name)?;
+        // the first by name: a table has no order
         if let Some(missing) = by_name.into_keys().min() {
             return Err(self.checkpoint.no_tensor(&missing));
         }

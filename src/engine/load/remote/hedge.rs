@@ -51,6 +51,7 @@ impl Hedges {
         if !may_repeat || self.samples.len() < LEAST_SAMPLES {
             return None;
         }
+        // few enough to be sorted each time
         let mut sorted = self.samples.clone();
         sorted.sort_unstable();
         let p95 = sorted[(sorted.len() * 95).div_ceil(100) - 1];

@@ -66,6 +66,7 @@ impl Pace {
         if !std::mem::take(&mut self.is_reached) {
             return;
         }
+        // replaced during a rest too: rates are compared with the interval just before
         let before = self.rate.replace(rate);
         if self.rest > 0 {
             self.rest -= 1;
@@ -74,6 +75,7 @@ impl Pace {
         // 5 %: less is within what rates vary by
         let is_more = before.is_none_or(|before| rate > before * 1.05);
         if self.grew && !is_more {
+            // the last step gained nothing: it is taken back, and none is tried for a while
             self.limit = self.limit.saturating_sub(STEP).max(1);
             (self.grew, self.rest) = (false, REST);
         } else if self.limit < self.most {

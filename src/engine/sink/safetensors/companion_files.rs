@@ -126,6 +126,7 @@ pub(super) fn remove_if_there(system: &dyn FileOperations, path: &Path) -> Resul
 
 /// The name of a companion file, which must not lead out of the directory.
 pub(super) fn plain_name(name: &str) -> Result<&str> {
+    // one rule for all systems: a backslash separates directories on Windows
     let is_plain =
         !name.is_empty() && !name.contains(['/', '\\', '\0']) && name != "." && name != "..";
     is_plain.then_some(name).ok_or_else(|| {

@@ -364,11 +364,13 @@ fn begins_with(file: &mut impl Read, header: &[u8]) -> Result<bool> {
 
 /// The id of the plan that a header names. A header that cannot be read names none.
 fn plan_of(path: &Path) -> Option<String> {
+    // the file may be any program's
     let budget = Budget::new(Limits::default());
     let (mut file, len) = open_regular(path).ok()?;
     let mut start = [0; 8];
     let read = fill(&mut start, |buf| file.read(buf)).ok()?;
     let announced = u64::from_le_bytes(start);
+    // no header: no memory is reserved for its length
     if read < start.len() || announced > len.saturating_sub(8) {
         return None;
     }

@@ -200,6 +200,7 @@ impl OutputPlace for LocalOutput {
 
     fn publish(&mut self, _wait: &mut dyn FnMut(bool) -> bool) -> Result<()> {
         let parts = self.parts()?;
+        // before any name: no name leads to bytes that a loss of power takes
         let index = self.index.iter().map(|(index, _)| index);
         self.shards.iter().chain(index).try_for_each(Shard::sync)?;
         self.companions.iter().try_for_each(Companion::sync)?;

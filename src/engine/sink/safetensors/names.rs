@@ -72,6 +72,7 @@ impl Stem {
         }
         Ok((1..=u32::MAX)
             .find(|generation| !used.contains(generation))
+            // not reached: a directory has fewer files
             .unwrap_or(u32::MAX))
     }
 

@@ -246,7 +246,7 @@ pub(super) fn states(old: &Tree, operations: &[Operation], root: &Path) -> BTree
     let names = replay.surviving_names(before);
     let states = names
         .iter()
-        // of all files the written bytes survive, or of all only the synced ones
+        // the written bytes of all files survive, or only the synced ones of all
         .flat_map(|names| [true, false].map(|is_written| replay.tree(names, is_written)));
     states.collect()
 }

@@ -62,6 +62,7 @@ impl<'c> ContentReader<'c> {
                 let buffer = &mut buffer[..take];
                 let in_source = |e: io::Error| Error::from(e).in_file(path);
                 let read = fill(buffer, |buf| file.read(buf)).map_err(in_source)?;
+                // the source is shortened while it is copied
                 if read < take {
                     return Err(in_source(io::ErrorKind::UnexpectedEof.into()));
                 }

@@ -61,6 +61,7 @@ impl UploadedOutput {
             old = self.named_by(&self.path(&index))?;
         }
         old.extend(names.iter().filter(is_shard).cloned());
+        // readers must not find the old tensors with a companion file of the new ones
         let changes = companions.iter().any(|companion| companion.replaces);
         let replaces = names.contains(&single) && new.cut.count() == 1 && !changes;
         old.remove(&single);
