@@ -199,6 +199,7 @@ impl Check<'_> {
             Ok(checkpoint) => opened.push(checkpoint),
             Err(error) => match error.kind() {
                 ErrorKind::RefusedGlobal { .. } => {
+                    // the tensors around a refused global are still checked
                     opened.extend(around_globals(path, options));
                     failure = Some(error);
                 }
@@ -231,6 +232,7 @@ impl Check<'_> {
                 {
                     return Err(error);
                 }
+                // one unreadable checkpoint does not hide the others of the directory
                 Err(error) => faults.push(OpenFault::unreadable(&path, error)),
             }
         }
@@ -243,6 +245,7 @@ impl Check<'_> {
                 }
                 budget
             }
+            // nothing could be opened, so that only the faults are reported
             [] => Budget::new(options.limits_of()),
         };
         let run = CheckRun {

@@ -94,6 +94,7 @@ pub(crate) fn on_watched_threads(
             })
         });
         let started: Vec<_> = started.collect();
+        // this end would keep the channel open
         drop(ended);
         if started.is_empty() {
             worker();
@@ -111,6 +112,7 @@ fn start<'s>(
     worker: impl FnOnce() + Send + 's,
 ) -> Option<ScopedJoinHandle<'s, ()>> {
     let builder = thread::Builder::new().name(name.into());
+    // a machine without room for another thread works with the ones that it has
     builder.spawn_scoped(scope, worker).ok()
 }
 

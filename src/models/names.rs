@@ -107,6 +107,7 @@ pub(crate) fn is_last(name: &str) -> bool {
 /// Whether a tensor outside of the layers is in front of them: an embedding of tokens, positions or kinds.
 pub(crate) fn is_in_front(name: &str) -> bool {
     let part = || FRONT.iter().any(|part| name.contains(part));
+    // an output layer may have such a part in its name too: `embed_out`
     !is_last(name) && (part() || is_weight_of(name, EMBEDDINGS))
 }
 

@@ -82,6 +82,7 @@ fn model(checkpoint: &Checkpoint) -> Result<TokenizerModel, String> {
     let Some(model) = text("tokenizer.ggml.model") else {
         return Err("the file has no tokenizer: no tokenizer.json is written".to_owned());
     };
+    // llama.cpp's names: each is a language model that has such a tokenizer
     match model {
         "gpt2" => {
             // files from before the key have none

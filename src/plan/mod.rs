@@ -241,6 +241,7 @@ pub(crate) fn addressable(info: &TensorInfo) -> bool {
         && info.packing == Packing::Raw
         && info.layout == Layout::RowMajor
         && info.member.is_none()
+        // negated or conjugated values are not the stored bytes
         && info.view_flags() == Default::default()
 }
 

@@ -187,6 +187,7 @@ pub(super) fn damaged_members(
                 Ok(true) => return Ok(()),
                 Ok(false) => None,
                 Err(error) => {
+                    // a cancellation is no damage
                     control.check()?;
                     Some(error)
                 }

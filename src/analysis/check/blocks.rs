@@ -63,6 +63,7 @@ impl Default for CountedBlocks {
     fn default() -> Self {
         Self {
             count: AtomicU64::new(0),
+            // the least number is kept
             first: AtomicU64::new(u64::MAX),
         }
     }
@@ -71,6 +72,7 @@ impl Default for CountedBlocks {
 impl CountedBlocks {
     fn add(&self, count: u64, first: u64) {
         if count > 0 {
+            // relaxed: read when all threads of the pass have ended
             self.count.fetch_add(count, Ordering::Relaxed);
             self.first.fetch_min(first, Ordering::Relaxed);
         }
@@ -198,6 +200,7 @@ impl ScaleField {
                     _ => ScaleKind::Sound,
                 }
             }
+            // the only code of E8M0 that is no number
             Self::E8m0(at) if block[at] == 255 => ScaleKind::Nan,
             Self::Ue4m3(at, n) if block[at..][..n].iter().any(|code| code & 0x7f == 0x7f) => {
                 ScaleKind::Nan

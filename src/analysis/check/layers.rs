@@ -67,6 +67,7 @@ fn missing(
         .filter(|(_, count)| **count >= 2)
         .map(|(names, count)| (*names, *count))
         .collect();
+    // the most frequent first, and names last: a table's order would differ from run to run
     common.sort_by_key(|(names, count)| (std::cmp::Reverse(*count), names.len(), *names));
     // bounds the comparisons, which would be quadratic in layers that a file makes all different
     common.truncate(MOST_KINDS);
@@ -77,6 +78,7 @@ fn missing(
         }
         let like = common
             .iter()
+            // a layer with less than half of the names is of another kind
             .filter(|(kind, _)| names.is_subset(kind) && 2 * names.len() >= kind.len())
             .min_by_key(|(kind, _)| kind.len());
         let Some((kind, count)) = like else { continue };

@@ -104,6 +104,7 @@ fn rule(kind: OpenFaultKind) -> Option<&'static CheckRule> {
         OpenFaultKind::TotalSize => &check_rules::INDEX_TOTAL_SIZE,
         OpenFaultKind::DuplicateName => &check_rules::DUPLICATE_NAME,
         OpenFaultKind::SplitMetadata => &check_rules::INDEX_SPLIT,
+        // the error of a file decides about it, and one of several checkpoints is no fault
         OpenFaultKind::UnreadableFile | OpenFaultKind::OneOfSeveral => return None,
     })
 }

@@ -137,6 +137,7 @@ impl CheckRun<'_> {
             findings: list,
             tensors,
             counts,
+            // the caller's, which measures the opening too
             seconds: 0.0,
             sound: looked_at.saturating_sub(unsound),
             readable,

@@ -146,6 +146,7 @@ impl LookedAt<'_> {
             return Ok(());
         }
         let name = &*self.job.output.name;
+        // vocabularies are filled up with rows of zeros behind the last token
         let padding = behind == rows && is_token_matrix(name);
         let level = if padding || is_router(name) {
             FindingLevel::Note
@@ -160,6 +161,7 @@ impl LookedAt<'_> {
         let text = format!("rows {first}..{behind} of {rows}, {nbytes} bytes{more}");
         let mut found = Finding::new(&check_rules::ZERO_ROWS, text).of_tensor(name);
         found.rows = Some([first, behind]);
+        // the rows of a dequantised weight are not rows of its stored bytes
         if self.job.scheme == PLAIN {
             let item = self.stored.encoding.item_bytes().unwrap_or(0);
             let start = first.saturating_mul(*columns).saturating_mul(item);
@@ -173,10 +175,12 @@ impl LookedAt<'_> {
         let scan = self.scan;
         let (_, numbers) = ScanForm::of(self.job.output.dtype)?;
         let (first, std) = (scan.first_huge?, std?);
+        // where `huge` begins: a quarter of the range
         let range = match self.job.output.dtype {
             Dtype::F16 | Dtype::C32 => 16_384.0,
             _ => 2f64.powi(126),
         };
+        // if half of the values are as large, none of them stands out
         if range <= 1e4 * std || scan.huge >= scan.numbers / 2 {
             return None;
         }

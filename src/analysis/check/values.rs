@@ -68,6 +68,7 @@ impl ValueCheck<'_, '_> {
             WHAT,
         )?;
         let (threads, _charge) = self.affordable_threads(&plan)?;
+        // kept until `retain` ends, whose closure returns no error
         let mut refused = Vec::new();
         // before the pass: a decoder refuses the whole weight at the first of them
         plan.jobs.retain(|job| match self.indices_in_range(job) {
@@ -162,6 +163,7 @@ impl ValueCheck<'_, '_> {
         let with_huge: Vec<&ScannedWeight> = looked
             .iter()
             .filter(|weight| weight.values.scan.huge > 0)
+            // values that the scales explain have a finding already
             .filter(|weight| !self.explained(&weight.job, explained).not_finite)
             .collect();
         // the usual case: nothing is read twice
@@ -209,6 +211,7 @@ impl ValueCheck<'_, '_> {
             let run = self
                 .executor(&one, threads)
                 .run_with(self.control, &mut sink);
+            // a run that was cancelled says nothing about the weight
             self.control.check()?;
             let values = run.and_then(|()| {
                 let values = sink.into_found().pop();
@@ -295,6 +298,7 @@ impl ValueCheck<'_, '_> {
         let (mut at, mut count, mut first) = (0, 0, None);
         let mut values = [0.0; 256];
         let read = self.checkpoint.tensor_at(row).chunks(|chunk| {
+            // the width is 0 where elements share bytes
             for batch in chunk.chunks(256 * dtype.width().max(1)) {
                 let made = &mut values[..batch.len() / dtype.width().max(1)];
                 super::numbers::number_values(dtype, batch, made);

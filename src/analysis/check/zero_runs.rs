@@ -35,6 +35,7 @@ impl TileZeros {
         let is_zero = |at: usize| {
             let word = &bytes[at * width..][..width];
             let (last, low) = word.split_last().expect("words have bytes");
+            // little endian: the last byte has a float's sign, and -0 is a zero
             let mask = if sign { 0x7f } else { 0xff };
             last & mask == 0 && low.iter().all(|&byte| byte == 0)
         };

@@ -100,7 +100,6 @@ fn select(diff: &CheckpointDiff<'_>, pairing: &mut Pairing, a: &Side<'_>, b: &Si
             .iter()
             // one name is enough to select or exclude, since a caller knows the names of one side
             .any(|name| diff.options.selection.contains(name))
-            // one name is enough to select or exclude, since a caller knows the names of one side
             && names.iter().all(|name| diff.not_excluded.contains(name))
     };
     let names = |side: &Side<'_>, i: usize| {

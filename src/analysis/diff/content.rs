@@ -216,12 +216,14 @@ fn add_bytes(
 ) -> Result<()> {
     let len = info.nbytes();
     let samples = if whole {
+        // all bytes as one range; the others are empty
         [(0, len), (len, 0), (len, 0)]
     } else {
         samples(len)
     };
     let bytes = TensorBytes::new(checkpoint, info)?;
     let mut task = progress.task(0);
+    // a stream is read once, and the samples are cut out of its pieces
     if let ByteAccess::InOrder = bytes.access {
         let mut at = 0u64;
         return checkpoint.tensor_of(info).chunks(|chunk| {
@@ -252,6 +254,7 @@ fn add_bytes(
 /// The sampled ranges of a tensor of this many bytes, as start and length: its begin, its middle and its end.
 fn samples(len: u64) -> [(u64, u64); 3] {
     if len <= 3 * SAMPLE {
+        // three samples would overlap
         return [(0, len), (len, 0), (len, 0)];
     }
     [

@@ -5,6 +5,7 @@ use crate::base::kernel::{CodeValue, code_values, e8m0, from_bf16, from_f16};
 
 /// Whether elements of this dtype are single numbers.
 pub(super) fn is_number(dtype: Dtype) -> bool {
+    // left out: elements that share bytes, are two numbers, or need a scale
     !matches!(
         dtype,
         Dtype::F4

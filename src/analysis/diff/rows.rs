@@ -187,7 +187,7 @@ impl Listing<'_, '_> {
         if let Some(sums) = outcome.sums {
             row.equal_values = Some(sums.differing == 0);
             row.differing = Some(sums.differing);
-            // differing bits are those of stored elements: they are known only if the bytes of one tensor were compared
+            // differing bits are the stored elements' own: they are known only if the bytes of one tensor were compared
             let stored_alike = outcome.bytes_equal.is_some() && x.parts.len() == 1;
             row.differing_bits = stored_alike.then_some(sums.differing_bits);
             let first = sums.first.or(sums.first_bits.filter(|_| stored_alike));

@@ -76,6 +76,7 @@ pub(super) fn check_types(
 ) -> Result<()> {
     let is_vllm = asked.engine == InferenceEngine::Vllm;
     for kind in [asked.k, asked.v] {
+        // vLLM has no blocks of ggml, and no other engine has its own types
         let wrong = match kind {
             CacheType::Plain(_) => false,
             CacheType::Block(_) => is_vllm,

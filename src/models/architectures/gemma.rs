@@ -228,6 +228,7 @@ fn gemma4_attention(config: &ModelConfig, layer: CachedLayer) -> Result<LayerCac
 fn recurrent_kinds(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
     let field = &keys::REPEATED_KINDS;
     let kind = |name: &Json| match kinds::named(config, name, field)? {
+        // `attention` in the list: all of it has a window
         LayerKind::Full => Ok(LayerKind::Window),
         kind => Ok(kind),
     };

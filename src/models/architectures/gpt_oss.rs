@@ -50,6 +50,7 @@ static EXPERTS: &[TensorRule] = &[
 
 /// Rows of gate and up in turn.
 fn in_turn(stored: &StoredTensors<'_>, cols: u64, shape: &[u64]) -> Result<ChangedTensor> {
+    // rows that alternate are as many of the one as of the other
     if stored.shape(0) != stored.shape(1) {
         return Err(stored.wrong(1));
     }

@@ -104,6 +104,7 @@ const LLAMA: GgufConversion = GgufConversion {
 };
 
 fn llama(model: &Model<'_>) -> Result<CheckpointConfig> {
+    // a dense model may state 0
     let experts = model.number(&keys::EXPERTS).filter(|n| *n > 0);
     // no key states biases: the first layer shows them
     let biased = model.satisfies(Need::Tensor("blk.0.attn_q.bias"));
@@ -193,6 +194,7 @@ fn llama4(config: &ModelConfig, n: usize) -> Result<LayerKinds> {
     if let Some(kinds) = kinds::flagged(config, n, &keys::ROTATED_LAYERS, 0, LayerKind::Chunk) {
         return Ok(kinds);
     }
+    // the default of the class
     let interval = config.number(&keys::UNROTATED_INTERVAL).unwrap_or(4);
     kinds::every(config, n, interval, LayerKind::Chunk)
 }

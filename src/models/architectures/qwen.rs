@@ -59,6 +59,7 @@ static SHARED_EXPERT: &[TensorRule] = &[
 const QWEN2: GgufConversion = GgufConversion {
     name: "qwen2",
     tensors: &[DECODER],
+    // factors of the rotation, which transformers computes from the configuration
     omitted: &["rope_freqs.weight"],
     config: |model| dense(model, "Qwen2ForCausalLM", "qwen2"),
 };
@@ -179,6 +180,7 @@ pub(super) static QWEN_FAMILY: &[Architecture] = &[
         gguf: &["qwen3next", "qwen35", "qwen35moe"],
         caches: CacheRules {
             kinds: |config, n| {
+                // the default of the classes
                 let interval = config.number(&keys::ATTENTION_INTERVAL).unwrap_or(4);
                 kinds::every(config, n, interval, LayerKind::Linear)
             },
@@ -203,6 +205,7 @@ fn gated_delta(config: &ModelConfig) -> Result<LayerCache> {
         head_state: states::product(k, v)?,
         groups: config.required(&keys::LINEAR_KEY_HEADS)?,
         group_channels: states::product(2, k)?,
+        // the default of the classes
         kernel: config.number(&keys::LINEAR_KERNEL).unwrap_or(4),
         model_dtype: false,
     }))

@@ -280,6 +280,7 @@ impl<'n> MatchedName<'n> {
 
     /// Whether a pattern of outputs stands for one output per expert of a stack.
     fn per_expert(&self, pattern: &str) -> bool {
+        // a stored name with a second number is one expert's already
         pattern.contains("{e}") && self.numbers.len() < 2
     }
 

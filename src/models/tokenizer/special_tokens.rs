@@ -152,6 +152,7 @@ impl<'v> AddedTokens<'v> {
             TokenKind::Control | TokenKind::Unknown => Some(true),
             // found in texts like special tokens, but kept where these are left out of an output
             TokenKind::UserDefined => Some(false),
+            // a token with a role is special, whatever its kind
             _ => self.roles.contains(&id).then_some(true),
         }
     }

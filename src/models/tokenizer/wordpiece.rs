@@ -20,6 +20,7 @@ pub(super) fn document<'v>(
     let (cls, sep) = (
         special(checkpoint, vocabulary, "cls_token_id")
             .or_else(|| special(checkpoint, vocabulary, "bos_token_id")),
+        // the key is spelt so in llama.cpp
         special(checkpoint, vocabulary, "seperator_token_id"),
     );
     let mut document = TokenizerDocument::new(

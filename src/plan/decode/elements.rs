@@ -39,6 +39,7 @@ pub(crate) fn decode_elements(
         rows: rows.clone(),
         dtype,
     };
+    // in place where the rows are exactly the elements
     if rows.start * grid.cols == elements.start && rows.end * grid.cols == elements.end {
         return decoder.decode(input, out);
     }

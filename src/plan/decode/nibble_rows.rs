@@ -77,6 +77,7 @@ impl Decoder for NibbleRows {
                 value: inner.codes.value.clone(),
                 formula: inner.formula,
                 group,
+                // one row at a time: its factors are its own
                 rows_per_factor: usize::MAX,
                 rows_per_matrix: usize::MAX,
                 first: 0,

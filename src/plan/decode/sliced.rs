@@ -68,6 +68,7 @@ impl Sliced {
     /// The groups of these elements of the slice. Runs ascend, so that only neighbours share rows.
     fn groups(&self, elements: Range<u64>) -> Vec<RowGroup> {
         let grid = self.inner.grid();
+        // runs are in elements, groups in rows
         let gap = GAP / grid.cols.max(1);
         let mut groups: Vec<RowGroup> = Vec::new();
         for run in self.runs.within(elements) {
@@ -96,6 +97,7 @@ impl Sliced {
 /// The ranges of several groups as one strided range for each range of a group, if they are equally long and equally
 /// spaced: a tile of thousands of rows would be as many ranges.
 fn strided(groups: &[PartRanges]) -> Option<PartRanges> {
+    // one group has no distance to a next one
     let [first, second, ..] = groups else {
         return None;
     };
@@ -110,6 +112,7 @@ fn strided(groups: &[PartRanges]) -> Option<PartRanges> {
             let run = PartRange::run(range.part, start..start + len);
             group.len() == first.len() && group[number] == run
         };
+        // ranges that overlap or descend have no stride
         let apart = len > 0 && bytes.stride >= len && bytes.checked_end().is_some();
         let regular = apart && groups.iter().zip(bytes.starts()).all(is_run);
         regular.then_some(PartRange { bytes, ..*range })
@@ -167,6 +170,7 @@ impl Decoder for Sliced {
                 dtype,
             };
             let mut runs = runs.by_ref().take(group.runs).peekable();
+            // decoded in place where the group is exactly its one run
             if let Some(run) = runs.peek()
                 && group.runs == 1
                 && (run.start, nbytes(run.end - run.start)) == (start, made)

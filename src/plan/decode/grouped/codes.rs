@@ -50,6 +50,7 @@ impl Codes {
         let stored = self
             .planes
             .as_ref()
+            // without planes, all rows are in one
             .map_or(u64::MAX, |planes| planes.stored);
         let planes = rows.start / stored..rows.end.div_ceil(stored);
         planes.map(move |plane| {
