@@ -29,6 +29,7 @@ pub(crate) fn evict_behind(groups: &mut [FollowedGroup], sizes: &WindowSizes) ->
             if running {
                 group.keep_from(sizes)..u64::MAX
             } else {
+                // an absent worker needs nothing
                 0..0
             }
         })

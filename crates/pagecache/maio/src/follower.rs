@@ -79,6 +79,7 @@ impl TemplateFollower {
             .iter()
             .map(|file| model.entry(&file.path))
             .collect();
+        // a file that is missing has no bytes to read
         let lens: Vec<u64> = entries
             .iter()
             .map(|entry| entry.map_or(0, |entry| entry.len))
@@ -162,6 +163,7 @@ impl TemplateFollower {
             shrinker: WindowShrinker::default(),
             min_window: 4 * chunk_len,
             off_template: OffTemplateAccesses::new(footprint),
+            // windows and eviction follow the reader, whose position misses alone do not show
             needs_accesses: config
                 .touch
                 .unwrap_or(sizes.window.is_some() || (sizes.exceeds_memory && config.evict)),
@@ -201,6 +203,7 @@ impl TemplateFollower {
 
     /// Handles a miss; returns a prefetch request if prefetching is on.
     pub(crate) fn miss(&mut self, miss: &FileAccess) -> Option<PrefetchRequest> {
+        // after the call: positions follow misses without prefetching too
         self.request_for_miss(miss).filter(|_| self.prefetch)
     }
 
@@ -255,6 +258,7 @@ impl TemplateFollower {
             }
             return None;
         };
+        // an event of unknown length is of one page
         let end = access.start.saturating_add(access.len.max(PAGE)).min(len);
         if access.start >= end {
             return None;

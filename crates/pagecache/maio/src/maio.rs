@@ -159,7 +159,7 @@ impl Maio {
                 }
             }
             let number = known.map_or_else(
-                // the lowest free number: reversed bits of small numbers do not reach those of ranks
+                // the lowest free number: reversed bits of small numbers do not reach the numbers of ranks
                 || (0..).find(|number| !numbers.contains(number)).unwrap_or(0),
                 // its queue stays the same, so that its next list replaces the one before
                 |service| service.number(),

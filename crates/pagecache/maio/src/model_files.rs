@@ -77,6 +77,7 @@ impl ModelFiles {
     ) -> Self {
         let mut names = HashMap::new();
         for (name, entry) in files {
+            // the names of a template are text
             if let Some(name) = name.strip_prefix(under).ok().and_then(Path::to_str) {
                 // the first of several names of one file
                 names

@@ -56,12 +56,14 @@ impl ReadPosition {
                 return Movement::Unmoved;
             }
             self.at = span.end;
+            // candidates count only what they gain while the position stands still
             self.candidates
                 .iter_mut()
                 .for_each(|candidate| (candidate.gained, candidate.steps) = (0, 0));
             return Movement::Forward;
         }
         let within_reach = |candidate: &&mut Candidate| {
+            // zero marks an unused entry
             candidate.at > 0
                 && span.start <= candidate.at.saturating_add(reach)
                 && span.start.saturating_add(reach) >= candidate.at

@@ -140,10 +140,12 @@ impl TemplateRecorder {
                 .entry(Arc::clone(&access.path))
                 .or_insert(add(builder)),
         };
+        // not a file of the model, or one that cannot be read
         let Some(file) = file else { return };
         // an event of unknown length has at least the byte that it names; gap filling adds the rest
         let end = access.start.saturating_add(access.len.max(1));
         let end = end.min(file.nbytes);
+        // the file was shorter when it was looked at
         if access.start >= end {
             return;
         }
@@ -152,6 +154,7 @@ impl TemplateRecorder {
             self.processes.insert(access.pid);
         }
         let first = *self.first.get_or_insert(access.time);
+        // events of several CPUs may arrive out of order
         self.last = self.last.max(access.time);
         let rank = self.workers.rank(access.pid);
         let range = ByteRange {

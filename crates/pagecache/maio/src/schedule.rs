@@ -166,6 +166,7 @@ impl Schedule {
             .find_map(|chunk_number| self.find_in(bytes, chunk_number, position, reach))?;
         let offset = bytes.start.saturating_sub(self.ranges[first].start);
         let mut last = first;
+        // an access goes on into the next chunks as far as they follow it in the file
         while last + 1 < self.len()
             && self.is_continued(last)
             && self.ranges[last + 1].start < bytes.end

@@ -19,6 +19,7 @@ pub(crate) fn coalesce(events: &mut Vec<Event>) {
     let mut kept = 0;
     for at in 0..events.len() {
         let mut event = events[at];
+        // an open without a length maps nothing
         if event.kind != EventKind::Open {
             event.len = event.len.max(page);
         }

@@ -190,6 +190,7 @@ impl Policy for LibraryPolicy {
     }
 
     fn start(&mut self) -> Vec<PrefetchRequest> {
+        // an absent callback is not worth a message
         if self.callbacks.start {
             self.call(PolicyCall::Start, |_| Request::Start)
         } else {

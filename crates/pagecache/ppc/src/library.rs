@@ -23,8 +23,8 @@ pub(crate) fn open(path: &Path) -> Result<LoadedLibrary, String> {
         // `dladdr` reports this form, with which the addresses of callbacks are compared
         std::fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| "a path with a zero byte")?;
-    // deep binding: a function of the policy takes precedence over one of the same name in this process, such as
-    // `exit`
+    // bound now: a missing function fails here and not in a call; deep binding: a function of the policy takes
+    // precedence over one of the same name in this process, such as `exit`
     let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
     // SAFETY: the path is zero-terminated. The library's constructors run and may do anything to this process, which
     // exists only for this policy.
@@ -77,6 +77,7 @@ fn read_abi(at: *mut c_void) -> Result<Abi, String> {
         ]
         .concat()
     };
+    // smaller than in the first version, or larger than any structure will grow
     if sizes(&abi)
         .iter()
         .zip(sizes(&Abi::FIRST))

@@ -135,6 +135,7 @@ impl PolicyRegistry {
         let mut state = self.write();
         state.generation += 1;
         let replaced = state.by_path.insert(root, Arc::clone(&registration));
+        // without the lock, since a shutdown may take as long as its deadlines
         drop(state);
         if let Some(replaced) = replaced
             && let Err(error) = replaced.supervisor.shut_down()
@@ -224,6 +225,7 @@ impl PolicyRegistry {
         let state = self.read();
         path.ancestors()
             .filter_map(|ancestor| state.by_path.get(ancestor))
+            // a policy that failed leaves its files to the one of a directory above
             .find(|registration| registration.supervisor.failure().is_none())
             .cloned()
     }

@@ -221,6 +221,7 @@ impl Runtime {
         names.retain(|(path, _)| *path != root);
         self.ledger.forget(&root);
         names.push((root, name.to_owned()));
+        // one lock at a time: waking takes another
         drop(names);
         self.wake();
         Ok(registration)

@@ -23,6 +23,7 @@ macro_rules! forward {
             ///
             /// As for libc's function.
             pub(crate) unsafe fn $name($($arg: $type),*) -> $out {
+                // relaxed: libc's code is there before any of this runs
                 let pointer = $pointer.load(Ordering::Relaxed);
                 if pointer.is_null() {
                     return $fallback;

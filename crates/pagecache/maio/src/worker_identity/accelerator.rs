@@ -68,9 +68,11 @@ impl Accelerators {
         let mut held = BTreeSet::new();
         for fd in fds.flatten().take(MAX_OPEN_FILES) {
             let Ok(file) = std::fs::read_link(fd.path()) else {
+                // closed meanwhile
                 continue;
             };
             let Ok(file) = file.strip_prefix("/") else {
+                // a socket or a pipe
                 continue;
             };
             held.extend(

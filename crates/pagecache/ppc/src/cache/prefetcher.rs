@@ -108,6 +108,7 @@ impl Prefetcher {
             halt: AtomicBool::new(false),
             counters: PrefetchCounters::default(),
         });
+        // made first: if a thread cannot be started, dropping this ends the ones before it
         let mut prefetcher = Self {
             shared,
             threads: Vec::new(),

@@ -94,5 +94,6 @@ impl PrefetchCounters {
 
 /// Adds to a counter.
 pub(super) fn count(counter: &AtomicU64, by: u64) {
+    // relaxed: the numbers publish no other data
     counter.fetch_add(by, Relaxed);
 }

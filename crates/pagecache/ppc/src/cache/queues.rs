@@ -130,6 +130,7 @@ impl PrefetchQueues {
             } else {
                 None
             };
+            // counted over all lists; this one may end here
             self.past_end += std::mem::take(&mut queue.cursor.past_end);
             let claim = piece.map(|(number, piece)| {
                 queue.claims += 1;

@@ -29,6 +29,7 @@ fn lines(from: impl Read, mut write: impl FnMut(u8, &str)) {
     let mut line = Vec::new();
     loop {
         line.clear();
+        // bounded: a line without an end would fill this process's memory
         if !matches!(
             (&mut from).take(MAX_LINE).read_until(b'\n', &mut line),
             Ok(1..)

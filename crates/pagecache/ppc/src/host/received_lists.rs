@@ -97,6 +97,7 @@ impl ReceivedLists {
                 .ok()
                 .and_then(|path| self.paths.get(path));
             let path = path.ok_or("the host process named a path number that it did not send")?;
+            // the greatest number stands for no device
             let device = (entry.device != u32::MAX).then_some(entry.device);
             Ok(FileRange {
                 path: Arc::clone(path),

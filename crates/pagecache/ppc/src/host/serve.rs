@@ -52,6 +52,7 @@ pub(super) fn answer_requests(
         let request = Request::decode(&frame.message).map_err(|_| {
             Error::invalid("the request is malformed or of another protocol version")
         })?;
+        // not held while the policy runs: a frame may have megabytes
         drop(frame);
         let last = request == Request::Exit;
         let reply = match (request, &mut policy) {
@@ -66,6 +67,7 @@ pub(super) fn answer_requests(
         };
         let reply = reply.unwrap_or_else(|what| Reply::Failed(what.into_bytes()));
         let mut message = reply.encode();
+        // the daemon would end this process for a longer message
         if message.len() > super::wire::MAX_MESSAGE {
             message = Reply::Failed(b"the returned lists exceed 32 MiB".to_vec()).encode();
         }

@@ -112,6 +112,7 @@ impl HostSession {
                     prefetch: has(WANTS_PREFETCH),
                     evict: has(WANTS_EVICT),
                     touch: has(WANTS_TOUCH),
+                    // the C ABI has no bits for the others
                     ..Interests::default()
                 };
                 Ok(HostedCallbacks { interests, start })

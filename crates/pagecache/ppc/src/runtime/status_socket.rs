@@ -65,6 +65,7 @@ impl Drop for StatusSocket {
     fn drop(&mut self) {
         self.stop.wake();
         if let Some(thread) = self.thread.take() {
+            // the panic hook has printed a panic of the thread
             let _ = thread.join();
         }
     }
@@ -171,6 +172,7 @@ impl StatusServer<'_> {
         {
             return Err("another change of policies is in progress; try again");
         }
+        // the status is served while the policies are set up
         let begin = || -> io::Result<JoinHandle<()>> {
             let stream = stream.try_clone()?;
             let thread = std::thread::Builder::new().name("ppc-change".into());

@@ -36,6 +36,7 @@ impl TimedRanges {
             first: time,
             last: time,
         };
+        // compared with the first bytes, so that a joined range spans a limited time
         let is_near = |other: &TimedRange| time.abs_diff(other.first) < JOINED_WITHIN;
         let before = self.0.range(..start).next_back();
         if let Some((&left, other)) = before

@@ -62,6 +62,7 @@ impl UncachedFiles {
         for (device, retention) in &found {
             warn(namespace, *device, *retention);
         }
+        // another thread may have tried the same devices meanwhile, with the same findings
         let mut devices = (*before).clone();
         devices.extend(found);
         let devices = Arc::new(devices);

@@ -107,7 +107,9 @@ impl EventSource for CombinedSource {
         if let Some(batched) = &mut batched {
             batched.watch(&adaptive.files)?;
         }
+        // only now: a source that fails to open or to watch leaves the former one in place
         adaptive.mode = mode;
+        // its count goes with it
         adaptive.lost += self.batched.as_ref().map_or(0, |closed| closed.lost());
         self.batched = batched;
         Ok(())

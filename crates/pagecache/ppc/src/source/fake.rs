@@ -79,6 +79,7 @@ impl FakeSourceHandle {
     /// Adds events and ends the source's wait. Events of files that are not watched are discarded.
     pub fn push(&self, events: &[Event]) {
         lock(&self.state).events.extend_from_slice(events);
+        // after the events, so that the wait which it ends finds them
         self.waker.wake();
     }
 
@@ -123,6 +124,7 @@ impl EventSource for FakeSource {
     fn wait(&mut self, timeout: Duration, into: &mut Vec<Event>) -> io::Result<bool> {
         let (before, mut timeout) = (into.len(), timeout);
         loop {
+            // before the events are looked at: a wake that comes after this ends the next wait
             let woken = drain(&self.wake_fd);
             let mut state = lock(&self.state);
             let ended = state.ended;
@@ -137,6 +139,7 @@ impl EventSource for FakeSource {
                 return Ok(!ended);
             }
             wait_readable(&[&self.wake_fd], timeout)?;
+            // the second look ends the wait, whatever it finds
             timeout = Duration::ZERO;
         }
     }

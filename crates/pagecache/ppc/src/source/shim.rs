@@ -58,6 +58,7 @@ impl ShimSource {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let pipe = rustix::fs::open(path, flags, Mode::empty()).map_err(in_file)?;
         if let Err(error) = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE_CAPACITY) {
+            // no error: a smaller pipe loses messages sooner, and they are counted
             tracing::debug!(%error, "the pipe of the shim keeps its default capacity");
         }
         let (waker, wake_fd) = Waker::new()?;
@@ -201,6 +202,7 @@ impl EventSource for ShimSource {
 
 impl Drop for ShimSource {
     fn drop(&mut self) {
+        // a destructor cannot report a failure
         let _ = std::fs::remove_file(&self.path);
     }
 }

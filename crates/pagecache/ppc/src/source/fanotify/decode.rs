@@ -35,6 +35,7 @@ impl Iterator for FanotifyEvents<'_> {
         }
         let event = self.0.get(..len)?;
         let (&version, _) = rest.split_first()?;
+        // the version, and a reserved byte
         rest = rest.get(2..)?;
         let metadata_len = usize::from(take_u16(&mut rest)?);
         let mask = take_u64(&mut rest)?;
@@ -48,6 +49,7 @@ impl Iterator for FanotifyEvents<'_> {
             mask,
             fd,
             pid,
+            // the kernel states the length of the structure, which may grow
             range: event.get(metadata_len..).and_then(find_range),
         })
     }
@@ -57,6 +59,7 @@ impl Iterator for FanotifyEvents<'_> {
 fn find_range(mut records: &[u8]) -> Option<(u64, u64)> {
     loop {
         let mut record = records;
+        // the type is the first byte, the second is padding
         let info_type = take_u16(&mut record)?.to_ne_bytes()[0];
         let len = usize::from(take_u16(&mut record)?);
         if info_type == INFO_TYPE_RANGE {

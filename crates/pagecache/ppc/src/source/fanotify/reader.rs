@@ -142,6 +142,7 @@ fn answer_all(
 ) -> io::Result<()> {
     for event in FanotifyEvents(bytes) {
         let Some(fd) = sys::event_fd(event.fd) else {
+            // an overflow of the kernel's queue has no file
             *lost += u64::from(event.mask & libc::FAN_Q_OVERFLOW != 0);
             continue;
         };
@@ -168,6 +169,7 @@ fn answer_all(
             start,
             len,
             pid: event.pid,
+            // the kernel states the process only
             tid: event.pid,
             // fanotify's events carry no time
             time: monotonic_ns(),

@@ -84,6 +84,7 @@ impl PendingFaults {
             .is_some_and(|at| at < ahead.pages);
         let age = ahead.time.saturating_sub(fault.time);
         if fault.inode != inode || !covered || age > READ_AHEAD_WINDOW {
+            // the fault stays: its own read-ahead may follow
             return None;
         }
         self.by_thread.remove(&ahead.tid)
@@ -152,6 +153,7 @@ impl SampleDecoder {
                 .take_by_major_fault(tid, time)
                 .and_then(fault_miss);
         }
+        // the rings may still hold samples of a file that is no longer watched
         let &inode = self.files.get(&sample.inode)?;
         if self.is_duplicate(sample) {
             return None;
@@ -210,6 +212,7 @@ impl SampleDecoder {
 }
 
 fn fault_miss(fault: PageFault) -> Option<Event> {
+    // one page: the rest of the read-ahead is the kernel's choice, and no access
     event(EventKind::Miss, &fault, 1)
 }
 

@@ -34,6 +34,7 @@ pub(crate) fn build(files: &[Inode]) -> CString {
             );
             return CString::new(text).expect("numbers and operators have no NUL");
         }
+        // coarser until it fits: wider ranges of inodes pass more files
         terms /= 2;
     }
 }
@@ -44,6 +45,7 @@ fn expression(devices: &mut BTreeMap<u64, Vec<u64>>, terms: usize) -> String {
         inodes.sort_unstable();
         inodes.dedup();
         let or = if text.is_empty() { "" } else { " || " };
+        // writing to a string does not fail
         let _ = write!(text, "{or}(s_dev == {dev} && (");
         for (at, (first, last)) in ranges(inodes, terms).into_iter().enumerate() {
             let or = if at == 0 { "" } else { " || " };

@@ -245,6 +245,7 @@ impl Rings {
                     generation,
                 }) = self.origins.get(&sample.id)
                 else {
+                    // its event was closed before the last change of the files
                     continue;
                 };
                 let (meaning, pages) = match tracepoint.map(|index| &plan.tracepoints[index]) {
@@ -314,6 +315,7 @@ fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
     for part in text.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        // bounds what a list may allocate
         if last >= 1 << 16 {
             return None;
         }

@@ -45,6 +45,7 @@ impl<'a> Iterator for RingRecords<'a> {
             let kind = take_u32(&mut header)?;
             let _misc = take_u16(&mut header)?;
             let size = usize::from(take_u16(&mut header)?);
+            // `None` also for a size below the header's, by which nothing would advance
             let body = self.0.get(HEADER_LEN..size)?;
             self.0 = &self.0[size..];
             match kind {

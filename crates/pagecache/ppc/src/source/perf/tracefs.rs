@@ -66,6 +66,7 @@ fn unavailable(directories: &[PathBuf]) -> Error {
         .first()
         .map(|path| path.display().to_string())
         .unwrap_or_default();
+    // a directory that may not be read looks as if it had no trace points
     let denied = directories
         .iter()
         .find_map(|path| fs::read_dir(path).err())
