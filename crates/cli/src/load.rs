@@ -187,6 +187,7 @@ fn choose_loader(
                 .threads(args.threads);
             requested(Arc::new(args.depth.map_or(ring, |depth| ring.depth(depth))))
         }
+        // io_uring is Linux's: threads that read come nearest
         #[cfg(not(target_os = "linux"))]
         LoaderName::Uring | LoaderName::Direct => {
             requested(Arc::new(PreadLoader::new().threads(args.threads)))

@@ -151,6 +151,7 @@ fn write(
     interrupt: &Interrupt,
 ) -> Result<RememberReport, Failure> {
     if let Some(path) = &args.record {
+        // before the work: a run of minutes should not end at a file that exists
         template::check_output(path, args.overwrite)?;
     }
     let options = args.opening.options().cancel(interrupt.token());
@@ -301,6 +302,7 @@ fn wrapper_prefix(checkpoint: &Checkpoint, plan: &Plan, args: &RememberArgs) -> 
     }
     // the longest sequence of whole components that all names share
     let shared = names.fold(first, |shared, name| {
+        // bytes are compared, and may be equal up to the middle of a character
         let same = shared.bytes().zip(name.bytes()).take_while(|(a, b)| a == b);
         &shared[..shared.floor_char_boundary(same.count())]
     });

@@ -124,6 +124,7 @@ fn check(
     let check = match input {
         // opens it anew, to find all faults of its files and of their index
         InputPath::Path(path) => {
+            // first: both at once would need twice the memory
             drop(opened);
             check_path(path, options)
         }

@@ -21,6 +21,7 @@ pub(crate) fn escape_lines(text: &str) -> String {
 
 /// Width of the text in terminal columns.
 pub(crate) fn width(text: &str) -> usize {
+    // nearly all names: no look-up for each character
     if text.is_ascii() {
         text.len()
     } else {
@@ -33,6 +34,7 @@ pub(crate) fn cut_end(out: &mut String, text: &str, max: usize) {
     if width(text) <= max {
         return out.push_str(text);
     }
+    // one column is the ellipsis's
     out.push_str(front(text, max.saturating_sub(1)));
     out.push('…');
 }
@@ -48,12 +50,14 @@ pub(crate) fn cut_middle(out: &mut String, text: &str, max: usize, keep: usize) 
     // a prefix that is kept is a drawing of a tree, in which the layer stands on a line of its own
     let number = first_number(text).filter(|_| keep == 0);
     let fits = |from: &usize| width(&text[*from..]) + MIN_FRAGMENT <= room;
+    // with the word before the layer's number if there is room for both
     let (head, tail) = if let Some(from) =
         number.and_then(|(part, from, _)| [part, from].into_iter().find(fits))
     {
         (front(text, room - width(&text[from..])), &text[from..])
     } else if let Some((part, _, end)) =
         number.filter(|(part, _, end)| width(&text[*part..*end]) + 3 * MIN_FRAGMENT <= room)
+    // otherwise the layer stands between two ellipses, if the ends keep a fragment each
     {
         out.push('…');
         (

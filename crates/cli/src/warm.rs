@@ -146,6 +146,7 @@ fn warm(
     let bar = if shows_progress {
         progress::bar("warming", warmer.progress().nbytes)
     } else {
+        // the terminal belongs to the command
         indicatif::ProgressBar::hidden()
     };
     let end = loop {
@@ -233,6 +234,7 @@ impl WarmReport {
             clippy::cast_precision_loss,
             reason = "a rate for people"
         )]
+        // a run may be shorter than the clock can tell
         let rate = (read as f64 / self.seconds.max(1e-9)) as u64;
         let mut line = format!(
             "warmed {} of {} in {:.2} s",

@@ -141,7 +141,9 @@ macro_rules! count_words {
                 counts.nan += u64::from(nan);
                 counts.inf += u64::from(inf);
                 counts.zeros += u64::from(zeros);
+                // zeros are below the normal range too
                 counts.subnormal += u64::from(small - zeros);
+                // infinities and what is above them are not finite
                 counts.huge += u64::from(large - nan - inf);
                 counts.sum = counts.sum.wrapping_add(sum);
             }

@@ -107,6 +107,7 @@ pub(crate) fn e4m3(code: u8) -> f32 {
 fn fnuz<const M: u32>(code: u8) -> f32 {
     let (sign, magnitude) = (u32::from(code & 0x80) << 24, u32::from(code & 0x7f));
     let bias = 1 << (7 - M - 1);
+    // multiplying corrects the exponent bias, and makes subnormals normal: see `e4m3`
     let finite = f32::from_bits(magnitude << (23 - M)) * f32::from_bits((127 + 127 - bias) << 23);
     f32::from_bits(if code == 0x80 {
         0x7fc0_0000

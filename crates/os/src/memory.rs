@@ -100,6 +100,7 @@ impl MemoryUsage {
 )]
 fn ratio(part: u64, of: u64) -> f64 {
     if of == 0 {
+        // a group without memory is full
         1.0
     } else {
         part as f64 / of as f64

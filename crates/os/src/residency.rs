@@ -86,6 +86,7 @@ impl FileResidency {
 pub fn resident_bytes(file: impl AsFile, len: u64) -> Option<u64> {
     FileResidency::of(file, 0, len)
         .ok()
+        // whole pages are counted, the last of which may reach beyond `len`
         .map(|residency| residency.cached.min(len))
 }
 

@@ -128,6 +128,7 @@ unsafe extern "C" fn delete<T: Managed>(structure: *mut T) {
 unsafe extern "C" fn destroy<T: Managed>(capsule: *mut PyObject) {
     // SAFETY: an object of the interpreter, which calls with its lock held. A consumer has given a taken capsule another name.
     if unsafe { ffi::PyCapsule_IsValid(capsule, T::NAME.as_ptr()) } == 0 {
+        // the consumer that has taken the structure frees it
         return;
     }
     // SAFETY: as above; the capsule is valid and has this name.

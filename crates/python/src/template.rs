@@ -55,6 +55,7 @@ impl CoreTemplate {
 
     /// How much of this template another one has: bytes, those that are covered, agreement of the order, files.
     fn coverage(&self, py: Python<'_>, by: &Self) -> (u64, u64, Option<f64>, Vec<CoveredFile>) {
+        // a template may have millions of accesses: other threads run meanwhile
         let Coverage {
             files,
             nbytes,
@@ -69,6 +70,7 @@ impl CoreTemplate {
 
     /// Writes the binary form, or JSON to a path that ends in `.json`.
     fn save(&self, py: Python<'_>, path: PathBuf, overwrite: bool) -> PyResult<()> {
+        // waits for the disk: other threads run meanwhile
         let saved = py.detach(|| {
             if overwrite {
                 self.inner.save(&path, true)
@@ -122,6 +124,7 @@ impl CoreCheckpoint {
                 .whole(whole)
                 .max_gap(max_gap)
                 .cancel(&state.cancel);
+            // by default these are the configuration's
             if let Some(heads) = heads {
                 predict = predict.heads(heads);
             }

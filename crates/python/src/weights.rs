@@ -104,6 +104,7 @@ impl CoreCheckpoint {
             let remember = options.apply(anamnesis::remember(Arc::clone(&self.inner)));
             let remember = remember.cancel(&state.cancel);
             let plan = remember.plan()?;
+            // now, and not when the weight that is refused is requested
             plan.check()?;
             Ok((remember.output_dtype()?, plan.jobs))
         })?;

@@ -46,6 +46,7 @@ impl HubSettings {
             let path = set("HF_TOKEN_PATH")
                 .map(PathBuf::from)
                 .or_else(|| Some(home.as_ref()?.join("token")))?;
+            // tokens are short, and another file at this path is not read into memory
             let is_short =
                 std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() <= 4096);
             is_short
@@ -53,6 +54,7 @@ impl HubSettings {
                 .flatten()
         };
         let token = set("HF_TOKEN")
+            // the variable switches off the stored token alone
             .or_else(|| stored().filter(|_| !is_set(get, "HF_HUB_DISABLE_IMPLICIT_TOKEN")))
             .filter(|token| !token.trim().is_empty())
             .map(|token| {
@@ -81,6 +83,7 @@ impl HubSettings {
 
 /// Whether a revision names one commit for ever.
 pub(crate) fn is_commit(revision: &str) -> bool {
+    // a SHA-1 of git
     revision.len() == 40 && revision.bytes().all(|b| b.is_ascii_hexdigit())
 }
 

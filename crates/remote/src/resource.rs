@@ -103,8 +103,10 @@ impl Resource {
             return Ok(());
         };
         let Some(found) = headers.get(COMMIT).and_then(|found| found.to_str().ok()) else {
+            // not every server that HF_ENDPOINT names sends it
             return Ok(());
         };
+        // the first answer determines the commit of all files
         if commit.get_or_init(|| found.to_owned()) != found {
             return Err(Error::changed("the repository has another commit"));
         }

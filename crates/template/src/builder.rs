@@ -176,6 +176,7 @@ impl TemplateBuilder {
                 ))
             })?;
         Template::check(&self.files, &StridedFileRange { file, bytes })?;
+        // the binary form has differences of times, which must not overflow
         if at.is_some_and(|at| at >> 62 != 0) {
             return Err(Error::invalid(
                 "the time of an access must be below 2⁶² microseconds",

@@ -66,6 +66,7 @@ impl ByteSet {
 
     /// Returns the parts of `start..end` that are not in the set.
     pub(crate) fn missing(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        // a run that begins before the range may reach into it
         let from = self
             .0
             .range(..=start)

@@ -46,6 +46,7 @@ pub(crate) fn unhex(text: &str) -> Result<[u8; 16]> {
         // one digit more than a key has: enough to refuse any longer text, however long it is
         .take(33)
         .map(|c| match c {
+            // lower case alone: a key has one text
             '0'..='9' | 'a'..='f' => c
                 .to_digit(16)
                 .and_then(|d| u8::try_from(d).ok())

@@ -41,6 +41,7 @@ pub struct GroupDiff {
 impl GroupDiff {
     /// Whether the worker reads different bytes or a different order.
     pub fn differs(&self) -> bool {
+        // without bytes that both read, there is no order in which they differ
         self.only_a > 0 || self.only_b > 0 || self.order.is_some_and(|tau| tau < 1.0)
     }
 }

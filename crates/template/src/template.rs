@@ -69,6 +69,7 @@ impl AccessGroup {
         self.accesses
             .iter()
             .map(|access| access.bytes.nbytes())
+            // saturating: the counts of an untrusted template may add up to more
             .fold(0, u64::saturating_add)
     }
 }

@@ -89,6 +89,7 @@ impl ClockPro {
             return;
         };
         match entry.heat {
+            // a hot class has no test period: its miss counts as a request
             Heat::Hot => touched.touch(class),
             Heat::Cold => entry.heat = Heat::ColdInTest,
             Heat::ColdInTest => {
@@ -150,6 +151,7 @@ impl ClockPro {
             let last = pool.held(class) <= class.capacity();
             if last && entry.heat == Heat::Cold {
                 self.ring.remove(self.cold_hand);
+                // the other hand stays at its entry
                 self.hot_hand -= usize::from(self.hot_hand > self.cold_hand);
             }
             return Some(class);

@@ -242,6 +242,7 @@ impl Engine {
             let mut requests = self.queue.lock();
             while let Some(first) = requests.front() {
                 let Some(grant) = self.claim(first.class(), &mut released) else {
+                    // later requests do not overtake the first
                     break;
                 };
                 granted.extend(requests.pop_front().map(|first| (first, grant)));
@@ -261,6 +262,7 @@ impl Engine {
                 }
             }
         }
+        // without the lock, since a waker is the caller's code
         wait::wake_all(wakers);
     }
 

@@ -79,6 +79,7 @@ fn victim_by_size(pool: &impl Evictable, shortfall: usize) -> Option<Object> {
     let larger = Class::all()
         .skip(enough)
         .find_map(|class| pool.take_coldest(class));
+    // none is enough alone: the largest releases most
     larger.or_else(|| {
         Class::all()
             .take(enough)

@@ -57,6 +57,7 @@ impl Future for Get {
         let this = self.get_mut();
         let engine = this.pool.engine();
         let class = engine.class(this.len)?;
+        // the first time only: a request that is queued keeps its place
         if this.queued.0.is_none()
             && let Some(object) = engine.hit(class, this.len)
         {

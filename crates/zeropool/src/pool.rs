@@ -67,6 +67,7 @@ impl BufferPool {
         // numbers need only differ
         let id = NEXT_POOL.fetch_add(1, Relaxed);
         let engine = Engine::new(id, settings);
+        // weak, since the watch must not keep the engine after the last handle
         let weak = Arc::downgrade(&engine);
         let watch =
             watch.map(|(threshold, interval)| PressureWatch::start(weak, threshold, interval));

@@ -80,6 +80,7 @@ impl PressureWatch {
         threshold: f32,
         interval: Duration,
     ) -> io::Result<Self> {
+        // a system that does not report pressure is an error now, which the thread could not return
         read()?;
         let (interval, mut trend) = (interval.max(MIN_INTERVAL), PressureTrend::default());
         let stopped = Arc::new((Mutex::new(false), Condvar::new()));

@@ -29,6 +29,7 @@ impl Stacks {
 
     /// The stacks of one class in all shards, beginning with this thread's shard.
     fn from(&self, thread: usize, class: Class) -> impl Iterator<Item = &ObjectStack> {
+        // a power of two, so that a mask replaces the division
         let mask = self.shards.len() - 1;
         (0..self.shards.len()).map(move |i| &self.shards[(thread + i) & mask].0[class.index()])
     }

@@ -85,6 +85,7 @@ impl TermLike for Terminal {
     }
 
     fn flush(&self) -> io::Result<()> {
+        // standard error is unbuffered
         Ok(())
     }
 }

@@ -79,6 +79,7 @@ pub(super) fn of_check(
 ) -> impl Iterator<Item = ReportFinding> {
     let mut remedies = Vec::new();
     let checked = report.findings.iter().map(move |finding| {
+        // a note needs no remedy
         let remedy = finding
             .remedy
             .filter(|_| finding.level > FindingLevel::Note);

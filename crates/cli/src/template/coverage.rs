@@ -65,6 +65,7 @@ pub(super) fn run(
 /// A share in percent with two decimals, rounded down so that only a complete one is 100.00 %.
 fn percent(part: u64, whole: u64) -> String {
     let hundredths = if whole == 0 {
+        // nothing is wanted, and all of it is there
         10_000
     } else {
         u128::from(part) * 10_000 / u128::from(whole)

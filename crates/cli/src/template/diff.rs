@@ -23,6 +23,7 @@ pub(super) fn run(
     let completion = if difference.is_empty() {
         Completion::Done
     } else {
+        // status 1, as programs that compare files have it
         Completion::Failed
     };
     if args.json {

@@ -36,6 +36,7 @@ pub(crate) fn check_output(path: &Path, overwrite: bool) -> Result<(), Failure> 
     // a rename replaces a link and not the file it leads to; a device behind it is refused, as one that was given directly
     let metadata = fs::symlink_metadata(path).map(|link| {
         if link.is_symlink() {
+            // a link that leads nowhere is replaced as well
             fs::metadata(path).unwrap_or(link)
         } else {
             link
@@ -54,6 +55,7 @@ pub(crate) fn check_output(path: &Path, overwrite: bool) -> Result<(), Failure> 
             Err(failure.in_file(path))
         }
         Ok(_) if !overwrite => refuse(io::ErrorKind::AlreadyExists),
+        // a free name can be written to, and other errors are the writer's to report
         _ => Ok(()),
     }
 }

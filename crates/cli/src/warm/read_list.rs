@@ -159,6 +159,7 @@ impl WarmList {
                         path: Arc::clone(files.get(usize::try_from(span.file).ok()?)?),
                         start: span.start,
                         len: span.len(),
+                        // no worker runs yet whose accelerator could be known
                         device: None,
                     })
                 });

@@ -81,6 +81,7 @@ impl Computation for SumF32<'_> {
             }
         }
         let mut all = NumberSums {
+            // padding is below the limit too, and was counted
             n: n - padding as u64,
             shift,
             sum: 0.0,

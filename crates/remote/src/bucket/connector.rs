@@ -62,6 +62,7 @@ impl fmt::Debug for SharedConnector {
 
 impl HttpConnector for SharedConnector {
     fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
+        // the options are for a client that `object_store` makes itself
         Ok(HttpClient::new(self.clone()))
     }
 }

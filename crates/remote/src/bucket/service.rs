@@ -327,7 +327,7 @@ fn azure(
         )));
     };
     let endpoint = value(AzureConfigKey::Endpoint);
-    // as in `s3`, the user named the endpoint
+    // the user named the endpoint: see `s3`
     let is_http = endpoint
         .as_ref()
         .is_some_and(|url| url.starts_with("http://"));

@@ -45,6 +45,7 @@ impl SharedFile {
         };
         let mut state = self.lock();
         if state.epoch != epoch {
+            // given up meanwhile: the error concerns no reader
             return;
         }
         match range {

@@ -14,6 +14,7 @@ use crate::runtime::{LOOK, runtime};
 impl SharedFile {
     /// A large read: pieces side by side, copied into the buffer as they arrive, kept nowhere.
     pub(super) fn read_straight(self: &Arc<Self>, start: u64, buf: &mut [u8]) -> Result<()> {
+        // the cache of headers lacks what is read here
         if let Some(kept) = &mut self.lock().kept {
             kept.is_new = true;
         }

@@ -37,6 +37,7 @@ pub(crate) struct CachedFile {
 pub(super) fn encode(key: &str, entry: &CacheEntry) -> Vec<u8> {
     let mut body = Vec::new();
     let text = |body: &mut Vec<u8>, text: &str| {
+        // such a text is refused when it is read
         let len = u32::try_from(text.len()).unwrap_or(u32::MAX);
         body.extend(len.to_le_bytes());
         body.extend(text.as_bytes());

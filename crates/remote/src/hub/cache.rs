@@ -11,12 +11,14 @@ impl HubPath {
     pub(crate) fn cached(&self, settings: &HubSettings) -> Option<PathBuf> {
         let folder = format!("models--{}--{}", self.owner, self.name);
         let repository = settings.cache.as_ref()?.join(folder);
+        // snapshots are named by commits; `refs` has the branches and tags
         let commit = if is_commit(&self.revision) {
             self.revision.clone()
         } else {
             let path = repository.join("refs").join(&self.revision);
             let text = std::fs::read_to_string(path).ok()?;
             let text = text.trim();
+            // the text becomes a part of the path
             is_commit(text).then(|| text.to_owned())?
         };
         let place = repository.join("snapshots").join(commit).join(&self.file);
@@ -50,6 +52,7 @@ fn is_whole(path: &Path) -> bool {
             let file = file.as_str().map(Path::new);
             file.is_some_and(|file| {
                 let mut parts = file.components();
+                // an index must not lead out of its folder
                 let plain = matches!(
                     (parts.next(), parts.next()),
                     (Some(Component::Normal(_)), None)

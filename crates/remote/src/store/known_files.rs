@@ -28,6 +28,7 @@ impl KnownFiles {
     /// [`NotFound`](ErrorKind::NotFound) for a name that the listed directory does not have.
     pub(super) fn find(&self, path: &str) -> Result<Option<RemoteFile>> {
         let (directory, name) = path.rsplit_once('/').unwrap_or_default();
+        // no names: nothing was listed, or more than is kept
         let is_listed = !self.names.is_empty() && directory == self.directory;
         if is_listed && is_simple(name) && !self.names.contains(name) {
             let what = "the list of its directory has no such file";

@@ -60,6 +60,7 @@ impl Store {
             }
         };
         let (found, names) = hub::parse_listing(&text, &path.file)?;
+        // the first answer determines the commit of all files
         if *commit.get_or_init(|| found.clone()) != found {
             return Err(Error::changed("the repository has another commit"));
         }

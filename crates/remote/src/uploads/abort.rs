@@ -88,6 +88,7 @@ impl Uploads {
                 std::mem::take(&mut state.starts),
             )
         };
+        // writers that wait end now
         self.0.changed.notify_all();
         let shared = Arc::clone(&self.0);
         let aborted = wait(async move { Ok(shared.abort_all(tasks, starts).await) });

@@ -37,6 +37,7 @@ impl Uploads {
                 let shared = Arc::clone(&shared);
                 running.spawn(async move { shared.complete_one(object).await });
             }
+            // requests that were sent are waited for: their objects may be there
             while let Some(one) = running.join_next().await {
                 outcome = outcome.and(ended(Some(one)));
             }
@@ -60,6 +61,7 @@ impl SharedUploads {
         let parts = {
             let mut state = self.lock();
             let parts: Option<Vec<_>> = state.sent[file].iter().cloned().collect();
+            // before the request, whose outcome may stay unknown
             state.completion[file] = CompletionState::Requested;
             parts
         };

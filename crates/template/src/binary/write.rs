@@ -72,6 +72,7 @@ fn file(out: &mut Vec<u8>, file: &File, last: &str) {
     let mtime = if file.mtime.is_some() { HAS_MTIME } else { 0 };
     let key = if file.key.is_some() { HAS_KEY } else { 0 };
     out.push(mtime | key);
+    // the files of a model are named alike: a path is written as its difference to the one before
     let shared = last
         .bytes()
         .zip(file.path.bytes())

@@ -145,6 +145,7 @@ pub fn share(rule: Rule, shape: &[u64], split: &Split) -> Result<Option<AxisShar
                 (heads, heads.saturating_add(kv_heads.saturating_mul(2)))
             };
             let q = scale(0..queries, units, n).end;
+            // there are as many keys as values
             let k = (n - q) / 2;
             vec![even(q), after(kv(k), q), after(kv(n - q - k), q + k)]
         }
@@ -252,6 +253,7 @@ fn runs(
     let (start, len) = (part.start * inner, (part.end - part.start) * inner);
     let stride = shape[dim] * inner;
     if stride == len {
+        // the part is all of the dimension, so that the runs are one
         return Ok(Some(StridedRange::contiguous(0, all)));
     }
     if u32::try_from(outer).is_err() {

@@ -59,6 +59,7 @@ pub(crate) fn detach(owner: &MagazineOwner) {
     // `Err`: the thread is ending, and its table no longer exists
     let _ = ATTACHED.try_with(|slots| {
         let entry = &slots[tls_slot(owner.pool())];
+        // another pool's magazine may have displaced it
         if entry.get().pool == owner.pool() {
             entry.set(EMPTY);
         }
