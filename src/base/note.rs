@@ -80,7 +80,8 @@ impl PartialEq<&str> for Note {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)?;
-        self.remedy().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+        self.remedy()
+            .map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
     }
 }
 

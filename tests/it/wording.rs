@@ -140,7 +140,7 @@ fn failures_have_remedies_as_data() {
     let existing = scratch.path("existing.safetensors");
     std::fs::write(&existing, b"").unwrap();
     let pool = zeropool::BufferPool::builder()
-        .budget(1 << 20)
+        .budget(1 << 16)
         .build()
         .unwrap();
     let sharded = open("model/scribe.safetensors").unwrap();

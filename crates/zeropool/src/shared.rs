@@ -82,7 +82,7 @@ impl SharedBuffer {
         let len = self.range.len();
         let after = |n: usize| {
             n.checked_add(1)
-                .expect("a range that ends below `usize::MAX`")
+                .expect("a range that ends below the largest number")
         };
         let start = match range.start_bound() {
             Bound::Included(&start) => start,

@@ -484,7 +484,8 @@ fn twice(plan: &mut Plan, budget: &Budget) -> Result<()> {
         .collect();
     for &row in &repeated {
         let name = plan.jobs[row].output.name.clone();
-        let error = Error::malformed(format!("two weights would be called {}", quote(&name)));
+        let error = Error::malformed(format!("two weights would be called {}", quote(&name)))
+            .with_remedy(Remedy::LeaveOutOrRename);
         refuse(plan, &name, error, budget)?;
     }
     let (mut row, mut repeated) = (0, repeated.into_iter().peekable());

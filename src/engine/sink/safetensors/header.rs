@@ -28,10 +28,10 @@ pub(super) fn layouts(outputs: &[TensorSpec], sharding: &Sharding) -> Result<Vec
         Sharding::Shards(bytes) => *bytes,
     };
     if let Some(name) = repeated(outputs.iter().map(|output| &*output.name)) {
-        return Err(Error::malformed(format!(
-            "two weights would be called {}",
-            quote(name)
-        )));
+        return Err(
+            Error::malformed(format!("two weights would be called {}", quote(name)))
+                .with_remedy(Remedy::LeaveOutOrRename),
+        );
     }
     let mut files = vec![(Vec::new(), 0u64)];
     for (number, output) in outputs.iter().enumerate() {
