@@ -338,6 +338,10 @@ impl Error {
                 io::ErrorKind::AlreadyExists => Some(Remedy::AllowOverwrite),
                 io::ErrorKind::StorageFull => Some(Remedy::FreeSpace),
                 io::ErrorKind::PermissionDenied => Some(Remedy::CheckPermissions),
+                // a request that is not sent, to whose error a load has added the range; the system's own has a number
+                io::ErrorKind::NetworkDown if e.raw_os_error().is_none() => {
+                    Some(Remedy::AllowRequests)
+                }
                 // std has no kind for these
                 #[cfg(unix)]
                 _ if [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE]

@@ -1,7 +1,7 @@
 //! The quantisation configuration of a checkpoint, from the JSON files next to its weights.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value};
 
@@ -40,8 +40,8 @@ static LOCATIONS: &[(&str, &[&str])] = &[
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuantConfig {
     map: Map<String, Value>,
-    /// The statements of `config.json` about the model. Shared, since a run has a copy of the settings.
-    model: Arc<ModelConfig>,
+    /// The statements of `config.json` about the model, if there are any. Shared, since a run has a copy of the settings.
+    model: Option<Arc<ModelConfig>>,
     /// The method's name, in lower case.
     method: Option<String>,
     /// The file and key that it was read from.
@@ -73,7 +73,7 @@ impl QuantConfig {
     fn new(map: Map<String, Value>, model: ModelConfig, origin: String) -> Self {
         let mut config = Self {
             map,
-            model: Arc::new(model),
+            model: shared(model),
             method: None,
             origin: Some(origin),
         };
@@ -118,7 +118,7 @@ impl QuantConfig {
             }
         }
         Ok(Self {
-            model: Arc::new(model),
+            model: shared(model),
             ..Self::default()
         })
     }
@@ -166,13 +166,19 @@ impl QuantConfig {
 
     /// The configuration of the model.
     pub(crate) fn model(&self) -> &ModelConfig {
-        &self.model
+        static NONE: LazyLock<ModelConfig> = LazyLock::new(ModelConfig::default);
+        self.model.as_deref().unwrap_or(&NONE)
     }
 
     /// The configuration as a JSON object.
     pub(crate) fn map(&self) -> &Map<String, Value> {
         &self.map
     }
+}
+
+/// A configuration that says nothing takes no memory.
+fn shared(model: ModelConfig) -> Option<Arc<ModelConfig>> {
+    (!model.is_empty()).then(|| Arc::new(model))
 }
 
 /// Takes the object at a dotted path out of its parent; all of `whole` for an empty path.
