@@ -27,27 +27,6 @@ impl Measurement {
             more,
         }
     }
-
-    /// The median over files, with the distribution's quartiles; `None` without a file.
-    pub fn over_files(mut times: Vec<f64>) -> Option<Self> {
-        times.sort_unstable_by(f64::total_cmp);
-        let quantile = |part: f64| {
-            times
-                .get((times.len().saturating_sub(1) as f64 * part).round() as usize)
-                .copied()
-        };
-        let quartiles = [
-            ("fastest ns", quantile(0.0)?),
-            ("p25 ns", quantile(0.25)?),
-            ("p75 ns", quantile(0.75)?),
-            ("slowest ns", quantile(1.0)?),
-        ];
-        let quartiles = quartiles.into_iter().filter(|_| times.len() > 1);
-        Some(Self::new(
-            quantile(0.5)?,
-            quartiles.chain([("files", times.len() as f64)]).collect(),
-        ))
-    }
 }
 
 /// Extracts the figures of a process from its output and resource usage; `None` if the output has another form.
