@@ -24,17 +24,14 @@ use crate::base::error::Remedy;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    text: Box<str>,
-    // few notes have one: a list of notes is as large as one of texts
-    remedy: Option<Box<Remedy>>,
+    text: String,
+    remedy: Option<Remedy>,
 }
 
 impl Note {
     pub(crate) fn with_remedy(text: impl Into<String>, remedy: Remedy) -> Self {
-        Self {
-            text: text.into().into_boxed_str(),
-            remedy: Some(Box::new(remedy)),
-        }
+        let (text, remedy) = (text.into(), Some(remedy));
+        Self { text, remedy }
     }
 
     /// The text, without the remedy.
@@ -44,16 +41,14 @@ impl Note {
 
     /// The remedy for its cause.
     pub fn remedy(&self) -> Option<Remedy> {
-        self.remedy.as_deref().copied()
+        self.remedy
     }
 }
 
 impl<T: Into<String>> From<T> for Note {
     fn from(text: T) -> Self {
-        Self {
-            text: text.into().into_boxed_str(),
-            remedy: None,
-        }
+        let (text, remedy) = (text.into(), None);
+        Self { text, remedy }
     }
 }
 
@@ -67,21 +62,20 @@ impl Deref for Note {
 
 impl PartialEq<str> for Note {
     fn eq(&self, text: &str) -> bool {
-        *self.text == *text
+        self.text == text
     }
 }
 
 impl PartialEq<&str> for Note {
     fn eq(&self, text: &&str) -> bool {
-        *self.text == **text
+        self.text == *text
     }
 }
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)?;
-        self.remedy()
-            .map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+        self.remedy.map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
     }
 }
 

@@ -250,6 +250,11 @@ fn add_note(plan: &mut Plan, note: Note, budget: &Budget) -> Result<()> {
         _ => note,
     };
     budget.text(note.len(), PLAN)?;
+    if plan.output_notes.is_empty() {
+        // most plans have one note or none: room for more is made for the second
+        budget.memory(size_of::<Note>() as u64, PLAN)?;
+        plan.output_notes.reserve_exact(1);
+    }
     budget.push(&mut plan.output_notes, note, PLAN)
 }
 
