@@ -7,7 +7,7 @@ use anamnesis::load::load;
 use anamnesis::{Checkpoint, Error, Limits, OpenOptions, Remedy, remember};
 
 use crate::support::fixture;
-use crate::support::rust_code::{crates, string_literals};
+use crate::support::rust_code::{StringLiteral, crates, string_literals};
 use crate::support::scratch_dir::ScratchDir;
 
 /// Where remedies are worded with the library's own API.
@@ -65,14 +65,14 @@ fn no_message_names_rust_api() {
             // tests within a file are at its end
             let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
             let lines: Vec<&str> = code.lines().collect();
-            for (line, literal) in string_literals(code) {
+            for StringLiteral { line, text, .. } in string_literals(code) {
                 literals += 1;
                 let is_attribute = lines[line - 1].trim_start().starts_with("#[");
                 // names of PyTorch and C++, which are in the files
                 let is_foreign = ["c10::", "at::", "torch::", "std::"]
                     .iter()
-                    .any(|foreign| literal.contains(foreign));
-                if let Some(api) = rust_api(&literal).filter(|_| !is_attribute && !is_foreign) {
+                    .any(|foreign| text.contains(foreign));
+                if let Some(api) = rust_api(&text).filter(|_| !is_attribute && !is_foreign) {
                     found.push(format!("{}:{line}: {api}", path.display()));
                 }
             }
@@ -100,7 +100,10 @@ fn front_ends_word_each_remedy_that_names_an_option() {
     for arm in display.split("Self::").skip(1) {
         let variant: String = arm.chars().take_while(|c| c.is_alphanumeric()).collect();
         let texts = string_literals(arm);
-        if !texts.iter().any(|(_, text)| rust_api(text).is_some()) {
+        if !texts
+            .iter()
+            .any(|literal| rust_api(&literal.text).is_some())
+        {
             continue;
         }
         named += 1;
@@ -113,7 +116,7 @@ fn front_ends_word_each_remedy_that_names_an_option() {
     }
     assert!(named > 9, "{named}");
     for (path, words) in &fronts {
-        for (_, text) in string_literals(words) {
+        for StringLiteral { text, .. } in string_literals(words) {
             assert_eq!(rust_api(&text), None, "{path}: {text}");
         }
     }

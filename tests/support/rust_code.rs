@@ -61,8 +61,9 @@ impl CrateSource {
             let text = std::fs::read_to_string(&path).unwrap();
             let (code, test_modules, removed) = without_tests(&without_comments(&text));
             let is_kept = |at: &usize| !removed.iter().any(|range| range.contains(at));
-            let literals = literals(&text).filter(|(at, _)| is_kept(at));
-            let literals = literals.map(|(_, literal)| literal).collect();
+            let literals = string_literals(&text).into_iter();
+            let literals = literals.filter(|literal| is_kept(&literal.at));
+            let literals = literals.map(|literal| literal.text).collect();
             let module = module_of(path.strip_prefix(&self.src).unwrap());
             for name in test_modules {
                 let mut test = module.clone();
@@ -125,19 +126,6 @@ pub fn without_comments(text: &str) -> String {
     out
 }
 
-/// The literals that are text, without their quotes, each with its place in the text without comments.
-fn literals(text: &str) -> impl Iterator<Item = (usize, String)> {
-    let chars: Vec<char> = text.chars().collect();
-    let pieces = pieces(&chars).into_iter();
-    pieces.filter_map(move |(piece, range)| {
-        let own: String = chars[range.clone()].iter().collect();
-        let own = own.trim_start_matches('r').trim_matches('#');
-        let inside = own.strip_prefix('"')?.strip_suffix('"')?;
-        // code is ASCII, and every other character became one blank: places are bytes
-        (piece == Piece::Literal).then(|| (range.start, inside.to_owned()))
-    })
-}
-
 /// The text in pieces: every comment, every literal, and each character of code on its own.
 pub fn pieces(chars: &[char]) -> Vec<(Piece, Range<usize>)> {
     let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
@@ -197,14 +185,31 @@ pub fn pieces(chars: &[char]) -> Vec<(Piece, Range<usize>)> {
     out
 }
 
-/// The string literals of a text, as they are written, with the number of the line on which each begins.
-pub fn string_literals(text: &str) -> Vec<(usize, String)> {
+/// A literal that is text.
+pub struct StringLiteral {
+    /// Its place in the text without comments. Code is ASCII, and every other character became one blank: places are bytes.
+    at: usize,
+    /// The number of the line on which it begins.
+    pub line: usize,
+    /// Without its quotes.
+    pub text: String,
+}
+
+/// The string literals of a text, in order.
+pub fn string_literals(text: &str) -> Vec<StringLiteral> {
     let chars: Vec<char> = text.chars().collect();
     let (mut found, mut line) = (Vec::new(), 1);
     for (piece, range) in pieces(&chars) {
-        let part = &chars[range];
-        if piece == Piece::Literal && part[0] != '\'' {
-            found.push((line, part.iter().collect()));
+        let part = &chars[range.clone()];
+        let whole: String = part.iter().collect();
+        let own = whole.trim_start_matches('r').trim_matches('#');
+        let inside = own.strip_prefix('"').and_then(|own| own.strip_suffix('"'));
+        if let (Piece::Literal, Some(inside)) = (piece, inside) {
+            found.push(StringLiteral {
+                at: range.start,
+                line,
+                text: inside.to_owned(),
+            });
         }
         line += part.iter().filter(|c| **c == '\n').count();
     }
