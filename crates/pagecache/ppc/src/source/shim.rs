@@ -86,11 +86,20 @@ impl ShimSource {
     }
 
     /// The environment variables that a program has to be started with. `library` is the path of `libanamnesis_shim.so`.
-    pub fn environment(&self, library: &Path) -> [(&'static str, PathBuf); 2] {
-        [
+    ///
+    /// # Errors
+    ///
+    /// The dynamic linker cannot load a library by this path: it is a list of paths to it (ld.so(8)).
+    pub fn environment(&self, library: &Path) -> Result<[(&'static str, PathBuf); 2]> {
+        let separates = |byte: &u8| matches!(byte, b' ' | b':' | b'$');
+        if library.as_os_str().as_encoded_bytes().iter().any(separates) {
+            let why = "LD_PRELOAD takes no path with a space, a colon or a dollar sign; link the library to another one";
+            return Err(Error::new(ErrorKind::Invalid(why.to_owned())).in_file(library));
+        }
+        Ok([
             ("LD_PRELOAD", library.to_owned()),
             (PIPE, self.path.clone()),
-        ]
+        ])
     }
 
     /// Reads the messages in the pipe and appends their events.

@@ -38,6 +38,24 @@ fn shim_library() -> Option<PathBuf> {
     Some(library)
 }
 
+/// The library by a path that `LD_PRELOAD` can hold, wherever the project lies.
+fn preloadable(library: &Path, directory: &Path) -> PathBuf {
+    let link = directory.join("shim.so");
+    std::os::unix::fs::symlink(library, &link).unwrap();
+    link
+}
+
+#[test]
+fn a_library_whose_path_is_a_list_to_the_linker_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let shim = ShimSource::listen(&dir.path().join("pipe")).unwrap();
+    for name in ["with space.so", "a:b.so", "$LIB.so"] {
+        let error = shim.environment(&dir.path().join(name)).unwrap_err();
+        assert!(error.to_string().contains(name), "{error}");
+        assert!(error.to_string().contains("link the library"), "{error}");
+    }
+}
+
 #[test]
 fn reads_are_reported_and_results_are_those_of_libc() {
     let Some(library) = shim_library() else {
@@ -46,8 +64,10 @@ fn reads_are_reported_and_results_are_those_of_libc() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("model");
     write_uncached(&path, 4 * MIB);
+    let links = tempfile::tempdir().unwrap();
+    let library = preloadable(&library, links.path());
     let mut shim = ShimSource::listen(&dir.path().join("pipe")).unwrap();
-    let environment = shim.environment(&library);
+    let environment = shim.environment(&library).unwrap();
     let run = |task| {
         let mut child = child_process::command(task, &path, MIB, 4 * MIB)
             .envs(environment.clone())
@@ -136,7 +156,9 @@ fn programs_do_not_wait_for_a_receiver_that_is_slow_or_has_ended() {
     write_uncached(&path, 32 * MIB);
     let mut shim = ShimSource::listen(&dir.path().join("pipe")).unwrap();
     shim.watch(&[inode(&path)]).unwrap();
-    let environment = shim.environment(&library);
+    let links = tempfile::tempdir().unwrap();
+    let library = preloadable(&library, links.path());
+    let environment = shim.environment(&library).unwrap();
     let run = || {
         let mut command = child_process::command(ChildTask::Read(1024), &path, 0, 32 * MIB);
         assert!(
