@@ -212,14 +212,13 @@ fn all_amplifiers(nbytes: usize) -> impl Iterator<Item = Amplifier> {
     amplifiers::all(nbytes).into_iter().chain(objects)
 }
 
-#[test]
-fn amplifiers_cost_what_is_charged() {
-    in_own_process!();
+/// Every call on the amplifiers, in three sizes; returns how many files were opened, and how many objects built.
+fn cost_what_is_charged(all: fn(usize) -> Vec<Amplifier>) -> [usize; 2] {
     let scratch = ScratchDir::new("amplifiers");
     let (mut wrong, mut worst) = (Vec::new(), Worst::default());
     let mut made = [0; 3];
     for nbytes in [64 << 10, 1 << 20, 6 << 20] {
-        for amplifier in all_amplifiers(nbytes) {
+        for amplifier in all(nbytes) {
             let costs = amplified(&amplifier, &scratch);
             for (call, cost) in costs.iter().enumerate() {
                 let made_of_it = ["", ", object", ", object of the checkpoint"][call];
@@ -236,9 +235,38 @@ fn amplifiers_cost_what_is_charged() {
         }
     }
     worst.show();
-    assert!(made[0] > 100, "only {} amplifiers were opened", made[0]);
-    assert!(made[1] > 100, "only {} objects were built", made[1]);
     assert_none(&wrong);
+    [made[0], made[1]]
+}
+
+// the next three take longest of all: each is a test of its own, so that they run beside each other
+
+#[test]
+fn amplifiers_cost_what_is_charged() {
+    in_own_process!();
+    let [opened, _] = cost_what_is_charged(|nbytes| {
+        let all = amplifiers::all(nbytes).into_iter();
+        all.filter(|amplifier| amplifier.format != "pth").collect()
+    });
+    assert!(opened > 30, "only {opened} amplifiers were opened");
+}
+
+#[test]
+fn amplifiers_of_pytorch_files_cost_what_is_charged() {
+    in_own_process!();
+    let [opened, built] = cost_what_is_charged(|nbytes| {
+        let all = amplifiers::all(nbytes).into_iter();
+        all.filter(|amplifier| amplifier.format == "pth").collect()
+    });
+    assert!(opened > 5, "only {opened} amplifiers were opened");
+    assert!(built > 100, "only {built} objects were built");
+}
+
+#[test]
+fn amplifiers_of_objects_cost_what_is_charged() {
+    in_own_process!();
+    let [_, built] = cost_what_is_charged(object_amplifiers::all);
+    assert!(built > 100, "only {built} objects were built");
 }
 
 /// Amplifiers with a few changed bytes, or cut: they fail where they are half read.

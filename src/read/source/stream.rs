@@ -10,6 +10,9 @@ use crate::base::sync::PoisonMutex;
 /// probe by the first bytes of the file.
 const RETAINED: usize = 512 << 10;
 
+/// Bytes per read behind the header: a pipe holds no more, and most small files end within the first.
+const DISCARDED: usize = 64 << 10;
+
 /// Any `Read`, such as standard input or a pipe. Forward only.
 ///
 /// The header is read in file order. The bytes behind it are read once and discarded, to learn the length and to verify
@@ -108,7 +111,7 @@ impl<R: Read + Send> Source for StreamSource<R> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // the bytes behind the header pass through the tail and are dropped: they show the length and nothing else
         while !state.ended {
-            state.read_more(RETAINED)?;
+            state.read_more(DISCARDED)?;
         }
         Ok(state.end())
     }
