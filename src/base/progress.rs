@@ -1,8 +1,9 @@
 //! Progress, cancellation and the first error of a run: what the workers of a load or a conversion share.
 //!
-//! Builders keep a [`RunControl`], their progress callback and cancel token. One [`RunProgress`] lives as long as the run. Each worker opens a [`TaskProgress`] for the tensor or part that it
-//! works on, advances it, and stops at the next check once the run is cancelled or another worker has failed. Counters
-//! are relaxed atomics: they are reported, never used to publish data.
+//! Builders keep a [`RunControl`], their progress callback and cancel token. One [`RunProgress`] lives as long as the run.
+//! Each worker opens a [`TaskProgress`] for the tensor or part that it works on, advances it, and stops at the next check
+//! once the run is cancelled or another worker has failed. Counters are relaxed atomics: they are reported, never used to
+//! publish data.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;

@@ -12,6 +12,11 @@
 //! For example, `remember(&checkpoint).to_file(path)` plans every weight, opens a `SafetensorsSink`, and has `execute` read the
 //! inputs of tiles by a loader, decode them, and put the elements into the sink, which names the file when it is complete.
 //!
+//! **Ctrl-C in a load.** The command's handler (`crates/cli/src/interrupt.rs`) cancels a `CancelToken`. Nothing is woken: each
+//! worker asks its `TaskProgress` every `CHECK_INTERVAL` bytes, and a loader whose reads take longer asks `on_bytes` while
+//! it waits (`load/read_ahead.rs`). The first to see it returns `Cancelled`, `RunProgress` stops the others, the loader joins
+//! its threads, and the sink is dropped before `end`, which removes what it staged.
+//!
 //! # Why it is as it is
 //!
 //! - A loader is called with a consumer instead of returning a handle, so that everything it started (threads, a ring)

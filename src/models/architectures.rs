@@ -155,4 +155,37 @@ mod tests {
             assert!(all > 40, "{all}");
         }
     }
+
+    #[test]
+    fn documents_name_every_architecture() {
+        let lists = [
+            (
+                "docs/fit.md",
+                "Architectures with a row",
+                "deepseek_v4 has no",
+                rows().flat_map(|row| row.model_types).collect::<Vec<_>>(),
+            ),
+            (
+                "docs/guide.md",
+                "Known are the",
+                "Others keep",
+                rows()
+                    .flat_map(|row| row.conversions)
+                    .map(|row| &row.name)
+                    .collect(),
+            ),
+        ];
+        for (path, from, until, names) in lists {
+            let page = std::fs::read_to_string(path).unwrap();
+            let list = page.split(from).nth(1).unwrap();
+            let list = list.split(until).next().unwrap();
+            let is_word = |c: char| c.is_alphanumeric() || "_-".contains(c);
+            let words: Vec<&str> = list.split(|c| !is_word(c)).collect();
+            for name in names {
+                // a nested language model is listed as its model is
+                let base = name.trim_end_matches("_model").trim_end_matches("_text");
+                assert!(words.contains(&base), "{path} lacks {name}");
+            }
+        }
+    }
 }

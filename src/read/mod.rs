@@ -37,7 +37,7 @@
 //! - Bytes that a source has read ahead of its header's reader are charged while the header is read (`Source::held`); a
 //!   source gives them up when the limit on memory is reached.
 //! - Files at URLs are a crate of its own, which knows bytes and no tensors: its HTTP client and TLS more than double the
-//!   number of crates that the library needs. Only the command has it by default. No type of an HTTP client is in a public
+//!   number of crates that the library needs. No crate has it by default but the Python package. No type of an HTTP client is in a public
 //!   signature.
 //! - Opening reports a fault through one function, which returns it as an error or keeps it for a list
 //!   (`checkpoint/faults.rs`). So a check that goes on after faults is the code that refuses them.

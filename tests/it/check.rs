@@ -102,7 +102,7 @@ fn every_case_has_its_findings_and_status() {
             compare_statistics(id, name, &tensor["values"], expected);
         }
     }
-    assert_eq!(seen, 38);
+    assert!(seen >= 38, "{seen}");
 }
 
 fn compare_statistics(id: &str, name: &str, found: &Value, expected: &Value) {
