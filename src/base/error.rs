@@ -54,6 +54,10 @@ pub enum ErrorKind {
     /// The file is valid, or may be, but this version does not support what it holds.
     #[error("not supported: {0}")]
     Unsupported(String),
+    /// The files say something about the stored weights that this version does not know: a tensor beside a weight, a setting,
+    /// a marker, a layout. Weights that were made without it could be wrong.
+    #[error("not known: {0}")]
+    Unexplained(String),
     /// Continuing would cost more than the caller's [`Limits`](crate::Limits) allow.
     #[error("limit: {what} needs {needed}, which exceeds the limit `{limit}` of {allowed}")]
     Limit {
@@ -104,6 +108,7 @@ impl ErrorKind {
             Self::UnknownFormat { .. } => "unknown_format",
             Self::Malformed(_) => "malformed",
             Self::Unsupported(_) => "unsupported",
+            Self::Unexplained(_) => "unexplained",
             Self::Limit { .. } => "limit",
             Self::RefusedGlobal { .. } => "refused_global",
             Self::MissingPart(_) => "missing_part",
@@ -137,6 +142,10 @@ impl Error {
         Self::new(ErrorKind::Unsupported(what.into()))
     }
 
+    pub(crate) fn unexplained(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unexplained(what.into()))
+    }
+
     pub(crate) fn invalid_argument(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidArgument(what.into()))
     }
@@ -166,6 +175,7 @@ impl Error {
             },
             ErrorKind::Malformed(what) => ErrorKind::Malformed(what.clone()),
             ErrorKind::Unsupported(what) => ErrorKind::Unsupported(what.clone()),
+            ErrorKind::Unexplained(what) => ErrorKind::Unexplained(what.clone()),
             ErrorKind::Limit {
                 what,
                 needed,
@@ -208,6 +218,7 @@ impl Error {
             | ErrorKind::NotFound { name: text, .. }
             | ErrorKind::Malformed(text)
             | ErrorKind::Unsupported(text)
+            | ErrorKind::Unexplained(text)
             | ErrorKind::MissingPart(text)
             | ErrorKind::InvalidArgument(text) => text.capacity(),
             ErrorKind::RefusedGlobal { module, name } => module.capacity() + name.capacity(),
@@ -223,6 +234,7 @@ impl Error {
     pub(crate) fn context(mut self, subject: &str) -> Self {
         if let ErrorKind::Malformed(what)
         | ErrorKind::Unsupported(what)
+        | ErrorKind::Unexplained(what)
         | ErrorKind::InvalidArgument(what) = &mut self.0.kind
         {
             *what = format!("{subject}: {what}");
@@ -364,6 +376,7 @@ impl Error {
             ErrorKind::Limit { limit, .. } => Some(Remedy::RaiseLimit { limit }),
             ErrorKind::RefusedGlobal { .. } => Some(Remedy::KeepOpaque),
             ErrorKind::MissingPart(_) => Some(Remedy::AddMissingFile),
+            ErrorKind::Unexplained(_) => Some(Remedy::AssumePlain),
             // they say what to do instead, or the caller caused them
             ErrorKind::Unsupported(_) | ErrorKind::InvalidArgument(_) | ErrorKind::Cancelled => {
                 None

@@ -201,6 +201,13 @@ pub struct Refused {
     pub reason: Box<str>,
 }
 
+/// A field of a tensor's description that the format does not name: some writers describe their packing so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExtraField {
+    pub(crate) tensor: Box<str>,
+    pub(crate) field: Box<str>,
+}
+
 /// The description of a checkpoint: its tensors, metadata and files.
 ///
 /// [`Checkpoint::catalog`](crate::Checkpoint::catalog) returns it. It holds no reference to the files.
@@ -213,6 +220,8 @@ pub struct Catalog {
     pub(crate) members: Vec<Member>,
     pub(crate) refused: Vec<Refused>,
     pub(crate) warnings: Vec<Note>,
+    /// Fields of tensors' descriptions that the format does not name.
+    pub(crate) extra_fields: Vec<ExtraField>,
     pub(crate) tensors: Vec<TensorInfo>,
     /// If set, the file must end here: the format allows nothing after the last tensor.
     pub(crate) exact_end: Option<u64>,

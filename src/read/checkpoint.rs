@@ -11,6 +11,8 @@ mod merge;
 mod named_files;
 mod objects;
 mod open;
+mod pieces;
+mod ranks;
 mod search;
 mod shards;
 
@@ -58,6 +60,7 @@ pub struct OpenOptions {
     format: Option<&'static Format>,
     void_as: Vec<Dtype>,
     opaque: bool,
+    assume_plain: bool,
     usage: Option<Usage>,
     cancel: Option<CancelToken>,
     urls: UrlOptions,
@@ -77,6 +80,7 @@ impl Default for OpenOptions {
             format: None,
             void_as: Vec::new(),
             opaque: false,
+            assume_plain: false,
             usage: None,
             cancel: None,
             urls: UrlOptions::default(),
@@ -182,6 +186,29 @@ impl OpenOptions {
     #[must_use]
     pub fn opaque(mut self, opaque: bool) -> Self {
         self.opaque = opaque;
+        self
+    }
+
+    /// Whether what is not known about stored weights is ignored. Default off: a weight with a tensor, a setting or a marker
+    /// beside it that no scheme explains is refused ([`ErrorKind::Unexplained`](crate::ErrorKind::Unexplained)), because it
+    /// could be decoded to other values than those that were meant.
+    ///
+    /// With it, such weights are decoded by their names, dtypes and shapes alone, integers that may be packed codes are copied
+    /// as they are, and the plan notes what was ignored.
+    ///
+    /// ```
+    /// use anamnesis::{Checkpoint, ErrorKind, OpenOptions, remember};
+    ///
+    /// let path = "fixtures/unexplained/v-offset/model.safetensors";
+    /// let error = remember(&Checkpoint::open(path)?).all().unwrap_err();
+    /// assert!(matches!(error.kind(), ErrorKind::Unexplained(_)));
+    /// let ignoring = OpenOptions::new().assume_plain(true).open(path)?;
+    /// assert!(remember(&ignoring).plan()?.refused.is_empty());
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    #[must_use]
+    pub fn assume_plain(mut self, plain: bool) -> Self {
+        self.assume_plain = plain;
         self
     }
 
@@ -349,6 +376,8 @@ pub struct Checkpoint {
     private: bool,
     /// See [`OpenOptions::opaque`].
     opaque: bool,
+    /// See [`OpenOptions::assume_plain`].
+    assume_plain: bool,
     path: Option<PathBuf>,
     /// Where the path is.
     files: Files,
@@ -412,6 +441,11 @@ impl Checkpoint {
     /// The path that was opened: a file, a directory or an index; `None` for a reader or bytes.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
+    }
+
+    /// See [`OpenOptions::assume_plain`].
+    pub(crate) fn assumes_plain(&self) -> bool {
+        self.assume_plain
     }
 
     /// Where the path and the other files next to it are.

@@ -123,7 +123,7 @@ fn every_ggml_type_is_read_or_refused_by_name() {
         }
     }
     for (id, words) in [
-        (4, &["Q4_2", "removed"][..]),
+        (5, &["Q4_3", "removed"][..]),
         (36, &["IQ4_NL_4_4", "BitNet"]),
         (66, &["IQ1_XXXS", "Unsloth"]),
         (139, &["IQ4_K", "ik_llama.cpp"]),

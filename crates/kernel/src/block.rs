@@ -23,6 +23,7 @@ mod iq3_xxs;
 mod iq4_nl;
 mod iq4_xs;
 mod mxfp4;
+mod mxfp4_ollama;
 mod nvfp4;
 mod q1_0;
 mod q2_0;
@@ -47,6 +48,7 @@ use super::Kernel;
 pub(crate) static KERNELS: &[(&str, &Kernel)] = &[
     ("Q4_0", &q4_0::KERNEL),
     ("Q4_1", &q4_1::KERNEL),
+    ("MXFP4_OLLAMA", &mxfp4_ollama::KERNEL),
     ("Q5_0", &q5_0::KERNEL),
     ("Q5_1", &q5_1::KERNEL),
     ("Q8_0", &q8_0::KERNEL),

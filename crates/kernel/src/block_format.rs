@@ -1,6 +1,7 @@
 //! The table of ggml's block types: names, ids and block geometry.
 //!
-//! Source: `ggml.h` (`enum ggml_type`, ids 0 to 42) and `ggml-common.h` of llama.cpp.
+//! Source: `ggml.h` (`enum ggml_type`, ids 0 to 42) and `ggml-common.h` of llama.cpp; for type 4, which ggml removed before GGUF
+//! existed, Ollama's `ml/backend/ggml/ggml.go`.
 
 /// A ggml type that stores elements in blocks: `block_len` elements take `block_bytes` bytes.
 ///
@@ -76,7 +77,7 @@ macro_rules! blocks {
 }
 
 static BLOCKS: &[BlockFormat] = blocks![
-    2 "Q4_0" 32/18, 3 "Q4_1" 32/20, 6 "Q5_0" 32/22, 7 "Q5_1" 32/24, 8 "Q8_0" 32/34, 9 "Q8_1" 32/36,
+    2 "Q4_0" 32/18, 3 "Q4_1" 32/20, 4 "MXFP4_OLLAMA" 32/17, 6 "Q5_0" 32/22, 7 "Q5_1" 32/24, 8 "Q8_0" 32/34, 9 "Q8_1" 32/36,
     10 "Q2_K" 256/84, 11 "Q3_K" 256/110, 12 "Q4_K" 256/144, 13 "Q5_K" 256/176, 14 "Q6_K" 256/210,
     15 "Q8_K" 256/292, 16 "IQ2_XXS" 256/66, 17 "IQ2_XS" 256/74, 18 "IQ3_XXS" 256/98, 19 "IQ1_S" 256/50,
     20 "IQ4_NL" 32/18, 21 "IQ3_S" 256/110, 22 "IQ2_S" 256/82, 23 "IQ4_XS" 256/136, 29 "IQ1_M" 256/56,
@@ -103,11 +104,6 @@ static MULTI_BYTE_FIELDS: &[(&str, Fields)] = &[
 
 /// Type ids that upstream ggml does not read, because it removed them or a fork uses them: `(id, name, origin)`.
 static FOREIGN: &[(u32, &str, &str)] = &[
-    (
-        4,
-        "Q4_2",
-        "removed from ggml in 2023; convert it again from the original",
-    ),
     (
         5,
         "Q4_3",

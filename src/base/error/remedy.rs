@@ -61,6 +61,9 @@ pub enum Remedy {
     NameAsTransformers,
     /// Requests are not allowed, and nothing on this machine has what is read.
     AllowRequests,
+    /// The files say more about the stored weights than is known. The library that wrote them reads them, and what is not
+    /// known can be ignored.
+    AssumePlain,
 }
 
 impl fmt::Display for Remedy {
@@ -89,6 +92,9 @@ impl fmt::Display for Remedy {
             Self::KeepOpaque => {
                 "to read the tensors around such objects without calling anything, set `OpenOptions::opaque`; load this \
                  file elsewhere only if you trust its author"
+            }
+            Self::AssumePlain => {
+                "convert it with the library that wrote it; to ignore what is not known, set `OpenOptions::assume_plain`"
             }
             Self::AddMissingFile => "put the missing file into the same directory",
             Self::LeaveOut => "leave the tensor out with `Remember::filter`",

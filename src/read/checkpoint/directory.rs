@@ -1,5 +1,6 @@
 //! Which files of a directory are its checkpoint.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, ErrorKind, Result};
@@ -10,6 +11,8 @@ use super::OpenOptions;
 use super::distributed;
 use super::faults::{OpenFault, OpenFaultKind};
 use super::named_files::{INDEX, charge_files, require, split_name};
+use super::pieces::piece_number;
+use super::ranks::{is_deepspeed, rank_of};
 
 /// The files of a directory that are opened.
 pub(super) struct FileSelection {
@@ -67,6 +70,17 @@ pub(super) fn select_files(
             return one(name, warning);
         }
     }
+    if names
+        .iter()
+        .any(|name| is_deepspeed(name) || name == "latest" || name.starts_with("global_step"))
+    {
+        let found = names
+            .iter()
+            .find(|name| name.ends_with(".safetensors") || name.ends_with(".bin"));
+        if found.is_none() {
+            return Err(deepspeed());
+        }
+    }
     match indexes.as_slice() {
         [] => {}
         [only] => return one(only, None),
@@ -104,6 +118,13 @@ pub(super) fn select_files(
             ([only], _) if split_name(only).is_none_or(|(_, _, of)| of == 1) => {
                 return one(only, None);
             }
+            // pieces of tensors, whose places are in the headers
+            (several, None) if several.iter().all(|name| piece_number(name).is_some()) => {
+                return Ok(FileSelection {
+                    files: several.iter().map(|name| directory.join(name)).collect(),
+                    warning: None,
+                });
+            }
             (several, Some(main)) => {
                 let others: Vec<&str> = several
                     .iter()
@@ -133,6 +154,15 @@ fn shard_set(
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<FileSelection> {
+    // Mistral's repositories have the same weights under its own names too; the numbered files are those of transformers
+    let (own, names): (Vec<&String>, Vec<&String>) = names
+        .iter()
+        .partition(|name| name.starts_with("consolidated"));
+    let names = if names.is_empty() {
+        &own[..]
+    } else {
+        &names[..]
+    };
     let splits: Vec<_> = names.iter().filter_map(|n| split_name(n)).collect();
     let [(prefix, _, of), ..] = splits[..] else {
         return Err(ambiguous(directory, names, options, budget));
@@ -154,18 +184,62 @@ fn shard_set(
         return Err(ambiguous(directory, names, options, budget));
     }
     charge_files(budget, of, directory, names[0].len())?;
-    let paths: Vec<PathBuf> = (1..=of)
-        .map(|n| directory.join(format!("{prefix}-{n:05}-of-{of:05}.{extension}")))
+    let numbered: BTreeMap<u64, &str> = splits
+        .iter()
+        .zip(names)
+        .map(|(split, name)| (split.1, name.as_str()))
         .collect();
+    // writers count from 1, from 0 to one less, or from 0 to the number in the name
+    let first = u64::from(!numbered.contains_key(&0));
+    let last = match numbered.contains_key(&of) {
+        true => of,
+        false => (of + first).saturating_sub(1),
+    };
+    let (found, _) = numbered.first_key_value().expect("one name or more");
+    let width = numbered[found]
+        .strip_prefix(prefix)
+        .and_then(|rest| rest[1..].split_once('-'))
+        .map_or(5, |(number, _)| number.len());
+    let behind = &numbered[found][prefix.len() + 1 + width..];
+    let paths: Vec<PathBuf> = (first..=last)
+        .map(|n| match numbered.get(&n) {
+            Some(name) => directory.join(name),
+            None => directory.join(format!("{prefix}-{n:0width$}{behind}")),
+        })
+        .collect();
+    let warning = (!own.is_empty() && own != names).then(|| {
+        let own: Vec<&str> = own.iter().map(|name| name.as_str()).collect();
+        format!(
+            "the numbered files were read, which are those of transformers; not read: {}",
+            own.join(", ")
+        )
+    });
     Ok(FileSelection {
         files: options.present(files, paths, budget)?,
-        warning: None,
+        warning,
     })
+}
+
+/// The error for a directory of DeepSpeed, whose files have parts of flat buffers.
+fn deepspeed() -> Error {
+    Error::unsupported(
+        "a checkpoint of DeepSpeed (ZeRO), in which each rank has a part of the weights in one flat buffer; join them with its \
+         `zero_to_fp32.py`",
+    )
 }
 
 /// The error for a directory with several checkpoints, which a survey names one by one.
 fn ambiguous(directory: &Path, names: &[&String], options: &OpenOptions, budget: &Budget) -> Error {
     const SHOWN: usize = 4;
+    let ranks = names.iter().filter(|name| rank_of(name).is_some()).count();
+    if ranks > 1 {
+        return Error::unsupported(format!(
+            "the directory has {ranks} files of ranks ({}, {}, …), each of which holds a part of every tensor that tensor \
+             parallelism divides; join them with the program that wrote them",
+            names[0],
+            names[names.len() - 1]
+        ));
+    }
     for name in names.iter().filter(|_| options.surveys()) {
         let fault = OpenFault {
             kind: OpenFaultKind::OneOfSeveral,

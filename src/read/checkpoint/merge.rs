@@ -58,6 +58,7 @@ pub(super) fn merge(
         append(&mut whole.tensors, catalog.tensors, budget)?;
         append(&mut whole.members, catalog.members, budget)?;
         append(&mut whole.refused, catalog.refused, budget)?;
+        append(&mut whole.extra_fields, catalog.extra_fields, budget)?;
         // split GGUF files repeat `general.*` in each file
         for (key, value) in catalog.metadata {
             budget.memory(KEY + text_cost(key.len()), "the metadata")?;
@@ -90,6 +91,7 @@ pub(super) fn merge(
         charged: budget.in_use(),
         private: options.private,
         opaque: options.opaque,
+        assume_plain: options.assume_plain,
         path: None,
         files: Files::default(),
     })

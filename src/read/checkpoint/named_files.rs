@@ -1,6 +1,7 @@
 //! The names of a checkpoint's files: those that an index, a directory or `.metadata` names are plain names next to it, all of
 //! them present.
 
+use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
 use crate::base::error::{Error, ErrorKind, Result};
@@ -28,8 +29,29 @@ pub(super) fn charge_files(
     )
 }
 
-/// Refuses a file name of an index that is more than one path component: it would refer to a file outside of the
-/// index's directory.
+/// The name of a file of an index, without `.` as a component. Clients write names in folders below the index; a name that
+/// leaves its directory is refused.
+pub(super) fn name_below(name: &str) -> Result<Cow<'_, str>> {
+    if !name.contains('/') {
+        return plain_name(name).map(Cow::Borrowed);
+    }
+    let mut below = String::with_capacity(name.len());
+    for part in name.split('/').filter(|part| *part != ".") {
+        if matches!(part, "" | "..") {
+            return Err(Error::unsupported(format!(
+                "the index names {}, which is no file below its directory",
+                quote(name)
+            )));
+        }
+        if !below.is_empty() {
+            below.push('/');
+        }
+        below.push_str(plain_name(part)?);
+    }
+    Ok(Cow::Owned(below))
+}
+
+/// Refuses a file name that is more than one path component: it would refer to a file outside of the directory.
 pub(super) fn plain_name(name: &str) -> Result<&str> {
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {
@@ -83,8 +105,8 @@ pub(super) fn split_name(name: &str) -> Option<(&str, u64, u64)> {
     let (rest, of) = stem.rsplit_once("-of-")?;
     let (prefix, n) = rest.rsplit_once('-')?;
     let number = |s: &str| {
-        // five digits are what all writers use; a longer number has more
-        (s.len() >= 5 && s.bytes().all(|b| b.is_ascii_digit()))
+        // five digits are what most writers use; some have one number wider than the other
+        (!s.is_empty() && s.bytes().all(|b| b.is_ascii_digit()))
             .then(|| s.parse().ok())
             .flatten()
     };

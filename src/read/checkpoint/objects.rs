@@ -113,6 +113,7 @@ impl OpenOptions {
         Ok(read.map(|(tree, catalog)| Objects {
             tree,
             storages: Checkpoint {
+                assume_plain: false,
                 sources: vec![source],
                 catalog,
                 limits: self.limits,

@@ -1,6 +1,8 @@
 //! The files of a checkpoint: listed by an `….index.json`, named as a split GGUF, or selected of a directory.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
@@ -19,9 +21,10 @@ use super::distributed;
 use super::faults::{OpenFault, OpenFaultKind};
 use super::index::{IndexSeed, compare, compare_size};
 use super::merge::{ParsedFile, merge};
-use super::named_files::{charge_files, file_name, is_index, plain_name, split_name};
+use super::named_files::{charge_files, file_name, is_index, name_below, split_name};
 use super::open::{parse_path, parse_source};
 use super::{Checkpoint, OpenOptions};
+use super::{pieces, ranks};
 
 pub(super) fn open(files: &Files, path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
     let budget = options.budget();
@@ -43,7 +46,40 @@ pub(super) fn open(files: &Files, path: &Path, options: &OpenOptions) -> Result<
         }
         OpenedPath::File(source) => parse_source(source, Some(path), options, &budget)?,
     };
-    merge_single_or_split(files, path, file, options, &budget)
+    let alone = part_alone(files, path, &file);
+    let mut checkpoint = merge_single_or_split(files, path, file, options, &budget)?;
+    checkpoint.catalog.warnings.extend(alone);
+    Ok(checkpoint)
+}
+
+/// A warning for a file that holds a part of each tensor, opened without the others.
+fn part_alone(files: &Files, path: &Path, file: &ParsedFile) -> Option<String> {
+    let name = file_name(path);
+    if file.catalog.metadata.get(pieces::PLACES).is_some() {
+        return Some(format!(
+            "a part of a checkpoint: {} says at which offsets its tensors are; open the directory",
+            pieces::PLACES
+        ));
+    }
+    let is_shard = file.catalog.format != gguf::FORMAT.name;
+    if let Some((_, number, of)) = split_name(&name).filter(|split| is_shard && split.2 > 1) {
+        return Some(format!(
+            "file {number} of {of} of a checkpoint; the tensors of the others are not listed"
+        ));
+    }
+    let (rank, of) = ranks::rank_of(&name)?;
+    // a single rank has the whole model
+    let several = match of {
+        Some(of) => of > 1,
+        None => rank > 0 || ranks::next_exists(files, path, &name),
+    };
+    let of = of.map_or(String::new(), |of| format!(" of {of}"));
+    several.then(|| {
+        format!(
+            "the file of rank {rank}{of}: it holds a part of every tensor that tensor parallelism divides, and shapes are those \
+             of the parts"
+        )
+    })
 }
 
 fn open_directory(
@@ -60,7 +96,11 @@ fn open_directory(
             let file = parse_path(files, one, options, budget)?;
             merge_single_or_split(files, one, file, options, budget)?
         }
-        paths => merge(parse_all(files, paths, options, budget)?.1, options, budget)?,
+        paths => {
+            let mut parsed = parse_all(files, paths, options, budget)?.1;
+            pieces::join(&mut parsed, budget)?;
+            merge(parsed, options, budget)?
+        }
     };
     checkpoint
         .catalog
@@ -153,11 +193,11 @@ fn read_index(
     let mut names = BTreeSet::new();
     for (_, file) in &index.weight_map {
         // a set: the index names its file for each tensor, a thousand times per file
-        if names.insert(plain_name(file)?) {
+        if names.insert(name_below(file)?) {
             charge_files(budget, 1, directory, file.len())?;
         }
     }
-    let paths: Vec<PathBuf> = names.iter().map(|name| directory.join(name)).collect();
+    let paths: Vec<PathBuf> = names.iter().map(|name| directory.join(&**name)).collect();
     if paths.is_empty() {
         return Err(Error::malformed("the index lists no files"));
     }
@@ -170,6 +210,8 @@ fn read_index(
     }
     let (read, parsed) = parse_all(files, &present, options, budget)?;
     let mut checkpoint = merge(parsed, options, budget)?;
+    let unnamed = unnamed_files(files, directory, &names, budget)?;
+    checkpoint.catalog.warnings.extend(unnamed);
     compare(&index, directory, &read, &mut checkpoint, options, budget)?;
     // the index states the size of all files together
     if read.len() == names.len() {
@@ -189,6 +231,51 @@ fn read_index(
     // additions since the merge are in use too
     checkpoint.charged = budget.in_use();
     Ok(checkpoint)
+}
+
+/// A warning of files beside an index that it does not name, as heads for several tokens at once are stored.
+fn unnamed_files(
+    files: &Files,
+    directory: &Path,
+    names: &BTreeSet<Cow<'_, str>>,
+    budget: &Budget,
+) -> Result<Option<String>> {
+    const SHOWN: usize = 8;
+    if !files.is_local() {
+        return Ok(None);
+    }
+    let extension = names
+        .first()
+        .and_then(|name| name.rsplit_once('.'))
+        .map(|(_, e)| e);
+    let is_unnamed = |name: &OsStr| {
+        name.to_str().is_some_and(|name| {
+            let same = name.rsplit_once('.').map(|(_, e)| e) == extension;
+            same && !names.contains(name)
+        })
+    };
+    let mut unnamed = Vec::new();
+    let directory = if directory.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        directory
+    };
+    // the files that the index names are read in any case
+    let listed = files.list(directory, &is_unnamed, &mut |name| {
+        let name = name.to_string_lossy().into_owned();
+        if unnamed.len() < SHOWN {
+            budget.text(name.len(), "the directory")?;
+            unnamed.push(name);
+        }
+        Ok(())
+    });
+    unnamed.sort();
+    Ok((listed.is_ok() && !unnamed.is_empty()).then(|| {
+        format!(
+            "the index does not name, and not read are: {}",
+            unnamed.join(", ")
+        )
+    }))
 }
 
 fn from_json(value: Json, budget: &Budget) -> Result<Value> {

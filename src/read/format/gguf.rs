@@ -21,6 +21,7 @@
 
 mod array;
 mod details;
+mod true_shapes;
 
 use super::{Format, Head};
 use crate::base::error::{Error, Result};
@@ -46,8 +47,9 @@ pub static FORMAT: Format = Format {
 const MAGIC: &[u8; 4] = b"GGUF";
 const ALIGNMENT: &str = "general.alignment";
 const ALIGNMENT_DEFAULT: u32 = 32;
-/// `GGML_MAX_DIMS`.
-const DIMS_MAX: u32 = 4;
+/// One more than `GGML_MAX_DIMS`: patch embeddings of video models have five dimensions, which gguf-py and
+/// stable-diffusion.cpp read.
+const DIMS_MAX: u32 = 5;
 /// Longest key or tensor name in bytes. The specification sets this bound for keys. ggml allows 64 bytes for
 /// tensor names; here they have the bound of keys.
 const NAME_LEN_MAX: u64 = 65_535;
@@ -94,6 +96,7 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
         let data_at = header_end.next_multiple_of(u64::from(alignment));
         resolve_offsets(&mut catalog.tensors, data_at, u64::from(alignment))?;
     }
+    true_shapes::restore(&mut catalog, budget)?;
     details::describe(&mut catalog, file.version, file.endian, alignment, budget)?;
     Ok(catalog)
 }
@@ -200,7 +203,7 @@ impl<'c, 's> HeaderReader<'c, 's> {
         let rank = self.u32("a tensor's rank")?;
         if rank > DIMS_MAX {
             return Err(bad(format!(
-                "it has {rank} dimensions; ggml allows at most {DIMS_MAX}"
+                "it has {rank} dimensions; readers of GGUF allow at most {DIMS_MAX}"
             )));
         }
         let mut shape = Shape::new();

@@ -21,9 +21,11 @@ use serde::de::{
 use super::{Format, Head};
 use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
-use crate::base::limits::Budget;
+use crate::base::limits::{Budget, text_cost};
 use crate::read::catalog::metadata::Value;
-use crate::read::catalog::{ByteRange, Catalog, Encoding, Shape, TensorInfo, elements, quote};
+use crate::read::catalog::{
+    ByteRange, Catalog, Encoding, ExtraField, Shape, TensorInfo, elements, quote,
+};
 use crate::read::json::{JsonReader, Pairs, StringPairs, Text};
 use crate::read::source::cursor::Cursor;
 
@@ -107,6 +109,7 @@ fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
     let mut header = Header {
         tensors: Vec::new(),
         metadata: None,
+        extra_fields: Vec::new(),
         data_at,
         budget,
         reader: &reader,
@@ -124,6 +127,7 @@ fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
         catalog.metadata.push(key, Value::Text(value));
     }
     catalog.tensors = header.tensors;
+    catalog.extra_fields = header.extra_fields;
     // the tensors must cover the data section without holes or overlaps
     // empty tensors sort before a tensor at the same offset
     let by_place = |t: &TensorInfo| (t.bytes.start, t.bytes.len);
@@ -172,6 +176,7 @@ fn offset_of(text: &str, error: &serde_json::Error) -> u64 {
 struct Header<'a> {
     tensors: Vec<TensorInfo>,
     metadata: Option<StringPairs>,
+    extra_fields: Vec<ExtraField>,
     data_at: u64,
     budget: &'a Budget,
     reader: &'a JsonReader<'a>,
@@ -182,6 +187,8 @@ struct TensorEntry {
     dtype: Dtype,
     shape: Shape,
     data_offsets: (u64, u64),
+    /// The first field that the specification does not name.
+    extra: Option<Box<str>>,
 }
 
 impl<'de> DeserializeSeed<'de> for &mut Header<'_> {
@@ -218,6 +225,14 @@ impl<'de> Visitor<'de> for &mut Header<'_> {
 
 impl Header<'_> {
     fn add(&mut self, name: &str, entry: TensorEntry) -> Result<()> {
+        if let Some(field) = entry.extra {
+            const WHAT: &str = "the fields of tensors";
+            self.budget
+                .memory(text_cost(name.len()) + text_cost(field.len()), WHAT)?;
+            let tensor = name.into();
+            self.budget
+                .push(&mut self.extra_fields, ExtraField { tensor, field }, WHAT)?;
+        }
         let (from, to) = entry.data_offsets;
         let bad = |what: String| {
             let start = self.data_at.saturating_add(from);
@@ -262,8 +277,8 @@ impl Header<'_> {
     }
 }
 
-/// Reads the object that describes one tensor. Fields that the specification does not name are ignored, as by the
-/// format's own reader.
+/// Reads the object that describes one tensor. Of the fields that the specification does not name, which the format's own
+/// reader ignores, the first is kept by name: it may say how the bytes are packed.
 struct TensorEntrySeed<'r>(&'r JsonReader<'r>, &'r Budget);
 
 impl<'de> DeserializeSeed<'de> for TensorEntrySeed<'_> {
@@ -283,7 +298,7 @@ impl<'de> Visitor<'de> for TensorEntrySeed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TensorEntry, A::Error> {
         let Self(reader, budget) = self;
-        let (mut dtype, mut shape, mut data_offsets) = (None, None, None);
+        let (mut dtype, mut shape, mut data_offsets, mut extra) = (None, None, None, None);
         while let Some(field) = map.next_key()? {
             let twice = match field {
                 TensorField::Dtype => dtype.replace(map.next_value::<StoredDtype>()?.0).is_some(),
@@ -292,8 +307,9 @@ impl<'de> Visitor<'de> for TensorEntrySeed<'_> {
                     shape.replace(sizes).is_some()
                 }
                 TensorField::DataOffsets => data_offsets.replace(map.next_value()?).is_some(),
-                TensorField::Other => {
+                TensorField::Other(ref name) => {
                     map.next_value::<IgnoredAny>()?;
+                    extra.get_or_insert_with(|| name.clone());
                     false
                 }
             };
@@ -308,19 +324,45 @@ impl<'de> Visitor<'de> for TensorEntrySeed<'_> {
             dtype: dtype.ok_or_else(|| A::Error::missing_field("dtype"))?,
             shape: shape.ok_or_else(|| A::Error::missing_field("shape"))?,
             data_offsets: data_offsets.ok_or_else(|| A::Error::missing_field("data_offsets"))?,
+            extra,
         })
     }
 }
 
 /// A field of the object that describes one tensor.
-#[derive(Deserialize)]
-#[serde(field_identifier, rename_all = "snake_case")]
 enum TensorField {
     Dtype,
     Shape,
     DataOffsets,
-    #[serde(other)]
-    Other,
+    /// The beginning of its name.
+    Other(Box<str>),
+}
+
+impl<'de> Deserialize<'de> for TensorField {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_identifier(TensorFieldVisitor)
+    }
+}
+
+struct TensorFieldVisitor;
+
+impl Visitor<'_> for TensorFieldVisitor {
+    type Value = TensorField;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a field")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<TensorField, E> {
+        // names are a few letters; a file may repeat a long one for every tensor
+        const MAX_BYTES: usize = 64;
+        Ok(match name {
+            "dtype" => TensorField::Dtype,
+            "shape" => TensorField::Shape,
+            "data_offsets" => TensorField::DataOffsets,
+            other => TensorField::Other(other[..other.floor_char_boundary(MAX_BYTES)].into()),
+        })
+    }
 }
 
 impl TensorField {
@@ -329,7 +371,7 @@ impl TensorField {
             Self::Dtype => "dtype",
             Self::Shape => "shape",
             Self::DataOffsets => "data_offsets",
-            Self::Other => "",
+            Self::Other(_) => "",
         }
     }
 }

@@ -53,6 +53,7 @@ pub static TYPES: &[BlockTypeOracle] = &[
     ("TQ1_0", tq1_0, ScaleFields::F16(&[52])),
     ("TQ2_0", tq2_0, ScaleFields::F16(&[64])),
     ("MXFP4", mxfp4, ScaleFields::Bytes(1)),
+    ("MXFP4_OLLAMA", mxfp4_ollama, ScaleFields::Bytes(1)),
     ("NVFP4", nvfp4, ScaleFields::Bytes(4)),
     ("Q1_0", q1_0, ScaleFields::F16(&[0])),
     ("Q2_0", q2_0, ScaleFields::F16(&[0])),
@@ -202,6 +203,16 @@ fn mxfp4(b: &[u8], i: usize) -> f32 {
         u32::from(b[0] - 1) << 23
     });
     scale * f32::from(E2M1[nibble(b, 1, i)])
+}
+
+/// Ollama's type 4: ggml's MXFP4, after its rearrangement of neighbours into the halves of a block.
+fn mxfp4_ollama(b: &[u8], i: usize) -> f32 {
+    let (mut rearranged, code) = ([0u8; 17], |i: usize| b[1 + i / 2] >> (4 * (i % 2)) & 15);
+    rearranged[0] = b[0];
+    for half in 0..16 {
+        rearranged[1 + half] = code(half) | code(half + 16) << 4;
+    }
+    mxfp4(&rearranged, i)
 }
 
 fn nvfp4(b: &[u8], i: usize) -> f32 {

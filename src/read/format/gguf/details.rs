@@ -72,6 +72,9 @@ pub(super) fn describe(
     details.push("alignment", Value::U64(u64::from(alignment)));
     for (name, key) in [
         ("architecture", "general.architecture"),
+        // a model, or an adapter, a projector or an importance matrix for one
+        ("type", "general.type"),
+        ("adapter", "adapter.type"),
         ("name", "general.name"),
         ("size_label", "general.size_label"),
         ("tokenizer", "tokenizer.ggml.model"),

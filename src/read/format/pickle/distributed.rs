@@ -17,6 +17,8 @@ pub(crate) enum DistributedClass {
     StorageInfo,
     /// The identifiers of a save, which are not read.
     StorageMeta,
+    /// Plans of a save and their items, which are not read.
+    Plan,
     /// The path that a checkpoint was saved under, which is not read.
     Path,
 }
@@ -43,6 +45,18 @@ impl DistributedClass {
                 Self::MemoryFormat
             }
             ("torch.distributed.checkpoint.filesystem", "_StorageInfo") => Self::StorageInfo,
+            (
+                "torch.distributed.checkpoint.planner",
+                "SavePlan" | "WriteItem" | "WriteItemType" | "TensorWriteData" | "BytesIOWriteData",
+            ) => Self::Plan,
+            // megatron-core, whose classes extend those above
+            (module, name) if module.starts_with("megatron.core.dist_checkpointing") => {
+                match name {
+                    "MCoreMetadata" => Self::Metadata,
+                    "MCoreSavePlan" => Self::Plan,
+                    _ => return None,
+                }
+            }
             // Python 3.13 moved the classes
             (
                 "pathlib" | "pathlib._local",

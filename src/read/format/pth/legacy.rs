@@ -102,8 +102,9 @@ fn interpret<T>(
     let magic = pickle::read(cursor, Vocabulary::Checkpoint, false)?;
     if !matches!(magic.heap.get(magic.root), PickleValue::BigInt(number) if magic.heap.text(number) == MAGIC)
     {
-        return Err(Error::malformed(
-            "the pickle is not a PyTorch checkpoint: it does not begin with PyTorch's magic number",
+        return Err(Error::unsupported(
+            "a bare pickle, which torch.save has not written (Detectron2 and Paddle write such files): it does not begin with \
+             PyTorch's magic number; load it with the library that wrote it, and save its tensors as safetensors",
         )
         .at(0));
     }

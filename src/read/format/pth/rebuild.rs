@@ -19,7 +19,7 @@ use std::rc::Rc;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::kernel::Dtype;
 use crate::read::catalog::metadata;
-use crate::read::catalog::{ByteRange, Layout, Member, TensorInfo};
+use crate::read::catalog::{ByteRange, Encoding, Layout, Member, TensorInfo};
 use crate::read::format::pickle::globals::{Global, RebuildFunction, TorchDtype};
 use crate::read::format::pickle::value_heap::{
     PickleValue, PoolRange, RecordedCall, ValueHeap, ValueId,
@@ -310,8 +310,18 @@ impl<'h> CallInterpreter<'h, '_, '_> {
         let &[func, class, inner, attributes] = args else {
             return Err(unexpected_arguments("a tensor's description"));
         };
-        // the class may give other values to the bytes, as the classes of quantised tensors do
         if let PickleValue::OpaqueGlobal(name) = self.heap.get(class) {
+            if let (
+                PickleValue::Global(Global::Rebuild(how @ RebuildFunction::Strided)),
+                PickleValue::Tuple(inner),
+            ) = (self.heap.get(func), self.heap.get(inner))
+                && let CallResult::Tensor(index) = self.rebuild(how, self.heap.items(inner))?
+                && is_float(&self.tensors[index])
+            {
+                return Ok(CallResult::Tensor(index));
+            }
+            // the class may give other values to the bytes, as those of quantised tensors do; a class of floats labels
+            // them, as images with their origin
             return Ok(CallResult::Refused(unknown_class(self.heap, name).into()));
         }
         match (self.heap.get(func), self.heap.get(inner)) {
@@ -412,4 +422,12 @@ pub(super) fn unexpected_arguments(what: &str) -> Error {
     Error::malformed(format!(
         "{what} has arguments of an unexpected number or type"
     ))
+}
+
+/// Whether the elements of a tensor are floats of 16 bits or more, which are no codes.
+fn is_float(info: &TensorInfo) -> bool {
+    matches!(
+        info.encoding,
+        Encoding::Plain(Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16)
+    )
 }

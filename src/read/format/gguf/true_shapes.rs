@@ -1,0 +1,59 @@
+//! Shapes that a tensor had before ComfyUI's converter flattened it.
+//!
+//! Blocks do not fit narrow rows, such as those of convolutions, so the converter stores `[n / 256, 256]`, and tensors of five
+//! dimensions as four. The shape is an array of integers under `comfy.gguf.orig_shape.NAME`, outermost first.
+//!
+//! Source: city96/ComfyUI-GGUF, `tools/convert.py` and `loader.py` (`get_orig_shape`).
+
+use std::collections::HashMap;
+
+use crate::base::error::Result;
+use crate::base::limits::Budget;
+use crate::read::catalog::{Catalog, Shape, Value, elements, quote};
+
+const KEY: &str = "comfy.gguf.orig_shape.";
+
+/// Warnings of shapes that do not fit.
+const MAX_WARNINGS: usize = 4;
+
+/// Gives tensors the shapes that the metadata state. A shape of another number of elements is left out, with a warning.
+pub(super) fn restore(catalog: &mut Catalog, budget: &Budget) -> Result<()> {
+    const ROW: u64 = 4 * size_of::<(&str, Shape)>() as u64;
+    let mut shapes: HashMap<&str, Shape> = HashMap::new();
+    for (key, value) in catalog.metadata.iter() {
+        let (Some(name), Value::Array(array)) = (key.strip_prefix(KEY), value) else {
+            continue;
+        };
+        let sizes = array.first.iter().map(|size| match *size {
+            Value::I64(n) => u64::try_from(n).ok(),
+            Value::U64(n) => Some(n),
+            _ => None,
+        });
+        // weights have few dimensions, so all of them are among the first elements
+        let sizes: Option<Shape> = sizes.collect();
+        if let Some(shape) = sizes.filter(|shape| shape.len() as u64 == array.len) {
+            budget.memory(ROW, "the shapes of tensors")?;
+            shapes.insert(name, shape);
+        }
+    }
+    if shapes.is_empty() {
+        return Ok(());
+    }
+    let mut warned = 0;
+    for tensor in &mut catalog.tensors {
+        let Some(shape) = shapes.remove(&*tensor.name) else {
+            continue;
+        };
+        if elements(&shape) == Some(tensor.elements()) {
+            tensor.shape = shape;
+        } else if warned < MAX_WARNINGS {
+            warned += 1;
+            catalog.warnings.push(format!(
+                "tensor {}: the shape {shape:?} of {KEY} has not its {} elements, and is ignored",
+                quote(&tensor.name),
+                tensor.elements()
+            ));
+        }
+    }
+    Ok(())
+}
