@@ -10,17 +10,23 @@ mod config;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value as Json;
+
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, Limits, text_cost, zeroed};
 use crate::read::checkpoint::Checkpoint;
+use crate::read::json::{JsonReader, Tree};
 use crate::read::source::file_system::MapMode;
 use crate::read::source::files::Files;
 use crate::read::source::read_exact_at;
 use crate::read::source::regular::open_regular;
 
-/// Name of a model's configuration.
-const CONFIG: &str = "config.json";
+/// Names of models' configurations, which describe the weights: of transformers and diffusers, and of Mistral.
+static EDITED: &[&str] = &["config.json", "params.json"];
+
+/// The list of modules of sentence-transformers, some of which have a folder of their own.
+const MODULES: &str = "modules.json";
 
 /// Endings of files that are carried over.
 static ENDINGS: &[&str] = &[
@@ -93,7 +99,8 @@ pub struct Companions {
     pub files: Vec<CompanionFile>,
     /// Names of Python files that were left out, because they are code.
     pub code: Vec<String>,
-    /// Names of files that were left out because they are too long or are not regular files.
+    /// Names of files that were left out because they are too long or are not regular files, and of folders that
+    /// `modules.json` names, whose weights and settings clients need too.
     pub left_out: Vec<String>,
 }
 
@@ -105,11 +112,19 @@ impl Companions {
     ///
     /// # Errors
     /// I/O; a `config.json` that is not a JSON object, or is over a limit.
-    pub(crate) fn of(checkpoint: &Checkpoint, dtype: Dtype, with_code: bool) -> Result<Self> {
+    ///
+    /// What describes quantisation stays if the weights are `quantised` no less than before: no scheme has consumed it.
+    pub(crate) fn of(
+        checkpoint: &Checkpoint,
+        dtype: Dtype,
+        quantised: bool,
+        with_code: bool,
+    ) -> Result<Self> {
         match directory_of(checkpoint) {
             Some(directory) => {
                 let files = checkpoint.files();
-                Self::collect(files, directory, dtype, with_code, &checkpoint.budget())
+                let edit = CompanionEdit { dtype, quantised };
+                Self::collect(files, directory, edit, with_code, &checkpoint.budget())
             }
             None => Ok(Self::default()),
         }
@@ -127,18 +142,25 @@ impl Companions {
         limits: Limits,
     ) -> Result<Self> {
         let (files, directory) = Files::of(directory.as_ref())?;
-        Self::collect(&files, &directory, dtype, with_code, &Budget::new(limits))
+        let edit = CompanionEdit {
+            dtype,
+            quantised: false,
+        };
+        Self::collect(&files, &directory, edit, with_code, &Budget::new(limits))
     }
 
     fn collect(
         files: &Files,
         directory: &Path,
-        dtype: Dtype,
+        edit: CompanionEdit,
         with_code: bool,
         budget: &Budget,
     ) -> Result<Self> {
         let mut found = Self::default();
-        let names = names(files, directory, budget)?;
+        let names = names(files, directory, edit.quantised, budget)?;
+        if names.iter().any(|name| name == MODULES) {
+            found.left_out = module_folders(files, directory, budget)?;
+        }
         let is_read = |name: &&String| with_code || !name.ends_with(".py");
         // at a URL, requests for them run side by side
         files.begin(
@@ -153,7 +175,7 @@ impl Companions {
                 found.code.push(name);
                 continue;
             }
-            let content = content(files, &path, &name, dtype, budget);
+            let content = content(files, &path, &name, edit, budget);
             match content.map_err(|e| e.in_file(&path))? {
                 FoundContent::Carried(content) => found.files.push(CompanionFile { name, content }),
                 FoundContent::LeftOut => found.left_out.push(name),
@@ -162,6 +184,32 @@ impl Companions {
         }
         Ok(found)
     }
+}
+
+/// How configurations change: they name the dtype of the weights, and whether these are quantised.
+#[derive(Clone, Copy)]
+struct CompanionEdit {
+    dtype: Dtype,
+    quantised: bool,
+}
+
+/// The folders that `modules.json` names, which are not carried over.
+fn module_folders(files: &Files, directory: &Path, budget: &Budget) -> Result<Vec<String>> {
+    let path = directory.join(MODULES);
+    let (text, _charge) = files.read_whole(&path, budget, WHAT)?;
+    let reader = JsonReader::new(budget, WHAT);
+    // a file of another tool under this name has no folders
+    let Some(Json::Array(modules)) = std::str::from_utf8(&text).ok().and_then(|text| {
+        let parsed = reader.parse(text, Tree(&reader), |e| Error::unsupported(e.to_string()));
+        parsed.ok()
+    }) else {
+        return Ok(Vec::new());
+    };
+    let folders = modules
+        .iter()
+        .filter_map(|module| module.get("path")?.as_str());
+    let folders = folders.filter(|folder| !folder.is_empty());
+    Ok(folders.map(|folder| format!("{folder}/")).collect())
 }
 
 /// The content under the name of a companion file.
@@ -177,9 +225,10 @@ fn content(
     files: &Files,
     path: &Path,
     name: &str,
-    dtype: Dtype,
+    edit: CompanionEdit,
     budget: &Budget,
 ) -> Result<FoundContent> {
+    let is_edited = EDITED.contains(&name);
     if files.is_local() {
         match open_regular(path) {
             Ok((_, len)) if len <= MAX_BYTES => {}
@@ -191,8 +240,8 @@ fn content(
             Err(e) => return Err(e),
         }
         // only the configuration changes; the others are copied when they are written
-        return Ok(FoundContent::Carried(if name == CONFIG {
-            CompanionContent::Bytes(edited_config(files, path, dtype, budget)?)
+        return Ok(FoundContent::Carried(if is_edited {
+            CompanionContent::Bytes(edited_config(files, path, edit, budget)?)
         } else {
             CompanionContent::Copy(path.to_owned())
         }));
@@ -216,8 +265,8 @@ fn content(
     let bytes = usize::try_from(len).ok().and_then(zeroed);
     let mut bytes = bytes.ok_or_else(|| Error::unsupported("the file does not fit in memory"))?;
     read_exact_at(&*source, 0, &mut bytes)?;
-    if name == CONFIG {
-        bytes = edited_text(&bytes, dtype, budget)?;
+    if is_edited {
+        bytes = edited_text(&bytes, edit, budget)?;
     }
     Ok(FoundContent::Carried(CompanionContent::Bytes(bytes)))
 }
@@ -240,12 +289,12 @@ fn directory_of(checkpoint: &Checkpoint) -> Option<&Path> {
 }
 
 /// The names of the files in a directory, sorted.
-fn names(files: &Files, directory: &Path, budget: &Budget) -> Result<Vec<String>> {
+fn names(files: &Files, directory: &Path, quantised: bool, budget: &Budget) -> Result<Vec<String>> {
     let mut names = Vec::new();
     // no client opens a name that is not UTF-8
     let wanted = |name: &OsStr| {
         name.to_str()
-            .is_some_and(|name| is_carried(name) || name.ends_with(".py"))
+            .is_some_and(|name| is_carried(name, quantised) || name.ends_with(".py"))
     };
     let listed = files.list(directory, &wanted, &mut |name| {
         let Ok(name) = name.into_string() else {
@@ -274,10 +323,10 @@ fn is_unsupported(error: &Error) -> bool {
 }
 
 /// Whether a file of this name is carried over to a checkpoint of other tensors.
-fn is_carried(name: &str) -> bool {
+fn is_carried(name: &str, quantised: bool) -> bool {
     if name.starts_with('.')
         || name.ends_with(".index.json")
-        || STORAGE_SETTINGS.contains(&name)
+        || (STORAGE_SETTINGS.contains(&name) && !quantised)
         // the state of a training run: steps and losses of weights that were stored otherwise
         || name == "trainer_state.json"
     {
@@ -287,15 +336,20 @@ fn is_carried(name: &str) -> bool {
         || NOTICES.iter().any(|notice| name.starts_with(notice))
 }
 
-fn edited_config(files: &Files, path: &Path, dtype: Dtype, budget: &Budget) -> Result<Vec<u8>> {
+fn edited_config(
+    files: &Files,
+    path: &Path,
+    edit: CompanionEdit,
+    budget: &Budget,
+) -> Result<Vec<u8>> {
     let (text, _charge) = files.read_whole(path, budget, "the configuration")?;
-    edited_text(&text, dtype, budget)
+    edited_text(&text, edit, budget)
 }
 
-fn edited_text(text: &[u8], dtype: Dtype, budget: &Budget) -> Result<Vec<u8>> {
+fn edited_text(text: &[u8], edit: CompanionEdit, budget: &Budget) -> Result<Vec<u8>> {
     let text = std::str::from_utf8(text)
         .map_err(|_| Error::malformed("the configuration is not UTF-8").in_format("config"))?;
-    config::edited(text, dtype, budget)
+    config::edited(text, edit.dtype, edit.quantised, budget)
 }
 
 #[cfg(test)]
@@ -319,8 +373,10 @@ mod tests {
             "LICENSE.md",
             "NOTICE.txt",
         ] {
-            assert!(is_carried(carried), "{carried}");
+            assert!(is_carried(carried, false), "{carried}");
         }
+        // what no scheme has consumed still describes the weights
+        assert!(is_carried("quantize_config.json", true));
         for left in [
             "model.safetensors.index.json",
             "pytorch_model.bin.index.json",
@@ -335,7 +391,7 @@ mod tests {
             "modeling_x.py",
             "training_args.bin",
         ] {
-            assert!(!is_carried(left), "{left}");
+            assert!(!is_carried(left, false), "{left}");
         }
     }
 }

@@ -270,7 +270,8 @@ impl<'c> Remember<'c> {
     /// the architecture has.
     pub fn companions(&self) -> Result<Companions> {
         let dtype = self.output_dtype()?;
-        let mut companions = Companions::of(&self.checkpoint, dtype, self.code)?;
+        let quantised = planning::stays_quantised(self, &self.checkpoint.budget())?;
+        let mut companions = Companions::of(&self.checkpoint, dtype, quantised, self.code)?;
         if self.names == Names::HuggingFace {
             let made = architectures::files(&self.checkpoint, dtype, &self.checkpoint.budget())?;
             let made = made.into_iter().map(|(name, bytes)| CompanionFile {

@@ -28,8 +28,9 @@ use std::sync::Arc;
 
 use anamnesis_template::StridedRange;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::kernel::Dtype;
+use crate::base::limits::{Budget, text_cost};
 use crate::base::note::Note;
 use crate::read::catalog::{
     ByteRange, Catalog, Endian, Layout, Packing, Shape, TensorInfo, elements,
@@ -124,10 +125,12 @@ pub struct Plan {
     pub refused: Vec<RefusedWeight>,
     /// Whether the checkpoint is quantised: a weight was recognised, or it is configured as such.
     pub quantised: bool,
-    /// Decisions between two readings that the files allow, and what decided them.
+    /// Decisions between two readings that the files allow, and what decided them; and what is in `unexplained`.
     pub notes: Vec<String>,
     /// Statements about the outputs: which names they have, and what is left out.
     pub output_notes: Vec<Note>,
+    /// What the files say about stored weights and no scheme explains, where weights are made in spite of it.
+    pub unexplained: Vec<String>,
 }
 
 impl Plan {
@@ -146,6 +149,25 @@ impl Plan {
             // the first error in full; all of them are in `refused`
             count => error.context(&format!("{count} weights cannot be made")),
         })
+    }
+
+    /// Lists a weight that cannot be made. An exhausted budget ends planning instead: it would refuse every further weight.
+    pub(crate) fn refuse(&mut self, name: &str, error: Error, budget: &Budget) -> Result<()> {
+        const WHAT: &str = "the plan";
+        // further weights would exceed it too: planning ends, in place of a list of the same refusals
+        if let ErrorKind::Limit {
+            limit: "memory" | "steps",
+            ..
+        } = error.kind()
+        {
+            return Err(error);
+        }
+        budget.memory(text_cost(name.len()) + error.memory(), WHAT)?;
+        let refused = RefusedWeight {
+            name: name.into(),
+            error,
+        };
+        budget.push(&mut self.refused, refused, WHAT)
     }
 
     /// Bytes of all outputs; saturates at `u64::MAX`.

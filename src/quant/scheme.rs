@@ -2,20 +2,22 @@
 //!
 //! Planning offers every stored tensor to the schemes in the order of [`SCHEMES`]. A scheme claims a tensor that is the
 //! principal part of a weight (its codes): it decides by dtype first, then by the names and shapes of sibling tensors, and
-//! last by the configuration. The first claim counts, and the weight's other parts are not offered again. `unquantised`
-//! decides about tensors without a claim.
+//! last by the configuration. The first claim counts, and the weight's other parts are not offered again. What is left over
+//! is for `quant::account`.
 //!
 //! The files that are not schemes: `context` (what a scheme may read), `config` (configuration files), `attributes`
 //! (settings stored as tensors or metadata), `module_names` (lists of modules and patterns), `granularity` (how many elements share a scale), `qweight` (shared by GPTQ, AWQ
-//! and AutoRound), `smooth` (undoes smoothing), `unquantised`, `unsupported`.
+//! and AutoRound), `smooth` (undoes smoothing), `swizzled_scales` (scales in tiles), `config_groups` and `layer_configs` (parts of configurations).
 
 mod attributes;
 mod autoround;
 mod awq;
 mod bitnet;
 mod bitsandbytes;
+mod comfyui;
 mod compressed_tensors;
 mod config;
+mod config_groups;
 mod context;
 mod eetq;
 mod fp4;
@@ -26,6 +28,7 @@ mod gptq;
 mod granularity;
 mod hqq;
 mod int8;
+mod layer_configs;
 mod mlx;
 mod modelopt;
 mod module_names;
@@ -34,19 +37,20 @@ mod quanto;
 mod quark;
 mod qweight;
 mod smooth;
+mod swizzled_scales;
 mod torchao;
-mod unquantised;
 mod unsupported;
 
 use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::plan::{Decoder, StoredPart};
+use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::Shape;
 
 pub use config::QuantConfig;
-pub(crate) use context::{Context, ContextCaches};
-pub(crate) use unquantised::{UnclaimedTensor, classify_unclaimed};
+pub(crate) use config::is_configuration;
+pub(crate) use context::{Context, ContextCaches, Sidecars, not_known, plain, unsupported};
 
 /// A quantised weight: its name and shape, the stored tensors it is made from, and its decoder.
 #[derive(Clone, Debug)]
@@ -67,6 +71,8 @@ pub struct Weight {
 pub struct Scheme {
     /// Name of the scheme. Plans and JSON show [`Weight::scheme`], which may be more specific.
     pub name: &'static str,
+    /// What its configuration may say. Keys and values that no scheme lists are evidence for the account.
+    pub(crate) settings: &'static SchemeSettings,
     /// The weight whose principal part is the tensor with this index, or `None` if it is not of this scheme. An error
     /// means that the tensor is of this scheme and cannot be decoded.
     pub(crate) claim: fn(&Context<'_>, usize) -> Result<Option<Weight>>,
@@ -77,84 +83,110 @@ pub static SCHEMES: &[Scheme] = &[
     Scheme {
         // the type of a GGUF tensor alone decides
         name: "ggml",
+        settings: &SchemeSettings::NONE,
         claim: ggml::claim,
+    },
+    Scheme {
+        // a marker alone decides, in spite of names and shapes of other schemes
+        name: "comfyui",
+        settings: &SchemeSettings::NONE,
+        claim: comfyui::claim,
     },
     // before `fp8`, which reads FP8 tensors without a known scale as unscaled
     Scheme {
         name: "quanto",
+        settings: &quanto::SETTINGS,
         claim: quanto::claim,
     },
     Scheme {
         name: "torchao",
+        settings: &torchao::SETTINGS,
         claim: torchao::claim,
     },
     Scheme {
         name: "fp8",
+        settings: &fp8::SETTINGS,
         claim: fp8::claim,
     },
     Scheme {
         name: "bitsandbytes",
+        settings: &bitsandbytes::SETTINGS,
         claim: bitsandbytes::claim,
     },
     Scheme {
         name: "compressed-tensors",
+        settings: &compressed_tensors::SETTINGS,
         claim: compressed_tensors::claim,
     },
     Scheme {
         name: "quark",
+        settings: &quark::SETTINGS,
         claim: quark::claim,
     },
     Scheme {
         name: "modelopt",
+        settings: &modelopt::SETTINGS,
         claim: modelopt::claim,
     },
     Scheme {
         name: "fp4",
+        settings: &SchemeSettings::NONE,
         claim: fp4::claim,
     },
     Scheme {
         name: "int8",
+        settings: &int8::SETTINGS,
         claim: int8::claim,
     },
     Scheme {
         name: "gpt-oss",
+        settings: &gptoss::SETTINGS,
         claim: gptoss::claim,
     },
     Scheme {
         name: "hqq",
+        settings: &hqq::SETTINGS,
         claim: hqq::claim,
     },
     Scheme {
         name: "mlx",
+        settings: &mlx::SETTINGS,
         claim: mlx::claim,
     },
     Scheme {
         name: "bitnet",
+        settings: &bitnet::SETTINGS,
         claim: bitnet::claim,
     },
     Scheme {
         name: "pth_quantizer",
+        settings: &SchemeSettings::NONE,
         claim: pth_quantizer::claim,
     },
     Scheme {
         // before `gptq` and `awq`, whose tensors it has: only its configuration determines how zero points are stored
         name: "auto-round",
+        settings: &autoround::SETTINGS,
         claim: autoround::claim,
     },
     Scheme {
         name: "gptq",
+        settings: &gptq::SETTINGS,
         claim: gptq::claim,
     },
     Scheme {
         name: "awq",
+        settings: &awq::SETTINGS,
         claim: awq::claim,
     },
     Scheme {
         name: "eetq",
+        settings: &eetq::SETTINGS,
         claim: eetq::claim,
     },
     Scheme {
         name: "unsupported",
+        settings: &SchemeSettings::NONE,
         claim: unsupported::claim,
     },
 ];

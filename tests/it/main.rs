@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod account;
 mod cancel;
 mod check;
 mod checkpoint_directory;
@@ -84,6 +85,7 @@ mod schemes {
     mod coverage;
     mod damaged_bytes;
     mod damaged_parts;
+    mod field;
     mod fp8;
     mod gguf_blocks;
     mod gptq;

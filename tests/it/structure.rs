@@ -11,25 +11,6 @@ type Graph = BTreeMap<String, BTreeSet<String>>;
 /// cycle; no row may be added.
 static KNOWN_CYCLES: &[(&str, &str, &[&str])] = &[
     // below the second level, where earlier versions of this test did not look
-    (
-        "anamnesis",
-        "quant::scheme",
-        &[
-            "compressed_tensors",
-            "context",
-            "fp8",
-            "granularity",
-            "modelopt",
-            "quark",
-            "smooth",
-            "unquantised",
-        ],
-    ),
-    (
-        "anamnesis",
-        "quant::scheme::torchao",
-        &["int4", "preshuffled"],
-    ),
 ];
 
 #[test]

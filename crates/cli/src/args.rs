@@ -225,6 +225,10 @@ pub(crate) struct FileArgs {
     /// unknown class or function makes is refused. A warning lists the classes and counts their objects.
     #[arg(long)]
     pub(crate) opaque: bool,
+    /// Ignore what is not known about stored weights (tensors, settings and markers beside them), and copy integers that no
+    /// scheme claims. The only value is `plain`.
+    #[arg(long, value_name = "plain", value_parser = ["plain"], hide_possible_values = true)]
+    pub(crate) assume: Option<String>,
     /// Read files as this format instead of detecting it.
     #[arg(long, value_name = "NAME", value_parser = format())]
     pub(crate) format: Option<&'static Format>,
@@ -331,7 +335,8 @@ impl FileArgs {
             .limits(self.limits())
             .mmap(!self.no_map)
             .single(self.single)
-            .opaque(self.opaque);
+            .opaque(self.opaque)
+            .assume_plain(self.assume.is_some());
         let options = self
             .void_as
             .iter()

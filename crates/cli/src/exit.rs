@@ -161,6 +161,10 @@ fn remedy_text(remedy: Remedy) -> String {
              this file elsewhere only if you trust its author"
                 .into()
         }
+        Remedy::AssumePlain => {
+            "convert it with the library that wrote it; to ignore what is not known, use --assume plain"
+                .into()
+        }
         Remedy::LeaveOut => "leave the tensor out with --exclude or --filter".into(),
         Remedy::LeaveOutOrRename => {
             "leave the tensor out with --exclude or --filter, or rename it with --rename".into()

@@ -38,13 +38,14 @@ pub(crate) struct CoreCheckpoint {
 
 /// Opens a path, or the bytes of a file.
 #[pyfunction]
-#[pyo3(signature = (source, *, mmap = true, single = false, opaque = false, void_as = None, limits = None))]
+#[pyo3(signature = (source, *, mmap = true, single = false, opaque = false, assume = None, void_as = None, limits = None))]
 pub(crate) fn open(
     py: Python<'_>,
     source: &Bound<'_, PyAny>,
     mmap: bool,
     single: bool,
     opaque: bool,
+    assume: Option<String>,
     void_as: Option<Vec<String>>,
     limits: Option<HashMap<String, Option<u64>>>,
 ) -> PyResult<CoreCheckpoint> {
@@ -54,6 +55,7 @@ pub(crate) fn open(
         .private(true)
         .single(single)
         .opaque(opaque)
+        .assume_plain(assumes_plain(assume.as_deref())?)
         .limits(limits_of(limits)?);
     for name in void_as.unwrap_or_default() {
         options = options.void_as(dtype_named(&name)?);
@@ -71,6 +73,17 @@ pub(crate) fn open(
     Ok(CoreCheckpoint {
         inner: Arc::new(inner),
     })
+}
+
+/// Whether what is not known about stored weights is ignored.
+fn assumes_plain(assume: Option<&str>) -> PyResult<bool> {
+    match assume {
+        None => Ok(false),
+        Some("plain") => Ok(true),
+        Some(other) => Err(pyo3::exceptions::PyValueError::new_err(format!(
+            "assume is None or \"plain\", not {other:?}"
+        ))),
+    }
 }
 
 /// The default limits, changed by name; `None` means unlimited.

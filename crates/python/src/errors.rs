@@ -28,6 +28,7 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
         ErrorKind::UnknownFormat { .. } => "UnknownFormatError",
         ErrorKind::Malformed(_) => "MalformedError",
         ErrorKind::Unsupported(_) => "UnsupportedError",
+        ErrorKind::Unexplained(_) => "UnexplainedError",
         ErrorKind::Limit { .. } => "LimitError",
         ErrorKind::RefusedGlobal { .. } => "RefusedGlobalError",
         ErrorKind::MissingPart(_) => "MissingPartError",
@@ -131,6 +132,9 @@ fn remedy(remedy: Remedy) -> String {
         Remedy::RenameOrOpenAlone => "rename it, or open it alone with single=True".to_owned(),
         Remedy::NameAsTransformers => "names=\"hf\" makes those of transformers".to_owned(),
         Remedy::AllowRequests => "requests are sent unless HF_HUB_OFFLINE is set".to_owned(),
+        Remedy::AssumePlain => {
+            "convert it with the library that wrote it; to ignore what is not known, pass assume=\"plain\"".to_owned()
+        }
         other => other.to_string(),
     }
 }

@@ -70,6 +70,8 @@ rules! {
     INDEX_UNLISTED "index-unlisted" Warning "a file has a tensor that the index does not list" INDEX, false;
     INDEX_TOTAL_SIZE "index-total-size" Note "total_size of the index is not the sum of the tensors" None, false;
     UNDECODABLE "undecodable" Note "a tensor cannot be read or decoded; its values were not looked at" None, false;
+    UNEXPLAINED "unexplained" Error "something about stored weights that is not known, so that they could be wrong"
+        Some("convert it with the library that wrote it; --assume plain ignores what is not known"), false;
     MISSING_SIBLING "missing-sibling" Warning "a layer lacks a tensor that the layers like it have" AGAIN, false;
     NAN "nan" Error "values that are not numbers" CONVERT, false;
     INF "inf" Error "infinite values" CONVERT, false;

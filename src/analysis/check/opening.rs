@@ -52,6 +52,7 @@ pub(super) fn unreadable(
         // before the general rule: a truncated file is malformed as well, and the remedy is to copy it again
         _ if error.is_truncated() => (&check_rules::TRUNCATED, error.kind().to_string()),
         ErrorKind::Malformed(_) => (&check_rules::MALFORMED, error.kind().to_string()),
+        ErrorKind::Unexplained(_) => (&check_rules::UNEXPLAINED, error.kind().to_string()),
         ErrorKind::UnknownFormat { .. } | ErrorKind::Unsupported(_) | ErrorKind::Io(_) => {
             (&check_rules::UNREADABLE, error.kind().to_string())
         }

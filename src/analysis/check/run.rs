@@ -183,6 +183,9 @@ impl CheckRun<'_> {
             let member = tensors[tensor].member;
             member.is_some_and(|member| damaged.contains(member))
         };
+        for text in std::mem::take(&mut plan.unexplained) {
+            add(Finding::new(&rules::UNEXPLAINED, text).level(FindingLevel::Warning))?;
+        }
         let refused = std::mem::take(&mut plan.refused);
         for weight in refused {
             let found = checkpoint.catalog().position(&weight.name);

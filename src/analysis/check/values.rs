@@ -335,6 +335,7 @@ pub(super) fn undecodable(job: &Job, error: &Error) -> Finding {
 pub(super) fn refused(name: &str, error: &Error) -> Finding {
     let (rule, level) = match error.kind() {
         ErrorKind::Io(_) => (&check_rules::UNREADABLE, FindingLevel::Error),
+        ErrorKind::Unexplained(_) => (&check_rules::UNEXPLAINED, FindingLevel::Error),
         ErrorKind::Malformed(_) => (&check_rules::UNDECODABLE, FindingLevel::Error),
         // valid, and not supported
         _ => (&check_rules::UNDECODABLE, FindingLevel::Note),

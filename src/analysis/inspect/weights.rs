@@ -73,7 +73,7 @@ impl Summary {
             budget.push(&mut self.weights, weight, LISTING)?;
         }
         // refusals of values that no plain tensors can be made of (texts, records) are not a matter of weights
-        if !self.weights.is_empty() || plan.quantised {
+        if !self.weights.is_empty() || plan.quantised || !plan.unexplained.is_empty() {
             for refusal in &plan.refused {
                 let text = text_cost(refusal.name.len()) + 2 * refusal.error.memory();
                 budget.memory(text, LISTING)?;

@@ -18,11 +18,19 @@ const WHAT: &str = "the configuration";
 
 /// The text without what describes quantisation, and with `dtype` as the dtype of the weights, at the top and in nested
 /// configurations. The rest is unchanged, byte for byte.
-pub(super) fn edited(text: &str, dtype: Dtype, budget: &Budget) -> Result<Vec<u8>> {
+///
+/// Weights that are still `quantised` keep what describes them.
+pub(super) fn edited(
+    text: &str,
+    dtype: Dtype,
+    quantised: bool,
+    budget: &Budget,
+) -> Result<Vec<u8>> {
     let name = format!("\"{}\"", torch_name(dtype));
     let mut edits = Vec::new();
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    collect(text, 0, 0, &name, &mut edits, budget)?;
+    let removed = if quantised { &[][..] } else { QUANTISATION };
+    collect(text, 0, 0, (&name, removed), &mut edits, budget)?;
     budget.memory(text.len() as u64 + 64, WHAT)?;
     let mut out = Vec::with_capacity(text.len() + 64);
     let mut kept = 0;
@@ -59,7 +67,7 @@ fn collect(
     text: &str,
     start: usize,
     depth: usize,
-    name: &str,
+    (name, removed): (&str, &[&str]),
     edits: &mut Vec<Edit>,
     budget: &Budget,
 ) -> Result<()> {
@@ -81,7 +89,7 @@ fn collect(
         let key = &*member.name;
         first.get_or_insert(member.whole.start);
         is_model |= names(&keys::MODEL_TYPE, key) || names(&keys::CLASSES, key);
-        if QUANTISATION.contains(&key) {
+        if removed.contains(&key) {
             // with the comma before it, or for the first member with the one behind it
             let range = if kept > 0 {
                 last..member.whole.end
@@ -108,7 +116,14 @@ fn collect(
             };
             budget.push(edits, edit, WHAT)?;
         } else if value.starts_with('{') && depth < MAX_DEPTH {
-            collect(text, member.value.start, depth + 1, name, edits, budget)?;
+            collect(
+                text,
+                member.value.start,
+                depth + 1,
+                (name, removed),
+                edits,
+                budget,
+            )?;
         }
     }
     // without a dtype, some clients load F32: at the top of a model's configuration it is added
@@ -140,7 +155,7 @@ mod tests {
 
     fn edit(text: &str) -> String {
         let budget = Budget::new(Limits::default());
-        String::from_utf8(edited(text, Dtype::BF16, &budget).unwrap()).unwrap()
+        String::from_utf8(edited(text, Dtype::BF16, false, &budget).unwrap()).unwrap()
     }
 
     #[test]
@@ -171,6 +186,14 @@ mod tests {
     }
 
     #[test]
+    fn quantisation_that_no_scheme_has_consumed_stays() {
+        let budget = Budget::new(Limits::default());
+        let text = r#"{"quantization_config": {"quant_method": "new"}, "a": {"quantization": 1}}"#;
+        let kept = edited(text, Dtype::BF16, true, &budget).unwrap();
+        assert_eq!(kept, text.as_bytes());
+    }
+
+    #[test]
     fn a_model_names_its_dtype() {
         assert_eq!(
             edit("{\n  \"architectures\": [\"X\"],\n  \"a\": 1\n}"),
@@ -188,7 +211,7 @@ mod tests {
     fn damaged_configurations_are_refused() {
         let budget = Budget::new(Limits::default());
         for text in ["", "[]", "{", r#"{"a""#, r#"{"a": {"b": }}"#, "null"] {
-            assert!(edited(text, Dtype::F16, &budget).is_err(), "{text}");
+            assert!(edited(text, Dtype::F16, false, &budget).is_err(), "{text}");
         }
     }
 
@@ -197,7 +220,7 @@ mod tests {
         let text = r#"{"quantization":{"a":[1,{"b":"}"}]},"x":{"dtype":"q","quantization":3},"model_type":"m"}"#;
         let budget = Budget::new(Limits::default());
         for end in 0..text.len() {
-            assert!(edited(&text[..end], Dtype::F32, &budget).is_err());
+            assert!(edited(&text[..end], Dtype::F32, false, &budget).is_err());
         }
         let result: serde_json::Value = serde_json::from_str(&edit(text)).unwrap();
         let expected = serde_json::json!({"torch_dtype": "bfloat16", "x": {"dtype": "bfloat16"}, "model_type": "m"});

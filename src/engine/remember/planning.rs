@@ -1,18 +1,17 @@
 //! Planning: schemes claim their weights from the catalog, and the remaining tensors are plain.
 
-use crate::base::error::{Error, ErrorKind, Remedy, Result};
+use crate::base::error::{Error, Remedy, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, over, text_cost};
 use crate::base::note::Note;
 use crate::models::architectures::gguf_model;
 use crate::models::conversion::{ConvertedJob, Model, Names, convert};
 use crate::plan::decode::{Cast, cast::casts};
-use crate::plan::{
-    Grid, Job, JobWork, PLAIN, Plan, RefusedWeight, StoredPart, TensorSpec, addressable,
+use crate::plan::{Grid, Job, JobWork, PLAIN, Plan, StoredPart, TensorSpec, addressable};
+use crate::quant::account::{
+    TensorClaim, UnclaimedTensor, claims, classify_unclaimed, recognises_any, sidecars,
 };
-use crate::quant::scheme::{
-    Context, ContextCaches, QuantConfig, SCHEMES, UnclaimedTensor, Weight, classify_unclaimed,
-};
+use crate::quant::scheme::{Context, ContextCaches, QuantConfig, Sidecars, Weight};
 use crate::read::catalog::{TensorInfo, elements, quote};
 
 use crate::models::tokenizer;
@@ -37,6 +36,34 @@ pub(super) fn config(what: &Remember<'_>, budget: &Budget) -> Result<QuantConfig
     })
 }
 
+/// Whether the checkpoint has a configuration of quantisation, and no weight that a scheme recognises: its outputs are then as
+/// they were, and the configuration describes them still.
+pub(super) fn stays_quantised(what: &Remember<'_>, budget: &Budget) -> Result<bool> {
+    let checkpoint = &*what.checkpoint;
+    let config = config(what, budget)?;
+    if config.is_empty() {
+        return Ok(false);
+    }
+    let read = |info: &TensorInfo| {
+        checkpoint
+            .tensor_of(info)
+            .bytes()
+            .map(std::borrow::Cow::into_owned)
+    };
+    let sidecars = Sidecars::default();
+    let cx = Context {
+        catalog: checkpoint.catalog(),
+        config: &config,
+        read: &read,
+        native_rounding: what.native,
+        assume_plain: checkpoint.assumes_plain(),
+        sidecars: &sidecars,
+        budget,
+        caches: ContextCaches::default(),
+    };
+    Ok(!recognises_any(&cx)?)
+}
+
 pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
     let checkpoint = &*what.checkpoint;
     let config = config(what, budget)?;
@@ -53,11 +80,14 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
             .bytes()
             .map(std::borrow::Cow::into_owned)
     };
+    let sidecars = sidecars(checkpoint, budget)?;
     let cx = Context {
         catalog: checkpoint.catalog(),
         config: &config,
         read: &read,
         native_rounding: what.native,
+        assume_plain: checkpoint.assumes_plain(),
+        sidecars: &sidecars,
         budget,
         caches: ContextCaches::default(),
     };
@@ -79,7 +109,7 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
                 let sound = sound.and_then(|()| fits(&cx, &job, checkpoint.limits().tile_bytes));
                 match sound {
                     Ok(()) => budget.push(&mut plan.jobs, job, PLAN)?,
-                    Err(error) => refuse(&mut plan, &job.output.name, error, budget)?,
+                    Err(error) => plan.refuse(&job.output.name, error, budget)?,
                 }
             }
             TensorClaim::Free if wanted(&cx.info(tensor).name) => {
@@ -94,7 +124,7 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
                         budget.push(&mut plan.jobs, job, PLAN)?;
                     }
                     Ok(UnclaimedTensor::Dropped) => {}
-                    Err(error) => refuse(&mut plan, &cx.info(tensor).name, error, budget)?,
+                    Err(error) => plan.refuse(&cx.info(tensor).name, error, budget)?,
                 }
                 cx.check()?;
             }
@@ -110,7 +140,7 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
     {
         let what = format!("{}: {}", quote(&listed.name), listed.reason);
         let error = Error::unsupported(what).with_remedy(Remedy::LeaveOut);
-        refuse(&mut plan, &listed.name, error, budget)?;
+        plan.refuse(&listed.name, error, budget)?;
     }
     if !what.untie
         && let Some(note) = tied::leave_out(&mut plan, cx.catalog, &config)
@@ -152,7 +182,7 @@ fn slice_outputs(cx: &Context<'_>, plan: &mut Plan, what: &Remember<'_>) -> Resu
         };
         match sound {
             Ok(()) => cx.budget.push(&mut plan.jobs, job, PLAN)?,
-            Err(error) => refuse(plan, &job.output.name, error, cx.budget)?,
+            Err(error) => plan.refuse(&job.output.name, error, cx.budget)?,
         }
     }
     Ok(())
@@ -183,11 +213,11 @@ fn convert_names(
         };
         match sound {
             Ok(()) => cx.budget.push(&mut plan.jobs, job, PLAN)?,
-            Err(error) => refuse(plan, &job.output.name, error, cx.budget)?,
+            Err(error) => plan.refuse(&job.output.name, error, cx.budget)?,
         }
     }
     for (name, error) in converted.refused {
-        refuse(plan, &name, error, cx.budget)?;
+        plan.refuse(&name, error, cx.budget)?;
     }
     if let Some(reason) = tokenizer::unsupported(&what.checkpoint) {
         add_note(plan, reason.into(), cx.budget)?;
@@ -221,21 +251,9 @@ fn stored_names(what: &Remember<'_>) -> Note {
 /// Memory of the decoder and the list of parts of a plain tensor.
 const PLAIN_JOB: u64 = 128;
 
-/// Memory that a decoder refers to, beyond its own size: tables of up to 16 values, inner decoders.
-const DECODER: u64 = 1 << 10;
-
 /// Memory of sizes that a shape does not hold inline.
 fn spilled(rank: usize) -> u64 {
     if rank > 4 { 16 * rank as u64 } else { 0 }
-}
-
-/// Charges a weight that a scheme has claimed.
-fn charge_weight(weight: &Weight, budget: &Budget) -> Result<()> {
-    let own = size_of::<Weight>()
-        + size_of_val(&*weight.decoder)
-        + weight.parts.capacity() * size_of::<StoredPart>();
-    let bytes = own as u64 + DECODER + text_cost(weight.name.len()) + spilled(weight.shape.len());
-    budget.memory(bytes, PLAN)
 }
 
 /// Notes about outputs. Further ones are left out.
@@ -256,118 +274,6 @@ fn add_note(plan: &mut Plan, note: Note, budget: &Budget) -> Result<()> {
         plan.output_notes.reserve_exact(1);
     }
     budget.push(&mut plan.output_notes, note, PLAN)
-}
-
-/// Lists a weight that cannot be made. An exhausted budget ends planning instead: it would refuse every further weight.
-fn refuse(plan: &mut Plan, name: &str, error: Error, budget: &Budget) -> Result<()> {
-    // further weights would exceed it too: planning ends, in place of a list of the same refusals
-    if let ErrorKind::Limit {
-        limit: "memory" | "steps",
-        ..
-    } = error.kind()
-    {
-        return Err(error);
-    }
-    budget.memory(text_cost(name.len()) + error.memory(), PLAN)?;
-    let refused = RefusedWeight {
-        name: name.into(),
-        error,
-    };
-    budget.push(&mut plan.refused, refused, PLAN)
-}
-
-/// The claim on a stored tensor.
-enum TensorClaim {
-    /// No scheme has claimed it.
-    Free,
-    /// A scheme has recognised a weight by it.
-    Weight(Box<Weight>),
-    /// It is a part of a weight, possibly of a refused one.
-    Taken,
-}
-
-/// Offers every tensor to every scheme. The first claim counts, and covers the parts of its weight.
-fn claims(
-    cx: &Context<'_>,
-    plan: &mut Plan,
-    wanted: &dyn Fn(&str) -> bool,
-    check: &dyn Fn() -> Result<()>,
-) -> Result<Vec<TensorClaim>> {
-    let tensors = cx.catalog.tensors();
-    let mut slots = Vec::new();
-    cx.budget.reserve(&mut slots, tensors.len(), PLAN)?;
-    slots.extend(tensors.iter().map(|_| TensorClaim::Free));
-    // names of siblings are made from a tensor's name, a few at a time
-    let longest = tensors.iter().map(|info| info.name.len()).max();
-    let _names = cx.budget.temporary(8 * longest.unwrap_or(0) as u64, PLAN)?;
-    for tensor in 0..tensors.len() {
-        // a part of an earlier weight
-        if matches!(slots[tensor], TensorClaim::Taken) {
-            continue;
-        }
-        // in the order of the table, which has schemes with stricter conditions first
-        check()?;
-        let name = &cx.info(tensor).name;
-        cx.budget.steps(1 + name.len() as u64 / 16, PLAN)?;
-        for scheme in SCHEMES {
-            let claimed = (scheme.claim)(cx, tensor);
-            cx.check()?;
-            match claimed {
-                Ok(None) => continue,
-                Ok(Some(weight)) => {
-                    // also for a weight that is refused below: it shows that the checkpoint is quantised
-                    cx.caches.claimed.set(true);
-                    charge_weight(&weight, cx.budget)?;
-                    slots[tensor] = match take(cx, &mut slots, &weight) {
-                        Ok(()) => TensorClaim::Weight(Box::new(weight)),
-                        Err(error) => {
-                            if wanted(&weight.name) {
-                                refuse(plan, &weight.name, error, cx.budget)?;
-                            }
-                            TensorClaim::Taken
-                        }
-                    };
-                }
-                Err(error) => {
-                    if wanted(name) {
-                        refuse(plan, name, error, cx.budget)?;
-                    }
-                    slots[tensor] = TensorClaim::Taken;
-                }
-            }
-            // the first scheme that claims or refuses a tensor decides about it
-            break;
-        }
-    }
-    Ok(slots)
-}
-
-/// Takes the parts of a weight, which may belong to no other.
-fn take(cx: &Context<'_>, slots: &mut [TensorClaim], weight: &Weight) -> Result<()> {
-    // the first part is the tensor itself, which is free
-    for (i, part) in weight.parts.iter().enumerate().skip(1) {
-        let free = match &slots[part.tensor] {
-            TensorClaim::Free => true,
-            // it precedes the weight, and was recognised as a weight of its own
-            // of one part only: a weight with siblings has better evidence than this one and keeps its parts
-            TensorClaim::Weight(other) => other.parts.len() == 1,
-            TensorClaim::Taken => false,
-        };
-        if !free
-            || weight.parts[..i]
-                .iter()
-                .any(|earlier| earlier.tensor == part.tensor)
-        {
-            let (name, part) = (quote(&weight.name), quote(&cx.info(part.tensor).name));
-            return Err(Error::malformed(format!(
-                "weight {name}: its part {part} belongs to another weight too"
-            )));
-        }
-    }
-    weight.parts[1..]
-        .iter()
-        .for_each(|part| slots[part.tensor] = TensorClaim::Taken);
-    Ok(())
 }
 
 /// A tile, what it reads, and what all of them share must fit in memory, once per thread.
@@ -435,7 +341,7 @@ fn same_elements(name: &str, shape: &[u64], grid: Grid, dtype: Dtype) -> Result<
             grid.rows,
             grid.cols,
         );
-        return Err(Error::malformed(what));
+        return Err(Error::unexplained(what));
     }
     Ok(())
 }
@@ -489,9 +395,9 @@ fn twice(plan: &mut Plan, budget: &Budget) -> Result<()> {
         .collect();
     for &row in &repeated {
         let name = plan.jobs[row].output.name.clone();
-        let error = Error::malformed(format!("two weights would be called {}", quote(&name)))
+        let error = Error::unexplained(format!("two weights would be called {}", quote(&name)))
             .with_remedy(Remedy::LeaveOutOrRename);
-        refuse(plan, &name, error, budget)?;
+        plan.refuse(&name, error, budget)?;
     }
     let (mut row, mut repeated) = (0, repeated.into_iter().peekable());
     plan.jobs.retain(|_| {

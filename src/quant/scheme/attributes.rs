@@ -4,7 +4,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::read::catalog::metadata::Value;
 
-use super::context::{Context, malformed, plain};
+use super::context::{Context, not_known, plain};
 
 /// The attributes of one module.
 pub(super) struct Attributes<'x, 'c> {
@@ -43,7 +43,7 @@ impl<'c> Attributes<'_, 'c> {
         if let Some(tensor) = self.tensor(key) {
             return match *self.cx.peek_integers(tensor)? {
                 [n] => Ok(Some(n)),
-                _ => Err(malformed(self.cx.info(tensor), "expected a single number")),
+                _ => Err(not_known(self.cx.info(tensor), "expected a single number")),
             };
         }
         Ok(self.value(key).and_then(integer))
@@ -57,7 +57,7 @@ impl<'c> Attributes<'_, 'c> {
         {
             return match *self.cx.peek(tensor)? {
                 [a, b, c, d] => Ok(Some(f32::from_le_bytes([a, b, c, d]).into())),
-                _ => Err(malformed(self.cx.info(tensor), "expected a single number")),
+                _ => Err(not_known(self.cx.info(tensor), "expected a single number")),
             };
         }
         match self.value(key) {

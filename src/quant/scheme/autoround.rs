@@ -21,6 +21,8 @@
 //! `experimental/qmodules/{mx,mxint4_utils,nvfp4_e5m3}.py`.
 
 use crate::base::error::Result;
+use crate::quant::settings::KnownValues::{Any, Texts, Version};
+use crate::quant::settings::{KnownValues, SchemeSettings};
 
 use super::Weight;
 use super::context::{Context, unsupported};
@@ -69,6 +71,70 @@ pub(super) fn configured_codes(cx: &Context<'_>, name: &str) -> Option<FourBitCo
         _ => None,
     }
 }
+
+/// What configurations of AutoRound may say. Its rotations are not on the list.
+pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
+    methods: &["auto-round", "auto_round", "intel/auto-round"],
+    keys: &[
+        ("bits", Any),
+        ("group_size", Any),
+        ("sym", Any),
+        ("data_type", DATA),
+        ("packing_format", Any),
+        ("backend", Any),
+        ("autoround_version", Version),
+        ("extra_config.*.bits", Any),
+        ("extra_config.*.group_size", Any),
+        ("extra_config.*.sym", Any),
+        ("extra_config.*.data_type", DATA),
+        ("extra_config.*.scale_dtype", Any),
+        ("extra_config.*.super_bits", Any),
+        ("extra_config.*.super_group_size", Any),
+        ("act_bits", Any),
+        ("act_data_type", Any),
+        ("act_dynamic", Any),
+        ("act_group_size", Any),
+        ("act_sym", Any),
+        ("scale_dtype", Any),
+        ("super_bits", Any),
+        ("super_group_size", Any),
+        // the run that quantised
+        ("amp", Any),
+        ("enable_minmax_tuning", Any),
+        ("enable_norm_bias_tuning", Any),
+        ("enable_quanted_input", Any),
+        ("gradient_accumulate_steps", Any),
+        ("iters", Any),
+        ("low_gpu_mem_usage", Any),
+        ("lr", Any),
+        ("minmax_lr", Any),
+        ("model_dtype", Any),
+        ("nsamples", Any),
+        ("seqlen", Any),
+        ("to_quant_block_names", Any),
+        ("supported_types", Any),
+    ],
+};
+
+const DATA: KnownValues = Texts(&[
+    "int",
+    "int_sym",
+    "int_asym",
+    "fp",
+    "fp8",
+    "float",
+    "mx_fp",
+    "mx_fp4",
+    "mx_fp8",
+    "mx_int",
+    "mx_int4",
+    "nv_fp",
+    "nv_fp4",
+    "nv_fp4_with_static_gs",
+    "nvfp4_v2",
+    "fp4_v2",
+    "fp4_v2_with_global_scale",
+]);
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     if !configured(cx) {

@@ -28,14 +28,43 @@ use crate::plan::decode::{
     Codes, Composite, Factors, Grouped, PartOffset, PartView, Scales, TransposedFactors, Zeros,
 };
 use crate::plan::decode::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
+use crate::quant::settings::KnownValues::{Any, Flag, Texts};
+use crate::quant::settings::{KnownValues, SchemeSettings};
 use crate::read::catalog::TensorInfo;
 
 use super::Weight;
-use super::context::{Context, malformed, plain, stem, unsupported};
+use super::context::{Context, missing, not_known, plain, stem, unsupported};
 use super::qweight::{Qweight, QweightLayout};
-use super::unquantised::missing;
 use gemv::GemvRows;
 use interleaved_rows::InterleavedRows;
+
+/// What configurations of AWQ may say.
+pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
+    methods: &["awq", ""],
+    keys: &[
+        ("bits", Any),
+        ("w_bit", Any),
+        ("group_size", Any),
+        ("q_group_size", Any),
+        ("zero_point", Flag),
+        ("version", LAYOUTS),
+        ("format", LAYOUTS),
+        ("checkpoint_format", LAYOUTS),
+        ("backend", Any),
+        ("sym", Any),
+        ("desc_act", Any),
+        ("pack_dtype", Texts(&["int32", "int16"])),
+        // kernels that run it
+        ("do_fuse", Any),
+        ("exllama_config", Any),
+        ("fuse_max_seq_len", Any),
+        ("meta", Any),
+        ("modules_to_fuse", Any),
+        ("dynamic", Any),
+    ],
+};
+
+const LAYOUTS: KnownValues = Texts(&["gemm", "gemv", "gemv_fast", "llm-awq"]);
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     // I16 codes are not `Qweight`'s: they have another layout and other zero points
@@ -48,7 +77,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         QweightLayout::AwqGemm => {
             // a permutation that is ignored would exchange columns silently
             if packed.index.is_some() {
-                return Err(malformed(
+                return Err(not_known(
                     packed.codes,
                     "AWQ's layout with a group index (g_idx), which only GPTQ has",
                 ));
@@ -96,7 +125,7 @@ pub(super) fn gemm(
         }
     };
     if groups > depth {
-        return Err(malformed(
+        return Err(not_known(
             cx.info(packed.scales),
             format!("{groups} groups of {depth} inputs"),
         ));
@@ -110,7 +139,7 @@ pub(super) fn gemm(
             "{:?} zero points for {groups} groups of {words} words",
             &cx.info(zeros).shape[..]
         );
-        return Err(malformed(cx.info(zeros), what));
+        return Err(not_known(cx.info(zeros), what));
     }
     let decoder = Columns {
         rows: out,
@@ -142,13 +171,13 @@ fn gemv(cx: &Context<'_>, packed: &Qweight<'_>) -> Result<Weight> {
     let room = packed.scale_shape[1];
     let depth = words
         .checked_mul(8)
-        .ok_or_else(|| malformed(packed.codes, "number of columns overflows"))?;
+        .ok_or_else(|| not_known(packed.codes, "number of columns overflows"))?;
     let group = configured_group(cx, depth);
     // AutoAWQ pads to a multiple that depends on the group size; padding is not read
     if group == 0 || depth.div_ceil(group) > room {
         let what =
             format!("{room} scales in a row do not go with groups of {group} of {depth} inputs");
-        return Err(malformed(cx.info(packed.scales), what));
+        return Err(not_known(cx.info(packed.scales), what));
     }
     let decoder = GemvRows {
         rows: out,
@@ -186,7 +215,7 @@ fn interleaved(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         _ => None,
     };
     let [rows, cols] = shape.ok_or_else(|| {
-        malformed(
+        not_known(
             info,
             format!(
                 "shape {:?} of I16 codes: two dimensions and a multiple of 64 columns are expected",
@@ -208,12 +237,12 @@ fn interleaved(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
                 found.encoding,
                 found.shape.as_slice()
             );
-            return Err(malformed(found, what));
+            return Err(not_known(found, what));
         };
         // padding is not read
         if group == 0 || cols.div_ceil(group) > room {
             let what = format!("{room} of them do not go with groups of {group} of {cols} inputs");
-            return Err(malformed(found, what));
+            return Err(not_known(found, what));
         }
         let (groups, entry) = (cols.div_ceil(group), dtype.bits() / 8);
         let place = PartOffset::whole(part);

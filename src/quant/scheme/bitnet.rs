@@ -13,9 +13,22 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::decode::{Codes, Factors, Grouped, Planes, Scales, Zeros};
+use crate::quant::settings::KnownValues::{Any, Texts};
+use crate::quant::settings::SchemeSettings;
 
 use super::Weight;
-use super::context::{Context, malformed, plain, stem};
+use super::context::{Context, not_known, plain, stem};
+
+/// What configurations of BitNet may say.
+pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
+    methods: &["bitnet"],
+    keys: &[
+        ("linear_class", Texts(&["bitlinear", "autobitlinear"])),
+        ("quantization_mode", Texts(&["offline", "online"])),
+        ("rms_norm_eps", Any),
+        ("use_rms_norm", Any),
+    ],
+};
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
@@ -40,7 +53,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         return if cx.config.is_empty() {
             Ok(None)
         } else {
-            Err(malformed(found, what))
+            Err(not_known(found, what))
         };
     };
     let auto = cx.config.text("linear_class") == Some("autobitlinear");
@@ -49,7 +62,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     }
     let rows = stored
         .checked_mul(4)
-        .ok_or_else(|| malformed(info, "number of rows overflows"))?;
+        .ok_or_else(|| not_known(info, "number of rows overflows"))?;
     let mut ternary = [0.0; 16];
     // code 3 never occurs in what transformers writes; `unpack_weights` subtracts 1 from it like from the others
     ternary[..4].copy_from_slice(&[-1.0, 0.0, 1.0, 2.0]);

@@ -20,12 +20,13 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::decode::{Codes, Factors, GroupFactors, Grouped, Linear, Scales, Zeros};
+use crate::quant::settings::KnownValues::{Any, Flag, Texts};
+use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::{TensorInfo, elements, quote};
 
 use super::Weight;
-use super::context::{Context, malformed, plain, stem, unsupported};
+use super::context::{Context, missing, not_known, plain, stem, unsupported};
 use super::granularity::stack;
-use super::unquantised::missing;
 
 const STATES: &[&str] = &[
     ".quant_state.bitsandbytes__nf4",
@@ -34,6 +35,24 @@ const STATES: &[&str] = &[
 
 /// Maximum elements of a block. bitsandbytes makes blocks of 32 to 4096; a block is decoded as a whole.
 const MAX_BLOCK: u64 = 1 << 20;
+
+/// What configurations of bitsandbytes may say: each weight describes itself.
+pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
+    methods: &["bitsandbytes", "bitsandbytes_4bit", "bitsandbytes_8bit"],
+    keys: &[
+        ("load_in_4bit", Flag),
+        ("load_in_8bit", Flag),
+        ("_load_in_4bit", Flag),
+        ("_load_in_8bit", Flag),
+        ("bnb_4bit_compute_dtype", Any),
+        ("bnb_4bit_quant_storage", Any),
+        ("bnb_4bit_quant_type", Texts(&["nf4", "fp4"])),
+        ("bnb_4bit_use_double_quant", Flag),
+        ("llm_int8_enable_fp32_cpu_offload", Any),
+        ("llm_int8_has_fp16_weight", Any),
+        ("llm_int8_threshold", Any),
+    ],
+};
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
@@ -79,11 +98,11 @@ fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
         nested_offset,
         nested_dtype,
     } = serde_json::from_slice(&cx.peek(state)?)
-        .map_err(|e| malformed(cx.info(state), format!("invalid quant_state: {e}")))?;
-    let wrong = |what: String| malformed(info, what);
+        .map_err(|e| not_known(cx.info(state), format!("invalid quant_state: {e}")))?;
+    let wrong = |what: String| not_known(info, what);
     // the name and the text both give the type; NF4 read as FP4 would be wrong numbers, so a contradiction is refused
     if !cx.info(state).name.ends_with(&*quant_type) {
-        return Err(malformed(
+        return Err(not_known(
             cx.info(state),
             format!("its quant_type is {quant_type:?}"),
         ));
@@ -121,7 +140,7 @@ fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
             .ok_or_else(|| missing(info, suffix))?;
         let there = cx.info(found);
         if plain(there) != Some(dtype) || there.elements() != count {
-            return Err(malformed(
+            return Err(not_known(
                 there,
                 format!("{} instead of {count} values of {dtype}", described(there)),
             ));
@@ -185,7 +204,7 @@ fn int8(cx: &Context<'_>, tensor: usize, scales: usize) -> Result<Weight> {
     let (info, found) = (cx.info(tensor), cx.info(scales));
     let (rows, cols, _) = stack(&info.shape);
     if plain(found) != Some(Dtype::F32) || found.elements() != rows {
-        return Err(malformed(
+        return Err(not_known(
             found,
             format!(
                 "{} instead of F32 for each of {rows} rows",

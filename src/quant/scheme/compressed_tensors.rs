@@ -20,15 +20,75 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::decode::{Codes, Factors, Grouped, Scales, Zeros};
+use crate::quant::settings::KnownValues::{Any, Flag, Texts, Version};
+use crate::quant::settings::{KnownValues, SchemeSettings};
 use crate::read::catalog::TensorInfo;
 
 use super::Weight;
-use super::context::{Context, malformed, shown, stem};
+use super::config_groups::ConfigGroups;
+use super::context::{Context, missing, not_known, shown, stem};
 use super::granularity::{factors, filled, stack};
-use super::unquantised::missing;
 use act_order::ActOrder;
 
 const NAME: &str = "compressed-tensors";
+
+/// What configurations of compressed-tensors may say.
+pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
+    // ModelOpt describes its groups in the same way
+    methods: &["compressed-tensors", "modelopt"],
+    keys: &[
+        ("version", Version),
+        ("format", FORMATS),
+        ("quantization_status", Any),
+        ("global_compression_ratio", Any),
+        ("sparsity_config.format", Texts(&["dense"])),
+        ("sparsity_config.global_sparsity", Any),
+        ("sparsity_config.ignore", Any),
+        ("sparsity_config.registry_requires_subclass", Any),
+        ("sparsity_config.sparsity_structure", Any),
+        ("sparsity_config.targets", Any),
+        ("config_groups.*.format", FORMATS),
+        ("config_groups.*.targets", Any),
+        ("config_groups.*.input_activations", Any),
+        ("config_groups.*.output_activations", Any),
+        ("config_groups.*.weights.actorder", Any),
+        ("config_groups.*.weights.block_structure", Any),
+        ("config_groups.*.weights.dynamic", Any),
+        ("config_groups.*.weights.group_size", Any),
+        ("config_groups.*.weights.num_bits", Any),
+        ("config_groups.*.weights.observer", Any),
+        ("config_groups.*.weights.observer_kwargs", Any),
+        ("config_groups.*.weights.scale_dtype", Any),
+        ("config_groups.*.weights.strategy", STRATEGIES),
+        ("config_groups.*.weights.symmetric", Flag),
+        ("config_groups.*.weights.type", Texts(&["int", "float"])),
+        ("config_groups.*.weights.zp_dtype", Any),
+    ],
+};
+
+const FORMATS: KnownValues = Texts(&[
+    "dense",
+    "float-quantized",
+    "int-quantized",
+    "mixed-precision",
+    "mxfp4-pack-quantized",
+    "mxfp6-pack-quantized",
+    "mxfp8-quantized",
+    "naive-quantized",
+    "nvfp4-e5m3-pack-quantized",
+    "nvfp4-pack-quantized",
+    "pack-quantized",
+]);
+
+const STRATEGIES: KnownValues = Texts(&[
+    "tensor",
+    "channel",
+    "group",
+    "block",
+    "token",
+    "tensor_group",
+    "attn_head",
+]);
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
@@ -73,7 +133,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
                 offset
                     + f32::from(
                         value
-                            .map_err(|_| malformed(cx.info(zero), "zero point is out of range"))?,
+                            .map_err(|_| not_known(cx.info(zero), "zero point is out of range"))?,
                     ),
             )
         }
@@ -87,7 +147,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             )?;
             if scales.rows != 1 {
                 let what = "zero points are per row, but rows share scales";
-                return Err(malformed(cx.info(zero), what));
+                return Err(not_known(cx.info(zero), what));
             }
             let (part, groups) = (
                 role("zero_point", zero),
@@ -130,7 +190,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             found.encoding,
             shown(&found.shape)
         );
-        return Err(malformed(found, what));
+        return Err(not_known(found, what));
     }
     let part = role("group_index", index);
     // without groups there is nothing to look up
@@ -161,7 +221,7 @@ fn logical_shape(cx: &Context<'_>, info: &TensorInfo, sizes: usize) -> Result<Ve
     let shape = shape.filter(|s| s.len() >= 2 && s.len() == info.shape.len());
     let agree = |s: &Vec<u64>| s[..s.len() - 1] == info.shape[..s.len() - 1];
     let shape = shape.filter(agree).ok_or_else(|| {
-        malformed(
+        not_known(
             stored,
             format!("shape does not fit codes of shape {}", shown(&info.shape)),
         )
@@ -199,7 +259,7 @@ fn packing(
     // a configuration that fits no candidate is ignored: it may describe the model before it was converted
     let candidates = if agree.is_empty() { fit } else { agree };
     match candidates[..] {
-        [] => Err(malformed(
+        [] => Err(not_known(
             info,
             format!("{words} words do not fit {cols} codes of 1 to 8 bits"),
         )),
@@ -228,62 +288,8 @@ fn packing(
     }
 }
 
-/// The statements of the configured groups about their weights. A configuration may have thousands of groups, so it is read
-/// once.
-#[derive(Default)]
-pub(super) struct ConfigGroups {
-    /// `num_bits`, each once.
-    bits: Vec<u32>,
-    /// The group size, if it is the same for all groups.
-    size: Option<u64>,
-    /// `block_structure` of the first group that has one.
-    block: Option<(u64, u64)>,
-}
-
-/// Distinct numbers of bits that are kept. Codes have 1 to 8 bits.
-const MAX_WIDTHS: usize = 64;
-
-impl ConfigGroups {
-    fn of(config: &super::QuantConfig) -> Self {
-        let weights = || {
-            let groups = config
-                .get("config_groups")
-                .and_then(|groups| groups.as_object());
-            groups
-                .into_iter()
-                .flat_map(|groups| groups.values())
-                .filter_map(|group| group.get("weights"))
-        };
-        let all = weights().filter_map(|w| u32::try_from(w.get("num_bits")?.as_u64()?).ok());
-        let mut bits = std::collections::BTreeSet::new();
-        for width in all {
-            bits.insert(width);
-            if bits.len() > MAX_WIDTHS {
-                bits.pop_last();
-            }
-        }
-        let mut sizes = weights().filter_map(|w| w.get("group_size")?.as_u64());
-        let size = sizes
-            .next()
-            .filter(|first| sizes.all(|size| size == *first));
-        let block = weights()
-            .find_map(|w| w.get("block_structure"))
-            .and_then(super::fp8::block_sizes);
-        Self {
-            bits: bits.into_iter().collect(),
-            size,
-            block,
-        }
-    }
-}
-
 fn groups<'x>(cx: &'x Context<'_>) -> &'x ConfigGroups {
-    cx.caches.groups.get_or_init(|| ConfigGroups::of(cx.config))
-}
-
-/// The configured block of the first group that has one.
-pub(super) fn configured_block(cx: &Context<'_>) -> Option<(u64, u64)> {
-    groups(cx).block
+    cx.configured_groups()
 }
 
 /// The granularity of the scales, which are part 1. The last group of a row may be partial only if the configured group
@@ -295,7 +301,7 @@ pub(super) fn group_scales(cx: &Context<'_>, scale: usize, shape: &[u64]) -> Res
     let cols = shape[shape.len() - 1];
     if scales.rows == 1 && !cols.is_multiple_of(scales.cols) && configured != Some(scales.cols) {
         let info = cx.info(scale);
-        return Err(malformed(
+        return Err(not_known(
             info,
             format!(
                 "scales {} do not divide {cols} columns into whole groups",
@@ -348,7 +354,7 @@ fn packed_zeros(
             shown(&info.shape),
             shown(&expected)
         );
-        return Err(malformed(info, what));
+        return Err(not_known(info, what));
     }
     Ok(expected[..=last].iter().product())
 }

@@ -31,7 +31,14 @@ static LOCATIONS: &[(&str, &[&str])] = &[
     ("quant_config.json", &[""]),
     ("quantization_map.json", &[""]),
     ("quanto_qmap.json", &[""]),
+    // AutoRound's, beside the same in `config.json`
+    ("quantization_config.json", &[""]),
 ];
+
+/// Whether a file of this name is one that configurations are read from.
+pub(crate) fn is_configuration(name: &str) -> bool {
+    LOCATIONS.iter().any(|(file, _)| *file == name)
+}
 
 /// The configuration of a quantised checkpoint: `quantization_config` of its `config.json`, or the equivalent of another
 /// writer.
@@ -46,6 +53,10 @@ pub struct QuantConfig {
     method: Option<String>,
     /// The file and key that it was read from.
     pub origin: Option<String>,
+    /// Configurations at further places, and what each of them is called. Schemes do not read them.
+    further: Vec<(String, Map<String, Value>)>,
+    /// Other objects of `config.json` whose names speak of packed weights.
+    sections: Vec<String>,
 }
 
 impl QuantConfig {
@@ -61,7 +72,14 @@ impl QuantConfig {
             .find_map(|key| Some((key, take_inside(&mut whole, key)?)));
         let model = ModelConfig::from_document;
         Ok(match found {
-            Some((key, map)) => Self::new(map, model(whole), format!("{key} of {file}")),
+            Some((key, map)) => {
+                let sections = sections(&whole);
+                Self {
+                    sections,
+                    ..Self::new(map, model(whole), format!("{key} of {file}"))
+                }
+            }
+            // the whole of it describes quantisation, and no object in it is a section beside that
             None => Self::new(
                 whole.clone(),
                 model(whole),
@@ -76,6 +94,8 @@ impl QuantConfig {
             model: shared(model),
             method: None,
             origin: Some(origin),
+            further: Vec::new(),
+            sections: Vec::new(),
         };
         let modelopt = || config.text("quant_algo").map(|_| "modelopt");
         let method = config.text("quant_method").or_else(modelopt);
@@ -86,7 +106,8 @@ impl QuantConfig {
     /// Reads the first configuration file next to `path`, a checkpoint's first file, or in it, a directory. Empty if there
     /// is none.
     pub(crate) fn load_sidecar(files: &Files, path: &Path, budget: &Budget) -> Result<Self> {
-        let mut model = ModelConfig::default();
+        let (mut model, mut kept_sections) = (ModelConfig::default(), Vec::new());
+        let mut found: Vec<(String, Map<String, Value>)> = Vec::new();
         let folder = if files.is_directory(path) {
             path
         } else {
@@ -101,25 +122,35 @@ impl QuantConfig {
                 Err(e) if document::is_absent(&e) => continue,
                 Err(e) => return Err(e.in_file(&at)),
             };
-            let found = keys
-                .iter()
-                .find_map(|key| Some((key, take_inside(&mut whole, key)?)));
-            // only `config.json` describes the model
-            if *file == LOCATIONS[0].0 {
-                model = ModelConfig::from_document(whole);
-            }
-            if let Some((key, map)) = found {
+            for key in *keys {
+                let Some(map) = take_inside(&mut whole, key).filter(|map| !map.is_empty()) else {
+                    continue;
+                };
                 let place = if key.is_empty() {
                     (*file).to_owned()
                 } else {
                     format!("{key} of {file}")
                 };
-                return Ok(Self::new(map, model, place));
+                found.push((place, map));
+            }
+            // only `config.json` describes the model
+            if *file == LOCATIONS[0].0 {
+                kept_sections = sections(&whole);
+                model = ModelConfig::from_document(whole);
             }
         }
+        if found.is_empty() {
+            return Ok(Self {
+                model: shared(model),
+                sections: kept_sections,
+                ..Self::default()
+            });
+        }
+        let (origin, map) = found.remove(0);
         Ok(Self {
-            model: shared(model),
-            ..Self::default()
+            further: found,
+            sections: kept_sections,
+            ..Self::new(map, model, origin)
         })
     }
 
@@ -136,6 +167,17 @@ impl QuantConfig {
     /// Whether [`method`](Self::method) is one of these.
     pub(crate) fn is(&self, methods: &[&str]) -> bool {
         self.method().is_some_and(|m| methods.contains(&m))
+    }
+
+    /// Whether the method is one whose FP8 weights have scales.
+    pub(crate) fn claims_scales(&self) -> bool {
+        self.is(&[
+            "fp8",
+            "fbgemm_fp8",
+            "compressed-tensors",
+            "modelopt",
+            "mxfp8",
+        ])
     }
 
     /// The value at a dotted path.
@@ -170,6 +212,18 @@ impl QuantConfig {
         self.model.as_deref().unwrap_or(&NONE)
     }
 
+    /// The configuration and those at further places, with what each is called.
+    pub(crate) fn documents(&self) -> impl Iterator<Item = (&str, &Map<String, Value>)> {
+        let own = self.origin.as_deref().unwrap_or("the configuration");
+        let further = self.further.iter().map(|(place, map)| (&**place, map));
+        std::iter::once((own, &self.map)).chain(further)
+    }
+
+    /// Names of other objects of `config.json` that speak of packed weights.
+    pub(crate) fn sections(&self) -> &[String] {
+        &self.sections
+    }
+
     /// The configuration as a JSON object.
     pub(crate) fn map(&self) -> &Map<String, Value> {
         &self.map
@@ -179,6 +233,31 @@ impl QuantConfig {
 /// A configuration that says nothing takes no memory.
 fn shared(model: ModelConfig) -> Option<Arc<ModelConfig>> {
     (!model.is_empty()).then(|| Arc::new(model))
+}
+
+/// Words in the names of objects of a `config.json` that describe packed weights.
+static PACKING: &[&str] = &["quant", "compress", "dfloat", "sparsity", "packing"];
+
+/// Names of sections that are kept.
+const MAX_SECTIONS: usize = 8;
+
+/// Names of objects that speak of packed weights and are at none of the known places.
+fn sections(whole: &Map<String, Value>) -> Vec<String> {
+    let known = LOCATIONS[0].1;
+    let speaks = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        PACKING.iter().any(|word| name.contains(word))
+    };
+    let objects = whole
+        .iter()
+        .filter(|(_, value)| value.as_object().is_some_and(|map| !map.is_empty()));
+    objects
+        .map(|(name, _)| name)
+        .filter(|name| name.len() <= MAX_SETTING_BYTES && !known.contains(&&***name))
+        .filter(|name| speaks(name))
+        .take(MAX_SECTIONS)
+        .cloned()
+        .collect()
 }
 
 /// Takes the object at a dotted path out of its parent; all of `whole` for an empty path.

@@ -11,9 +11,9 @@ use crate::plan::{Decoder, StoredPart};
 use crate::read::catalog::metadata::Value;
 use crate::read::catalog::{Catalog, Encoding, Shape, TensorInfo, quote};
 
-use super::compressed_tensors::ConfigGroups;
+use super::config_groups::ConfigGroups;
+use super::layer_configs::LayerConfigs;
 use super::module_names::{ComponentSequences, PrefixPatterns};
-use super::quark::LayerConfigs;
 use super::{QuantConfig, Weight};
 
 /// Maximum size of a small tensor that planning reads, in bytes.
@@ -30,8 +30,20 @@ pub(crate) struct Context<'c> {
     pub(crate) read: &'c dyn Fn(&TensorInfo) -> Result<Vec<u8>>,
     /// Whether to round after each operation, in the dtype in which the reference implementation computes.
     pub(crate) native_rounding: bool,
+    /// Whether what is not known is ignored ([`OpenOptions::assume_plain`](crate::OpenOptions::assume_plain)).
+    pub(crate) assume_plain: bool,
+    pub(crate) sidecars: &'c Sidecars,
     pub(crate) budget: &'c Budget,
     pub(crate) caches: ContextCaches<'c>,
+}
+
+/// Files beside a checkpoint that may describe its tensors.
+#[derive(Default)]
+pub(crate) struct Sidecars {
+    /// Names of files that speak of quantisation, and that no configuration is read from.
+    pub(crate) files: Vec<String>,
+    /// The name of a file that is named after the checkpoint's, such as `model_map.pt`.
+    pub(crate) map: Option<String>,
 }
 
 /// The findings of planning so far.
@@ -43,12 +55,18 @@ pub(crate) struct ContextCaches<'c> {
     pub(crate) claimed: Cell<bool>,
     /// The catalog's metadata by name; built on first use.
     metadata: OnceCell<HashMap<&'c str, &'c Value>>,
+    /// Keys of the metadata that schemes have looked up and found.
+    consumed: RefCell<HashSet<&'c str>>,
     /// Bytes of scales that planning has read so far, against `MAX_SCALE_BYTES`.
     scales: Cell<u64>,
     /// The configured lists of modules that are not quantised.
     skipped: OnceCell<SkippedModules<'c>>,
     pub(super) layers: OnceCell<LayerConfigs<'c>>,
-    pub(super) groups: OnceCell<ConfigGroups>,
+    groups: OnceCell<ConfigGroups>,
+    /// Whether the first group index of GPTQ is all zeros.
+    pub(super) has_zero_index: Cell<Option<bool>>,
+    /// Markers of ComfyUI's layers in the header.
+    pub(super) markers: OnceCell<HashMap<String, serde_json::Value>>,
     /// A limit that a function without a result has reached. Planning ends with it.
     exhausted: RefCell<Option<Error>>,
 }
@@ -101,7 +119,7 @@ impl<'c> Context<'c> {
         // planning must not become reading: shapes, states and JSON texts are far below this, and a file decides the
         // size
         if info.nbytes() > MAX_DESCRIPTOR_BYTES {
-            return Err(malformed(
+            return Err(not_known(
                 info,
                 format!(
                     "{} bytes; planning reads tensors of at most {MAX_DESCRIPTOR_BYTES} bytes",
@@ -141,7 +159,7 @@ impl<'c> Context<'c> {
     /// A value of the catalog's metadata.
     pub(crate) fn metadata_value(&self, name: &str) -> Option<&'c Value> {
         // a map only here: schemes look up a name per tensor, and PyTorch files list thousands of values
-        const ENTRY: u64 = 3 * size_of::<(&str, &Value)>() as u64;
+        const ENTRY: u64 = 5 * size_of::<(&str, &Value)>() as u64;
         let metadata = self.caches.metadata.get_or_init(|| {
             let all = &self.catalog.metadata;
             let charged = self
@@ -150,7 +168,15 @@ impl<'c> Context<'c> {
             self.sound(charged)
                 .map_or_else(HashMap::new, |()| all.iter().collect())
         });
-        metadata.get(name).copied()
+        let (key, value) = metadata.get_key_value(name)?;
+        // a value that a scheme reads is one that it knows; the set has at most the entries of the map above
+        self.caches.consumed.borrow_mut().insert(key);
+        Some(value)
+    }
+
+    /// Whether a scheme has read this key of the metadata.
+    pub(crate) fn consumes_metadata(&self, name: &str) -> bool {
+        self.caches.consumed.borrow().contains(name)
     }
 
     /// The values of a small tensor of any integer dtype.
@@ -186,7 +212,7 @@ impl<'c> Context<'c> {
             Some(Dtype::I8) => bytes.iter().map(|b| b.cast_signed().into()).collect(),
             Some(Dtype::U8 | Dtype::BOOL) => bytes.iter().map(|b| i64::from(*b)).collect(),
             _ => {
-                return Err(malformed(
+                return Err(not_known(
                     info,
                     format!("dtype {} instead of an integer", info.encoding),
                 ));
@@ -251,6 +277,13 @@ impl<'c> Context<'c> {
             })
         });
         self.sound(found).flatten().is_some()
+    }
+
+    /// What the configured groups of compressed-tensors say of their weights.
+    pub(super) fn configured_groups(&self) -> &ConfigGroups {
+        self.caches
+            .groups
+            .get_or_init(|| ConfigGroups::of(self.config))
     }
 
     /// Builds a weight of these parts: `(role, tensor)`.
@@ -332,14 +365,25 @@ pub(crate) fn stem<'n>(info: &'n TensorInfo, suffix: &str) -> Option<&'n str> {
 
 /// An error about a tensor, with its name and file offset.
 #[cold]
-pub(crate) fn malformed(info: &TensorInfo, what: impl std::fmt::Display) -> Error {
-    Error::malformed(about(info, what)).at(info.bytes.start)
+pub(crate) fn not_known(info: &TensorInfo, what: impl std::fmt::Display) -> Error {
+    Error::unexplained(about(info, what)).at(info.bytes.start)
 }
 
-/// Like [`malformed`], for valid input that this library does not decode.
+/// Like [`not_known`], for valid input that this library does not decode.
 #[cold]
 pub(crate) fn unsupported(info: &TensorInfo, what: impl std::fmt::Display) -> Error {
     Error::unsupported(about(info, what)).at(info.bytes.start)
+}
+
+/// An error for a weight that lacks one of its parts.
+#[cold]
+pub(crate) fn missing(info: &TensorInfo, part: &str) -> Error {
+    Error::unexplained(format!(
+        "tensor {}: its {} is missing",
+        quote(&info.name),
+        quote(part)
+    ))
+    .at(info.bytes.start)
 }
 
 /// A message about a tensor. It may quote text of a descriptor, of which it shows the beginning: a plan keeps a message

@@ -12,9 +12,17 @@ use crate::base::error::Result;
 use crate::base::kernel::ColumnCodes;
 use crate::base::kernel::Dtype;
 use crate::plan::decode::{ColumnZeros, Columns, GroupOf};
+use crate::quant::settings::KnownValues::Texts;
+use crate::quant::settings::SchemeSettings;
 
 use super::Weight;
-use super::context::{Context, malformed, plain, stem};
+use super::context::{Context, not_known, plain, stem};
+
+/// What configurations of EETQ may say.
+pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
+    methods: &["eetq"],
+    keys: &[("weights", Texts(&["int8"]))],
+};
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
@@ -34,11 +42,11 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             &found.shape[..],
             &info.shape[..]
         );
-        return Err(malformed(found, what));
+        return Err(not_known(found, what));
     };
     if found.shape[..] != [out] || depth == 0 || out == 0 {
         let what = format!("{:?} does not scale {out} outputs", &found.shape[..]);
-        return Err(malformed(found, what));
+        return Err(not_known(found, what));
     }
     cx.note("EETQ: read as [in, out] row by row; codes in the order of a GPU kernel look the same");
     let decoder = Columns {

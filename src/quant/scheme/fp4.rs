@@ -36,9 +36,8 @@ use crate::plan::decode::{
 use crate::read::catalog::TensorInfo;
 
 use super::Weight;
-use super::context::{Context, malformed, plain, stem, unsupported};
+use super::context::{Context, missing, not_known, plain, stem, unsupported};
 use super::granularity::{filled, stack};
-use super::unquantised::missing;
 use super::{autoround, quark, smooth};
 use ue5m3::Ue5m3Scales;
 
@@ -104,7 +103,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let (rows, _, matrix_rows) = stack(&shape);
     let row_bytes = packing
         .row_bytes(cols)
-        .ok_or_else(|| malformed(info, "too long"))?;
+        .ok_or_else(|| not_known(info, "too long"))?;
     let (dtype, group) = match kind {
         Fp4Layout::Nv4 => (Dtype::F8_E4M3, 16),
         Fp4Layout::Mx4 | Fp4Layout::Mx6 => (Dtype::F8_E8M0, 32),
@@ -179,6 +178,16 @@ fn find<'c>(cx: &Context<'c>, tensor: usize) -> Option<Fp4Parts<'c>> {
             let scale = cx.sibling(&info.name, suffix)?;
             Some((scale, cx.sibling(&info.name, &[*suffix, "_2"].concat())))
         });
+    // ModelOpt's state before its export
+    if let (Some(stem), Dtype::U8) = (stem(info, ".weight"), dtype)
+        && let Some(scale) = cx.sibling(stem, ".weight_quantizer._scale").filter(known)
+    {
+        let global = cx.sibling(stem, ".weight_quantizer._double_scale");
+        return Some(Fp4Parts {
+            global_name: "weight_quantizer._double_scale",
+            ..found(scale, global)
+        });
+    }
     match dtype {
         Dtype::U8 | Dtype::F4 => {
             let (scale, global) = of_codes.filter(|(scale, _)| known(scale))?;
@@ -239,7 +248,7 @@ fn mismatch(info: &TensorInfo, scale: &TensorInfo) -> Error {
         "{} {:?} does not scale {} {:?}",
         scale.encoding, scale.shape, info.encoding, info.shape
     );
-    malformed(scale, what)
+    not_known(scale, what)
 }
 
 /// The global scale: one, or one for each matrix of a stack.
@@ -262,7 +271,7 @@ fn global(
             "{} {:?} is not one scale, nor one for each of {matrices} matrices",
             info.encoding, info.shape
         );
-        return Err(malformed(info, what));
+        return Err(not_known(info, what));
     };
     parts.push(("global_scale", tensor));
     let global = GlobalScale {

@@ -7,6 +7,14 @@
 //! BF16, F64, E4M3, E5M2 or E8M0 (also as U8: MXFP8); granularity follows from their shape (`granularity.rs`). Without a
 //! scale `w = q`.
 //!
+//! | further names | written by |
+//! |---|---|
+//! | `scale_weight`, one or `[out, blocks, 1]` | ComfyUI before its markers, musubi-tuner |
+//! | `qscale_weight` | Mistral's own files |
+//! | `weights_scaling_factor` | TensorRT-LLM |
+//! | `weight_quantizer._scale` | ModelOpt before its export |
+//! | `weight_scale` of two or three for equal parts of the rows | vLLM, for fused projections |
+//!
 //! Refused: a weight without a scale where the configuration says that weights are scaled.
 //!
 //! Sources: transformers `integrations/finegrained_fp8.py` and `fbgemm_fp8.py`, compressed-tensors
@@ -15,15 +23,49 @@
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
-use crate::plan::decode::{Codes, Grouped, Scales, Zeros};
+use crate::plan::decode::{Codes, Factors, Grouped, Scales, Zeros};
+use crate::quant::settings::KnownValues::{Any, Texts};
+use crate::quant::settings::SchemeSettings;
+use crate::read::catalog::TensorInfo;
 
 use super::Weight;
-use super::context::Context;
-use super::granularity::{factors, filled, flat, stack};
-use super::unquantised::missing;
+use super::config_groups::block_sizes;
+use super::context::{Context, missing, not_known};
+use super::granularity::{factors, filled, flat, scale_dtype, stack};
 
 /// Suffixes of the scales of a tensor.
 static SCALES: &[&str] = &["_scale_inv", "_scale", ".scale_weight", "_weight_scale"];
+
+/// What configurations of FP8 may say. Scales are recognised by their shapes.
+pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
+    // the empty method: `params.json` of Mistral
+    methods: &["fp8", "fbgemm_fp8", "mxfp8", "finegrained_fp8", ""],
+    keys: &[
+        ("weight_block_size", Any),
+        (
+            "fmt",
+            Texts(&["e4m3", "e5m2", "float8_e4m3fn", "float8_e5m2"]),
+        ),
+        ("scale_fmt", Texts(&["ue8m0", "float", "float32"])),
+        ("expert_dtype", Texts(&["fp4", "fp8", "bf16"])),
+        ("activation_scale_ub", Any),
+        ("qformat_weight", Texts(&["fp8_e4m3"])),
+        ("qscheme_act", Any),
+    ],
+};
+
+/// Suffixes of the scales of a module.
+static OF_MODULE: &[&str] = &[
+    ".scale",
+    ".scale_weight",
+    ".weight_scales",
+    // Mistral's own files
+    ".qscale_weight",
+    // TensorRT-LLM
+    ".weights_scaling_factor",
+    // ModelOpt's state before its export
+    ".weight_quantizer._scale",
+];
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
@@ -36,31 +78,31 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     if info.name.ends_with("_scale")
         || info.name.ends_with("_scale_inv")
         || info.name.ends_with(".scale")
+        // ComfyUI's older mark of a file, of no or two elements
+        || (&*info.name == "scaled_fp8" && info.elements() <= 2)
     {
         return Ok(None);
     }
     let stem = info.name.strip_suffix(".weight");
     let scale = cx
         .first_sibling(&info.name, SCALES)
-        .or_else(|| cx.first_sibling(stem?, &[".scale", ".scale_weight", ".weight_scales"]));
+        .or_else(|| cx.first_sibling(stem?, OF_MODULE));
     let value = CodeValue::of(dtype).expect("one of the four");
     let (scales, parts) = match scale {
         Some((scale, _)) => {
             filled(info, &info.shape)?;
-            let scales = factors(cx, 1, scale, &info.shape, block(cx))?;
+            let scales = match fused(cx, info, scale)? {
+                Some(scales) => scales,
+                None => factors(cx, 1, scale, &info.shape, block(cx))?,
+            };
             (
                 Scales::Stored(scales),
                 vec![("codes", tensor), ("scale", scale)],
             )
         }
         // configured as scaled: the file is damaged. Otherwise unscaled FP8 is a valid weight
-        None if cx.config.is(&[
-            "fp8",
-            "fbgemm_fp8",
-            "compressed-tensors",
-            "modelopt",
-            "mxfp8",
-        ]) && (stem.is_some() || info.shape.len() > 2)
+        None if cx.config.claims_scales()
+            && (stem.is_some() || info.shape.len() > 2)
             && !cx.skipped(&info.name) =>
         {
             return Err(missing(info, "weight_scale"));
@@ -96,16 +138,32 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     )))
 }
 
+/// The scales of a projection that several were fused into, one for each of two or three equal parts of its rows.
+fn fused(cx: &Context<'_>, info: &TensorInfo, scale: usize) -> Result<Option<Factors>> {
+    let found = cx.info(scale);
+    let (&[rows, cols], &[parts @ (2 | 3)]) = (&info.shape[..], &found.shape[..]) else {
+        return Ok(None);
+    };
+    if rows <= parts {
+        return Ok(None);
+    }
+    let heads = cx.config.size(&["num_attention_heads"]);
+    let of_keys = cx.config.size(&["num_key_value_heads"]).or(heads);
+    // three parts are query, key and value, which grouped heads make unequal
+    if !rows.is_multiple_of(parts) || (parts == 3 && heads != of_keys) {
+        let what = format!(
+            "{parts} scales for {rows} rows: the weight_scale of each part of a fused projection, whose rows are not known"
+        );
+        return Err(not_known(info, what));
+    }
+    let dtype = scale_dtype(found)?;
+    Ok(Some(Factors::per_block(1, dtype, rows / parts, cols)))
+}
+
 /// The configured block `(rows, cols)`: `weight_block_size`, or the block of compressed-tensors' first group.
 fn block(cx: &Context<'_>) -> Option<(u64, u64)> {
     match cx.config.get("weight_block_size") {
         Some(sizes) => block_sizes(sizes),
-        None => super::compressed_tensors::configured_block(cx),
+        None => cx.configured_groups().block,
     }
-}
-
-/// A block `[rows, cols]` of the configuration.
-pub(super) fn block_sizes(sizes: &serde_json::Value) -> Option<(u64, u64)> {
-    let sizes = sizes.as_array()?;
-    Some((sizes.first()?.as_u64()?, sizes.get(1)?.as_u64()?))
 }

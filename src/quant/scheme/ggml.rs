@@ -15,7 +15,7 @@ use crate::base::kernel::Dtype;
 use crate::read::catalog::{Encoding, Endian};
 
 use super::Weight;
-use super::context::{Context, malformed, plain, stem};
+use super::context::{Context, not_known, plain, stem};
 use blocks::GgmlBlocks;
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
@@ -25,7 +25,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     };
     let elements = info.elements();
     let whole = || {
-        malformed(
+        not_known(
             info,
             format!(
                 "{elements} elements do not fill blocks of {}",
@@ -67,7 +67,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
                 found.shape.as_slice(),
                 info.shape.as_slice()
             );
-            return Err(malformed(found, what));
+            return Err(not_known(found, what));
         }
         decoder.factors = n;
         parts.push(("scale", scale));

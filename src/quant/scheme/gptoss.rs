@@ -6,6 +6,8 @@
 //! `[experts, rows, groups]`. `w = ldexp(code, scale - 127)`. The weight is named `X` and is transposed to
 //! `[experts, 32 * groups, rows]`, the shape that transformers holds.
 //!
+//! OpenAI's own files (`original/`) have `X.blocks` and `X.scales` of the same shapes, and are not transposed.
+//!
 //! A scale of 255 is 2^128, as in transformers, not OCP's NaN: 0 stays 0, 0.5 becomes 2^127, and other codes overflow to
 //! infinity.
 //!
@@ -13,15 +15,73 @@
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
-use crate::base::kernel::{CodePacking, CodeValue, E2M1_VALUES};
-use crate::plan::decode::{CodeOrder, Transposed, TransposedScales, TransposedZeros};
+use crate::base::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
+use crate::plan::decode::{
+    CodeOrder, Codes, Factors, Grouped, Scales, Transposed, TransposedScales, TransposedZeros,
+    Zeros,
+};
+use crate::quant::settings::SchemeSettings;
 
 use super::Weight;
-use super::context::{Context, malformed, shown, stem};
+use super::context::{Context, missing, not_known, shown, stem};
 use super::granularity::filled;
-use super::unquantised::missing;
+
+/// What configurations of MXFP4 may say.
+pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
+    methods: &["mxfp4"],
+    keys: &[],
+};
+
+/// A weight of OpenAI's own files: `X.blocks` and `X.scales`, not transposed.
+fn original(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
+    let info = cx.info(tensor);
+    let (Some(stem), Some(Dtype::U8)) = (stem(info, ".blocks"), cx.dtype(tensor)) else {
+        return Ok(None);
+    };
+    let [experts, rows, groups, 16] = info.shape[..] else {
+        return Ok(None);
+    };
+    let scale = cx
+        .sibling(stem, ".scales")
+        .ok_or_else(|| missing(info, "scales"))?;
+    let scales = cx.info(scale);
+    filled(info, &info.shape)?;
+    let cols = groups.checked_mul(32);
+    let shape = cols.map(|cols| [experts, rows, cols]);
+    let (Some(shape), true) = (
+        shape,
+        cx.dtype(scale) == Some(Dtype::U8) && scales.shape[..] == [experts, rows, groups],
+    ) else {
+        let what = format!(
+            "{} {} does not scale blocks of {}",
+            scales.encoding,
+            shown(&scales.shape),
+            shown(&info.shape)
+        );
+        return Err(not_known(scales, what));
+    };
+    filled(info, &shape)?;
+    let decoder = Grouped {
+        rows: experts * rows,
+        cols: shape[2],
+        matrix_rows: rows,
+        codes: Codes::new(
+            CodePacking::LowNibbles,
+            CodeValue::Table(Box::new(E2M1_VALUES)),
+            shape[2] / 2,
+        ),
+        formula: Formula::Scale,
+        scales: Scales::Stored(Factors::per_group(1, Dtype::F8_E8M0, 32)),
+        zeros: Zeros::None,
+    };
+    let parts = [("codes", tensor), ("scale", scale)];
+    Ok(Some(cx.weight("mxfp4", stem, &shape, &parts, decoder)))
+}
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
+    if let Some(weight) = original(cx, tensor)? {
+        return Ok(Some(weight));
+    }
     let info = cx.info(tensor);
     let (Some(stem), Some(Dtype::U8)) = (stem(info, "_blocks"), cx.dtype(tensor)) else {
         return Ok(None);
@@ -41,11 +101,11 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             shown(&scales.shape),
             shown(&info.shape)
         );
-        return Err(malformed(scales, what));
+        return Err(not_known(scales, what));
     }
     let along = groups
         .checked_mul(32)
-        .ok_or_else(|| malformed(info, "number of columns overflows"))?;
+        .ok_or_else(|| not_known(info, "number of columns overflows"))?;
     let decoder = Transposed {
         matrices: experts,
         stored_rows: rows,

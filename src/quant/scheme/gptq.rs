@@ -11,6 +11,9 @@
 //! to 0, and GPTQModel adds one to all codes of a word at once, so that it wraps to 0 and carries into the next code. The last
 //! is taken, because it inverts how GPTQModel writes; for 3 bits the code wraps.
 //!
+//! An index of zeros with several groups is read as consecutive groups, with a note: vLLM drops the index where `desc_act` is
+//! false.
+//!
 //! Refused: unknown values of `checkpoint_format`; shapes that leave the number of bits open; missing zero points or group
 //! index if the configuration requires them.
 //!
@@ -21,11 +24,12 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodeWidth, ColumnCodes};
 use crate::plan::decode::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
+use crate::quant::settings::KnownValues::{Any, Flag, Texts};
+use crate::quant::settings::SchemeSettings;
 
 use super::Weight;
-use super::context::{Context, malformed, plain, unsupported};
+use super::context::{Context, missing, not_known, plain, unsupported};
 use super::qweight::{Qweight, QweightLayout, configured_bits};
-use super::unquantised::missing;
 
 /// How codes and zero points are stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,6 +41,60 @@ pub(super) enum GptqVersion {
     /// As version 2, with the bits of codes in separate planes of words.
     Planar,
 }
+
+/// What configurations of GPTQ may say. GPTQModel's `rotation` is not on the list.
+pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
+    methods: &["gptq", "gptqmodel", ""],
+    keys: &[
+        ("bits", Any),
+        ("group_size", Any),
+        ("desc_act", Flag),
+        ("sym", Flag),
+        ("format", Texts(&["gptq", "gptq_v2", "gptq_p", "gemm"])),
+        (
+            "checkpoint_format",
+            Texts(&["gptq", "gptq_v2", "gptq_p", "gemm"]),
+        ),
+        ("pack_dtype", Texts(&["int32"])),
+        ("pack_impl", Any),
+        ("dynamic", Any),
+        // the run that quantised, and the kernels that run it
+        ("act_group_aware", Any),
+        ("backend", Any),
+        ("block_name_to_quantize", Any),
+        ("cache_block_outputs", Any),
+        ("cache_examples_on_gpu", Any),
+        ("damp_auto_increment", Any),
+        ("damp_percent", Any),
+        ("disable_exllama", Any),
+        ("exllama_config", Any),
+        ("fail_safe", Any),
+        ("failsafe", Any),
+        ("hyb_act", Any),
+        ("max_input_length", Any),
+        ("meta", Any),
+        ("mock_quantization", Any),
+        ("model_file_base_name", Any),
+        ("model_name_or_path", Any),
+        ("model_seqlen", Any),
+        ("module_name_preceding_first_block", Any),
+        ("mse", Any),
+        ("offload_to_disk", Any),
+        ("offload_to_disk_path", Any),
+        ("pad_token_id", Any),
+        ("quantizer", Any),
+        ("static_groups", Any),
+        ("true_sequential", Any),
+        ("uri", Any),
+        ("use_cuda_fp16", Any),
+        ("use_exllama", Any),
+        ("w_bit", Any),
+        ("wbits", Any),
+        ("compute_device_filter", Any),
+        ("parallel_packing", Any),
+        ("vram_strategy", Any),
+    ],
+};
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let Some(packed) = Qweight::find(cx, tensor)? else {
@@ -88,7 +146,7 @@ pub(super) fn weight(
     };
     // a group has at least one input; more groups would make a group size of 0
     if groups > depth {
-        return Err(malformed(
+        return Err(not_known(
             cx.info(packed.scales),
             format!("{groups} groups of {depth} inputs"),
         ));
@@ -102,7 +160,7 @@ pub(super) fn weight(
                     "{:?} zero points for {groups} groups",
                     &cx.info(zeros).shape[..]
                 );
-                return Err(malformed(cx.info(zeros), what));
+                return Err(not_known(cx.info(zeros), what));
             }
             let bias = match version {
                 // codes of 2, 4 and 8 bits fill words, so GPTQModel adds 1 to each as one word and lets a carry run
@@ -137,6 +195,13 @@ pub(super) fn weight(
         }
     };
     let group_of = match packed.index {
+        Some(index) if groups > 1 && is_zero(cx, index)? => {
+            cx.note(
+                "GPTQ with a group index of zeros: groups of consecutive inputs are assumed; kernels that use the index take \
+                 group 0 for all of them",
+            );
+            GroupOf::Every(packed.group_size(cx, depth, groups)?)
+        }
         Some(index) => {
             let part = parts.len() - 1;
             let dtype = plain(cx.info(index)).unwrap_or(Dtype::I32);
@@ -166,6 +231,24 @@ pub(super) fn weight(
     Ok(cx.weight(scheme, packed.name(), &[out, depth], &parts, decoder))
 }
 
+/// Whether a group index is all zeros, which converters without act-order write. The first of a checkpoint decides whether
+/// further ones are read.
+fn is_zero(cx: &Context<'_>, index: usize) -> Result<bool> {
+    const MAX_BYTES: u64 = 64 << 10;
+    let known = &cx.caches.has_zero_index;
+    if cx.config.flag("desc_act") == Some(true)
+        || known.get() == Some(false)
+        || cx.info(index).nbytes() > MAX_BYTES
+    {
+        return Ok(false);
+    }
+    let zero = cx.peek(index)?.iter().all(|byte| *byte == 0);
+    if known.get().is_none() {
+        known.set(Some(zero));
+    }
+    Ok(zero)
+}
+
 /// Bits of a code and number of inputs: from the shapes; if several fit, as configured.
 fn bits(cx: &Context<'_>, packed: &Qweight<'_>) -> Result<(u32, u64)> {
     let [rows, _] = packed.words();
@@ -175,7 +258,7 @@ fn bits(cx: &Context<'_>, packed: &Qweight<'_>) -> Result<(u32, u64)> {
         Some(index) => match (plain(index), &index.shape[..]) {
             (Some(Dtype::I32 | Dtype::I64), &[depth]) => Some(depth),
             _ => {
-                return Err(malformed(
+                return Err(not_known(
                     index,
                     format!(
                         "{} {:?} instead of a group for each input",
@@ -233,7 +316,7 @@ fn bits(cx: &Context<'_>, packed: &Qweight<'_>) -> Result<(u32, u64)> {
             &packed.codes.shape[..],
             packed.scale_shape
         );
-        return Err(malformed(packed.codes, what));
+        return Err(not_known(packed.codes, what));
     };
     if configured.is_some_and(|configured| configured != bits) {
         cx.note(format!(

@@ -5,7 +5,7 @@ use crate::base::kernel::Dtype;
 use crate::plan::decode::Factors;
 use crate::read::catalog::TensorInfo;
 
-use super::context::{Context, malformed, plain};
+use super::context::{Context, not_known, plain};
 
 /// A shape as a stack of matrices: `(rows of all matrices, columns, rows of one matrix)`.
 pub(super) fn stack(shape: &[u64]) -> (u64, u64, u64) {
@@ -54,7 +54,7 @@ pub(super) fn factors(
             "{} {:?} does not scale a weight of {:?}",
             info.encoding, shape, weight
         );
-        malformed(info, what)
+        not_known(info, what)
     };
     // before the shapes are compared: writers store one scale as `[]`, `[1]` or `[1, 1]`
     if info.elements() == 1 {
@@ -67,12 +67,19 @@ pub(super) fn factors(
     if shape.len() == 1 && weight.len() == 2 && shape[0] == rows {
         return Ok(Factors::per_group(part, dtype, cols));
     }
+    // musubi-tuner: blocks along the columns, with a dimension of 1 behind
+    if let (&[high, blocks, 1], &[_, _]) = (shape, weight)
+        && high == rows
+        && cols.is_multiple_of(blocks)
+    {
+        return Ok(Factors::per_group(part, dtype, cols / blocks));
+    }
     // ModelOpt: one per row of each matrix of a stack, or, if that does not fit, one per column
     if shape.len() == 2 && weight.len() == 3 && shape[0] == weight[0] && shape[1] > 1 {
         // both readings have the same shape, and the wrong one would scale every element wrongly
         if matrix == cols {
             let what = "scales of square matrices may be per row or per column; ModelOpt refuses to write this case";
-            return Err(malformed(info, what));
+            return Err(not_known(info, what));
         }
         if shape[1] == matrix {
             return Ok(Factors::per_group(part, dtype, cols));
@@ -127,7 +134,7 @@ pub(super) fn zeros_like(
                 "{} {:?} instead of zero points of the scales' shape {:?}",
                 info.encoding, info.shape, like.shape
             );
-            Err(malformed(info, what))
+            Err(not_known(info, what))
         }
     }
 }
@@ -144,7 +151,7 @@ fn zero_dtype(dtype: Dtype) -> bool {
 /// these sizes.
 pub(super) fn filled(info: &TensorInfo, shape: &[u64]) -> Result<()> {
     if shape.contains(&0) || crate::read::catalog::elements(shape).is_none() {
-        return Err(malformed(
+        return Err(not_known(
             info,
             format!("invalid shape {shape:?} of a quantised weight"),
         ));
@@ -209,7 +216,7 @@ pub(super) fn scale_dtype(info: &TensorInfo) -> Result<Dtype> {
             | Dtype::F8_E4M3
             | Dtype::F8_E5M2),
         ) => Ok(d),
-        _ => Err(malformed(
+        _ => Err(not_known(
             info,
             format!("dtype {} instead of a dtype of scales", info.encoding),
         )),

@@ -22,11 +22,12 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::Formula;
 use crate::plan::decode::{Composite, PartOffset, PartSource};
+use crate::quant::settings::KnownValues::Any;
+use crate::quant::settings::SchemeSettings;
 
 use super::Weight;
 use super::attributes::Attributes;
-use super::context::{Context, malformed, plain, stem};
-use super::unquantised::missing;
+use super::context::{Context, missing, not_known, plain, stem};
 use matrix::HqqMatrix;
 
 /// Settings: siblings of the codes that no decoder reads.
@@ -51,6 +52,23 @@ static DESCRIPTORS: &[&str] = &[
 
 /// Suffixes of the scales: values, codes, or zero points and scales in one tensor.
 static SCALES: &[&str] = &[".scale", ".scale_q", ".zero_scale"];
+
+/// What configurations of HQQ may say: weights describe themselves, except for the axis.
+pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
+    methods: &["hqq"],
+    keys: &[
+        ("quant_config.offload_meta", Any),
+        ("quant_config.scale_quant_params", Any),
+        ("quant_config.zero_quant_params", Any),
+        ("quant_config.weight_quant_params.axis", Any),
+        ("quant_config.weight_quant_params.channel_wise", Any),
+        ("quant_config.weight_quant_params.group_size", Any),
+        ("quant_config.weight_quant_params.nbits", Any),
+        ("quant_config.weight_quant_params.optimize", Any),
+        ("quant_config.weight_quant_params.round_zero", Any),
+        ("quant_config.weight_quant_params.view_as_float", Any),
+    ],
+};
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
@@ -95,7 +113,7 @@ fn weight(
             .integer("view_as_float")?
             .is_none_or(|on| on == 0)
     {
-        return Err(malformed(
+        return Err(not_known(
             info,
             format!("dtype {} instead of packed codes", info.encoding),
         ));

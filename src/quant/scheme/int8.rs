@@ -4,6 +4,8 @@
 //! `X_scale` or `X_weight_scale`. Scales are floats per tensor, row or group; zero points (`…_zero_point`) have their shape.
 //! SmoothQuant's `pre_quant_scale` is undone (`smooth.rs`).
 //!
+//! Blocks (`weight_scale_inv`, of SGLang) have a scale for each `weight_block_size`; gpt-fast's `X.scales` one for each row.
+//!
 //! Refused: scales in U8 or E8M0, which belong to FP4 in I8 of other shapes.
 //!
 //! Sources: compressed-tensors 0.20, `int-quantized` (`compressors/naive_quantized`, and `_dequantize` of
@@ -14,12 +16,39 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::decode::{Codes, Grouped, Scales, Zeros};
+use crate::quant::settings::KnownValues::Any;
+use crate::quant::settings::SchemeSettings;
+use crate::read::catalog::TensorInfo;
 
 use super::Weight;
 use super::compressed_tensors::group_scales;
-use super::context::{Context, unsupported};
-use super::granularity::{filled, stack, zeros_like};
+use super::config_groups::block_sizes;
+use super::context::{Context, not_known, stem, unsupported};
+use super::granularity::{factors, filled, stack, zeros_like};
 use super::smooth;
+
+/// What configurations of INT8 may say.
+pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
+    methods: &["blockwise_int8"],
+    keys: &[("weight_block_size", Any)],
+};
+
+/// Refuses scales that fit two readings: W4AFP8 stores two codes of 4 bits in I8, and a scale for each 128 of them.
+fn pairs(cx: &Context<'_>, info: &TensorInfo, scale: usize) -> Result<()> {
+    let (stored, found) = (&info.shape[..], &cx.info(scale).shape[..]);
+    let last = stored.len() - 1;
+    let per_row = found.len() == stored.len() && found[..last] == stored[..last];
+    if per_row
+        && found[last] > 1
+        && Some(stored[last]) == found[last].checked_mul(64)
+        && cx.config.method().is_none()
+    {
+        let what = "I8 with a scale for each 64 stored bytes, which is INT8 in groups of 64, or W4AFP8 in groups of 128: no \
+                    configuration says which";
+        return Err(not_known(info, what));
+    }
+    Ok(())
+}
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
@@ -29,9 +58,17 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     {
         return Ok(None);
     }
-    let Some((scale, suffix)) = cx.first_sibling(&info.name, &["_scale", "_weight_scale"]) else {
+    let of_module = || {
+        let module = stem(info, ".weight")?;
+        // gpt-fast has a scale for each row
+        let (scale, _) = cx.first_sibling(module, &[".scales"])?;
+        (cx.info(scale).shape[..] == info.shape[..1]).then_some((scale, "_scale"))
+    };
+    let found = cx.first_sibling(&info.name, &["_scale", "_weight_scale", "_scale_inv"]);
+    let Some((scale, suffix)) = found.or_else(of_module) else {
         return Ok(None);
     };
+    pairs(cx, info, scale)?;
     // DeepSeek-V4's FP4 is stored under I8. If its shapes do not fit FP4, decoding bytes as INT8 would give plausible
     // and wrong numbers
     if matches!(cx.dtype(scale), Some(Dtype::U8 | Dtype::F8_E8M0)) {
@@ -41,7 +78,12 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         ));
     }
     filled(info, &info.shape)?;
-    let scales = group_scales(cx, scale, &info.shape)?;
+    // blocks have a configured size, or one that follows from the shapes
+    let block = cx.config.get("weight_block_size").and_then(block_sizes);
+    let scales = match suffix {
+        "_scale_inv" => factors(cx, 1, scale, &info.shape, block)?,
+        _ => group_scales(cx, scale, &info.shape)?,
+    };
     let mut parts = vec![("codes", tensor), ("scale", scale)];
     let zero = cx.sibling(&info.name, &suffix.replace("scale", "zero_point"));
     let zeros = match zero {

@@ -21,10 +21,12 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
 use crate::plan::decode::{Codes, Factors, GlobalScale, Grouped, Scales, Zeros};
+use crate::quant::settings::KnownValues::{Any, Flag, Texts};
+use crate::quant::settings::{KnownValues, SchemeSettings};
 use crate::read::catalog::TensorInfo;
 
 use super::Weight;
-use super::context::{Context, malformed, plain, stem};
+use super::context::{Context, not_known, plain, stem};
 use super::granularity::stack;
 
 /// Bits of affine codes.
@@ -33,6 +35,23 @@ const BITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
 const GROUPS: [u64; 3] = [64, 32, 128];
 /// The largest product of an FP4 code and an E4M3 scale; a stored global scale is divided by it.
 const FULL: f32 = 6.0 * 448.0;
+
+/// What configurations of MLX may say, for all modules and for one.
+pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
+    methods: &["metal", ""],
+    keys: &[
+        ("bits", Any),
+        ("group_size", Any),
+        ("mode", MODES),
+        // a module that is quantised as all are, or not at all
+        ("*", Flag),
+        ("*.bits", Any),
+        ("*.group_size", Any),
+        ("*.mode", MODES),
+    ],
+};
+
+const MODES: KnownValues = Texts(&["affine", "mxfp4", "mxfp8", "nvfp4"]);
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
@@ -69,7 +88,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             found.shape.as_slice(),
             info.shape.as_slice()
         );
-        malformed(found, what)
+        not_known(found, what)
     })?;
     let mut parts = vec![("codes", tensor), ("scales", scales)];
     let biases = cx.first_sibling(module, &[".biases", ".qbiases"]);
@@ -80,7 +99,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         let (dtype, bias_dtype) = (float(found)?, float(cx.info(biases))?);
         // an affine group has one bias per scale
         if cx.info(biases).shape != found.shape {
-            return Err(malformed(
+            return Err(not_known(
                 cx.info(biases),
                 "shape differs from that of the scales",
             ));
@@ -104,7 +123,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             256 => ("mxfp8", 32, Dtype::F8_E8M0),
             64 => ("nvfp4", 16, Dtype::F8_E4M3),
             bits => {
-                return Err(malformed(
+                return Err(not_known(
                     info,
                     format!(
                         "groups of {bits} bits without biases, which are none of mxfp4, mxfp8 and nvfp4"
@@ -113,7 +132,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             }
         };
         if plain(found) != Some(Dtype::U8) {
-            return Err(malformed(
+            return Err(not_known(
                 found,
                 format!("dtype {} instead of U8", found.encoding),
             ));
@@ -122,7 +141,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             .and_then(Json::as_str)
             .filter(|said| *said != mode)
         {
-            return Err(malformed(
+            return Err(not_known(
                 info,
                 format!("configured mode {said:?} contradicts the stored {mode}"),
             ));
@@ -144,7 +163,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             Some(global) if mode == "nvfp4" => {
                 let there = cx.info(global);
                 if plain(there) != Some(Dtype::F32) || there.elements() != 1 {
-                    return Err(malformed(there, "expected a single F32"));
+                    return Err(not_known(there, "expected a single F32"));
                 }
                 parts.push(("global_scale", global));
                 Scales::TimesShare(
@@ -158,7 +177,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
                 )
             }
             Some(global) => {
-                return Err(malformed(
+                return Err(not_known(
                     cx.info(global),
                     format!("{mode} has no global scale"),
                 ));
@@ -219,7 +238,7 @@ fn affine_granularity(
     let by_bits = usual().find(|pair| Some(pair.0) == bits);
     let found = by_group.or(by_bits).or_else(|| usual().next());
     let (b, g) = found.ok_or_else(|| {
-        malformed(
+        not_known(
             info,
             format!("{group_bits} bits per group fit no width and group size of MLX"),
         )
@@ -237,15 +256,18 @@ fn affine_granularity(
 /// A setting of this module, else the setting for all modules.
 fn setting<'c>(cx: &Context<'c>, module: &str, key: &str) -> Option<&'c Json> {
     let map = cx.config.map();
-    map.get(module)
-        .and_then(|own| own.get(key))
+    // a multimodal model has the tensors of its language model under a prefix that the configuration may lack
+    let inner = module.match_indices('.').map(|(at, _)| &module[at + 1..]);
+    std::iter::once(module)
+        .chain(inner)
+        .find_map(|name| map.get(name)?.get(key))
         .or_else(|| map.get(key))
 }
 
 fn float(info: &TensorInfo) -> Result<Dtype> {
     match plain(info) {
         Some(dtype @ (Dtype::F32 | Dtype::F16 | Dtype::BF16)) => Ok(dtype),
-        _ => Err(malformed(
+        _ => Err(not_known(
             info,
             format!("dtype {} instead of F32, F16 or BF16", info.encoding),
         )),

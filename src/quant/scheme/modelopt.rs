@@ -14,9 +14,11 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::decode::{Codes, Factors, Grouped, NibbleRows, Scales, Zeros};
+use crate::quant::settings::KnownValues::{Any, Texts};
+use crate::quant::settings::{KnownValues, SchemeSettings};
 
 use super::Weight;
-use super::context::{Context, malformed, stem};
+use super::context::{Context, not_known, stem};
 use super::granularity::filled;
 use super::smooth;
 
@@ -24,6 +26,48 @@ use super::smooth;
 pub(super) const SIGNED_NIBBLES: [f32; 16] = [
     0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0,
 ];
+
+/// What configurations of ModelOpt and TensorRT-LLM may say.
+pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
+    methods: &["modelopt", "modelopt_fp4", "modelopt_mixed"],
+    keys: &[
+        ("quant_algo", ALGORITHMS),
+        ("kv_cache_quant_method", Any),
+        ("group_size", Any),
+        ("awq_block_size", Any),
+        ("has_zero_point", Any),
+        ("pre_quant_scale", Any),
+        ("smoothquant_val", Any),
+        ("clamp_val", Any),
+        ("use_meta_recipe", Any),
+        ("targets", Any),
+        ("quantized_layers.*.quant_algo", ALGORITHMS),
+        ("quantized_layers.*.group_size", Any),
+        ("quantized_layers.*.awq_block_size", Any),
+        ("quantized_layers.*.has_zero_point", Any),
+        ("quantized_layers.*.pre_quant_scale", Any),
+    ],
+};
+
+const ALGORITHMS: KnownValues = Texts(&[
+    "FP8",
+    "FP8_PER_CHANNEL_PER_TOKEN",
+    "FP8_PB_REAL",
+    "FP8_PB_WO",
+    "MIXED_PRECISION",
+    "MXFP4",
+    "MXFP8",
+    "NVFP4",
+    "NVFP4_AWQ",
+    "NVFP4_SVD",
+    "W4A16_AWQ",
+    "W4A16_NVFP4",
+    "W4A8_AWQ",
+    "W4A8_MXFP4_FP8",
+    "W4A8_NVFP4_FP8",
+    "W8A16",
+    "W8A8_SQ_PER_CHANNEL",
+]);
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
@@ -53,7 +97,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             "{} {:?} does not scale {} {:?}",
             scales.encoding, scales.shape, info.encoding, info.shape
         );
-        return Err(malformed(scales, what));
+        return Err(not_known(scales, what));
     }
     let mut parts = vec![("codes", tensor), ("scale", scale)];
     parts.extend(

@@ -16,7 +16,7 @@ use crate::base::kernel::Dtype;
 use crate::read::catalog::{Layout, Quantizer, TensorInfo, elements};
 
 use super::Weight;
-use super::context::{Context, malformed, plain, unsupported};
+use super::context::{Context, not_known, plain, unsupported};
 use affine::{AffineParameters, PthAffine};
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
@@ -36,11 +36,11 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     }
     #[allow(clippy::cast_possible_truncation)] // PyTorch computes in F32 and in 32 bits
     let scale = match info.quantizer() {
-        None => return Err(malformed(info, "the description has no scale")),
+        None => return Err(not_known(info, "the description has no scale")),
         Some(Quantizer::PerTensor { scale, zero_point }) => {
             let zero = i32::try_from(*zero_point);
             let zero_point = zero
-                .map_err(|_| malformed(info, format!("zero point {zero_point} is out of range")))?;
+                .map_err(|_| not_known(info, format!("zero point {zero_point} is out of range")))?;
             // PyTorch keeps both in F64 and I64 and casts them here to what its kernels compute in
             AffineParameters::PerTensor {
                 scale: *scale as f32,
@@ -56,7 +56,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
                 .ok()
                 .filter(|axis| *axis < info.shape.len());
             let axis = index.ok_or_else(|| {
-                malformed(
+                not_known(
                     info,
                     format!(
                         "quantisation axis {axis} is out of range for {} dimensions",
@@ -103,14 +103,14 @@ fn numbers(
 ) -> Result<Vec<f64>> {
     if stored.elements() != channels {
         let what = format!("{} values for {channels} channels", stored.elements());
-        return Err(malformed(info, format!("{}: {what}", stored.name)));
+        return Err(not_known(info, format!("{}: {what}", stored.name)));
     }
     let dtype = plain(stored);
     let bytes = match dtype {
         // `per_channel_affine` has F64 scales and I64 zero points, `per_channel_affine_float_qparams` floats for both
         Some(Dtype::F64 | Dtype::F32 | Dtype::I64 | Dtype::I32) => cx.peek_inside(info, stored)?,
         _ => {
-            return Err(malformed(
+            return Err(not_known(
                 info,
                 format!("{} has dtype {}", stored.name, stored.encoding),
             ));

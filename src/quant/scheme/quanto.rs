@@ -20,12 +20,40 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::decode::{Codes, GroupFactors, Grouped, Linear, Planes, Scales, Zeros};
+use crate::quant::settings::KnownValues::{Any, Texts};
+use crate::quant::settings::{KnownValues, SchemeSettings};
 use crate::read::catalog::{TensorInfo, elements};
 
 use super::Weight;
-use super::context::{Context, malformed, plain, stem};
+use super::context::{Context, missing, not_known, plain, stem};
 use super::granularity::{factors, stack};
-use super::unquantised::missing;
+
+/// What configurations of quanto may say, for all modules and for one.
+pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
+    methods: &["quanto", ""],
+    keys: &[
+        ("weights", TYPES),
+        ("activations", Any),
+        ("weights_dtype", TYPES),
+        ("*.weights", TYPES),
+        ("*.activations", Any),
+    ],
+};
+
+const TYPES: KnownValues = Texts(&[
+    "float8",
+    "int2",
+    "int4",
+    "int8",
+    "qfloat8",
+    "qfloat8_e4m3fn",
+    "qfloat8_e4m3fnuz",
+    "qfloat8_e5m2",
+    "qint2",
+    "qint4",
+    "qint8",
+    "none",
+]);
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
@@ -74,7 +102,7 @@ fn bits(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Weight> {
     };
     let (scale, shift) = (part("._scale")?, part("._shift")?);
     let (&[stored, group], Some(Dtype::U8)) = (&info.shape[..], cx.dtype(tensor)) else {
-        return Err(malformed(
+        return Err(not_known(
             info,
             format!(
                 "{} {:?} instead of U8 codes of two dimensions",
@@ -85,7 +113,7 @@ fn bits(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Weight> {
     };
     let groups = cx.info(scale).elements();
     let wrong = |info: &TensorInfo| {
-        malformed(
+        not_known(
             info,
             format!(
                 "shape {:?} does not fit {groups} groups",
@@ -123,7 +151,7 @@ fn bits(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Weight> {
     let [rows, cols] = shape::of(cx, info, module, groups, group)?;
     let float = |part: usize| match cx.dtype(part) {
         Some(dtype @ (Dtype::F32 | Dtype::F16 | Dtype::BF16)) => Ok(dtype),
-        _ => Err(malformed(
+        _ => Err(not_known(
             cx.info(part),
             format!(
                 "dtype {} instead of F32, F16 or BF16",

@@ -36,18 +36,68 @@ use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue};
 use crate::plan::Decoder;
 use crate::plan::decode::CodeOrder;
+use crate::quant::settings::KnownValues::{Any, Texts, Version};
+use crate::quant::settings::SchemeSettings;
 
 use super::Weight;
-use super::context::{Context, malformed, plain, stem, unsupported};
+use super::context::{Context, missing, not_known, plain, stem, unsupported};
 use super::granularity::filled;
 use super::modelopt::SIGNED_NIBBLES;
-use super::unquantised::missing;
 use codes::QuarkCodes;
 use rescaled::Rescaled;
 
-pub(super) use config::{LayerConfigs, dtype, plain_exponents, scale_format};
+pub(super) use config::{dtype, plain_exponents, scale_format};
 use config::{of_scales, steps, text};
 use scales::QuantisedScales;
+
+/// What configurations of Quark may say.
+pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
+    methods: &["quark"],
+    keys: &[
+        ("version", Version),
+        ("quant_mode", Any),
+        ("exclude", Any),
+        ("kv_cache_quant_config", Any),
+        ("kv_cache_group", Any),
+        ("kv_cache_post_rope", Any),
+        ("min_kv_scale", Any),
+        ("softmax_quant_spec", Any),
+        ("layer_type_quant_config", Any),
+        // smoothing is folded into the weights and their inputs; rotations are not on the list
+        (
+            "algo_config.name",
+            Texts(&["awq", "smooth", "gptq", "autosmoothquant"]),
+        ),
+        (
+            "algo_config.*.name",
+            Texts(&["awq", "smooth", "gptq", "autosmoothquant"]),
+        ),
+        ("algo_config.*.alpha", Any),
+        ("algo_config.*.scaling_layers", Any),
+        ("algo_config.*.model_decoder_layers", Any),
+        ("algo_config.*.embedding_layers", Any),
+        ("algo_config.*.num_attention_heads", Any),
+        ("algo_config.*.num_key_value_heads", Any),
+        ("export.pack_method", Texts(&["reorder", "order"])),
+        (
+            "export.weight_format",
+            Texts(&["real_quantized", "fake_quantized"]),
+        ),
+        ("export.kv_cache_group", Any),
+        ("export.min_kv_scale", Any),
+        ("export.weight_merge_groups", Any),
+        ("global_quant_config.input_tensors", Any),
+        ("global_quant_config.output_tensors", Any),
+        ("global_quant_config.bias", Any),
+        ("global_quant_config.target_device", Any),
+        ("global_quant_config.weight.*", Any),
+        ("layer_quant_config.*.input_tensors", Any),
+        ("layer_quant_config.*.output_tensors", Any),
+        ("layer_quant_config.*.bias", Any),
+        ("layer_quant_config.*.target_device", Any),
+        ("layer_quant_config.*.weight.*", Any),
+    ],
+};
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
@@ -131,12 +181,12 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let scale =
         part("weight_scale").ok_or_else(|| missing(info, &["weight_scale", of_step].concat()))?;
     let [rows, items] = info.shape[..] else {
-        return Err(malformed(info, "expected two dimensions"));
+        return Err(not_known(info, "expected two dimensions"));
     };
     filled(info, &info.shape)?;
     let width = items
         .checked_mul(per_item)
-        .ok_or_else(|| malformed(info, "too long"))?;
+        .ok_or_else(|| not_known(info, "too long"))?;
     let zero = part("weight_zero_point");
     let codes = QuarkCodes {
         cx,
@@ -190,7 +240,7 @@ impl QuarkWeight {
                 info.shape.as_slice(),
                 self.shape
             );
-            return Err(malformed(info, what));
+            return Err(not_known(info, what));
         };
         self.parts.push(("scale", tensor));
         let factor = (self.parts.len() - 1, dtype);

@@ -4,8 +4,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::read::catalog::TensorInfo;
 
-use super::context::{Context, malformed, plain, stem};
-use super::unquantised::missing;
+use super::context::{Context, missing, not_known, plain, stem};
 
 /// A `qweight` of 32-bit words and its siblings. Shapes were verified to have two dimensions and no 0.
 pub(super) struct Qweight<'c> {
@@ -66,10 +65,10 @@ impl<'c> Qweight<'c> {
                 found.encoding,
                 &found.shape[..]
             );
-            return Err(malformed(found, what));
+            return Err(not_known(found, what));
         };
         if codes.elements() == 0 || found.elements() == 0 {
-            return Err(malformed(codes, "codes or scales are empty"));
+            return Err(not_known(codes, "codes or scales are empty"));
         }
         // some converters write empty tensors where a part is not needed
         let full = |suffix| {
@@ -85,7 +84,7 @@ impl<'c> Qweight<'c> {
                 zeros.encoding,
                 &zeros.shape[..]
             );
-            return Err(malformed(zeros, what));
+            return Err(not_known(zeros, what));
         }
         let scale_shape = [rows, cols];
         Ok(Some(Self {
@@ -132,7 +131,7 @@ impl<'c> Qweight<'c> {
             &self.codes.shape[..],
             self.scale_shape
         );
-        Err(malformed(self.codes, what))
+        Err(not_known(self.codes, what))
     }
 
     /// The parts in the order in which decoders refer to them: codes, scales, zero points, group index.
@@ -163,7 +162,7 @@ impl<'c> Qweight<'c> {
         }
         if groups == 0 || !depth.is_multiple_of(groups) {
             let what = format!("{groups} groups do not divide {depth} inputs");
-            return Err(malformed(cx.info(self.scales), what));
+            return Err(not_known(cx.info(self.scales), what));
         }
         if let Some(size) = configured.filter(|size| *size > 0) {
             cx.note(format!(

@@ -15,8 +15,7 @@ use crate::plan::decode::{LowRank, Smoothed};
 use crate::read::catalog::TensorInfo;
 
 use super::Weight;
-use super::context::{Context, malformed, plain};
-use super::unquantised::missing;
+use super::context::{Context, missing, not_known, plain};
 
 /// Builds a weight of these parts; smoothing is undone if it has the tensors of it.
 pub(super) fn weight(
@@ -27,6 +26,18 @@ pub(super) fn weight(
     parts: &[(&'static str, usize)],
     decoder: impl Decoder + 'static,
 ) -> Result<Weight> {
+    weight_by(cx, scheme, name, shape, parts, Box::new(decoder))
+}
+
+/// As [`weight`], for a decoder whose type is chosen at run time.
+pub(super) fn weight_by(
+    cx: &Context<'_>,
+    scheme: &'static str,
+    name: &str,
+    shape: &[u64],
+    parts: &[(&'static str, usize)],
+    decoder: Box<dyn Decoder>,
+) -> Result<Weight> {
     let sibling = |suffix| {
         name.strip_suffix(".weight")
             .and_then(|stem| cx.sibling(stem, suffix))
@@ -35,12 +46,12 @@ pub(super) fn weight(
     let (a, b) = (sibling(".svdquant_lora_a"), sibling(".svdquant_lora_b"));
     // most weights: no wrapper
     if columns.is_none() && a.is_none() && b.is_none() {
-        return Ok(cx.weight(scheme, name, shape, parts, decoder));
+        return Ok(cx.weight_by(scheme, name, shape, parts, decoder.into()));
     }
     let mut parts = parts.to_vec();
     let codes = cx.info(parts[0].1);
     let &[rows, cols] = shape else {
-        return Err(malformed(
+        return Err(not_known(
             codes,
             format!("smoothed weight of shape {shape:?}; two dimensions are expected"),
         ));
@@ -50,7 +61,7 @@ pub(super) fn weight(
             let info = cx.info(columns);
             // one factor per input, as it was divided out of the columns
             if info.elements() != cols || !matches!(info.shape[..], [_] | [1, _]) {
-                return Err(malformed(
+                return Err(not_known(
                     info,
                     format!(
                         "shape {:?} instead of a factor for each of {cols} columns",
@@ -68,7 +79,7 @@ pub(super) fn weight(
             let (first, second) = (cx.info(a), cx.info(b));
             let rank = first.shape.first().copied().unwrap_or_default();
             if rank == 0 || first.shape[..] != [rank, cols] {
-                return Err(malformed(
+                return Err(not_known(
                     first,
                     format!(
                         "shape {:?} does not fit a low-rank part of {shape:?}",
@@ -81,7 +92,7 @@ pub(super) fn weight(
                     "shape {:?} does not fit a low-rank part of {shape:?} of rank {rank}",
                     second.shape
                 );
-                return Err(malformed(second, what));
+                return Err(not_known(second, what));
             }
             parts.extend([("low_rank_a", a), ("low_rank_b", b)]);
             Some(LowRank {
@@ -101,7 +112,7 @@ pub(super) fn weight(
         shape,
         &parts,
         Smoothed {
-            inner: Box::new(decoder),
+            inner: decoder,
             columns,
             low_rank,
         },
@@ -111,7 +122,7 @@ pub(super) fn weight(
 fn float(info: &TensorInfo) -> Result<Dtype> {
     let dtype = plain(info).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));
     dtype.ok_or_else(|| {
-        malformed(
+        not_known(
             info,
             format!("dtype {} instead of F32, F16 or BF16", info.encoding),
         )

@@ -21,11 +21,11 @@
 //! Sources: torchao 0.18 `prototype/safetensors/*.py`, `quantization/quantize_/workflows/`,
 //! `prototype/mx_formats/{mx,nvfp4}_tensor.py` and `utils.py` (`to_blocked`), `quantization/quant_primitives.py`.
 
+mod flat_tensor;
 mod int4;
 mod pre_scale;
 mod preshuffled;
 mod preshuffled_codes;
-mod swizzled_scales;
 mod tinygemm_tiles;
 
 use std::sync::Arc;
@@ -39,16 +39,17 @@ use crate::plan::Decoder;
 use crate::plan::decode::{
     Codes, Composite, Factors, GlobalScale, Grouped, PartOffset, PartView, Scales, Zeros,
 };
+use crate::quant::settings::KnownValues::Any;
+use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::Shape;
 use crate::read::catalog::metadata;
 use crate::read::json::{JsonReader, Tree};
 
 use super::Weight;
-use super::context::{Context, malformed, plain, stem, unsupported};
+use super::context::{Context, missing, not_known, plain, stem, unsupported};
 use super::granularity::{factors, stack};
-use super::unquantised::missing;
+use super::swizzled_scales::SwizzledScales;
 use pre_scale::{TorchaoWeight, finish};
-use swizzled_scales::SwizzledScales;
 
 /// Suffixes of the codes: the current one, then the suffixes of classes before 0.14.
 static CODES: &[&str] = &[
@@ -65,6 +66,17 @@ static KERNELS: &[(&str, &str)] = &[(
     "in which codes, scales and sums are packed together for the kernels of one CPU; save it before it is packed, as an \
      IntxUnpackedToInt8Tensor",
 )];
+
+/// What configurations of torchao may say: each weight describes itself.
+pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
+    methods: &["torchao"],
+    keys: &[
+        ("quant_type", Any),
+        ("quant_type_kwargs", Any),
+        ("include_input_output_embeddings", Any),
+        ("untie_embedding_weights", Any),
+    ],
+};
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
@@ -98,7 +110,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let _tree = cx.budget.scope();
     let reader = JsonReader::new(cx.budget, "a tensor's description");
     let description = reader.parse(text, Tree(&reader), |e| {
-        malformed(info, format!("its description: {e}"))
+        not_known(info, format!("its description: {e}"))
     })?;
     weight(cx, tensor, &name, flat, &description).map(Some)
 }
@@ -139,7 +151,7 @@ fn weight(
     if let Some(claim) = int4::class(class, &info.name) {
         let made = claim(
             cx,
-            &int4::TorchaoTensor {
+            &flat_tensor::TorchaoTensor {
                 info,
                 tensor,
                 flat,
@@ -154,7 +166,7 @@ fn weight(
     let mut parts = vec![("codes", tensor), ("scale", scale)];
     let dtype = plain(info);
     let not = || {
-        malformed(
+        not_known(
             info,
             format!("{class} with codes of dtype {}", info.encoding),
         )
@@ -238,7 +250,7 @@ fn weight(
             )
         });
         let (Some(dtype), true) = (kind, there.shape == cx.info(scale).shape) else {
-            return Err(malformed(there, "zero points do not fit the scales"));
+            return Err(not_known(there, "zero points do not fit the scales"));
         };
         parts.push(("zero_point", zero));
         (formula, zeros) = (
@@ -254,7 +266,7 @@ fn weight(
         Some(global) => {
             let there = cx.info(global);
             if plain(there) != Some(Dtype::F32) || there.elements() != 1 {
-                return Err(malformed(there, "expected a single F32"));
+                return Err(not_known(there, "expected a single F32"));
             }
             parts.push(("per_tensor_scale", global));
             Scales::Times(
@@ -327,7 +339,7 @@ fn grouped(
     let info = cx.info(scale);
     let (rows, cols, _) = stack(shape);
     let group = group.and_then(Json::as_u64).filter(|group| *group > 0);
-    let group = group.ok_or_else(|| malformed(info, "block_size is missing"))?;
+    let group = group.ok_or_else(|| not_known(info, "block_size is missing"))?;
     let stored = if swizzled {
         SwizzledScales::bytes(rows, cols / group)
     } else {
@@ -340,7 +352,7 @@ fn grouped(
             info.encoding,
             info.shape.as_slice()
         );
-        return Err(malformed(info, what));
+        return Err(not_known(info, what));
     }
     Ok(Factors::per_group(1, dtype, group))
 }

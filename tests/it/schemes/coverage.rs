@@ -39,6 +39,7 @@ static FIXTURE_SCHEMES: &[(&str, &[&str])] = &[
     ("quark_more", &["quark", "amdfp4"]),
     ("bitnet", &["bitnet"]),
     ("torch", &["pth_quantizer"]),
+    ("field", &["nvfp4", "mxfp8", "int8", "int4", "awq", "fp8"]),
 ];
 
 /// Finds a scheme that no longer claims its weights. The values are compared in the tests of each scheme.

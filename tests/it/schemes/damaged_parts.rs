@@ -65,7 +65,7 @@ fn refusal_count(stored: &StoredTensors, config: &QuantConfig, case: &str) -> us
         assert!(
             matches!(
                 refused.error.kind(),
-                ErrorKind::Malformed(_) | ErrorKind::Unsupported(_)
+                ErrorKind::Unexplained(_) | ErrorKind::Unsupported(_)
             ),
             "{case}: {text}"
         );

@@ -21,6 +21,7 @@ from .errors import (
     MalformedError,
     MissingPartError,
     RefusedGlobalError,
+    UnexplainedError,
     UnknownFormatError,
     UnsupportedError,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "Summary",
     "Template",
     "Tensor",
+    "UnexplainedError",
     "UnknownFormatError",
     "UnsupportedError",
     "__version__",

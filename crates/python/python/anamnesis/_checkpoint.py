@@ -110,13 +110,14 @@ class Checkpoint(Mapping[str, Tensor]):
         mmap: bool = True,
         single: bool = False,
         opaque: bool = False,
+        assume: str | None = None,
         void_as: Iterable[str] = (),
         limits: Mapping[str, int | None] | None = None,
     ) -> None:
         plain = source if isinstance(source, bytes) else fsdecode(source)
-        self._arguments: tuple[Any, ...] = (plain, mmap, single, opaque, list(void_as), dict(limits or {}))
-        plain, mmap, single, opaque, void, bounds = self._arguments
-        self._core = _core.open(plain, mmap=mmap, single=single, opaque=opaque, void_as=void, limits=bounds)
+        self._arguments: tuple[Any, ...] = (plain, mmap, single, opaque, assume, list(void_as), dict(limits or {}))
+        plain, mmap, single, opaque, assume, void, bounds = self._arguments
+        self._core = _core.open(plain, mmap=mmap, single=single, opaque=opaque, assume=assume, void_as=void, limits=bounds)
         self._tied: dict[str, str] | None = None
         self.path: str | None = None if isinstance(plain, bytes) else plain
         # path and length
@@ -385,8 +386,10 @@ class Checkpoint(Mapping[str, Tensor]):
         return [fsdecode(file) for file in files]
 
 
-def _opened(source: str | bytes, mmap: bool, single: bool, opaque: bool, void: list[str], limits: dict[str, int | None]) -> Checkpoint:
-    return Checkpoint(source, mmap=mmap, single=single, opaque=opaque, void_as=void, limits=limits)
+def _opened(
+    source: str | bytes, mmap: bool, single: bool, opaque: bool, assume: str | None, void: list[str], limits: dict[str, int | None]
+) -> Checkpoint:
+    return Checkpoint(source, mmap=mmap, single=single, opaque=opaque, assume=assume, void_as=void, limits=limits)
 
 
 def _is_cuda(framework: str, device: Any) -> bool:

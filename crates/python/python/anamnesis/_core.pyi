@@ -214,6 +214,7 @@ def open(
     mmap: bool = True,
     single: bool = False,
     opaque: bool = False,
+    assume: str | None = None,
     void_as: Sequence[str] | None = None,
     limits: dict[str, int | None] | None = None,
 ) -> CoreCheckpoint: ...

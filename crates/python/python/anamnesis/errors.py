@@ -38,6 +38,13 @@ class UnsupportedError(AnamnesisError):
     """The file may be valid, but what it holds is not supported."""
 
 
+class UnexplainedError(UnsupportedError):
+    """The files say something about stored weights that is not known, so that weights that were made without it could be wrong.
+
+    ``assume="plain"`` ignores it.
+    """
+
+
 class MissingPartError(AnamnesisError):
     """A file of a sharded or split checkpoint is absent."""
 

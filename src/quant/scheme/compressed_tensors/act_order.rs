@@ -75,7 +75,7 @@ impl Decoder for ActOrder {
             .map(|&g| usize::try_from(g).ok().filter(|&g| g < groups))
             .collect();
         let index = index.ok_or_else(|| {
-            Error::malformed(format!("a group index is negative or not below {groups}"))
+            Error::unexplained(format!("a group index is negative or not below {groups}"))
         })?;
         let codes = left.next().expect("`inputs` names the codes last").bytes;
         let cols = inner.cols as usize;

@@ -8,9 +8,8 @@ use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::Decoder;
 use crate::plan::decode::{Codes, Factors, GroupFactors, Grouped, Linear, Planes, Scales, Zeros};
 use crate::quant::scheme::attributes::Attributes;
-use crate::quant::scheme::context::malformed;
+use crate::quant::scheme::context::{missing, not_known};
 use crate::quant::scheme::granularity::flat;
-use crate::quant::scheme::unquantised::missing;
 use crate::read::catalog::{TensorInfo, elements};
 
 /// One of hqq's packings: name, stored bits of a code, bytes of a word, planes, and the `nbits` that use it.
@@ -87,7 +86,7 @@ impl HqqMatrix {
         attributes: &Attributes<'_, '_>,
         axis: Option<i64>,
     ) -> Result<Self> {
-        let wrong = |what: String| malformed(info, what);
+        let wrong = |what: String| not_known(info, what);
         let layout = layout(info, attributes)?;
         let shape = attributes
             .sizes("shape")?
@@ -158,7 +157,7 @@ impl HqqMatrix {
                 "{nbytes} bytes do not hold {rows} rows of {cols} as {}",
                 layout.name
             );
-            return Err(malformed(info, what));
+            return Err(not_known(info, what));
         }
         Ok(())
     }
@@ -260,7 +259,7 @@ fn layout(info: &TensorInfo, attributes: &Attributes<'_, '_>) -> Result<&'static
             .find(|layout| layout.name == name)
             .filter(suits)
             .ok_or_else(|| {
-                malformed(
+                not_known(
                     info,
                     format!(
                         "packing {name:?} does not fit nbits {}",
@@ -271,7 +270,7 @@ fn layout(info: &TensorInfo, attributes: &Attributes<'_, '_>) -> Result<&'static
         (None, Some(size)) => PACKINGS
             .iter()
             .find(suits)
-            .ok_or_else(|| malformed(info, format!("unsupported nbits {size}"))),
+            .ok_or_else(|| not_known(info, format!("unsupported nbits {size}"))),
         (None, None) => Err(missing(info, "nbits")),
     }
 }

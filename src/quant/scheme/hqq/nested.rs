@@ -13,8 +13,7 @@ use crate::base::kernel::Dtype;
 use crate::base::kernel::Formula;
 use crate::plan::decode::{self, PartOffset, PartSource};
 use crate::quant::scheme::attributes::Attributes;
-use crate::quant::scheme::context::{Context, malformed};
-use crate::quant::scheme::unquantised::missing;
+use crate::quant::scheme::context::{Context, missing, not_known};
 use crate::read::catalog::{TensorInfo, elements};
 
 use super::formula;
@@ -78,7 +77,7 @@ pub(super) fn numbers(
     {
         let found = cx.info(tensor);
         if !shapes.iter().any(|shape| found.shape[..] == shape[..]) {
-            return Err(malformed(
+            return Err(not_known(
                 found,
                 format!(
                     "shape {:?} instead of {:?}",
@@ -105,7 +104,7 @@ pub(super) fn numbers(
     };
     let Some(tensor) = own.or_else(both) else {
         return Err(match quantised {
-            Some(true) => malformed(
+            Some(true) => not_known(
                 info,
                 format!(
                     "{} is quantised, but {} is missing",
@@ -145,7 +144,7 @@ pub(super) fn numbers(
     if cx.dtype(tensor) != Some(Dtype::U8) {
         let dtype = float(cx, tensor)?;
         if own.is_some() || quantised == Some(true) || found.shape[1..] != shapes[0][..] {
-            return Err(malformed(
+            return Err(not_known(
                 found,
                 format!(
                     "{} shape {:?} instead of {:?}",
@@ -189,7 +188,7 @@ fn computed(
     // the axis of a nested matrix is never in the configuration
     let matrix = HqqMatrix::read(found, &own, own.integer("axis")?)?;
     if elements(&matrix.shape) != elements(shape) {
-        return Err(malformed(
+        return Err(not_known(
             found,
             format!("shape {:?} instead of {shape:?}", matrix.shape),
         ));
@@ -212,7 +211,7 @@ fn computed(
                 there.shape.as_slice(),
                 matrix.factors()[0]
             );
-            return Err(malformed(there, what));
+            return Err(not_known(there, what));
         }
         *dtype = float(cx, tensor)?;
         parts.push((
@@ -247,7 +246,7 @@ fn computed(
 fn float(cx: &Context<'_>, tensor: usize) -> Result<Dtype> {
     match cx.dtype(tensor) {
         Some(dtype @ (Dtype::F32 | Dtype::F16 | Dtype::BF16)) => Ok(dtype),
-        _ => Err(malformed(
+        _ => Err(not_known(
             cx.info(tensor),
             format!(
                 "dtype {} instead of F32, F16 or BF16",

@@ -9,7 +9,7 @@ use crate::plan::decode::{
     CodeOrder, Codes, Composite, Factors, Grouped, PartOffset, PartView, Scales, Transposed,
     TransposedScales, TransposedZeros, Zeros,
 };
-use crate::quant::scheme::context::{Context, malformed, plain, unsupported};
+use crate::quant::scheme::context::{Context, not_known, plain, unsupported};
 use crate::quant::scheme::granularity::{factors, zeros_like};
 
 use super::QuarkWeight;
@@ -61,7 +61,7 @@ impl QuarkCodes<'_, '_> {
                 scales.shape,
                 [lines, along]
             );
-            return Err(malformed(scales, what));
+            return Err(not_known(scales, what));
         };
         if !along.is_multiple_of(8) {
             return Err(unsupported(
@@ -92,7 +92,7 @@ impl QuarkCodes<'_, '_> {
                     "{} {:?} instead of zero points of {groups} groups",
                     zero.encoding, zero.shape
                 );
-                return Err(malformed(zero, what));
+                return Err(not_known(zero, what));
             }
         };
         let decoder = Transposed {
@@ -145,7 +145,7 @@ impl QuarkCodes<'_, '_> {
         let row_bytes = self
             .packing
             .row_bytes(cols)
-            .ok_or_else(|| malformed(info, "too long"))?;
+            .ok_or_else(|| not_known(info, "too long"))?;
         let codes = Codes::new(self.packing, self.value.clone(), row_bytes);
         let inner = Grouped {
             rows,
@@ -216,7 +216,7 @@ impl QuarkCodes<'_, '_> {
                 "{} {:?} instead of zero points of {rows} rows",
                 info.encoding, info.shape
             );
-            return Err(malformed(info, what));
+            return Err(not_known(info, what));
         }
         let view = PackedZeroPoints {
             place: PartOffset::whole(2),

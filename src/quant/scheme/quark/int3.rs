@@ -21,9 +21,8 @@ use crate::plan::decode::{
     Zeros,
 };
 use crate::quant::scheme::Weight;
-use crate::quant::scheme::context::{Context, malformed, plain, unsupported};
+use crate::quant::scheme::context::{Context, missing, not_known, plain, unsupported};
 use crate::quant::scheme::granularity::{factors, filled};
-use crate::quant::scheme::unquantised::missing;
 
 pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -> Result<Weight> {
     let info = cx.info(tensor);
@@ -36,7 +35,7 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -
         _ => None,
     };
     let [rows, cols] = shape.ok_or_else(|| {
-        malformed(
+        not_known(
             info,
             format!(
                 "rows of shape {:?} do not divide into eight codes of 3 bits",
@@ -68,7 +67,7 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -
                 .filter(|s: &&[u64; 2]| s[1] == rows)
                 .unwrap_or(&[0, 0]),
         ) else {
-            return Err(malformed(
+            return Err(not_known(
                 there,
                 format!(
                     "{} {:?} does not scale {shape:?}",
@@ -77,7 +76,7 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -
             ));
         };
         if groups == 0 || there.shape.len() != 2 || !cols.is_multiple_of(groups) {
-            return Err(malformed(
+            return Err(not_known(
                 there,
                 format!(
                     "{:?} does not scale {:?}",
@@ -174,7 +173,7 @@ fn zero_points(
             info.encoding,
             info.shape.as_slice()
         );
-        return Err(malformed(info, what));
+        return Err(not_known(info, what));
     };
     let place = PartOffset::whole(2);
     Ok(Some(Arc::new(PackedZeroPoints {

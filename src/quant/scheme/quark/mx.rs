@@ -15,7 +15,7 @@ use crate::plan::decode::{
     Codes, Composite, Factors, Grouped, PartOffset, PartView, Scales, Zeros,
 };
 use crate::quant::scheme::Weight;
-use crate::quant::scheme::context::{Context, malformed, unsupported};
+use crate::quant::scheme::context::{Context, not_known, unsupported};
 use crate::quant::scheme::granularity::{filled, stack};
 use crate::read::catalog::Shape;
 
@@ -42,7 +42,7 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, elements: &str) -> Result<
     let groups = match shape.last() {
         Some(bytes) if shape.len() >= 2 && bytes.is_multiple_of(codes + 1) => bytes / (codes + 1),
         _ => {
-            return Err(malformed(
+            return Err(not_known(
                 info,
                 format!(
                     "rows of shape {:?} do not divide into groups of {} bytes",

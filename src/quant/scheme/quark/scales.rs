@@ -10,7 +10,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{from_bf16, from_f16};
 use crate::plan::decode::{Factors, GlobalScale};
-use crate::quant::scheme::context::{Context, malformed, plain, unsupported};
+use crate::quant::scheme::context::{Context, not_known, plain, unsupported};
 
 use super::config::{of_scales, text};
 
@@ -53,7 +53,7 @@ impl QuantisedScales {
         };
         // per tensor, as configured
         if info.elements() != 1 {
-            return Err(malformed(
+            return Err(not_known(
                 info,
                 format!(
                     "shape {:?} instead of a single number",
@@ -67,7 +67,7 @@ impl QuantisedScales {
             (Some(Dtype::F16), &[a, b]) => from_f16([a, b]),
             (Some(Dtype::BF16), &[a, b]) => from_bf16([a, b]),
             _ => {
-                return Err(malformed(
+                return Err(not_known(
                     info,
                     format!("dtype {} instead of F32, F16 or BF16", info.encoding),
                 ));
@@ -127,6 +127,6 @@ impl QuantisedScales {
             info.shape.as_slice(),
             [rows, cols]
         );
-        Err(malformed(info, what))
+        Err(not_known(info, what))
     }
 }

@@ -26,24 +26,14 @@ use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::decode::{
     Codes, Composite, Factors, Grouped, PartOffset, PartView, Scales, TransposedFactors, Zeros,
 };
-use crate::quant::scheme::context::{Context, malformed, plain, unsupported};
+use crate::quant::scheme::context::{Context, not_known, plain, unsupported};
 use crate::quant::scheme::granularity::{filled, stack};
 use crate::quant::scheme::modelopt::SIGNED_NIBBLES;
-use crate::quant::scheme::unquantised::missing;
-use crate::read::catalog::{Shape, TensorInfo};
+use crate::read::catalog::Shape;
 
 use super::TorchaoWeight;
+use super::flat_tensor::{FLOATS, TorchaoTensor, transposed_factors};
 use super::tinygemm_tiles::TinygemmTiles;
-
-/// A tensor of codes, and the description of its class.
-pub(super) struct TorchaoTensor<'x> {
-    pub(super) info: &'x TensorInfo,
-    pub(super) tensor: usize,
-    /// Prefix of the names of its parts.
-    pub(super) flat: &'x str,
-    pub(super) description: &'x Json,
-    pub(super) class: &'x str,
-}
 
 type ClassReader = fn(&Context<'_>, &TorchaoTensor<'_>) -> Result<TorchaoWeight>;
 
@@ -59,102 +49,6 @@ pub(super) fn class(name: &str, codes: &str) -> Option<ClassReader> {
         _ => return None,
     })
 }
-
-impl TorchaoTensor<'_> {
-    pub(super) fn part(&self, cx: &Context<'_>, key: &str) -> Result<usize> {
-        cx.sibling(self.flat, &["_", key].concat())
-            .ok_or_else(|| missing(self.info, key))
-    }
-
-    fn data(&self, key: &str) -> Option<&Json> {
-        self.description.get("_data")?.get(key)
-    }
-
-    /// Columns that share a scale; rows do not share any.
-    pub(super) fn group(&self) -> Result<u64> {
-        let sides = self
-            .data("block_size")
-            .and_then(Json::as_array)
-            .and_then(|sides| sides.split_last());
-        // groups within a row have blocks of one row
-        let group = sides.filter(|(_, high)| high.iter().all(|n| n.as_u64() == Some(1)));
-        let group = group
-            .and_then(|(last, _)| last.as_u64())
-            .filter(|group| *group > 0);
-        group.ok_or_else(|| {
-            malformed(
-                self.info,
-                "block_size does not describe groups within a row",
-            )
-        })
-    }
-
-    pub(super) fn wrong(&self) -> crate::base::error::Error {
-        let info = self.info;
-        malformed(
-            info,
-            format!(
-                "{} {:?} does not fit {}",
-                info.encoding,
-                info.shape.as_slice(),
-                self.class
-            ),
-        )
-    }
-
-    /// The weight's shape, if each item of the last dimension holds `per_word` codes.
-    pub(super) fn sizes(&self, per_word: u64) -> Result<Shape> {
-        filled(self.info, &self.info.shape)?;
-        let mut shape = Shape::from_slice(&self.info.shape);
-        let last = shape.last_mut().ok_or_else(|| self.wrong())?;
-        *last = last.checked_mul(per_word).ok_or_else(|| self.wrong())?;
-        if shape.len() < 2 || crate::read::catalog::elements(&shape).is_none() {
-            return Err(self.wrong());
-        }
-        Ok(shape)
-    }
-}
-
-/// Factors `[…, groups, out]` of a weight of this shape, in one of these dtypes, read as `[…, out, groups]`.
-pub(super) fn transposed_factors(
-    cx: &Context<'_>,
-    tensor: usize,
-    part: usize,
-    shape: &[u64],
-    group: u64,
-    dtypes: &[Dtype],
-) -> Result<(Factors, Arc<dyn PartView>)> {
-    let info = cx.info(tensor);
-    let (rows, cols, matrix_rows) = stack(shape);
-    let (groups, last) = (cols.div_ceil(group), shape.len() - 2);
-    let fits = info.shape.len() == shape.len()
-        && info.shape[..last] == shape[..last]
-        && info.shape[last..] == [groups, matrix_rows];
-    let Some(dtype) = plain(info).filter(|dtype| fits && dtypes.contains(dtype)) else {
-        // the dtype of the zero points distinguishes the devices: XPU stores integers, NPU floats
-        let what = format!(
-            "{} {:?} does not scale {shape:?} by groups of {group}",
-            info.encoding,
-            info.shape.as_slice()
-        );
-        return Err(malformed(info, what));
-    };
-    // stored group-major, since the kernels read the factors of neighbouring outputs together; a view turns the order
-    let entry = dtype.bits() / 8;
-    let view = TransposedFactors {
-        place: PartOffset::whole(part),
-        rows,
-        matrix_rows,
-        padded_rows: matrix_rows,
-        groups,
-        lines: groups,
-        entry,
-        factor: 0..entry,
-    };
-    Ok((Factors::per_group(part, dtype, group), Arc::new(view)))
-}
-
-pub(super) const FLOATS: &[Dtype] = &[Dtype::F32, Dtype::F16, Dtype::BF16];
 
 fn int4_tensor(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<TorchaoWeight> {
     if !matches!(plain(stored.info), Some(Dtype::I8 | Dtype::U8)) {
@@ -257,7 +151,7 @@ fn tile_packed(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<TorchaoWe
             && wide.is_some_and(|wide| cols <= wide)
     };
     let (Some(shape), Some(high), Some(wide)) = (shape.filter(fits), high, wide) else {
-        return Err(malformed(
+        return Err(not_known(
             info,
             format!(
                 "the described shape does not fit tiles of shape {:?}",
@@ -278,7 +172,7 @@ fn tile_packed(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<TorchaoWe
             there.encoding,
             there.shape.as_slice()
         );
-        return Err(malformed(there, what));
+        return Err(not_known(there, what));
     };
     // both have the same shape; a note is all that can be given, since the file does not record the device
     cx.note("torchao's 4-bit tiles are read in CUDA's layout; ROCm's has the same shape");

@@ -7,7 +7,7 @@ use crate::base::kernel::Dtype;
 use crate::plan::Decoder;
 use crate::plan::decode::Smoothed;
 use crate::quant::scheme::Weight;
-use crate::quant::scheme::context::{Context, malformed, plain, unsupported};
+use crate::quant::scheme::context::{Context, not_known, plain, unsupported};
 use crate::read::catalog::Shape;
 
 /// A weight before `act_pre_scale` is applied.
@@ -57,7 +57,7 @@ pub(super) fn finish(
             info.encoding,
             info.shape.as_slice()
         );
-        return Err(malformed(info, what));
+        return Err(not_known(info, what));
     };
     parts.push(("act_pre_scale", factors));
     let decoder = Smoothed {

@@ -22,12 +22,12 @@ use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::decode::{
     Codes, Composite, Factors, Grouped, PartOffset, PartView, Scales, Zeros,
 };
-use crate::quant::scheme::context::{Context, malformed, plain};
+use crate::quant::scheme::context::{Context, not_known, plain};
 use crate::quant::scheme::granularity::stack;
 use crate::quant::scheme::modelopt::SIGNED_NIBBLES;
 
 use super::TorchaoWeight;
-use super::int4::{FLOATS, TorchaoTensor, transposed_factors};
+use super::flat_tensor::{FLOATS, TorchaoTensor, transposed_factors};
 use super::preshuffled_codes::{PreshuffledCodes, PreshuffledOutput};
 
 pub(super) fn claim(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<TorchaoWeight> {
@@ -51,7 +51,7 @@ pub(super) fn claim(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<Torc
     }
     // a partial group would need factors that are not stored
     if !cols.is_multiple_of(group) {
-        return Err(malformed(
+        return Err(not_known(
             stored.info,
             format!("groups of {group} do not divide {cols} columns"),
         ));
@@ -123,7 +123,7 @@ fn products(cx: &Context<'_>, tensor: usize, shape: &[u64], group: u64) -> Resul
             info.encoding,
             info.shape.as_slice()
         );
-        return Err(malformed(info, what));
+        return Err(not_known(info, what));
     }
     Ok(())
 }
@@ -145,7 +145,7 @@ fn product_rows(
             info.encoding,
             info.shape.as_slice()
         );
-        return Err(malformed(info, what));
+        return Err(not_known(info, what));
     };
     // the view returns products, which are E4M3 numbers, one per byte
     let codes = Codes::new(CodePacking::Bytes, CodeValue::E4m3, cols);

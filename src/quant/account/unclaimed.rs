@@ -1,12 +1,13 @@
 //! Tensors that no scheme claimed: unquantised ones, and packed codes that must not be mistaken for them.
 
-use crate::base::error::{Error, Remedy, Result};
+use crate::base::error::{Remedy, Result};
 use crate::base::kernel::Dtype;
 use crate::models::names::is_of_experts;
-use crate::read::catalog::{Encoding, Layout, TensorInfo, quote};
+use crate::read::catalog::{Encoding, Layout, TensorInfo};
 
-use super::Context;
-use super::context::{plain, unsupported};
+use crate::quant::scheme::{Context, not_known, plain, unsupported};
+
+use super::harmless::is_of_activations;
 
 /// How a tensor without a claim is treated.
 pub(crate) enum UnclaimedTensor {
@@ -16,22 +17,6 @@ pub(crate) enum UnclaimedTensor {
     Dropped,
 }
 
-/// Suffixes of scales of activations and caches, which dequantised weights do not need.
-static ACTIVATION: &[&str] = &[
-    ".input_scale",
-    ".input_global_scale",
-    ".activation_scale",
-    ".input_zero_point",
-    ".output_scale",
-    ".output_zero_point",
-    ".input_scale_ub",
-    ".weight_format",
-    ".k_scale",
-    ".v_scale",
-    ".q_scale",
-    ".prob_scale",
-];
-
 /// Classifies a tensor that no scheme claimed.
 ///
 /// # Errors
@@ -39,7 +24,7 @@ static ACTIVATION: &[&str] = &[
 /// weight's name, which is likely to be codes of an unknown scheme.
 pub(crate) fn classify_unclaimed(cx: &Context<'_>, tensor: usize) -> Result<UnclaimedTensor> {
     let info = cx.info(tensor);
-    if ACTIVATION.iter().any(|s| info.name.ends_with(*s))
+    if is_of_activations(&info.name)
         // scales of activations have an element per tensor or channel; a larger tensor of such a name is kept
         && info.elements() <= 1 << 20
         && cx.quantised()
@@ -68,8 +53,8 @@ pub(crate) fn classify_unclaimed(cx: &Context<'_>, tensor: usize) -> Result<Uncl
         let what = format!("{} cannot be stored in a safetensors file", info.encoding);
         return Err(unsupported(info, what).with_remedy(remedy));
     };
-    if integers_for_weights(cx, info) {
-        return Err(unsupported(
+    if integers_for_weights(cx, info) && !cx.assume_plain {
+        return Err(not_known(
             info,
             format!(
                 "{dtype} under a weight's name, and no known scheme; it may be packed codes, so it is not copied as a weight"
@@ -113,15 +98,4 @@ impl Context<'_> {
         ];
         PACKED.iter().any(|p| name.ends_with(p))
     }
-}
-
-/// An error for a weight that lacks one of its parts.
-#[cold]
-pub(crate) fn missing(info: &TensorInfo, part: &str) -> Error {
-    Error::malformed(format!(
-        "tensor {}: its {} is missing",
-        quote(&info.name),
-        quote(part)
-    ))
-    .at(info.bytes.start)
 }

@@ -1,4 +1,4 @@
-//! Scales of one byte in cuBLAS' block layout (torchao's `is_swizzled_scales`).
+//! Scales of one byte in cuBLAS' block layout (torchao's `is_swizzled_scales`, ComfyUI's tiles).
 //!
 //! A block covers 128 rows x 4 scales and is 32 lines of 16 bytes; line `l` has four scales each of the rows `l`, `l + 32`,
 //! `l + 64` and `l + 96`. Blocks are row-major, so a tile reads all blocks of its rows, one contiguous run, and gathers four

@@ -1,0 +1,117 @@
+//! The account: what is left of a checkpoint's signs of quantisation when every scheme has taken what it knows.
+//!
+//! Schemes recognise weights by names and shapes, and a layout that none of them knows can have the names and shapes of one
+//! that they do. So planning does not end with the first claim of each tensor. A [`Weight`](super::scheme::Weight) lists the
+//! stored tensors that it consumes, a row of `SCHEMES` the settings that it knows, and the keys of the metadata that a scheme
+//! reads are recorded. The rest is evidence, and decides:
+//!
+//! | left over | result |
+//! |---|---|
+//! | a tensor on the stem of a weight (`leftovers.rs`), but for biases and scales of activations | the weight is refused; FP8 without scales is made, with a warning |
+//! | a setting that decides how bytes are read, with an unknown value (`settings.rs`) | every weight is refused |
+//! | another unknown setting | a warning |
+//! | a key of the metadata, a field of a header's entry, a file beside it (`remarks.rs`) | a warning; unclaimed integers are refused |
+//! | integers that are most of the bytes, or have scales beside them (`integers.rs`) | they are refused |
+//!
+//! What is harmless is a table with reasons (`harmless.rs`). With `OpenOptions::assume_plain` the refusals become warnings.
+//!
+//! A new scheme needs nothing here: it cannot return a weight without its parts, nor have a row without its settings.
+
+mod claims;
+mod harmless;
+mod integers;
+mod leftovers;
+mod remarks;
+mod sidecars;
+mod unclaimed;
+
+use crate::base::error::{Error, Result};
+use crate::quant::scheme::{Context, SCHEMES};
+use crate::quant::settings::{SchemeSettings, UnknownSetting, unknown_settings};
+use crate::read::catalog::quote;
+
+pub(crate) use claims::{TensorClaim, claims, recognises_any};
+pub(crate) use sidecars::sidecars;
+pub(crate) use unclaimed::{UnclaimedTensor, classify_unclaimed};
+
+/// Evidence that concerns all stored weights.
+struct Evidence {
+    /// What decides how bytes are read, and is not known.
+    deciding: Option<String>,
+    /// What else is not known, in the order in which it was found.
+    remarks: Vec<String>,
+    /// A file beside the checkpoint that may hold scales of its tensors.
+    map: Option<String>,
+}
+
+impl Evidence {
+    /// The evidence of configuration, metadata, header and files.
+    fn of(cx: &Context<'_>) -> Result<Self> {
+        let mut found = Self {
+            deciding: None,
+            remarks: Vec::new(),
+            map: cx.sidecars.map.clone(),
+        };
+        found.configured(cx)?;
+        remarks::find(cx, &mut found.remarks)?;
+        Ok(found)
+    }
+
+    /// The first of what is known of nothing, for the message of a refusal.
+    fn first(&self) -> Option<&str> {
+        let remarks = self.remarks.first().map(String::as_str);
+        self.deciding.as_deref().or(remarks)
+    }
+
+    fn configured(&mut self, cx: &Context<'_>) -> Result<()> {
+        for (place, map) in cx.config.documents() {
+            let named = ["quant_method", "quant_algo", "method"]
+                .iter()
+                .find_map(|key| map.get(*key)?.as_str());
+            let method = match (map.get("quant_method").and_then(|m| m.as_str()), named) {
+                (Some(method), _) => method.to_ascii_lowercase(),
+                (None, Some(_)) if map.contains_key("quant_algo") => "modelopt".to_owned(),
+                _ => String::new(),
+            };
+            let known: Vec<&SchemeSettings> = SCHEMES
+                .iter()
+                .map(|scheme| scheme.settings)
+                .filter(|settings| settings.methods.contains(&&*method))
+                .collect();
+            if known.is_empty() && !map.is_empty() {
+                self.decide(format!("the method {} of {place}", quote(&method)));
+                continue;
+            }
+            for setting in unknown_settings(map, &known, cx.budget)? {
+                let UnknownSetting {
+                    key,
+                    value,
+                    decides,
+                } = setting;
+                let text = format!("{}: {value} of {place}", quote(&key));
+                if decides {
+                    self.decide(text);
+                } else {
+                    self.remarks.push(text);
+                }
+            }
+        }
+        let sections = cx.config.sections().iter();
+        self.remarks
+            .extend(sections.map(|name| format!("the section {} of config.json", quote(name))));
+        Ok(())
+    }
+
+    fn decide(&mut self, text: String) {
+        match self.deciding {
+            None => self.deciding = Some(text),
+            Some(_) => self.remarks.push(text),
+        }
+    }
+}
+
+/// The error for a stored tensor that cannot be explained.
+fn unexplained(cx: &Context<'_>, tensor: usize, why: &str) -> Error {
+    let info = cx.info(tensor);
+    Error::unexplained(format!("tensor {}: {why}", quote(&info.name))).at(info.bytes.start)
+}

@@ -1,0 +1,254 @@
+//! Offers every stored tensor to every scheme, and settles what is left.
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits::{Budget, text_cost};
+use crate::plan::{Plan, StoredPart};
+use crate::quant::scheme::{Context, SCHEMES, Weight};
+use crate::read::catalog::quote;
+
+use super::leftovers::Stems;
+use super::{Evidence, integers, leftovers, unexplained};
+
+const PLAN: &str = "the plan";
+
+/// Memory that a decoder refers to, beyond its own size: tables of up to 16 values, inner decoders.
+const DECODER: u64 = 1 << 10;
+
+/// The claim on a stored tensor.
+pub(crate) enum TensorClaim {
+    /// No scheme has claimed it.
+    Free,
+    /// A scheme has recognised a weight by it.
+    Weight(Box<Weight>),
+    /// It is a part of a weight, possibly of a refused one.
+    Taken,
+}
+
+/// The claims on all tensors. Refused weights are added to the plan.
+pub(crate) fn claims(
+    cx: &Context<'_>,
+    plan: &mut Plan,
+    wanted: &dyn Fn(&str) -> bool,
+    check: &dyn Fn() -> Result<()>,
+) -> Result<Vec<TensorClaim>> {
+    let mut claims = offered(cx, plan, wanted, check)?;
+    settle(cx, plan, &mut claims, wanted)?;
+    Ok(claims)
+}
+
+/// Whether a scheme recognises a weight. Ends with the first.
+pub(crate) fn recognises_any(cx: &Context<'_>) -> Result<bool> {
+    for tensor in 0..cx.catalog.tensors().len() {
+        let name = &cx.info(tensor).name;
+        cx.budget.steps(1 + name.len() as u64 / 16, PLAN)?;
+        for scheme in SCHEMES {
+            let claimed = (scheme.claim)(cx, tensor);
+            cx.check()?;
+            if let Ok(Some(_)) = claimed {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Offers every tensor to every scheme. The first claim counts, and covers the parts of its weight.
+fn offered(
+    cx: &Context<'_>,
+    plan: &mut Plan,
+    wanted: &dyn Fn(&str) -> bool,
+    check: &dyn Fn() -> Result<()>,
+) -> Result<Vec<TensorClaim>> {
+    let tensors = cx.catalog.tensors();
+    let mut slots = Vec::new();
+    cx.budget.reserve(&mut slots, tensors.len(), PLAN)?;
+    slots.extend(tensors.iter().map(|_| TensorClaim::Free));
+    // names of siblings are made from a tensor's name, a few at a time
+    let longest = tensors.iter().map(|info| info.name.len()).max();
+    let _names = cx.budget.temporary(8 * longest.unwrap_or(0) as u64, PLAN)?;
+    for tensor in 0..tensors.len() {
+        // a part of an earlier weight
+        if matches!(slots[tensor], TensorClaim::Taken) {
+            continue;
+        }
+        // in the order of the table, which has schemes with stricter conditions first
+        check()?;
+        let name = &cx.info(tensor).name;
+        cx.budget.steps(1 + name.len() as u64 / 16, PLAN)?;
+        for scheme in SCHEMES {
+            let claimed = (scheme.claim)(cx, tensor);
+            cx.check()?;
+            match claimed {
+                Ok(None) => continue,
+                Ok(Some(weight)) => {
+                    // also for a weight that is refused below: it shows that the checkpoint is quantised
+                    cx.caches.claimed.set(true);
+                    charge_weight(&weight, cx.budget)?;
+                    slots[tensor] = match take(cx, &mut slots, &weight) {
+                        Ok(()) => TensorClaim::Weight(Box::new(weight)),
+                        Err(error) => {
+                            if wanted(&weight.name) {
+                                plan.refuse(&weight.name, error, cx.budget)?;
+                            }
+                            TensorClaim::Taken
+                        }
+                    };
+                }
+                // its bytes are copied: the caller has chosen so
+                Err(error)
+                    if cx.assume_plain && matches!(error.kind(), ErrorKind::Unexplained(_)) =>
+                {
+                    cx.note(format!("ignored: {}", error.kind()));
+                }
+                Err(error) => {
+                    if wanted(name) {
+                        plan.refuse(name, error, cx.budget)?;
+                    }
+                    slots[tensor] = TensorClaim::Taken;
+                }
+            }
+            // the first scheme that claims or refuses a tensor decides about it
+            break;
+        }
+    }
+    Ok(slots)
+}
+
+/// Charges a weight that a scheme has claimed.
+fn charge_weight(weight: &Weight, budget: &Budget) -> Result<()> {
+    let own = size_of::<Weight>()
+        + size_of_val(&*weight.decoder)
+        + weight.parts.capacity() * size_of::<StoredPart>();
+    // sizes that a shape does not hold inline
+    let rank = weight.shape.len() as u64;
+    let spilled = if rank > 4 { 16 * rank } else { 0 };
+    let bytes = own as u64 + DECODER + text_cost(weight.name.len()) + spilled;
+    budget.memory(bytes, PLAN)
+}
+
+/// Takes the parts of a weight, which may belong to no other.
+fn take(cx: &Context<'_>, slots: &mut [TensorClaim], weight: &Weight) -> Result<()> {
+    // the first part is the tensor itself, which is free
+    for (i, part) in weight.parts.iter().enumerate().skip(1) {
+        let free = match &slots[part.tensor] {
+            TensorClaim::Free => true,
+            // it precedes the weight, and was recognised as a weight of its own
+            // of one part only: a weight with siblings has better evidence than this one and keeps its parts
+            TensorClaim::Weight(other) => other.parts.len() == 1,
+            TensorClaim::Taken => false,
+        };
+        if !free
+            || weight.parts[..i]
+                .iter()
+                .any(|earlier| earlier.tensor == part.tensor)
+        {
+            let (name, part) = (quote(&weight.name), quote(&cx.info(part.tensor).name));
+            return Err(Error::unexplained(format!(
+                "weight {name}: its part {part} belongs to another weight too"
+            )));
+        }
+    }
+    weight.parts[1..]
+        .iter()
+        .for_each(|part| slots[part.tensor] = TensorClaim::Taken);
+    Ok(())
+}
+
+/// Refuses weights by the evidence that no scheme has consumed, and warns of the rest.
+fn settle(
+    cx: &Context<'_>,
+    plan: &mut Plan,
+    slots: &mut [TensorClaim],
+    wanted: &dyn Fn(&str) -> bool,
+) -> Result<()> {
+    let evidence = Evidence::of(cx)?;
+    let mut refused: Vec<(usize, String)> = Vec::new();
+    {
+        let stems = Stems::of(cx, slots)?;
+        leftovers::find(cx, slots, &stems, &mut refused, &mut plan.unexplained)?;
+    }
+    if let Some(why) = &evidence.deciding {
+        let claimed = slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| is_decided(slot));
+        for (tensor, _) in claimed {
+            let why = format!("{why} is not known, and decides how its bytes are read");
+            add(cx, &mut refused, tensor, why)?;
+        }
+    }
+    if let Some(map) = &evidence.map {
+        let unscaled = slots.iter().enumerate();
+        for (tensor, _) in unscaled.filter(|(_, slot)| is_unscaled(slot)) {
+            let why = format!("its scale may be in {}, which is not read", quote(map));
+            add(cx, &mut refused, tensor, why)?;
+        }
+    }
+    integers::find(cx, slots, &evidence, &mut refused)?;
+    for remark in evidence.deciding.iter().chain(&evidence.remarks) {
+        cx.budget.text(remark.len(), PLAN)?;
+        plan.unexplained.push(format!("{remark} is not known"));
+    }
+    refuse_all(cx, plan, slots, refused, wanted)
+}
+
+/// Adds a tensor to those that are refused, with the reason.
+pub(super) fn add(
+    cx: &Context<'_>,
+    refused: &mut Vec<(usize, String)>,
+    tensor: usize,
+    why: String,
+) -> Result<()> {
+    cx.budget.text(why.len(), PLAN)?;
+    cx.budget.push(refused, (tensor, why), PLAN)
+}
+
+/// Refuses weights, once each, or notes what is ignored where the caller assumes that it means nothing.
+fn refuse_all(
+    cx: &Context<'_>,
+    plan: &mut Plan,
+    slots: &mut [TensorClaim],
+    refused: Vec<(usize, String)>,
+    wanted: &dyn Fn(&str) -> bool,
+) -> Result<()> {
+    for (tensor, why) in refused {
+        if cx.assume_plain {
+            plan.unexplained
+                .push(format!("{}: {why}", quote(&cx.info(tensor).name)));
+            continue;
+        }
+        let name = match &slots[tensor] {
+            TensorClaim::Taken => continue,
+            TensorClaim::Weight(weight) => weight.name.clone(),
+            TensorClaim::Free => cx.info(tensor).name.clone(),
+        };
+        slots[tensor] = TensorClaim::Taken;
+        // the checkpoint is quantised in a way that is not known
+        cx.caches.claimed.set(true);
+        if wanted(&name) {
+            plan.refuse(&name, unexplained(cx, tensor, &why), cx.budget)?;
+        }
+    }
+    // the same words of many weights are one warning
+    plan.unexplained.dedup();
+    const SHOWN: usize = 16;
+    if plan.unexplained.len() > SHOWN {
+        let more = plan.unexplained.len() - SHOWN;
+        plan.unexplained.truncate(SHOWN);
+        plan.unexplained.push(format!("{more} further ones"));
+    }
+    for text in &plan.unexplained {
+        cx.note(text.clone());
+    }
+    Ok(())
+}
+
+/// Whether the configuration may decide how the bytes of a weight are read: all but those of GGUF, whose types say it.
+fn is_decided(slot: &TensorClaim) -> bool {
+    matches!(slot, TensorClaim::Weight(weight) if weight.scheme != "ggml")
+}
+
+/// Whether a weight is FP8 that has no scale.
+pub(super) fn is_unscaled(slot: &TensorClaim) -> bool {
+    matches!(slot, TensorClaim::Weight(weight) if weight.scheme == "fp8" && weight.parts.len() == 1)
+}

@@ -1,0 +1,164 @@
+//! What is no evidence: tensors and keys whose names and dtypes look like quantisation and are not, each with the reason.
+
+/// Ends of names of scales of activations and caches, which dequantised weights do not need.
+static ACTIVATIONS: &[&str] = &[
+    ".input_scale",
+    ".input_global_scale",
+    ".activation_scale",
+    ".act_scale",
+    ".input_zero_point",
+    ".output_scale",
+    ".output_zero_point",
+    ".input_scale_ub",
+    ".input_amax",
+    ".scale_input",
+    ".weight_format",
+    ".k_scale",
+    ".v_scale",
+    ".kv_scale",
+    ".q_scale",
+    ".prob_scale",
+    "k_cache.scale",
+    "v_cache.scale",
+    "_quantizer._amax",
+    ".activation_scaling_factor",
+    "kv_cache_scaling_factor",
+    "qscale_act",
+    // ComfyUI's older mark of files of scaled FP8
+    "scaled_fp8",
+];
+
+/// Whether a tensor of this name is a scale of activations or caches.
+pub(crate) fn is_of_activations(name: &str) -> bool {
+    ACTIVATIONS.iter().any(|end| name.ends_with(end))
+}
+
+/// First components of names behind a weight's stem, and why they explain themselves.
+static ON_STEM: &[(&str, &str)] = &[
+    ("bias", "it is added to the output of the layer"),
+    ("lora_", "a low-rank adapter, stored whole beside its base"),
+    ("dora_", "as above"),
+    ("alpha", "the strength of an adapter"),
+    (
+        "parametrizations",
+        "a parametrisation of PyTorch, stored whole",
+    ),
+    (
+        "e_score_correction_bias",
+        "it is added to the scores of a router",
+    ),
+    ("tid2eid", "a router's table from tokens to experts"),
+    ("inv_freq", "frequencies of rotary embeddings"),
+    ("running_mean", "a statistic of normalisation"),
+    ("running_var", "as above"),
+    ("num_batches_tracked", "a counter"),
+    ("sinks", "logits of attention sinks"),
+];
+
+/// Whether what stands behind a weight's stem explains itself.
+pub(super) fn explains_itself(rest: &str) -> bool {
+    ON_STEM
+        .iter()
+        .any(|(word, _)| match word.strip_suffix('_') {
+            Some(_) => rest.starts_with(word),
+            None => {
+                rest == *word
+                    || rest
+                        .strip_prefix(word)
+                        .is_some_and(|more| more.starts_with('.'))
+            }
+        })
+}
+
+/// Words in names of integers that are data, and why.
+static INTEGERS: &[(&str, &str)] = &[
+    ("mask", "masks of attention"),
+    ("attn.bias", "GPT-2's causal mask"),
+    ("attention.bias", "as above, of GPT-NeoX"),
+    ("position", "ids and indices of positions"),
+    ("_ids", "ids of tokens, types and positions"),
+    ("input_id", "as above"),
+    ("token_id", "as above"),
+    ("index", "an index"),
+    ("indices", "as above"),
+    ("tid2eid", "a router's table from tokens to experts"),
+    ("num_batches_tracked", "a counter"),
+    ("num_updates", "a counter of averages"),
+    ("steps", "a counter of training"),
+    ("spiece", "the text of a SentencePiece tokenizer"),
+    ("tekken", "the text of Mistral's tokenizer"),
+    ("tokenizer", "the text of a tokenizer"),
+    ("vocab", "a table of a tokenizer"),
+    ("merges", "as above"),
+    ("image", "pixels"),
+    ("pixel", "as above"),
+    ("frame", "as above"),
+    ("label", "data of training"),
+    ("rng", "the state of a random number generator"),
+    ("random", "as above"),
+    ("cluster_size", "counts of a vector quantiser"),
+    ("inited", "a flag"),
+];
+
+/// Whether integers of this name are data of the model.
+pub(super) fn is_data(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    INTEGERS.iter().any(|(word, _)| name.contains(word))
+}
+
+/// Beginnings of keys of the metadata that describe a model and not its bytes.
+static METADATA: &[(&str, &str)] = &[
+    (
+        "format",
+        "the framework that wrote the file; other values are looked at",
+    ),
+    ("ss_", "settings of training by kohya's scripts"),
+    ("sshs_", "hashes of the same"),
+    ("modelspec.", "Stability's description of a model"),
+    ("total_size", "of an index"),
+    ("total_parameters", "of an index"),
+    ("prompt", "the graph that ComfyUI has made the file with"),
+    ("workflow", "as above"),
+    ("license", "a text"),
+    ("description", "a text"),
+    ("author", "a text"),
+    ("anamnesis", "written by this library"),
+    ("tensor_names", "torchao's list of its tensors"),
+    ("DCP_", "places of pieces, which opening looks at"),
+];
+
+/// Whether a key of the metadata describes a model and not its bytes.
+pub(super) fn is_description(key: &str) -> bool {
+    METADATA.iter().any(|(start, _)| key.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_explain_themselves() {
+        for rest in [
+            "bias",
+            "lora_A.weight",
+            "parametrizations.weight.original0",
+            "alpha",
+        ] {
+            assert!(explains_itself(rest), "{rest}");
+        }
+        for rest in ["bias_scale", "weight_shift", "biased", "alphas"] {
+            assert!(!explains_itself(rest), "{rest}");
+        }
+    }
+
+    #[test]
+    fn every_row_has_a_reason() {
+        let tables = [ON_STEM, INTEGERS, METADATA];
+        assert!(
+            tables
+                .iter()
+                .flat_map(|table| *table)
+                .all(|(_, why)| why.len() > 5)
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! Integers that no scheme has claimed, and that may be packed codes.
+
+use std::collections::HashMap;
+
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::quant::scheme::Context;
+use crate::read::catalog::{Encoding, quote};
+
+use super::Evidence;
+use super::claims::{TensorClaim, add};
+use super::harmless::{self, is_of_activations};
+
+const WHAT: &str = "unclaimed integers";
+
+/// Words of tensors that integers are decoded with.
+static FACTORS: &[&str] = &[
+    "scale",
+    "zero_point",
+    "qzero",
+    "absmax",
+    "quant",
+    "codebook",
+    "lut",
+    "shift",
+    "centroid",
+];
+
+/// Formats whose files are models. Arrays of NumPy are data of any kind; the types of GGUF say what is packed.
+static MODELS: &[&str] = &["safetensors", "pth", "dcp"];
+
+/// Elements from which on integers may be weights by their number alone.
+const MIN_ELEMENTS: u64 = 256;
+
+/// Adds integers that may be packed codes to `refused`: with evidence of quantisation, with factors beside them, or if they
+/// are most of the bytes.
+pub(super) fn find(
+    cx: &Context<'_>,
+    slots: &[TensorClaim],
+    evidence: &Evidence,
+    refused: &mut Vec<(usize, String)>,
+) -> Result<()> {
+    if !MODELS.contains(&cx.catalog.format) {
+        return Ok(());
+    }
+    let is_free = |tensor: &usize| matches!(slots[*tensor], TensorClaim::Free);
+    let unclaimed = || {
+        (0..slots.len())
+            .filter(is_free)
+            .filter(|&tensor| is_packed(cx, tensor))
+    };
+    if unclaimed().next().is_none() {
+        return Ok(());
+    }
+    // a few integers are no weights, and a file without floats is data
+    let is_large = |tensor: usize| cx.info(tensor).elements() >= MIN_ELEMENTS;
+    let bytes = |tensor: usize| cx.info(tensor).nbytes();
+    let large = unclaimed().filter(|&tensor| is_large(tensor)).map(bytes);
+    let packed = large.fold(0, u64::saturating_add);
+    let is_float = |tensor: usize| {
+        let info = cx.info(tensor);
+        info.elements() > 1 && is_float(&info.encoding)
+    };
+    let most = packed > cx.catalog.nbytes() / 2 && (0..slots.len()).any(is_float);
+    let factors = factors(cx, slots)?;
+    for tensor in unclaimed() {
+        let info = cx.info(tensor);
+        let stem = info.name.rsplit_once('.').map_or("", |(stem, _)| stem);
+        let extra = cx.catalog.extra_fields.iter();
+        let field = extra.clone().find(|extra| extra.tensor == info.name);
+        let why = if is_marker(cx, tensor)? {
+            "the marker that it holds".to_owned()
+        } else if let Some(extra) = field {
+            format!("the field {} of its header", quote(&extra.field))
+        } else if let Some(first) = evidence.first() {
+            first.to_owned()
+        } else if let Some(factor) = factors.get(stem) {
+            format!("{} beside it", quote(factor))
+        } else if most && is_large(tensor) {
+            "most of the bytes are such integers, and the use of them".to_owned()
+        } else {
+            continue;
+        };
+        let why = format!(
+            "{} that no scheme claims; {why} is not known",
+            info.encoding
+        );
+        add(cx, refused, tensor, why)?;
+    }
+    Ok(())
+}
+
+fn is_float(encoding: &Encoding) -> bool {
+    matches!(
+        encoding,
+        Encoding::Plain(Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::F64)
+    )
+}
+
+/// Whether a tensor is a text that describes others: JSON as bytes.
+fn is_marker(cx: &Context<'_>, tensor: usize) -> Result<bool> {
+    const MAX_BYTES: u64 = 4096;
+    let info = cx.info(tensor);
+    let bytes = info.encoding == Encoding::Plain(Dtype::U8) && info.shape.len() == 1;
+    // in a module: a text at the top is the model's, such as a tokenizer
+    if !bytes || info.nbytes() > MAX_BYTES || !info.name.contains('.') {
+        return Ok(false);
+    }
+    let text = cx.peek(tensor)?;
+    Ok(text.trim_ascii_start().starts_with(b"{") && text.trim_ascii_end().ends_with(b"}"))
+}
+
+/// Whether the elements of a tensor may be packed codes.
+fn is_packed(cx: &Context<'_>, tensor: usize) -> bool {
+    let info = cx.info(tensor);
+    let integers = matches!(
+        info.encoding,
+        Encoding::Plain(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32)
+    );
+    integers && info.elements() > 1 && !harmless::is_data(&info.name)
+}
+
+/// Unclaimed tensors whose names say that integers are decoded with them, by the module that they are in.
+fn factors<'c>(cx: &Context<'c>, slots: &[TensorClaim]) -> Result<HashMap<&'c str, &'c str>> {
+    let mut found = HashMap::new();
+    for (tensor, _) in slots
+        .iter()
+        .enumerate()
+        .filter(|(_, slot)| matches!(slot, TensorClaim::Free))
+    {
+        let info = cx.info(tensor);
+        let Some((stem, last)) = info.name.rsplit_once('.') else {
+            continue;
+        };
+        cx.budget.steps(1 + last.len() as u64 / 16, WHAT)?;
+        if is_float(&info.encoding)
+            && !is_of_activations(&info.name)
+            && FACTORS.iter().any(|word| last.contains(word))
+        {
+            cx.budget.memory(48, WHAT)?;
+            found.entry(stem).or_insert(&*info.name);
+        }
+    }
+    Ok(found)
+}

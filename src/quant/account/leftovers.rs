@@ -1,0 +1,119 @@
+//! Stored tensors on the stem of a claimed weight that no scheme has consumed.
+//!
+//! `X.weight`, `X.qweight` and others have the stem `X`; what else begins with `X.` may be a part of the weight. A weight that
+//! is not named so, as stacked experts are, is its own stem, which `.` or `_` extends.
+
+use std::collections::HashMap;
+
+use crate::base::error::Result;
+use crate::quant::scheme::Context;
+use crate::quant::settings::is_altering;
+use crate::read::catalog::quote;
+
+use super::claims::{TensorClaim, add, is_unscaled};
+use super::harmless;
+
+const WHAT: &str = "the stems of the weights";
+
+/// The stems of claimed weights.
+pub(super) struct Stems<'s> {
+    /// The tensor that was claimed, and whether `_` extends the stem too.
+    rows: HashMap<&'s str, (usize, bool)>,
+}
+
+impl<'s> Stems<'s> {
+    pub(super) fn of(cx: &Context<'_>, slots: &'s [TensorClaim]) -> Result<Self> {
+        const ROW: u64 = 6 * size_of::<usize>() as u64;
+        let weights = slots
+            .iter()
+            .enumerate()
+            .filter_map(|(tensor, slot)| match slot {
+                TensorClaim::Weight(weight) => Some((tensor, weight)),
+                _ => None,
+            });
+        let count = weights.clone().count();
+        cx.budget.memory(ROW * count as u64, WHAT)?;
+        let mut rows = HashMap::with_capacity(count);
+        for (tensor, weight) in weights {
+            let name = &*weight.name;
+            let (stem, whole) = match name.strip_suffix(".weight") {
+                Some(stem) => (stem, false),
+                None => (name, true),
+            };
+            // of two weights of a module the one with more parts is the quantised one
+            let (known, _) = *rows.entry(stem).or_insert((tensor, whole));
+            if parts(slots, known) < weight.parts.len() {
+                rows.insert(stem, (tensor, whole));
+            }
+        }
+        Ok(Self { rows })
+    }
+
+    /// The weight on whose stem this name is, and what stands behind the stem.
+    fn owner<'n>(&self, cx: &Context<'_>, name: &'n str) -> Result<Option<(usize, &'n str)>> {
+        let ends = name.rmatch_indices(['.', '_']);
+        for (end, sign) in ends {
+            cx.budget.steps(1 + end as u64 / 64, WHAT)?;
+            if let Some(&(tensor, whole)) = self.rows.get(&name[..end])
+                && (sign == "." || whole)
+            {
+                return Ok(Some((tensor, &name[end + 1..])));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn parts(slots: &[TensorClaim], tensor: usize) -> usize {
+    match &slots[tensor] {
+        TensorClaim::Weight(weight) => weight.parts.len(),
+        _ => 0,
+    }
+}
+
+/// Adds weights with a left-over tensor to `refused`, and those that are made in spite of one to `warnings`.
+pub(super) fn find(
+    cx: &Context<'_>,
+    slots: &[TensorClaim],
+    stems: &Stems<'_>,
+    refused: &mut Vec<(usize, String)>,
+    warnings: &mut Vec<String>,
+) -> Result<()> {
+    if stems.rows.is_empty() {
+        return Ok(());
+    }
+    for (tensor, slot) in slots.iter().enumerate() {
+        // any FP8 tensor is claimed as a weight without scales, also one that is a scale
+        if !matches!(slot, TensorClaim::Free) && !is_unscaled(slot) {
+            continue;
+        }
+        let name = &*cx.info(tensor).name;
+        let Some((weight, rest)) = stems.owner(cx, name)? else {
+            continue;
+        };
+        if weight == tensor || harmless::explains_itself(rest) || harmless::is_of_activations(name)
+        {
+            continue;
+        }
+        // a parameter of a module of its own, unless its name says otherwise
+        let inner = rest.rsplit_once('.');
+        if inner.is_some_and(|(_, last)| matches!(last, "weight" | "bias")) && !is_altering(rest) {
+            continue;
+        }
+        let TensorClaim::Weight(claimed) = &slots[weight] else {
+            continue;
+        };
+        let why = format!("{} beside it is not known to its scheme", quote(name));
+        // the type of a GGUF tensor says how it is decoded; FP8 without scales is often no more than a cast
+        if claimed.scheme == "ggml" || (is_unscaled(&slots[weight]) && !cx.config.claims_scales()) {
+            if claimed.scheme != "ggml" || !rest.contains('.') {
+                cx.budget.text(why.len() + claimed.name.len(), WHAT)?;
+                warnings.push(format!("{}: {why}", quote(&claimed.name)));
+            }
+        } else {
+            let why = format!("{why} ({})", claimed.scheme);
+            add(cx, refused, weight, why)?;
+        }
+    }
+    Ok(())
+}

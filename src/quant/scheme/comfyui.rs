@@ -1,0 +1,363 @@
+//! ComfyUI's quantised layers, whose markers say how they are stored.
+//!
+//! Written by ComfyUI, comfy-kitchen and converters for them. Recognised by a marker alone: the tensor `X.comfy_quant`, JSON
+//! as U8, or an entry in the header's `_quantization_metadata` (`marker.rs`). Names and shapes do not tell these layouts from
+//! those of other writers: a wrong order of nibbles or tiles gives plausible values.
+//!
+//! | `format` | `X.weight` | `X.weight_scale` | other | formula |
+//! |---|---|---|---|---|
+//! | `float8_e4m3fn`, `float8_e5m2` | FP8 | F32, one | | `q * scale` |
+//! | `nvfp4` | two E2M1 in a byte, the **upper** nibble first | E4M3 for 16, in tiles of 128 x 4 (`swizzled_scales.rs`) | `weight_scale_2`, `pre_quant_scale` | `q * (scale * scale_2)` |
+//! | `mxfp8` | E4M3 | E8M0 for 32, in the same tiles | | `q * 2^(s - 127)` |
+//! | `int8_tensorwise` | I8 | F32, one or one per row | | `q * scale`; with `convrot` rotated back |
+//! | `int8_blockwise` | I8 | F32 per `group_size` x `group_size` | | `q * scale` |
+//! | `convrot_w4a4` | two codes of two's complement in a byte, the lower nibble first | F32 per row | | `q * scale`, rotated back |
+//! | `awq_w4a16` | two codes in a byte, the lower nibble first | `[in / group, out]` | `weight_zeros`, of the same shape | `(q - 8) * scale + zero` |
+//!
+//! Rotations are undone by `rotated.rs`. Scales of one byte may be stored as U8.
+//!
+//! Refused: other formats and unknown options, by name; stacked experts; `asym_w4a8_int8`, whose levels are rounded twice.
+//!
+//! Sources: ComfyUI `comfy/quant_ops.py` (`QUANT_ALGOS`), `comfy/ops.py` (`_load_quantized_module`); comfy-kitchen 0.2.40
+//! `backends/eager`, `tensor`.
+
+mod marker;
+mod rotated;
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::base::kernel::Dtype;
+use crate::base::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
+use crate::plan::Decoder;
+use crate::plan::decode::{
+    Codes, Composite, Factors, GlobalScale, Grouped, PartOffset, PartView, Scales,
+    TransposedFactors, Zeros,
+};
+use crate::read::catalog::TensorInfo;
+
+use super::Weight;
+use super::context::{Context, missing, not_known, plain, stem, unsupported};
+use super::granularity::{factors, filled, stack};
+use super::modelopt::SIGNED_NIBBLES;
+use super::smooth;
+use super::swizzled_scales::SwizzledScales;
+use marker::LayerMarker;
+use rotated::Rotated;
+
+pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
+    let info = cx.info(tensor);
+    let Some(stem) = stem(info, ".weight") else {
+        return Ok(None);
+    };
+    let Some(marker) = LayerMarker::find(cx, info, stem)? else {
+        return Ok(None);
+    };
+    filled(info, &info.shape)?;
+    if marker.integer("num_experts").is_some() {
+        return Err(unsupported(info, "ComfyUI's stacked experts"));
+    }
+    let layer = ComfyLayer {
+        cx,
+        info,
+        tensor,
+        stem,
+        marker,
+    };
+    layer.weight().map(Some)
+}
+
+/// A layer with a marker.
+struct ComfyLayer<'x, 'c> {
+    cx: &'x Context<'c>,
+    info: &'c TensorInfo,
+    tensor: usize,
+    stem: &'c str,
+    marker: LayerMarker,
+}
+
+/// The values of AWQ's codes less 8.
+const CENTRED_NIBBLES: [f32; 16] = [
+    -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0,
+];
+
+impl ComfyLayer<'_, '_> {
+    fn weight(self) -> Result<Weight> {
+        match &*self.marker.format {
+            "float8_e4m3fn" => self.bytes(Dtype::F8_E4M3, "fp8", None),
+            "float8_e5m2" => self.bytes(Dtype::F8_E5M2, "fp8", None),
+            "nvfp4" => self.nvfp4(),
+            "mxfp8" => self.mxfp8(),
+            "int8_tensorwise" => self.bytes(Dtype::I8, "int8", None),
+            "int8_blockwise" => {
+                let side = self.group("group_size", 128)?;
+                self.bytes(Dtype::I8, "int8", Some((side, side)))
+            }
+            "convrot_w4a4" => self.w4a4(),
+            "awq_w4a16" => self.awq(),
+            other => Err(unsupported(
+                self.info,
+                format!("ComfyUI's format {other:?}"),
+            )),
+        }
+    }
+
+    fn part(&self, suffix: &str) -> Result<usize> {
+        let found = self.cx.sibling(self.stem, suffix);
+        found.ok_or_else(|| missing(self.info, &suffix[1..]))
+    }
+
+    /// A size of the marker, a power of 2, or its default.
+    fn group(&self, option: &str, default: u64) -> Result<u64> {
+        let size = self.marker.integer(option).unwrap_or(default);
+        match size {
+            1..=65536 if size.is_power_of_two() => Ok(size),
+            _ => Err(not_known(self.info, format!("{option} {size}"))),
+        }
+    }
+
+    /// The dtype of the codes must be this one: the marker of another file would decode to other values.
+    fn stored(&self, dtypes: &[Dtype]) -> Result<()> {
+        match self.cx.dtype(self.tensor) {
+            Some(dtype) if dtypes.contains(&dtype) => Ok(()),
+            _ => Err(self.other_shape()),
+        }
+    }
+
+    fn other_shape(&self) -> crate::base::error::Error {
+        let (info, format) = (self.info, &self.marker.format);
+        not_known(
+            info,
+            format!(
+                "{} {:?} is not stored as ComfyUI's {format}",
+                info.encoding,
+                info.shape.as_slice()
+            ),
+        )
+    }
+
+    fn matrix(&self) -> Result<[u64; 2]> {
+        match self.info.shape[..] {
+            [rows, cols] => Ok([rows, cols]),
+            _ => Err(self.other_shape()),
+        }
+    }
+
+    /// The weight of these parts, with the marker that it was recognised by.
+    fn made(
+        &self,
+        scheme: &'static str,
+        shape: &[u64],
+        mut parts: Vec<(&'static str, usize)>,
+        decoder: Box<dyn Decoder>,
+    ) -> Result<Weight> {
+        parts.extend(self.marker.tensor.map(|marker| ("marker", marker)));
+        smooth::weight_by(self.cx, scheme, &self.info.name, shape, &parts, decoder)
+    }
+
+    /// The decoder, with the rotation undone that the marker names.
+    fn unrotated(&self, inner: Grouped, rotated: bool) -> Result<Box<dyn Decoder>> {
+        if !rotated {
+            return Ok(Box::new(inner));
+        }
+        let group = self.group("convrot_groupsize", 256)?;
+        // the matrix is a power of one of 4 x 4
+        if group.trailing_zeros() % 2 == 1 || group < 4 || !inner.cols.is_multiple_of(group) {
+            let what = format!("rotations of {group} of {} columns", inner.cols);
+            return Err(not_known(self.info, what));
+        }
+        Ok(Box::new(Rotated { inner, group }))
+    }
+
+    /// Codes of a byte each, with one scale, or one per row or block.
+    fn bytes(
+        &self,
+        dtype: Dtype,
+        scheme: &'static str,
+        block: Option<(u64, u64)>,
+    ) -> Result<Weight> {
+        self.stored(&[dtype])?;
+        let scale = self.part(".weight_scale")?;
+        let scales = factors(self.cx, 1, scale, &self.info.shape, block)?;
+        let (rows, cols, matrix_rows) = stack(&self.info.shape);
+        let value = CodeValue::of(dtype).expect("FP8 and I8 have values");
+        let inner = Grouped {
+            rows,
+            cols,
+            matrix_rows: matrix_rows.max(1),
+            codes: Codes::new(CodePacking::Bytes, value, cols),
+            formula: Formula::Scale,
+            scales: Scales::Stored(scales),
+            zeros: Zeros::None,
+        };
+        let decoder = self.unrotated(inner, self.marker.flag("convrot"))?;
+        let parts = vec![("codes", self.tensor), ("scale", scale)];
+        self.made(scheme, &self.info.shape, parts, decoder)
+    }
+
+    /// Scales of one byte in tiles, for groups along the rows: their part and a view that puts them into rows.
+    fn tiled(
+        &self,
+        rows: u64,
+        cols: u64,
+        group: u64,
+        dtype: Dtype,
+    ) -> Result<(usize, Arc<dyn PartView>)> {
+        let scale = self.part(".weight_scale")?;
+        let info = self.cx.info(scale);
+        let groups = cols / group;
+        let whole = SwizzledScales::bytes(rows, groups) == Some(info.elements());
+        let named = plain(info).is_some_and(|found| found == dtype || found == Dtype::U8);
+        if !cols.is_multiple_of(group) || !whole || !named {
+            let what = format!(
+                "{} {:?} are no tiles of scales for {rows} rows of {cols} in groups of {group}",
+                info.encoding,
+                info.shape.as_slice()
+            );
+            return Err(not_known(info, what));
+        }
+        let view = SwizzledScales {
+            place: PartOffset::whole(1),
+            rows,
+            groups,
+        };
+        Ok((scale, Arc::new(view)))
+    }
+
+    fn nvfp4(&self) -> Result<Weight> {
+        self.stored(&[Dtype::U8])?;
+        let [rows, bytes] = self.matrix()?;
+        let cols = bytes.checked_mul(2).ok_or_else(|| self.other_shape())?;
+        let (scale, view) = self.tiled(rows, cols, 16, Dtype::F8_E4M3)?;
+        let global = self.part(".weight_scale_2")?;
+        let found = self.cx.info(global);
+        if plain(found) != Some(Dtype::F32) || found.elements() != 1 {
+            return Err(not_known(found, "expected a single F32"));
+        }
+        let parts = vec![
+            ("codes", self.tensor),
+            ("scale", scale),
+            ("global_scale", global),
+        ];
+        let inner = Grouped {
+            rows,
+            cols,
+            matrix_rows: rows,
+            codes: Codes::new(
+                CodePacking::HighNibbles,
+                CodeValue::Table(Box::new(E2M1_VALUES)),
+                bytes,
+            ),
+            formula: Formula::Scale,
+            scales: Scales::Times(
+                Factors::per_group(1, Dtype::F8_E4M3, 16),
+                GlobalScale {
+                    part: 2,
+                    dtype: Dtype::F32,
+                    count: 1,
+                },
+            ),
+            zeros: Zeros::None,
+        };
+        let decoder = Composite::new(inner, parts.len(), vec![(1, view)]);
+        self.made("nvfp4", &[rows, cols], parts, Box::new(decoder))
+    }
+
+    fn mxfp8(&self) -> Result<Weight> {
+        self.stored(&[Dtype::F8_E4M3])?;
+        let [rows, cols] = self.matrix()?;
+        let (scale, view) = self.tiled(rows, cols, 32, Dtype::F8_E8M0)?;
+        let inner = Grouped {
+            rows,
+            cols,
+            matrix_rows: rows,
+            codes: Codes::new(CodePacking::Bytes, CodeValue::E4m3, cols),
+            formula: Formula::Scale,
+            scales: Scales::Stored(Factors::per_group(1, Dtype::F8_E8M0, 32)),
+            zeros: Zeros::None,
+        };
+        let parts = vec![("codes", self.tensor), ("scale", scale)];
+        let decoder = Composite::new(inner, parts.len(), vec![(1, view)]);
+        self.made("mxfp8", &[rows, cols], parts, Box::new(decoder))
+    }
+
+    fn w4a4(&self) -> Result<Weight> {
+        self.stored(&[Dtype::I8, Dtype::U8])?;
+        let [rows, bytes] = self.matrix()?;
+        let cols = bytes.checked_mul(2).ok_or_else(|| self.other_shape())?;
+        let scale = self.part(".weight_scale")?;
+        let scales = factors(self.cx, 1, scale, &[rows, cols], None)?;
+        let inner = Grouped {
+            rows,
+            cols,
+            matrix_rows: rows,
+            codes: Codes::new(
+                CodePacking::LowNibbles,
+                CodeValue::Table(Box::new(SIGNED_NIBBLES)),
+                bytes,
+            ),
+            formula: Formula::Scale,
+            scales: Scales::Stored(scales),
+            zeros: Zeros::None,
+        };
+        let decoder = self.unrotated(inner, true)?;
+        let parts = vec![("codes", self.tensor), ("scale", scale)];
+        self.made("int4", &[rows, cols], parts, decoder)
+    }
+
+    fn awq(&self) -> Result<Weight> {
+        self.stored(&[Dtype::I8, Dtype::U8])?;
+        let [rows, bytes] = self.matrix()?;
+        let cols = bytes.checked_mul(2).ok_or_else(|| self.other_shape())?;
+        let group = self.group("group_size", 64)?;
+        let (scale, zero) = (self.part(".weight_scale")?, self.part(".weight_zeros")?);
+        let groups = cols / group;
+        let mut views: Vec<(usize, Arc<dyn PartView>)> = Vec::new();
+        let mut factors = |part: usize, tensor: usize| -> Result<Factors> {
+            let info = self.cx.info(tensor);
+            let dtype = plain(info).filter(|d| matches!(d, Dtype::F16 | Dtype::BF16 | Dtype::F32));
+            let whole = cols.is_multiple_of(group) && info.shape[..] == [groups, rows];
+            let (Some(dtype), true) = (dtype, whole) else {
+                let what = format!(
+                    "{} {:?} instead of factors for {groups} groups of {rows} rows",
+                    info.encoding,
+                    info.shape.as_slice()
+                );
+                return Err(not_known(info, what));
+            };
+            let entry = dtype.bits() / 8;
+            let view = TransposedFactors {
+                place: PartOffset::whole(part),
+                rows,
+                matrix_rows: rows,
+                padded_rows: rows,
+                groups,
+                lines: groups,
+                entry,
+                factor: 0..entry,
+            };
+            views.push((part, Arc::new(view)));
+            Ok(Factors::per_group(part, dtype, group))
+        };
+        let inner = Grouped {
+            rows,
+            cols,
+            matrix_rows: rows,
+            codes: Codes::new(
+                CodePacking::LowNibbles,
+                CodeValue::Table(Box::new(CENTRED_NIBBLES)),
+                bytes,
+            ),
+            formula: Formula::ScaleOffset,
+            scales: Scales::Stored(factors(1, scale)?),
+            zeros: Zeros::Stored(factors(2, zero)?),
+        };
+        let parts = vec![
+            ("codes", self.tensor),
+            ("scale", scale),
+            ("zero_point", zero),
+        ];
+        let decoder = Composite::new(inner, parts.len(), views);
+        self.made("awq", &[rows, cols], parts, Box::new(decoder))
+    }
+}
