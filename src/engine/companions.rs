@@ -325,7 +325,8 @@ fn is_unsupported(error: &Error) -> bool {
 /// Whether a file of this name is carried over to a checkpoint of other tensors.
 fn is_carried(name: &str, quantised: bool) -> bool {
     if name.starts_with('.')
-        || name.ends_with(".index.json")
+        // also that of a variant of diffusers, `….index.fp16.json`
+        || (name.contains(".index.") && name.ends_with(".json"))
         || (STORAGE_SETTINGS.contains(&name) && !quantised)
         // the state of a training run: steps and losses of weights that were stored otherwise
         || name == "trainer_state.json"
@@ -380,6 +381,7 @@ mod tests {
         for left in [
             "model.safetensors.index.json",
             "pytorch_model.bin.index.json",
+            "diffusion_pytorch_model.safetensors.index.fp16.json",
             "quantize_config.json",
             "hf_quant_config.json",
             "model.safetensors",

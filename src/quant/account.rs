@@ -23,6 +23,7 @@ mod integers;
 mod leftovers;
 mod remarks;
 mod sidecars;
+mod tensor_claim;
 mod unclaimed;
 
 use crate::base::error::{Error, Result};
@@ -30,8 +31,9 @@ use crate::quant::scheme::{Context, SCHEMES};
 use crate::quant::settings::{SchemeSettings, UnknownSetting, unknown_settings};
 use crate::read::catalog::quote;
 
-pub(crate) use claims::{TensorClaim, claims, recognises_any};
+pub(crate) use claims::{claims, recognises_any};
 pub(crate) use sidecars::sidecars;
+pub(crate) use tensor_claim::TensorClaim;
 pub(crate) use unclaimed::{UnclaimedTensor, classify_unclaimed};
 
 /// Evidence that concerns all stored weights.

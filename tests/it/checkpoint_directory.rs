@@ -58,16 +58,18 @@ fn a_directory_gets_the_files_that_clients_read() {
     let remember = remember(&checkpoint).dtype(OutputDtype::Auto);
     assert_eq!(remember.output_dtype().unwrap(), Dtype::F16);
     remember.to_dir(&out, 1 << 20).unwrap();
+    // no scheme has recognised a weight, so what describes quantisation stays
     let expected = [
         "chat_template.jinja",
         "config.json",
         "model.safetensors",
+        "quantize_config.json",
         "tokenizer.json",
     ];
     assert_eq!(names(&out), expected);
     assert_eq!(
         read(&out.join("config.json")),
-        "{\n  \"torch_dtype\": \"float16\",\n  \"model_type\": \"x\",\n  \"eps\": 1e-05,\n  \"limit\": [0.0, Infinity]\n}\n"
+        "{\n  \"torch_dtype\": \"float16\",\n  \"model_type\": \"x\",\n  \"quantization_config\": {\"bits\": 4},\n  \"eps\": 1e-05,\n  \"limit\": [0.0, Infinity]\n}\n"
     );
     assert_eq!(read(&out.join("tokenizer.json")), others[1].1);
     assert_eq!(remember.companions().unwrap().code, ["modeling_x.py"]);
@@ -458,4 +460,31 @@ fn tied_output_layers_are_written_once() {
         let notes = crate::support::texts(&plan.output_notes);
         assert_eq!(notes.contains("`lm_head.weight`"), expected == 2, "{notes}");
     }
+}
+
+#[test]
+fn what_describes_quantisation_leaves_with_it() {
+    let scratch = ScratchDir::new("companions-quantised");
+    let directory = scratch.path("in");
+    fs::create_dir_all(&directory).unwrap();
+    let tensors = [
+        StoredTensor::new("a.weight", "F8_E4M3", &[1, 2], vec![0x38; 2]),
+        StoredTensor::new("a.weight_scale", "F32", &[1], 2f32.to_le_bytes().to_vec()),
+    ];
+    fs::write(
+        directory.join("model.safetensors"),
+        safetensors(&tensors, &[]),
+    )
+    .unwrap();
+    let config = r#"{"model_type": "x", "quantization_config": {"quant_method": "fp8"}}"#;
+    fs::write(directory.join("config.json"), config).unwrap();
+    fs::write(directory.join("hf_quant_config.json"), "{}").unwrap();
+    let out = scratch.path("out");
+    let checkpoint = Checkpoint::open(&directory).unwrap();
+    remember(&checkpoint).to_dir(&out, 1 << 20).unwrap();
+    assert_eq!(names(&out), ["config.json", "model.safetensors"]);
+    assert_eq!(
+        read(&out.join("config.json")),
+        r#"{"torch_dtype": "bfloat16","model_type": "x"}"#
+    );
 }

@@ -22,7 +22,15 @@ fn other_file_types_are_identified_in_the_error() {
         ("f.json", b"{\"error\":\"Not Found\"}", "JSON"),
         ("g.txt", b"Invalid username or password.", "text, \"Invalid"),
         ("h", b"\0\x01\x02\x03\xff\xfe", "00 01 02 03"),
-        ("i.onnx", b"\x08\x07\x12\x07pytorch", "first bytes"),
+        ("i.onnx", b"\x08\x07\x12\x07pytorch", "ONNX"),
+        ("j.tflite", b"\x1c\0\0\0TFL3", "TFLite"),
+        ("k.msgpack", b"\x81\xa6params\x82", "msgpack"),
+        ("l.llamafile", b"MZqFpD='", "llamafile"),
+        (
+            "m",
+            b"{\"mediaType\":\"application/vnd.docker.distribution.manifest.v2+json\"}",
+            "manifest of Ollama",
+        ),
     ] {
         let path = scratch.path(name);
         fs::write(&path, bytes).unwrap();

@@ -7,22 +7,13 @@ use crate::quant::scheme::{Context, SCHEMES, Weight};
 use crate::read::catalog::quote;
 
 use super::leftovers::Stems;
+use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
 use super::{Evidence, integers, leftovers, unexplained};
 
 const PLAN: &str = "the plan";
 
 /// Memory that a decoder refers to, beyond its own size: tables of up to 16 values, inner decoders.
 const DECODER: u64 = 1 << 10;
-
-/// The claim on a stored tensor.
-pub(crate) enum TensorClaim {
-    /// No scheme has claimed it.
-    Free,
-    /// A scheme has recognised a weight by it.
-    Weight(Box<Weight>),
-    /// It is a part of a weight, possibly of a refused one.
-    Taken,
-}
 
 /// The claims on all tensors. Refused weights are added to the plan.
 pub(crate) fn claims(
@@ -31,8 +22,9 @@ pub(crate) fn claims(
     wanted: &dyn Fn(&str) -> bool,
     check: &dyn Fn() -> Result<()>,
 ) -> Result<Vec<TensorClaim>> {
-    let mut claims = offered(cx, plan, wanted, check)?;
-    settle(cx, plan, &mut claims, wanted)?;
+    let mut failed = Vec::new();
+    let mut claims = offered(cx, plan, &mut failed, wanted, check)?;
+    settle(cx, plan, &mut claims, &failed, wanted)?;
     Ok(claims)
 }
 
@@ -52,10 +44,12 @@ pub(crate) fn recognises_any(cx: &Context<'_>) -> Result<bool> {
     Ok(false)
 }
 
-/// Offers every tensor to every scheme. The first claim counts, and covers the parts of its weight.
+/// Offers every tensor to every scheme; `failed` are those that a scheme has recognised and cannot decode. The first claim
+/// counts, and covers the parts of its weight.
 fn offered(
     cx: &Context<'_>,
     plan: &mut Plan,
+    failed: &mut Vec<usize>,
     wanted: &dyn Fn(&str) -> bool,
     check: &dyn Fn() -> Result<()>,
 ) -> Result<Vec<TensorClaim>> {
@@ -101,6 +95,7 @@ fn offered(
                     cx.note(format!("ignored: {}", error.kind()));
                 }
                 Err(error) => {
+                    cx.budget.push(failed, tensor, PLAN)?;
                     if wanted(name) {
                         plan.refuse(name, error, cx.budget)?;
                     }
@@ -159,10 +154,11 @@ fn settle(
     cx: &Context<'_>,
     plan: &mut Plan,
     slots: &mut [TensorClaim],
+    failed: &[usize],
     wanted: &dyn Fn(&str) -> bool,
 ) -> Result<()> {
     let evidence = Evidence::of(cx)?;
-    let mut refused: Vec<(usize, String)> = Vec::new();
+    let mut refused = Refusals::new();
     {
         let stems = Stems::of(cx, slots)?;
         leftovers::find(cx, slots, &stems, &mut refused, &mut plan.unexplained)?;
@@ -184,7 +180,7 @@ fn settle(
             add(cx, &mut refused, tensor, why)?;
         }
     }
-    integers::find(cx, slots, &evidence, &mut refused)?;
+    integers::find(cx, slots, failed, &evidence, &mut refused)?;
     for remark in evidence.deciding.iter().chain(&evidence.remarks) {
         cx.budget.text(remark.len(), PLAN)?;
         plan.unexplained.push(format!("{remark} is not known"));
@@ -192,23 +188,12 @@ fn settle(
     refuse_all(cx, plan, slots, refused, wanted)
 }
 
-/// Adds a tensor to those that are refused, with the reason.
-pub(super) fn add(
-    cx: &Context<'_>,
-    refused: &mut Vec<(usize, String)>,
-    tensor: usize,
-    why: String,
-) -> Result<()> {
-    cx.budget.text(why.len(), PLAN)?;
-    cx.budget.push(refused, (tensor, why), PLAN)
-}
-
 /// Refuses weights, once each, or notes what is ignored where the caller assumes that it means nothing.
 fn refuse_all(
     cx: &Context<'_>,
     plan: &mut Plan,
     slots: &mut [TensorClaim],
-    refused: Vec<(usize, String)>,
+    refused: Refusals,
     wanted: &dyn Fn(&str) -> bool,
 ) -> Result<()> {
     for (tensor, why) in refused {
@@ -246,9 +231,4 @@ fn refuse_all(
 /// Whether the configuration may decide how the bytes of a weight are read: all but those of GGUF, whose types say it.
 fn is_decided(slot: &TensorClaim) -> bool {
     matches!(slot, TensorClaim::Weight(weight) if weight.scheme != "ggml")
-}
-
-/// Whether a weight is FP8 that has no scale.
-pub(super) fn is_unscaled(slot: &TensorClaim) -> bool {
-    matches!(slot, TensorClaim::Weight(weight) if weight.scheme == "fp8" && weight.parts.len() == 1)
 }

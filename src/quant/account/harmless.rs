@@ -108,10 +108,7 @@ pub(super) fn is_data(name: &str) -> bool {
 
 /// Beginnings of keys of the metadata that describe a model and not its bytes.
 static METADATA: &[(&str, &str)] = &[
-    (
-        "format",
-        "the framework that wrote the file; other values are looked at",
-    ),
+    ("format_version", "of a container's own format"),
     ("ss_", "settings of training by kohya's scripts"),
     ("sshs_", "hashes of the same"),
     ("modelspec.", "Stability's description of a model"),

@@ -1,6 +1,6 @@
 //! Integers that no scheme has claimed, and that may be packed codes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
@@ -8,8 +8,8 @@ use crate::quant::scheme::Context;
 use crate::read::catalog::{Encoding, quote};
 
 use super::Evidence;
-use super::claims::{TensorClaim, add};
 use super::harmless::{self, is_of_activations};
+use super::tensor_claim::{Refusals, TensorClaim, add};
 
 const WHAT: &str = "unclaimed integers";
 
@@ -37,17 +37,23 @@ const MIN_ELEMENTS: u64 = 256;
 pub(super) fn find(
     cx: &Context<'_>,
     slots: &[TensorClaim],
+    failed: &[usize],
     evidence: &Evidence,
-    refused: &mut Vec<(usize, String)>,
+    refused: &mut Refusals,
 ) -> Result<()> {
     if !MODELS.contains(&cx.catalog.format) {
         return Ok(());
     }
+    // what stands beside codes that cannot be decoded is refused with them
+    cx.budget.memory(64 * failed.len() as u64, WHAT)?;
+    let names = failed.iter().map(|&tensor| &*cx.info(tensor).name);
+    let mut parents: HashSet<&str> = names.collect();
+    parents.extend(failed.iter().map(|&tensor| parent(cx, tensor)));
     let is_free = |tensor: &usize| matches!(slots[*tensor], TensorClaim::Free);
     let unclaimed = || {
         (0..slots.len())
             .filter(is_free)
-            .filter(|&tensor| is_packed(cx, tensor))
+            .filter(|&tensor| is_packed(cx, tensor) && !parents.contains(parent(cx, tensor)))
     };
     if unclaimed().next().is_none() {
         return Ok(());
@@ -63,15 +69,19 @@ pub(super) fn find(
     };
     let most = packed > cx.catalog.nbytes() / 2 && (0..slots.len()).any(is_float);
     let factors = factors(cx, slots)?;
+    let extra = &cx.catalog.extra_fields;
+    cx.budget.memory(48 * extra.len() as u64, WHAT)?;
+    let fields: HashMap<&str, &str> = extra
+        .iter()
+        .map(|extra| (&*extra.tensor, &*extra.field))
+        .collect();
     for tensor in unclaimed() {
         let info = cx.info(tensor);
-        let stem = info.name.rsplit_once('.').map_or("", |(stem, _)| stem);
-        let extra = cx.catalog.extra_fields.iter();
-        let field = extra.clone().find(|extra| extra.tensor == info.name);
+        let stem = parent(cx, tensor);
         let why = if is_marker(cx, tensor)? {
             "the marker that it holds".to_owned()
-        } else if let Some(extra) = field {
-            format!("the field {} of its header", quote(&extra.field))
+        } else if let Some(field) = fields.get(&*info.name) {
+            format!("the field {} of its header", quote(field))
         } else if let Some(first) = evidence.first() {
             first.to_owned()
         } else if let Some(factor) = factors.get(stem) {
@@ -108,6 +118,12 @@ fn is_marker(cx: &Context<'_>, tensor: usize) -> Result<bool> {
     }
     let text = cx.peek(tensor)?;
     Ok(text.trim_ascii_start().starts_with(b"{") && text.trim_ascii_end().ends_with(b"}"))
+}
+
+/// The module that a tensor is in.
+fn parent<'c>(cx: &Context<'c>, tensor: usize) -> &'c str {
+    let name = &cx.info(tensor).name;
+    name.rsplit_once('.').map_or("", |(module, _)| module)
 }
 
 /// Whether the elements of a tensor may be packed codes.

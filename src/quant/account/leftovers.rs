@@ -1,6 +1,7 @@
 //! Stored tensors on the stem of a claimed weight that no scheme has consumed.
 //!
-//! `X.weight`, `X.qweight` and others have the stem `X`; what else begins with `X.` may be a part of the weight. A weight that
+//! `X.weight`, `X.qweight` and others have the stem `X`; what else begins with `X.` may be a part of the weight, and so may
+//! `X_scale` and the like. A weight that
 //! is not named so, as stacked experts are, is its own stem, which `.` or `_` extends.
 
 use std::collections::HashMap;
@@ -10,8 +11,8 @@ use crate::quant::scheme::Context;
 use crate::quant::settings::is_altering;
 use crate::read::catalog::quote;
 
-use super::claims::{TensorClaim, add, is_unscaled};
 use super::harmless;
+use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
 
 const WHAT: &str = "the stems of the weights";
 
@@ -55,13 +56,20 @@ impl<'s> Stems<'s> {
         for (end, sign) in ends {
             cx.budget.steps(1 + end as u64 / 64, WHAT)?;
             if let Some(&(tensor, whole)) = self.rows.get(&name[..end])
-                && (sign == "." || whole)
+                && (sign == "." || whole || speaks(&name[end + 1..]))
             {
                 return Ok(Some((tensor, &name[end + 1..])));
             }
         }
         Ok(None)
     }
+}
+
+/// Words of names behind `_` that belong to the module in front of it: `down_proj_scale` is no module of its own.
+static WORDS: &[&str] = &["scale", "zero_point", "absmax", "quant", "shift", "lut"];
+
+fn speaks(rest: &str) -> bool {
+    !rest.contains('.') && (is_altering(rest) || WORDS.iter().any(|word| rest.contains(word)))
 }
 
 fn parts(slots: &[TensorClaim], tensor: usize) -> usize {
@@ -76,7 +84,7 @@ pub(super) fn find(
     cx: &Context<'_>,
     slots: &[TensorClaim],
     stems: &Stems<'_>,
-    refused: &mut Vec<(usize, String)>,
+    refused: &mut Refusals,
     warnings: &mut Vec<String>,
 ) -> Result<()> {
     if stems.rows.is_empty() {

@@ -42,6 +42,9 @@ static WORDS: &[&str] = &[
     "weight_format",
 ];
 
+/// Words of keys that may say how bytes are to be read.
+static KEY_WORDS: &[&str] = &["format", "encod", "pack", "scheme", "bits"];
+
 /// Longest value that is searched.
 const MAX_VALUE: usize = 1 << 20;
 
@@ -73,7 +76,8 @@ fn metadata(cx: &Context<'_>, remarks: &mut Vec<String>) -> Result<()> {
             1 + (key.len() + text.len().min(MAX_VALUE)) as u64 / 16,
             WHAT,
         )?;
-        if harmless::is_description(key) && !(key == "format" && speaks(text)) {
+        // `format` is the framework that wrote the file
+        if harmless::is_description(key) || (key == "format" && !speaks(text)) {
             continue;
         }
         // torchao describes tensors that it has not quantised too
@@ -81,7 +85,13 @@ fn metadata(cx: &Context<'_>, remarks: &mut Vec<String>) -> Result<()> {
         if plain || cx.consumes_metadata(key) || is_nothing(text) {
             continue;
         }
-        if speaks(key) || speaks(text) || cx.position(key).is_some() || names_tensors(cx, text)? {
+        let lower = key.to_ascii_lowercase();
+        if KEY_WORDS.iter().any(|word| lower.contains(word))
+            || speaks(key)
+            || speaks(text)
+            || cx.position(key).is_some()
+            || names_tensors(cx, text)?
+        {
             let shown = &text[..text.floor_char_boundary(60)];
             remarks.push(format!("{}: {} of the metadata", quote(key), quote(shown)));
         }

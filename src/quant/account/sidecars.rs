@@ -16,6 +16,9 @@ static LOGS: &[&str] = &["quant_log.csv", "quant_log.json"];
 /// Endings of files of settings and of small tensors.
 static ENDINGS: &[&str] = &[".json", ".yaml", ".yml", ".npz", ".npy", ".pkl"];
 
+/// Endings of files of tensors. Those that speak of quantisation are models, those of scales are not.
+static TENSORS: &[&str] = &[".safetensors", ".pt", ".pth", ".bin"];
+
 /// Files that are looked at.
 const MAX_FILES: usize = 8;
 
@@ -42,8 +45,10 @@ pub(crate) fn sidecars(checkpoint: &Checkpoint, budget: &Budget) -> Result<Sidec
     };
     let speaks = |name: &str| {
         let lower = name.to_ascii_lowercase();
-        lower.contains("quant")
-            && ENDINGS.iter().any(|end| lower.ends_with(end))
+        let (stem, _) = lower.rsplit_once('.').unwrap_or((&lower, ""));
+        let scales = stem.ends_with("scale") || stem.ends_with("scales");
+        let ends = |ends: &[&str]| ends.iter().any(|end| lower.ends_with(end));
+        ((lower.contains("quant") && ends(ENDINGS)) || (scales && (ends(ENDINGS) || ends(TENSORS))))
             && !is_configuration(name)
             && !LOGS.contains(&&*lower)
     };

@@ -236,7 +236,9 @@ fn shared(model: ModelConfig) -> Option<Arc<ModelConfig>> {
 }
 
 /// Words in the names of objects of a `config.json` that describe packed weights.
-static PACKING: &[&str] = &["quant", "compress", "dfloat", "sparsity", "packing"];
+static PACKING: &[&str] = &[
+    "quant", "compress", "dfloat", "sparsity", "packing", "rotation", "hadamard",
+];
 
 /// Names of sections that are kept.
 const MAX_SECTIONS: usize = 8;

@@ -102,7 +102,8 @@ pub(super) fn select_files(
         // the names that transformers reads, where several files have the extension
         let main = found
             .iter()
-            .find(|n| n.as_str() == "model.safetensors" || n.as_str() == "pytorch_model.bin");
+            .find(|n| n.as_str() == "model.safetensors" || n.as_str() == "pytorch_model.bin")
+            .or_else(|| without_variants(&found));
         match (found.as_slice(), main) {
             ([], _) => {}
             // the files that `.metadata` names, which is found by its name alone
@@ -144,6 +145,24 @@ pub(super) fn select_files(
     Err(Error::new(ErrorKind::UnknownFormat {
         looks_like: "a directory without tensor files".into(),
     }))
+}
+
+/// The file of which all others are variants, as diffusers names those of other precisions: `model.fp16.safetensors` is a
+/// variant of `model.safetensors`.
+fn without_variants<'n>(names: &'n [&'n String]) -> Option<&'n &'n String> {
+    let shortest = names.iter().min_by_key(|name| name.len())?;
+    let (stem, extension) = shortest.rsplit_once('.')?;
+    let is_variant = |name: &str| {
+        let variant = name.strip_prefix(stem).and_then(|rest| {
+            rest.strip_prefix('.')?
+                .strip_suffix(extension)?
+                .strip_suffix('.')
+        });
+        variant.is_some_and(|variant| !variant.is_empty() && !variant.contains('.'))
+    };
+    let others = names.iter().filter(|name| name != &shortest);
+    let all = others.clone().all(|name| is_variant(name)) && others.count() > 0;
+    (all && rank_of(shortest).is_none()).then_some(shortest)
 }
 
 /// Several files are one checkpoint if they are the numbered shards of one.

@@ -38,8 +38,8 @@ pub(super) fn name_below(name: &str) -> Result<Cow<'_, str>> {
     let mut below = String::with_capacity(name.len());
     for part in name.split('/').filter(|part| *part != ".") {
         if matches!(part, "" | "..") {
-            return Err(Error::unsupported(format!(
-                "the index names {}, which is no file below its directory",
+            return Err(Error::malformed(format!(
+                "the index names {}, which is not a plain file name, nor that of a file below its directory",
                 quote(name)
             )));
         }

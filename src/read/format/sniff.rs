@@ -20,6 +20,14 @@ static MAGICS: &[(&[u8], &str)] = &[
     (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive; unpack it first"),
     (b"Rar!\x1a\x07", "a RAR archive; unpack it first"),
     (b"\x7fELF", "an ELF program or library"),
+    (
+        b"MZqFpD",
+        "a llamafile or another program of Cosmopolitan; its GGUF is a member of the archive at its end: `unzip FILE '*.gguf'`",
+    ),
+    (
+        b"|TZR|",
+        "a file of tensorizer; load it with that library, and save the tensors as safetensors",
+    ),
     (b"MZ", "a Windows program or library"),
     (b"\x89PNG", "a PNG image"),
     (b"\xff\xd8\xff", "a JPEG image"),
@@ -86,10 +94,35 @@ pub(crate) fn not_tensors(bytes: &[u8]) -> Option<String> {
     if begins("<?xml") {
         return Some("an XML document, probably an error from an object store".into());
     }
-    MAGICS
-        .iter()
-        .find(|(magic, _)| bytes.starts_with(magic))
-        .map(|(_, what)| (*what).into())
+    let magic = MAGICS.iter().find(|(magic, _)| bytes.starts_with(magic));
+    let known = magic
+        .map(|(_, what)| *what)
+        .or_else(|| without_magic(bytes));
+    known.map(Into::into)
+}
+
+/// Files of other tools that have no magic number at their beginning.
+fn without_magic(bytes: &[u8]) -> Option<&'static str> {
+    if bytes.get(4..8) == Some(b"TFL3") {
+        return Some(
+            "a TFLite model; convert it with the tools of TensorFlow, or fetch the original",
+        );
+    }
+    match *bytes {
+        // fields 1 and 2 of ONNX' ModelProto: the version, and the name of the producer
+        [0x08, 1..=31, 0x12, len, first, ..]
+            if (1..64).contains(&len) && first.is_ascii_alphabetic() =>
+        {
+            Some(
+                "an ONNX model; read its initializers with the package onnx, or fetch the PyTorch or safetensors files",
+            )
+        }
+        // a map of msgpack whose first key is a short text
+        [0x81..=0x8f | 0xde, 0xa1..=0xbf, first, ..] if first.is_ascii_alphabetic() => Some(
+            "msgpack, as Flax saves parameters; load it with `flax.serialization`, and save the arrays as safetensors",
+        ),
+        _ => None,
+    }
 }
 
 /// Describes a file that no format recognises.
@@ -100,10 +133,17 @@ pub(crate) fn resembles(head: &Head<'_>) -> String {
     }
     // the magic number of tar is at the end of the first header, after name, mode, owner, size, time and link
     if bytes.get(257..262) == Some(b"ustar") {
-        return "a tar archive (PyTorch wrote these before 0.1.10); unpack it first".into();
+        return "a tar archive (NeMo's .nemo is one, and PyTorch wrote these before 0.1.10); unpack it first".into();
     }
     let trimmed = bytes.trim_ascii_start();
     if trimmed.starts_with(b"{") || trimmed.starts_with(b"[") {
+        let is_manifest = b"application/vnd.docker.distribution.manifest";
+        if bytes
+            .windows(is_manifest.len())
+            .any(|text| text == is_manifest)
+        {
+            return "a manifest of Ollama; the model is the blob that its layer of the type `…image.model` names".into();
+        }
         return format!("JSON text, {}", preview(bytes));
     }
     if bytes

@@ -11,7 +11,7 @@ use anamnesis::sink::write_companions;
 use anamnesis::{Dtype, ErrorKind};
 use anamnesis_os::files::resolved;
 
-use super::{RememberReport, left_out, write};
+use super::{RememberReport, configure, left_out, write};
 use crate::args::RememberArgs;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
@@ -45,8 +45,18 @@ pub(super) fn write_all(
         let what = "the output would be written into its own source";
         return Err(Failure::new("invalid_argument", what, "choose another path").in_file(output));
     }
+    let components = components(source)?;
+    // a component that is refused ends the run before the first of them is written
+    for component in &components {
+        let from = source.join(component);
+        if has_tensors(args, &from)? {
+            let checkpoint = args.opening.options().open(&from)?;
+            let checked = configure(&checkpoint, &args.weights).plan()?.check();
+            checked.map_err(|e| Failure::from(e).in_file(&from))?;
+        }
+    }
     let mut report = RememberReport::default();
-    for component in components(source)? {
+    for component in components {
         let (from, to) = (source.join(&component), output.join(&component));
         if has_tensors(args, &from)? {
             let written = write(args, &from, &to.join(""), screen, interrupt)?;
