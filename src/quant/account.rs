@@ -28,7 +28,7 @@ mod unclaimed;
 
 use crate::base::error::{Error, Result};
 use crate::quant::scheme::{Context, SCHEMES};
-use crate::quant::settings::{SchemeSettings, UnknownSetting, unknown_settings};
+use crate::quant::settings::{SchemeSettings, UnknownSetting, is_altering, unknown_settings};
 use crate::read::catalog::quote;
 
 pub(crate) use claims::{claims, recognises_any};
@@ -98,9 +98,13 @@ impl Evidence {
                 }
             }
         }
-        let sections = cx.config.sections().iter();
-        self.remarks
-            .extend(sections.map(|name| format!("the section {} of config.json", quote(name))));
+        for name in cx.config.sections() {
+            let text = format!("the section {} of config.json", quote(name));
+            match is_altering(name) {
+                true => self.decide(text),
+                false => self.remarks.push(text),
+            }
+        }
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use crate::read::digest::Sha256Digest;
 use crate::read::source::files::Files;
 
 use super::archives::DamageIndex;
-use super::check_rules::rules;
+use super::check_rules::{self, rules};
 use super::checked_weight::ScannedWeight;
 use super::files::{self, FileCheck};
 use super::level::FindingLevel;
@@ -184,7 +184,7 @@ impl CheckRun<'_> {
             member.is_some_and(|member| damaged.contains(member))
         };
         for text in std::mem::take(&mut plan.unexplained) {
-            add(Finding::new(&rules::UNEXPLAINED, text).level(FindingLevel::Warning))?;
+            add(Finding::new(&check_rules::UNEXPLAINED, text).level(FindingLevel::Warning))?;
         }
         let refused = std::mem::take(&mut plan.refused);
         for weight in refused {

@@ -16,6 +16,7 @@ const WHAT: &str = "unclaimed integers";
 /// Words of tensors that integers are decoded with.
 static FACTORS: &[&str] = &[
     "scale",
+    "scaling",
     "zero_point",
     "qzero",
     "absmax",
@@ -30,7 +31,7 @@ static FACTORS: &[&str] = &[
 static MODELS: &[&str] = &["safetensors", "pth", "dcp"];
 
 /// Elements from which on integers may be weights by their number alone.
-const MIN_ELEMENTS: u64 = 256;
+const MIN_ELEMENTS: u64 = 1024;
 
 /// Adds integers that may be packed codes to `refused`: with evidence of quantisation, with factors beside them, or if they
 /// are most of the bytes.

@@ -66,7 +66,15 @@ impl<'s> Stems<'s> {
 }
 
 /// Words of names behind `_` that belong to the module in front of it: `down_proj_scale` is no module of its own.
-static WORDS: &[&str] = &["scale", "zero_point", "absmax", "quant", "shift", "lut"];
+static WORDS: &[&str] = &[
+    "scale",
+    "scaling",
+    "zero_point",
+    "absmax",
+    "quant",
+    "shift",
+    "lut",
+];
 
 fn speaks(rest: &str) -> bool {
     !rest.contains('.') && (is_altering(rest) || WORDS.iter().any(|word| rest.contains(word)))

@@ -33,7 +33,12 @@ pub(crate) fn sidecars(checkpoint: &Checkpoint, budget: &Budget) -> Result<Sidec
         return Ok(found);
     }
     let (directory, opened) = if files.is_directory(path) {
-        (path, None)
+        // a directory of one tensor file is that file
+        let only = match checkpoint.catalog().files() {
+            [only] => only.path.as_deref().and_then(Path::file_stem),
+            _ => None,
+        };
+        (path, only.and_then(OsStr::to_str))
     } else {
         let parent = path.parent().unwrap_or(Path::new(""));
         (parent, path.file_stem().and_then(OsStr::to_str))
