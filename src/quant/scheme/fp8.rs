@@ -147,8 +147,8 @@ fn fused(cx: &Context<'_>, info: &TensorInfo, scale: usize) -> Result<Option<Fac
     if rows <= parts {
         return Ok(None);
     }
-    let heads = cx.config.size(&["num_attention_heads"]);
-    let of_keys = cx.config.size(&["num_key_value_heads"]).or(heads);
+    let heads = cx.config.model().heads();
+    let of_keys = cx.config.model().kv_heads().or(heads);
     // three parts are query, key and value, which grouped heads make unequal
     if !rows.is_multiple_of(parts) || (parts == 3 && heads != of_keys) {
         let what = format!(

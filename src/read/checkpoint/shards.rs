@@ -48,7 +48,7 @@ pub(super) fn open(files: &Files, path: &Path, options: &OpenOptions) -> Result<
     };
     let alone = part_alone(files, path, &file);
     let mut checkpoint = merge_single_or_split(files, path, file, options, &budget)?;
-    checkpoint.catalog.warnings.extend(alone);
+    checkpoint.catalog.warnings.extend(alone.map(Note::from));
     Ok(checkpoint)
 }
 
@@ -211,7 +211,7 @@ fn read_index(
     let (read, parsed) = parse_all(files, &present, options, budget)?;
     let mut checkpoint = merge(parsed, options, budget)?;
     let unnamed = unnamed_files(files, directory, &names, budget)?;
-    checkpoint.catalog.warnings.extend(unnamed);
+    checkpoint.catalog.warnings.extend(unnamed.map(Note::from));
     compare(&index, directory, &read, &mut checkpoint, options, budget)?;
     // the index states the size of all files together
     if read.len() == names.len() {

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use crate::base::error::Result;
 use crate::base::limits::Budget;
+use crate::base::note::Note;
 use crate::read::catalog::{Catalog, Shape, Value, elements, quote};
 
 const KEY: &str = "comfy.gguf.orig_shape.";
@@ -48,11 +49,11 @@ pub(super) fn restore(catalog: &mut Catalog, budget: &Budget) -> Result<()> {
             tensor.shape = shape;
         } else if warned < MAX_WARNINGS {
             warned += 1;
-            catalog.warnings.push(format!(
+            catalog.warnings.push(Note::from(format!(
                 "tensor {}: the shape {shape:?} of {KEY} has not its {} elements, and is ignored",
                 quote(&tensor.name),
                 tensor.elements()
-            ));
+            )));
         }
     }
     Ok(())
