@@ -113,7 +113,7 @@ impl Companions {
     /// # Errors
     /// I/O; a `config.json` that is not a JSON object, or is over a limit.
     ///
-    /// What describes quantisation stays if the weights are `quantised` no less than before: no scheme has consumed it.
+    /// Descriptions of quantisation stay if the weights are `quantised` no less than before: no scheme has consumed them.
     pub(crate) fn of(
         checkpoint: &Checkpoint,
         dtype: Dtype,
@@ -325,7 +325,7 @@ fn is_unsupported(error: &Error) -> bool {
 /// Whether a file of this name is carried over to a checkpoint of other tensors.
 fn is_carried(name: &str, quantised: bool) -> bool {
     if name.starts_with('.')
-        // also that of a variant of diffusers, `….index.fp16.json`
+        // also the index of a variant of diffusers, `….index.fp16.json`
         || (name.contains(".index.") && name.ends_with(".json"))
         || (STORAGE_SETTINGS.contains(&name) && !quantised)
         // the state of a training run: steps and losses of weights that were stored otherwise
@@ -376,7 +376,7 @@ mod tests {
         ] {
             assert!(is_carried(carried, false), "{carried}");
         }
-        // what no scheme has consumed still describes the weights
+        // settings that no scheme has consumed still describe the weights
         assert!(is_carried("quantize_config.json", true));
         for left in [
             "model.safetensors.index.json",

@@ -58,6 +58,8 @@ pub struct Remember<'c> {
     overwrite: bool,
     code: bool,
     untie: bool,
+    /// See [`Self::ignore_unexplained`].
+    ignore: bool,
     loader: Option<Arc<dyn Loader>>,
     options: RunOptions<'c>,
 }
@@ -106,6 +108,7 @@ pub fn remember<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Remember<'c>
         overwrite: false,
         code: false,
         untie: false,
+        ignore: false,
         loader: None,
         options: RunOptions::default(),
     }
@@ -244,6 +247,14 @@ impl<'c> Remember<'c> {
     #[must_use]
     pub fn untie(mut self, untie: bool) -> Self {
         self.untie = untie;
+        self
+    }
+
+    /// Ignores what is not known about stored weights, as for a checkpoint that is opened with
+    /// [`OpenOptions::assume_plain`](crate::OpenOptions::assume_plain).
+    #[must_use]
+    pub(crate) fn ignore_unexplained(mut self) -> Self {
+        self.ignore = true;
         self
     }
 

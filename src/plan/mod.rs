@@ -129,7 +129,7 @@ pub struct Plan {
     pub notes: Vec<String>,
     /// Statements about the outputs: which names they have, and what is left out.
     pub output_notes: Vec<Note>,
-    /// What the files say about stored weights and no scheme explains, where weights are made in spite of it.
+    /// Statements of the files about stored weights that no scheme explains, where weights are made in spite of them.
     pub unexplained: Vec<String>,
 }
 

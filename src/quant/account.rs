@@ -13,7 +13,7 @@
 //! | a key of the metadata, a field of a header's entry, a file beside it (`remarks.rs`) | a warning; unclaimed integers are refused |
 //! | integers that are most of the bytes, or have scales beside them (`integers.rs`) | they are refused |
 //!
-//! What is harmless is a table with reasons (`harmless.rs`). With `OpenOptions::assume_plain` the refusals become warnings.
+//! Harmless names are a table with reasons (`harmless.rs`). With `OpenOptions::assume_plain` the refusals become warnings.
 //!
 //! A new scheme needs nothing here: it cannot return a weight without its parts, nor have a row without its settings.
 
@@ -38,9 +38,9 @@ pub(crate) use unclaimed::{UnclaimedTensor, classify_unclaimed};
 
 /// Evidence that concerns all stored weights.
 struct Evidence {
-    /// What decides how bytes are read, and is not known.
+    /// A setting that decides how bytes are read, and is not known.
     deciding: Option<String>,
-    /// What else is not known, in the order in which it was found.
+    /// Further unknown things, in the order in which they were found.
     remarks: Vec<String>,
     /// A file beside the checkpoint that may hold scales of its tensors.
     map: Option<String>,

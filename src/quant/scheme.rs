@@ -2,8 +2,8 @@
 //!
 //! Planning offers every stored tensor to the schemes in the order of [`SCHEMES`]. A scheme claims a tensor that is the
 //! principal part of a weight (its codes): it decides by dtype first, then by the names and shapes of sibling tensors, and
-//! last by the configuration. The first claim counts, and the weight's other parts are not offered again. What is left over
-//! is for `quant::account`.
+//! last by the configuration. The first claim counts, and the weight's other parts are not offered again. The rest is
+//! for `quant::account`.
 //!
 //! The files that are not schemes: `context` (what a scheme may read), `config` (configuration files), `attributes`
 //! (settings stored as tensors or metadata), `module_names` (lists of modules and patterns), `granularity` (how many elements share a scale), `qweight` (shared by GPTQ, AWQ
@@ -71,7 +71,7 @@ pub struct Weight {
 pub struct Scheme {
     /// Name of the scheme. Plans and JSON show [`Weight::scheme`], which may be more specific.
     pub name: &'static str,
-    /// What its configuration may say. Keys and values that no scheme lists are evidence for the account.
+    /// The settings of its configuration that are known. Keys and values that no scheme lists are evidence for the account.
     pub(crate) settings: &'static SchemeSettings,
     /// The weight whose principal part is the tensor with this index, or `None` if it is not of this scheme. An error
     /// means that the tensor is of this scheme and cannot be decoded.

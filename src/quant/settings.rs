@@ -1,14 +1,14 @@
 //! Settings: the keys of a quantisation configuration that a scheme knows, and the values that it knows of them.
 //!
-//! Each row of `SCHEMES` has a [`SchemeSettings`]. A configuration is compared with those of all schemes that its
-//! `quant_method` belongs to; what none of them knows is evidence for the account (`account.rs`).
+//! Each row of `SCHEMES` has a [`SchemeSettings`]. A configuration is compared with the settings of all schemes that its
+//! `quant_method` belongs to; a key that none of them knows is evidence for the account (`account.rs`).
 
 use serde_json::{Map, Value};
 
 use crate::base::error::Result;
 use crate::base::limits::Budget;
 
-/// What the configuration of a scheme may say.
+/// The settings that a scheme knows.
 #[derive(Debug)]
 pub(crate) struct SchemeSettings {
     /// Values of `quant_method`, in lower case. The empty one stands for configurations that name no method.
@@ -18,7 +18,7 @@ pub(crate) struct SchemeSettings {
 }
 
 impl SchemeSettings {
-    /// Of a scheme that no configuration describes.
+    /// For a scheme that no configuration describes.
     pub(crate) const NONE: Self = Self {
         methods: &[],
         keys: &[],

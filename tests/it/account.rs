@@ -1,4 +1,4 @@
-//! What no scheme explains: a correct quantised checkpoint to which a tensor, a setting, a marker, a key, a field or a file of an
+//! Signs of quantisation that no scheme explains: a correct quantised checkpoint to which a tensor, a setting, a marker, a key, a field or a file of an
 //! unknown name is added is refused, or warned of by that name, and never decoded without a word.
 
 use std::path::{Path, PathBuf};
@@ -21,7 +21,8 @@ struct StoredCheckpoint {
 impl StoredCheckpoint {
     fn read(path: &Path) -> Self {
         let bytes = std::fs::read(path).unwrap();
-        let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        let len = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+        let len = usize::try_from(len).unwrap();
         let header = serde_json::from_slice(&bytes[8..8 + len]).unwrap();
         let mut beside = Vec::new();
         for entry in std::fs::read_dir(path.parent().unwrap()).unwrap() {

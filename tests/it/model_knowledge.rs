@@ -40,6 +40,21 @@ static EXCEPTIONS: &[(&str, &[&str], &str)] = &[
         "the role of an additional model in the document",
     ),
     (
+        "src/quant/account/harmless.rs",
+        &["attn.bias", "attention.bias"],
+        "names of masks, whose modules are of any model",
+    ),
+    (
+        "src/quant/scheme/comfyui",
+        &["num_experts"],
+        "an option of ComfyUI's markers",
+    ),
+    (
+        "src/quant/settings.rs",
+        &["lm_head", "torch_dtype"],
+        "keys of configurations of quantisation",
+    ),
+    (
         "crates/template/src/parallel",
         &["*"],
         "patterns by which workers split tensors; a test of `models::names` compares them",

@@ -223,10 +223,8 @@ fn opaque_objects_are_set_aside_and_the_tensors_around_them_read() {
         assert_eq!(metadata.text("path"), Some("pathlib.PurePosixPath"));
         assert_eq!(metadata.text("path.args.0"), Some("out"));
         assert_eq!(metadata.text("callbacks.1"), Some("__main__.Callback"));
-        let [refused] = catalog.refused() else {
-            panic!("{:?}", catalog.refused())
-        };
-        assert_eq!(&*refused.name, "labelled");
+        // floats of an unknown class are as stored
+        assert!(catalog.refused().is_empty(), "{:?}", catalog.refused());
         let warnings = support::texts(catalog.warnings());
         for listed in [
             "set aside by class name and plain state: 5 (",

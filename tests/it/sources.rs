@@ -79,6 +79,10 @@ fn without_path(mut summary: Summary) -> Summary {
     summary.path = None;
     summary.files.iter_mut().for_each(|f| f.path = None);
     summary.warnings.retain(|w| !w.contains("of a split GGUF"));
+    // the name of a file says that it is one of several, and other sources have no name
+    summary
+        .warnings
+        .retain(|w| !w.contains("of a checkpoint; the tensors of the others"));
     summary
 }
 

@@ -228,7 +228,7 @@ fn refuse_all(
     Ok(())
 }
 
-/// Whether the configuration may decide how the bytes of a weight are read: all but those of GGUF, whose types say it.
+/// Whether the configuration may decide how the bytes of a weight are read: the types of GGUF say it themselves.
 fn is_decided(slot: &TensorClaim) -> bool {
     matches!(slot, TensorClaim::Weight(weight) if weight.scheme != "ggml")
 }

@@ -1,4 +1,4 @@
-//! What is no evidence: tensors and keys whose names and dtypes look like quantisation and are not, each with the reason.
+//! Tensors and keys that are no evidence, although their names and dtypes look like quantisation, each with the reason.
 
 /// Ends of names of scales of activations and caches, which dequantised weights do not need.
 static ACTIVATIONS: &[&str] = &[

@@ -45,22 +45,34 @@ pub(super) fn find(
     if !MODELS.contains(&cx.catalog.format) {
         return Ok(());
     }
-    // what stands beside codes that cannot be decoded is refused with them
+    // siblings of codes that cannot be decoded are refused with them
     cx.budget.memory(64 * failed.len() as u64, WHAT)?;
-    let names = failed.iter().map(|&tensor| &*cx.info(tensor).name);
-    let mut parents: HashSet<&str> = names.collect();
-    parents.extend(failed.iter().map(|&tensor| parent(cx, tensor)));
+    let names: HashSet<&str> = failed
+        .iter()
+        .map(|&tensor| &*cx.info(tensor).name)
+        .collect();
+    let parents: HashSet<&str> = failed.iter().map(|&tensor| parent(cx, tensor)).collect();
+    let is_sibling = |tensor: usize| {
+        let name = &*cx.info(tensor).name;
+        let mut ends = name.match_indices('.').map(|(end, _)| &name[..end]);
+        parents.contains(parent(cx, tensor)) || ends.any(|start| names.contains(start))
+    };
     let is_free = |tensor: &usize| matches!(slots[*tensor], TensorClaim::Free);
     let unclaimed = || {
         (0..slots.len())
             .filter(is_free)
-            .filter(|&tensor| is_packed(cx, tensor) && !parents.contains(parent(cx, tensor)))
+            .filter(|&tensor| is_packed(cx, tensor) && !is_sibling(tensor))
     };
     if unclaimed().next().is_none() {
         return Ok(());
     }
     // a few integers are no weights, and a file without floats is data
-    let is_large = |tensor: usize| cx.info(tensor).elements() >= MIN_ELEMENTS;
+    let is_large = |tensor: usize| {
+        let info = cx.info(tensor);
+        // codes in wider words are matrices
+        let bytes = matches!(info.encoding, Encoding::Plain(Dtype::I8 | Dtype::U8));
+        info.elements() >= MIN_ELEMENTS && (bytes || info.shape.len() > 1)
+    };
     let bytes = |tensor: usize| cx.info(tensor).nbytes();
     let large = unclaimed().filter(|&tensor| is_large(tensor)).map(bytes);
     let packed = large.fold(0, u64::saturating_add);

@@ -41,7 +41,7 @@ impl<'s> Stems<'s> {
                 Some(stem) => (stem, false),
                 None => (name, true),
             };
-            // of two weights of a module the one with more parts is the quantised one
+            // a module may have two weights: the quantised one has more parts
             let (known, _) = *rows.entry(stem).or_insert((tensor, whole));
             if parts(slots, known) < weight.parts.len() {
                 rows.insert(stem, (tensor, whole));

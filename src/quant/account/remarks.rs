@@ -124,7 +124,7 @@ fn names_tensors(cx: &Context<'_>, text: &str) -> Result<bool> {
     let parsed = reader.parse(text, Tree(&reader), |_| {
         crate::base::error::Error::unexplained("no JSON")
     });
-    // what is no JSON names nothing
+    // a text that is no JSON names nothing
     let Ok(serde_json::Value::Object(map)) = parsed else {
         return Ok(false);
     };

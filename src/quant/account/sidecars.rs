@@ -16,7 +16,7 @@ static LOGS: &[&str] = &["quant_log.csv", "quant_log.json"];
 /// Endings of files of settings and of small tensors.
 static ENDINGS: &[&str] = &[".json", ".yaml", ".yml", ".npz", ".npy", ".pkl"];
 
-/// Endings of files of tensors. Those that speak of quantisation are models, those of scales are not.
+/// Endings of files of tensors. A file of scales is no model, unlike one whose name speaks of quantisation.
 static TENSORS: &[&str] = &[".safetensors", ".pt", ".pth", ".bin"];
 
 /// Files that are looked at.

@@ -72,7 +72,7 @@ pub(super) fn configured_codes(cx: &Context<'_>, name: &str) -> Option<FourBitCo
     }
 }
 
-/// What configurations of AutoRound may say. Its rotations are not on the list.
+/// The settings of configurations of AutoRound that are known. Its rotations are not on the list.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["auto-round", "auto_round", "intel/auto-round"],
     keys: &[

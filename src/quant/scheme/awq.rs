@@ -38,7 +38,7 @@ use super::qweight::{Qweight, QweightLayout};
 use gemv::GemvRows;
 use interleaved_rows::InterleavedRows;
 
-/// What configurations of AWQ may say.
+/// The settings of configurations of AWQ that are known.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["awq", ""],
     keys: &[

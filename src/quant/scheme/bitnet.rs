@@ -19,7 +19,7 @@ use crate::quant::settings::SchemeSettings;
 use super::Weight;
 use super::context::{Context, not_known, plain, stem};
 
-/// What configurations of BitNet may say.
+/// The settings of configurations of BitNet that are known.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["bitnet"],
     keys: &[

@@ -36,7 +36,7 @@ const STATES: &[&str] = &[
 /// Maximum elements of a block. bitsandbytes makes blocks of 32 to 4096; a block is decoded as a whole.
 const MAX_BLOCK: u64 = 1 << 20;
 
-/// What configurations of bitsandbytes may say: each weight describes itself.
+/// The settings of configurations of bitsandbytes that are known: each weight describes itself.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["bitsandbytes", "bitsandbytes_4bit", "bitsandbytes_8bit"],
     keys: &[

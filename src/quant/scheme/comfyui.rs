@@ -1,8 +1,7 @@
 //! ComfyUI's quantised layers, whose markers say how they are stored.
 //!
 //! Written by ComfyUI, comfy-kitchen and converters for them. Recognised by a marker alone: the tensor `X.comfy_quant`, JSON
-//! as U8, or an entry in the header's `_quantization_metadata` (`marker.rs`). Names and shapes do not tell these layouts from
-//! those of other writers: a wrong order of nibbles or tiles gives plausible values.
+//! as U8, or an entry in the header's `_quantization_metadata` (`marker.rs`). Other writers have the same names and shapes for other layouts: a wrong order of nibbles or tiles gives plausible values.
 //!
 //! | `format` | `X.weight` | `X.weight_scale` | other | formula |
 //! |---|---|---|---|---|

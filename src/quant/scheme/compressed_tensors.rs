@@ -32,7 +32,7 @@ use act_order::ActOrder;
 
 const NAME: &str = "compressed-tensors";
 
-/// What configurations of compressed-tensors may say.
+/// The settings of configurations of compressed-tensors that are known.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     // ModelOpt describes its groups in the same way
     methods: &["compressed-tensors", "modelopt"],

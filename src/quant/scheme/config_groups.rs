@@ -2,7 +2,7 @@
 
 use super::QuantConfig;
 
-/// What the configured groups say of their weights. A configuration may have thousands of groups, so it is read once.
+/// The statements of the configured groups about their weights. A configuration may have thousands of groups, so it is read once.
 #[derive(Default)]
 pub(crate) struct ConfigGroups {
     /// `num_bits`, each once.

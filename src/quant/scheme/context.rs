@@ -279,7 +279,7 @@ impl<'c> Context<'c> {
         self.sound(found).flatten().is_some()
     }
 
-    /// What the configured groups of compressed-tensors say of their weights.
+    /// The statements of the configured groups of compressed-tensors about their weights.
     pub(super) fn configured_groups(&self) -> &ConfigGroups {
         self.caches
             .groups

@@ -18,7 +18,7 @@ use crate::quant::settings::SchemeSettings;
 use super::Weight;
 use super::context::{Context, not_known, plain, stem};
 
-/// What configurations of EETQ may say.
+/// The settings of configurations of EETQ that are known.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["eetq"],
     keys: &[("weights", Texts(&["int8"]))],

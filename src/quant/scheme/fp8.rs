@@ -36,7 +36,7 @@ use super::granularity::{factors, filled, flat, scale_dtype, stack};
 /// Suffixes of the scales of a tensor.
 static SCALES: &[&str] = &["_scale_inv", "_scale", ".scale_weight", "_weight_scale"];
 
-/// What configurations of FP8 may say. Scales are recognised by their shapes.
+/// The settings of configurations of FP8 that are known. Scales are recognised by their shapes.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     // the empty method: `params.json` of Mistral
     methods: &["fp8", "fbgemm_fp8", "mxfp8", "finegrained_fp8", ""],

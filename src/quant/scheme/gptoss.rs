@@ -26,7 +26,7 @@ use super::Weight;
 use super::context::{Context, missing, not_known, shown, stem};
 use super::granularity::filled;
 
-/// What configurations of MXFP4 may say.
+/// The settings of configurations of MXFP4 that are known.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["mxfp4"],
     keys: &[],

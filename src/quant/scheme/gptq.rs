@@ -42,7 +42,7 @@ pub(super) enum GptqVersion {
     Planar,
 }
 
-/// What configurations of GPTQ may say. GPTQModel's `rotation` is not on the list.
+/// The settings of configurations of GPTQ that are known. GPTQModel's `rotation` is not on the list.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["gptq", "gptqmodel", ""],
     keys: &[

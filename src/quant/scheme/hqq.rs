@@ -53,7 +53,7 @@ static DESCRIPTORS: &[&str] = &[
 /// Suffixes of the scales: values, codes, or zero points and scales in one tensor.
 static SCALES: &[&str] = &[".scale", ".scale_q", ".zero_scale"];
 
-/// What configurations of HQQ may say: weights describe themselves, except for the axis.
+/// The settings of configurations of HQQ that are known: weights describe themselves, except for the axis.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["hqq"],
     keys: &[

@@ -27,7 +27,7 @@ use super::context::{Context, not_known, stem, unsupported};
 use super::granularity::{factors, filled, stack, zeros_like};
 use super::smooth;
 
-/// What configurations of INT8 may say.
+/// The settings of configurations of INT8 that are known.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["blockwise_int8"],
     keys: &[("weight_block_size", Any)],

@@ -36,7 +36,7 @@ const GROUPS: [u64; 3] = [64, 32, 128];
 /// The largest product of an FP4 code and an E4M3 scale; a stored global scale is divided by it.
 const FULL: f32 = 6.0 * 448.0;
 
-/// What configurations of MLX may say, for all modules and for one.
+/// The settings of configurations of MLX that are known, for all modules and for one.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["metal", ""],
     keys: &[

@@ -27,7 +27,7 @@ pub(super) const SIGNED_NIBBLES: [f32; 16] = [
     0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0,
 ];
 
-/// What configurations of ModelOpt and TensorRT-LLM may say.
+/// The settings of configurations of ModelOpt and TensorRT-LLM that are known.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["modelopt", "modelopt_fp4", "modelopt_mixed"],
     keys: &[

@@ -28,7 +28,7 @@ use super::Weight;
 use super::context::{Context, missing, not_known, plain, stem};
 use super::granularity::{factors, stack};
 
-/// What configurations of quanto may say, for all modules and for one.
+/// The settings of configurations of quanto that are known, for all modules and for one.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["quanto", ""],
     keys: &[

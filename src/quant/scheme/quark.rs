@@ -50,7 +50,7 @@ pub(super) use config::{dtype, plain_exponents, scale_format};
 use config::{of_scales, steps, text};
 use scales::QuantisedScales;
 
-/// What configurations of Quark may say.
+/// The settings of configurations of Quark that are known.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["quark"],
     keys: &[

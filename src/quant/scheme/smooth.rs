@@ -29,7 +29,7 @@ pub(super) fn weight(
     weight_by(cx, scheme, name, shape, parts, Box::new(decoder))
 }
 
-/// As [`weight`], for a decoder whose type is chosen at run time.
+/// Like [`weight`], for a decoder whose type is chosen at run time.
 pub(super) fn weight_by(
     cx: &Context<'_>,
     scheme: &'static str,

@@ -67,7 +67,7 @@ static KERNELS: &[(&str, &str)] = &[(
      IntxUnpackedToInt8Tensor",
 )];
 
-/// What configurations of torchao may say: each weight describes itself.
+/// The settings of configurations of torchao that are known: each weight describes itself.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["torchao"],
     keys: &[

@@ -147,7 +147,7 @@ pub(super) fn select_files(
     }))
 }
 
-/// The file of which all others are variants, as diffusers names those of other precisions: `model.fp16.safetensors` is a
+/// The file of which all others are variants, as diffusers names files of other precisions: `model.fp16.safetensors` is a
 /// variant of `model.safetensors`.
 fn without_variants<'n>(names: &'n [&'n String]) -> Option<&'n &'n String> {
     let shortest = names.iter().min_by_key(|name| name.len())?;
@@ -173,7 +173,7 @@ fn shard_set(
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<FileSelection> {
-    // Mistral's repositories have the same weights under its own names too; the numbered files are those of transformers
+    // Mistral's repositories have the same weights under its own names too; the numbered files are for transformers
     let (own, names): (Vec<&String>, Vec<&String>) = names
         .iter()
         .partition(|name| name.starts_with("consolidated"));

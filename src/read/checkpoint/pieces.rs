@@ -118,7 +118,7 @@ fn places(file: &ParsedFile, budget: &Budget) -> Result<HashMap<String, Shape>> 
 
 /// The whole tensor of several pieces; `None` if a single piece, or each of several equal ones, is all of it.
 fn whole(name: &str, mut pieces: Vec<TensorChunk>, budget: &Budget) -> Result<Option<TensorInfo>> {
-    // what is not divided is saved by one process or by all
+    // a tensor that is not divided is saved by one process or by all
     pieces.sort_by(|a, b| a.offsets.cmp(&b.offsets));
     pieces.dedup_by(|a, b| a.offsets == b.offsets && a.part.shape == b.part.shape);
     let first = pieces[0].part.clone();

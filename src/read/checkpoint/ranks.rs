@@ -48,7 +48,7 @@ pub(super) fn rank_of(name: &str) -> Option<(u64, Option<u64>)> {
         .map(|rank| (rank, None))
 }
 
-/// Whether the file of rank 1 is beside that of rank 0.
+/// Whether the file of rank 1 stands beside the file of rank 0.
 pub(super) fn next_exists(files: &Files, path: &Path, name: &str) -> bool {
     // the last number 0 of a name is the rank's in most, and the part's in vLLM's
     let last = match name.find("-rank-0") {

@@ -88,6 +88,7 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
         let tensor = file.tensor()?;
         budget.push(&mut catalog.tensors, tensor, "the list of tensors")?;
     }
+    removed_q4_2(&catalog)?;
     let header_end = file.cursor.pos();
     if tensor_count > 0 {
         // a file without tensors has no data section, and may end without the padding before it
@@ -249,6 +250,27 @@ impl<'c, 's> HeaderReader<'c, 's> {
         let mut info = TensorInfo::new(name, shape, encoding, ByteRange::new(offset, nbytes));
         info.endian = self.endian;
         Ok(info)
+    }
+}
+
+/// Refuses type 4 in a file of another model than gpt-oss, the only one that Ollama stores in its own type 4: elsewhere it is
+/// ggml's Q4_2, which was removed before GGUF existed.
+fn removed_q4_2(catalog: &Catalog) -> Result<()> {
+    let of_ollama = |architecture| matches!(architecture, "gptoss" | "gpt-oss");
+    if catalog
+        .metadata
+        .text("general.architecture")
+        .is_none_or(of_ollama)
+    {
+        return Ok(());
+    }
+    let is_type_4 = |tensor: &&TensorInfo| tensor.encoding.name() == "MXFP4_OLLAMA";
+    match catalog.tensors.iter().find(is_type_4) {
+        None => Ok(()),
+        Some(tensor) => Err(Error::unsupported(format!(
+            "tensor {}: ggml type 4 is Q4_2, removed from ggml in 2023; convert it again from the original",
+            quote(&tensor.name)
+        ))),
     }
 }
 

@@ -277,8 +277,8 @@ impl Header<'_> {
     }
 }
 
-/// Reads the object that describes one tensor. Of the fields that the specification does not name, which the format's own
-/// reader ignores, the first is kept by name: it may say how the bytes are packed.
+/// Reads the object that describes one tensor. The format's own reader ignores fields that the specification does
+/// not name; the first of them is kept by name here: it may say how the bytes are packed.
 struct TensorEntrySeed<'r>(&'r JsonReader<'r>, &'r Budget);
 
 impl<'de> DeserializeSeed<'de> for TensorEntrySeed<'_> {

@@ -7,7 +7,7 @@
 //! | 1 | `qs[16]` | byte `i` holds element `2i` in its low nibble and `2i + 1` in its high one |
 //!
 //! ggml's own MXFP4 (type 39) has the same bytes for the elements `i` and `i + 16`. Ollama rearranges blocks of type 4 when it
-//! loads them (`ml/backend/ggml/ggml.go`). Values and scales are those of `mxfp4.rs`.
+//! loads them (`ml/backend/ggml/ggml.go`). Values and scales are as in `mxfp4.rs`.
 //!
 //! Only gpt-oss' first files of 2025 have this type, so it is not vectorised.
 

@@ -65,7 +65,7 @@ impl LayerMarker {
             return Err(not_known(info, "its marker is no JSON object"));
         };
         if let Some(Json::Object(params)) = options.remove("params") {
-            // what is at the top takes precedence
+            // options at the top take precedence
             for (key, value) in params {
                 options.entry(key).or_insert(value);
             }

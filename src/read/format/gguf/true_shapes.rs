@@ -1,6 +1,6 @@
 //! Shapes that a tensor had before ComfyUI's converter flattened it.
 //!
-//! Blocks do not fit narrow rows, such as those of convolutions, so the converter stores `[n / 256, 256]`, and tensors of five
+//! Blocks do not fit narrow rows, as convolutions have them, so the converter stores `[n / 256, 256]`, and tensors of five
 //! dimensions as four. The shape is an array of integers under `comfy.gguf.orig_shape.NAME`, outermost first.
 //!
 //! Source: city96/ComfyUI-GGUF, `tools/convert.py` and `loader.py` (`get_orig_shape`).

@@ -320,7 +320,7 @@ impl<'h> CallInterpreter<'h, '_, '_> {
             {
                 return Ok(CallResult::Tensor(index));
             }
-            // the class may give other values to the bytes, as those of quantised tensors do; a class of floats labels
+            // the class may give other values to the bytes, as classes of quantised tensors do; a class of floats labels
             // them, as images with their origin
             return Ok(CallResult::Refused(unknown_class(self.heap, name).into()));
         }
