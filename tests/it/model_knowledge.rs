@@ -14,6 +14,11 @@ static EXCEPTIONS: &[(&str, &[&str], &str)] = &[
         "a field of safetensors headers, of pickled tensors and of our own documents",
     ),
     (
+        "src/read/format/gguf.rs",
+        &["general.architecture"],
+        "whose type 4 is Ollama's",
+    ),
+    (
         "src/read/format/gguf/details.rs",
         &[
             "general.architecture",

@@ -30,6 +30,9 @@ static FACTORS: &[&str] = &[
 /// Formats whose files are models. Arrays of NumPy are data of any kind; the types of GGUF say what is packed.
 static MODELS: &[&str] = &["safetensors", "pth", "dcp"];
 
+/// Tensors of a file that may be a single layer.
+const FEW_TENSORS: usize = 8;
+
 /// Elements from which on integers may be weights by their number alone.
 const MIN_ELEMENTS: u64 = 1024;
 
@@ -51,7 +54,12 @@ pub(super) fn find(
         .iter()
         .map(|&tensor| &*cx.info(tensor).name)
         .collect();
-    let parents: HashSet<&str> = failed.iter().map(|&tensor| parent(cx, tensor)).collect();
+    // a state of bitsandbytes is two levels below the module
+    let parents: HashSet<&str> = names
+        .iter()
+        .flat_map(|name| [module_of(name), module_of(module_of(name))])
+        .filter(|module| !module.is_empty())
+        .collect();
     let is_sibling = |tensor: usize| {
         let name = &*cx.info(tensor).name;
         let mut ends = name.match_indices('.').map(|(end, _)| &name[..end]);
@@ -74,13 +82,15 @@ pub(super) fn find(
         info.elements() >= MIN_ELEMENTS && (bytes || info.shape.len() > 1)
     };
     let bytes = |tensor: usize| cx.info(tensor).nbytes();
-    let large = unclaimed().filter(|&tensor| is_large(tensor)).map(bytes);
-    let packed = large.fold(0, u64::saturating_add);
+    let large = || unclaimed().filter(|&tensor| is_large(tensor));
+    let packed = large().map(bytes).fold(0, u64::saturating_add);
+    // a model has them in each of its layers; a table among many other values is data
+    let several = large().nth(1).is_some() || slots.len() <= FEW_TENSORS;
     let is_float = |tensor: usize| {
         let info = cx.info(tensor);
         info.elements() > 1 && is_float(&info.encoding)
     };
-    let most = packed > cx.catalog.nbytes() / 2 && (0..slots.len()).any(is_float);
+    let most = several && packed > cx.catalog.nbytes() / 2 && (0..slots.len()).any(is_float);
     let factors = factors(cx, slots)?;
     let extra = &cx.catalog.extra_fields;
     cx.budget.memory(48 * extra.len() as u64, WHAT)?;
@@ -135,7 +145,10 @@ fn is_marker(cx: &Context<'_>, tensor: usize) -> Result<bool> {
 
 /// The module that a tensor is in.
 fn parent<'c>(cx: &Context<'c>, tensor: usize) -> &'c str {
-    let name = &cx.info(tensor).name;
+    module_of(&cx.info(tensor).name)
+}
+
+fn module_of(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(module, _)| module)
 }
 
