@@ -236,9 +236,7 @@ fn shared(model: ModelConfig) -> Option<Arc<ModelConfig>> {
 }
 
 /// Words in the names of objects of a `config.json` that describe packed weights.
-static PACKING: &[&str] = &[
-    "quant", "compress", "dfloat", "sparsity", "packing", "rotation", "hadamard",
-];
+static PACKING: &[&str] = &["quant", "compress", "dfloat", "sparsity", "packing"];
 
 /// Names of sections that are kept.
 const MAX_SECTIONS: usize = 8;
