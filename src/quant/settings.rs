@@ -3,6 +3,8 @@
 //! Each row of `SCHEMES` has a [`SchemeSettings`]. A configuration is compared with the settings of all schemes that its
 //! `quant_method` belongs to; a key that none of them knows is evidence for the account (`account.rs`).
 
+use std::fmt::{self, Display, Write as _};
+
 use serde_json::{Map, Value};
 
 use crate::base::error::Result;
@@ -113,7 +115,7 @@ pub(crate) struct UnknownSetting {
     pub(crate) decides: bool,
 }
 
-/// Unknown keys that are listed. A file decides how many there are.
+/// Unknown keys that are listed, beside the first that decides. A file decides how many there are.
 const MAX_LISTED: usize = 16;
 
 /// Depth of a configuration that is searched: configurations of known methods have five levels.
@@ -154,7 +156,7 @@ impl<'c> SettingsSearch<'c> {
     fn visit(&mut self, key: &'c str, value: &'c Value) -> Result<()> {
         self.budget
             .steps(1 + self.rows.len() as u64 / 4, "the configuration")?;
-        if is_nothing(value) || self.found.len() >= MAX_LISTED {
+        if is_nothing(value) {
             return Ok(());
         }
         self.path.push(key);
@@ -217,13 +219,17 @@ impl<'c> SettingsSearch<'c> {
         let key = self.path.join(".");
         let last = self.path.last().copied().unwrap_or_default();
         let decides = decides || DECIDING.contains(&last) || is_altering(&key);
-        let found = UnknownSetting {
-            key: beginning(key),
-            value: beginning(value.to_string()),
-            decides,
-        };
+        // one that decides is never hidden by many that do not
+        let is_first = decides && !self.found.iter().any(|found| found.decides);
+        if self.found.len() >= MAX_LISTED && !is_first {
+            return Ok(());
+        }
         self.budget.memory(512, "the configuration")?;
-        self.found.push(found);
+        self.found.push(UnknownSetting {
+            key: Beginning::of(&key),
+            value: Beginning::of(value),
+            decides,
+        });
         Ok(())
     }
 }
@@ -249,14 +255,29 @@ fn is_version(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b".+-_".contains(&b))
 }
 
-/// A text without what is beyond its beginning, for messages.
-fn beginning(mut text: String) -> String {
+/// The beginning of a text, for messages. The rest of it is not made: a file decides its length.
+struct Beginning(String);
+
+impl Beginning {
     const MAX_BYTES: usize = 120;
-    if text.len() > MAX_BYTES {
-        text.truncate(text.floor_char_boundary(MAX_BYTES));
-        text.push('…');
+
+    fn of(text: &dyn Display) -> String {
+        let mut out = Self(String::new());
+        let is_cut = write!(out, "{text}").is_err();
+        out.0.extend(is_cut.then_some('…'));
+        out.0
     }
-    text
+}
+
+impl fmt::Write for Beginning {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = Self::MAX_BYTES - self.0.len();
+        self.0.push_str(&text[..text.floor_char_boundary(room)]);
+        if text.len() > room {
+            return Err(fmt::Error);
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -309,5 +330,18 @@ mod tests {
         for (text, key, decides) in cases {
             assert_eq!(unknown(text), [(key.to_owned(), decides)], "{text}");
         }
+    }
+
+    #[test]
+    fn a_deciding_key_is_not_hidden_by_many_others() {
+        let many: String = (0..100).map(|i| format!(r#""k{i}": 1, "#)).collect();
+        let text = format!(
+            r#"{{{many} "zz_rotation": {{"a": "{}"}}}}"#,
+            "x".repeat(999)
+        );
+        let found = unknown(&text);
+        assert_eq!(found.len(), MAX_LISTED + 1);
+        assert_eq!(found.last().unwrap(), &("zz_rotation".to_owned(), true));
+        assert_eq!(Beginning::of(&text).len(), 120 + '…'.len_utf8());
     }
 }

@@ -1,7 +1,7 @@
 //! Keys of the metadata, fields of a header's entries and files beside a checkpoint that speak of quantisation or name its
 //! tensors.
 
-use crate::base::error::Result;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::quant::scheme::Context;
 use crate::read::catalog::{Value, quote};
 use crate::read::json::{JsonReader, Tree};
@@ -121,12 +121,12 @@ fn names_tensors(cx: &Context<'_>, text: &str) -> Result<bool> {
     }
     let _tree = cx.budget.scope();
     let reader = JsonReader::new(cx.budget, WHAT);
-    let parsed = reader.parse(text, Tree(&reader), |_| {
-        crate::base::error::Error::unexplained("no JSON")
-    });
-    // a text that is no JSON names nothing
-    let Ok(serde_json::Value::Object(map)) = parsed else {
-        return Ok(false);
+    let map = match reader.parse(text, Tree(&reader), |_| Error::unexplained("no JSON")) {
+        Ok(serde_json::Value::Object(map)) => map,
+        // a text that is no object names nothing
+        Ok(_) => return Ok(false),
+        Err(e) if matches!(e.kind(), ErrorKind::Unexplained(_)) => return Ok(false),
+        Err(e) => return Err(e),
     };
     let is_named = |key: &String| {
         cx.position(key).is_some() || cx.position(&[key, ".weight"].concat()).is_some()
