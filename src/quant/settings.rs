@@ -226,8 +226,8 @@ impl<'c> SettingsSearch<'c> {
         }
         self.budget.memory(512, "the configuration")?;
         self.found.push(UnknownSetting {
-            key: Beginning::of(&key),
-            value: Beginning::of(value),
+            key: Excerpt::of(&key),
+            value: Excerpt::of(value),
             decides,
         });
         Ok(())
@@ -256,9 +256,9 @@ fn is_version(text: &str) -> bool {
 }
 
 /// The beginning of a text, for messages. The rest of it is not made: a file decides its length.
-struct Beginning(String);
+struct Excerpt(String);
 
-impl Beginning {
+impl Excerpt {
     const MAX_BYTES: usize = 120;
 
     fn of(text: &dyn Display) -> String {
@@ -269,7 +269,7 @@ impl Beginning {
     }
 }
 
-impl fmt::Write for Beginning {
+impl fmt::Write for Excerpt {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = Self::MAX_BYTES - self.0.len();
         self.0.push_str(&text[..text.floor_char_boundary(room)]);
@@ -319,7 +319,7 @@ mod tests {
             (r#"{"format": "b"}"#, "format", true),
             (r#"{"version": "gemm"}"#, "version", true),
             (r#"{"new": 1}"#, "new", false),
-            (r#"{"Rotation": {"a": 1}}"#, "Rotation", true),
+            (r#"{"Rotation": {"a": 1}}"#, "Rotation.a", true),
             (
                 r#"{"groups": {"g": {"weights": {"new": 3}}}}"#,
                 "groups.g.weights.new",
@@ -341,7 +341,7 @@ mod tests {
         );
         let found = unknown(&text);
         assert_eq!(found.len(), MAX_LISTED + 1);
-        assert_eq!(found.last().unwrap(), &("zz_rotation".to_owned(), true));
-        assert_eq!(Beginning::of(&text).len(), 120 + '…'.len_utf8());
+        assert_eq!(found.last().unwrap(), &("zz_rotation.a".to_owned(), true));
+        assert_eq!(Excerpt::of(&text).len(), 120 + '…'.len_utf8());
     }
 }

@@ -47,6 +47,23 @@ impl StoredCheckpoint {
         self.header.insert(name.to_owned(), entry);
     }
 
+    /// Removes a tensor with its bytes.
+    fn remove_tensor(&mut self, name: &str) {
+        self.header.remove(name);
+        let mut data = Vec::new();
+        for (name, entry) in &mut self.header {
+            if name == "__metadata__" {
+                continue;
+            }
+            let offset = |i: usize| usize::try_from(entry["data_offsets"][i].as_u64().unwrap());
+            let bytes = &self.data[offset(0).unwrap()..offset(1).unwrap()];
+            let start = data.len();
+            data.extend_from_slice(bytes);
+            entry["data_offsets"] = json!([start, data.len()]);
+        }
+        self.data = data;
+    }
+
     /// Changes the map that describes quantisation; `false` if there is none.
     fn change_settings(&mut self, change: &dyn Fn(&mut Map<String, Value>)) -> bool {
         for (name, text) in &mut self.beside {
@@ -204,6 +221,73 @@ fn what_is_added_is_refused_or_named() {
         failures.join("\n")
     );
     assert!(checkpoints > 100, "only {checkpoints} checkpoints");
+}
+
+/// The name and the elements of every output that is made, and the plan.
+fn outputs(checkpoint: &Checkpoint) -> (Plan, Vec<(String, Vec<u8>)>) {
+    let plan = remember(checkpoint).plan().unwrap();
+    // refused weights are errors of a run
+    let made: Vec<String> = plan
+        .jobs
+        .iter()
+        .map(|job| job.output.name.to_string())
+        .collect();
+    let wanted = move |name: &str| made.iter().any(|made| made == name);
+    let all = remember(checkpoint).filter(wanted).all().unwrap();
+    let named = |output: anamnesis::Remembered| (output.spec.name.to_string(), output.bytes);
+    (plan, all.into_iter().map(named).collect())
+}
+
+/// Parts without which a weight has other values, and whose absence nothing in the files shows.
+static UNKNOWABLE: &[(&str, &str)] = &[];
+
+#[test]
+fn what_is_removed_is_missed() {
+    let (mut removals, mut failures) = (0, Vec::new());
+    for path in fixtures() {
+        let intact = StoredCheckpoint::read(&path);
+        let directory = ScratchDir::new("account-intact");
+        let checkpoint = Checkpoint::open(intact.write(&directory, "model.safetensors")).unwrap();
+        let plan = remember(&checkpoint).plan().unwrap();
+        if !plan.refused.is_empty() {
+            continue;
+        }
+        let (_, whole) = outputs(&checkpoint);
+        for job in plan.jobs.iter().filter(|job| job.scheme != PLAIN) {
+            for part in &job.parts {
+                let name = checkpoint.catalog().tensors()[part.tensor].name.to_string();
+                let mut changed = intact.clone();
+                changed.remove_tensor(&name);
+                removals += 1;
+                let directory = ScratchDir::new("account-removed");
+                let rest = Checkpoint::open(changed.write(&directory, "model.safetensors"));
+                // nothing is left
+                let Ok(rest) = rest else { continue };
+                let (plan, made) = outputs(&rest);
+                let weight = job.output.name.to_string();
+                let other = made.iter().any(|(name, bytes)| {
+                    *name == weight && whole.iter().all(|(n, b)| n != name || b != bytes)
+                });
+                let silent = plan.refused.is_empty() && plan.unexplained.is_empty();
+                if silent && other {
+                    failures.push(format!(
+                        "{} {weight}: {name} ({})",
+                        path.display(),
+                        job.scheme
+                    ));
+                }
+            }
+        }
+    }
+    let unknowable = |failure: &String| UNKNOWABLE.iter().any(|(end, _)| failure.contains(end));
+    failures.retain(|failure| !unknowable(failure));
+    assert!(
+        failures.is_empty(),
+        "{}:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+    assert!(removals > 300, "only {removals} parts");
 }
 
 #[test]

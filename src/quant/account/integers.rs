@@ -9,6 +9,7 @@ use crate::read::catalog::{Encoding, quote};
 
 use super::Evidence;
 use super::harmless::{self, is_of_activations};
+use super::leftovers::MAX_WORDS;
 use super::tensor_claim::{Refusals, TensorClaim, add};
 
 const WHAT: &str = "unclaimed integers";
@@ -62,7 +63,8 @@ pub(super) fn find(
         .collect();
     let is_sibling = |tensor: usize| {
         let name = &*cx.info(tensor).name;
-        let mut ends = name.match_indices('.').map(|(end, _)| &name[..end]);
+        let ends = name.rmatch_indices('.').take(MAX_WORDS);
+        let mut ends = ends.map(|(end, _)| &name[..end]);
         parents.contains(parent(cx, tensor)) || ends.any(|start| names.contains(start))
     };
     let is_free = |tensor: &usize| matches!(slots[*tensor], TensorClaim::Free);

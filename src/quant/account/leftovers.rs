@@ -1,8 +1,7 @@
 //! Stored tensors on the stem of a claimed weight that no scheme has consumed.
 //!
 //! `X.weight`, `X.qweight` and others have the stem `X`; what else begins with `X.` may be a part of the weight, and so may
-//! `X_scale` and the like. A weight that
-//! is not named so, as stacked experts are, is its own stem, which `.` or `_` extends.
+//! `X_scale` and the like. A weight that is not named so, as stacked experts are, is its own stem, which `.` or `_` extends.
 
 use std::collections::HashMap;
 
@@ -15,6 +14,10 @@ use super::harmless;
 use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
 
 const WHAT: &str = "the stems of the weights";
+
+/// Words behind a stem that are looked at: parts of the layouts that are known have up to four. A file decides how many
+/// a name has, and each is compared with all stems.
+pub(super) const MAX_WORDS: usize = 16;
 
 /// The stems of claimed weights.
 pub(super) struct Stems<'s> {
@@ -52,7 +55,7 @@ impl<'s> Stems<'s> {
 
     /// The weight on whose stem this name is, and what stands behind the stem.
     fn owner<'n>(&self, cx: &Context<'_>, name: &'n str) -> Result<Option<(usize, &'n str)>> {
-        let ends = name.rmatch_indices(['.', '_']);
+        let ends = name.rmatch_indices(['.', '_']).take(MAX_WORDS);
         for (end, sign) in ends {
             cx.budget.steps(1 + end as u64 / 64, WHAT)?;
             if let Some(&(tensor, whole)) = self.rows.get(&name[..end])

@@ -108,10 +108,9 @@ fn speaks(text: &str) -> bool {
 }
 
 fn is_nothing(text: &str) -> bool {
-    matches!(
-        &*text.trim().to_ascii_lowercase(),
-        "" | "false" | "none" | "null" | "{}" | "[]" | "no"
-    )
+    let nothing = ["", "false", "none", "null", "{}", "[]", "no"];
+    let text = text.trim();
+    nothing.iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
 /// Whether a text is a JSON object of which a key is the name of a tensor or module.

@@ -224,7 +224,7 @@ fn pickles_without_the_magic_number_are_not_checkpoints() {
         assert!(
             error
                 .to_string()
-                .contains("the pickle is not a PyTorch checkpoint"),
+                .contains("a bare pickle, which torch.save has not written"),
             "{error}"
         );
     }
