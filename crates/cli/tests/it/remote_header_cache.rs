@@ -24,8 +24,8 @@ fn a_further_run_compares_and_one_without_a_network_says_so() {
     server.answered();
     assert_eq!(stdout_of(&args), shown);
     let requests = server.answered();
-    // the header, and six configurations, which are not there
-    assert_eq!(requests.len(), 7, "{requests:#?}");
+    // the header, and seven configurations, which are not there
+    assert_eq!(requests.len(), 8, "{requests:#?}");
     assert!(sent(&requests) < 100);
     let offline = run(&[&args[..], &["--offline"]].concat());
     assert_eq!((offline.code, &*offline.stdout), (0, &*shown));
@@ -124,6 +124,6 @@ fn processes_share_a_cache() {
         }
         let names = std::fs::read_dir(scratch.path()).unwrap();
         // the header and the absent configurations, and nothing unfinished
-        assert_eq!(names.count(), 7);
+        assert_eq!(names.count(), 8);
     }
 }

@@ -45,11 +45,11 @@ fn a_model_at_a_url_fits_as_its_copy_does() {
             1,
             1,
         ),
-        // index, two shards, and six configurations that are not there, which nothing else tells
+        // index, two shards, and seven configurations that are not there, which nothing else tells
         (
             &*server.url("/web/model.safetensors.index.json"),
             index,
-            9,
+            10,
             4,
         ),
         // list, index, and two shards
