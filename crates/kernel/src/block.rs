@@ -23,7 +23,7 @@ mod iq3_xxs;
 mod iq4_nl;
 mod iq4_xs;
 mod mxfp4;
-mod mxfp4_ollama;
+pub(crate) mod mxfp4_ollama;
 mod nvfp4;
 mod q1_0;
 mod q2_0;
@@ -44,11 +44,12 @@ mod tq2_0;
 
 use super::Kernel;
 
-/// The kernels by ggml's name of the type, in the order of ggml's ids. The type's geometry is in `block_format.rs`.
+/// The kernels by ggml's name of the type, in the order of the rows of `block_format.rs`, which has the geometry.
 pub(crate) static KERNELS: &[(&str, &Kernel)] = &[
     ("Q4_0", &q4_0::KERNEL),
     ("Q4_1", &q4_1::KERNEL),
-    ("MXFP4_OLLAMA", &mxfp4_ollama::KERNEL),
+    // after `mxfp4_ollama::in_ggml_order`
+    ("MXFP4_OLLAMA", &mxfp4::KERNEL),
     ("Q5_0", &q5_0::KERNEL),
     ("Q5_1", &q5_1::KERNEL),
     ("Q8_0", &q8_0::KERNEL),

@@ -64,6 +64,7 @@ pub use rows::{Formula, RowGeometry};
 pub use unpack::{CodePacking, row_code};
 pub use value::{CodeValue, E2M1_VALUES, code_values, e8m0};
 
+use block::mxfp4_ollama;
 use element::OutputElement;
 use isa::{Kernel, kernel};
 use simd::Simd;
@@ -91,7 +92,7 @@ use simd::Simd;
 pub fn dequantize(format: &BlockFormat, blocks: &[u8], dtype: Dtype, out: &mut [u8]) -> Result<()> {
     let kernel = kernel_of(format)?;
     check_lengths(format, blocks, dtype, out)?;
-    kernel.best().run(dtype, &(), &[blocks], out)
+    run_blocks(kernel.best(), format, blocks, dtype, out)
 }
 
 /// The instruction sets with which this machine can run a type's kernel, fastest first.
@@ -119,9 +120,33 @@ pub fn dequantize_with(
     let kernel = kernel_of(format)?;
     check_lengths(format, blocks, dtype, out)?;
     let build = kernel.supported().find(|build| build.isa.name() == isa);
-    build
-        .ok_or_else(|| Error::Mismatch(format!("this machine cannot run a build for {isa}")))?
-        .run(dtype, &(), &[blocks], out)
+    let missing = || Error::Mismatch(format!("this machine cannot run a build for {isa}"));
+    run_blocks(build.ok_or_else(missing)?, format, blocks, dtype, out)
+}
+
+/// Decodes whole blocks, whose lengths are checked.
+fn run_blocks(
+    build: &isa::Build<()>,
+    format: &BlockFormat,
+    blocks: &[u8],
+    dtype: Dtype,
+    out: &mut [u8],
+) -> Result<()> {
+    if format.ggml_type != mxfp4_ollama::ID {
+        return build.run(dtype, &(), &[blocks], out);
+    }
+    // in pieces that stay in the first-level cache
+    let mut piece = [0; 64 * mxfp4_ollama::BYTES];
+    let decoded = out.len() / (blocks.len() / mxfp4_ollama::BYTES).max(1);
+    for (blocks, out) in blocks
+        .chunks(piece.len())
+        .zip(out.chunks_mut((64 * decoded).max(1)))
+    {
+        let piece = &mut piece[..blocks.len()];
+        mxfp4_ollama::in_ggml_order(blocks, piece);
+        build.run(dtype, &(), &[piece], out)?;
+    }
+    Ok(())
 }
 
 /// Whether [`cast()`] reads elements of this dtype: F64, F32, F16 and BF16.
@@ -211,7 +236,11 @@ pub fn dequantize_columns(
 }
 
 fn kernel_of(format: &BlockFormat) -> Result<&'static Kernel> {
-    let row = block::KERNELS.iter().find(|(name, _)| *name == format.name);
+    // both tables have the same rows; numbers are compared faster than names
+    let row = BlockFormat::all()
+        .iter()
+        .position(|row| row.ggml_type == format.ggml_type);
+    let row = row.and_then(|row| block::KERNELS.get(row));
     let missing = || Error::Unsupported(format!("there is no kernel for {} blocks", format.name));
     row.map(|(_, kernel)| *kernel).ok_or_else(missing)
 }
