@@ -320,7 +320,7 @@ fn left_out(companions: &Companions) -> impl Iterator<Item = String> {
     let code = note(&companions.code, "code; --code copies it");
     let others = note(
         &companions.left_out,
-        "longer than 256 MiB, no regular file, or a folder of modules.json, which is a checkpoint of its own",
+        "longer than 256 MiB, no regular file, a description of the stored weights, or a folder of modules.json, which is a checkpoint of its own",
     );
     code.into_iter().chain(others)
 }
