@@ -156,14 +156,7 @@ fn write(
     }
     let options = args.opening.options().cancel(interrupt.token());
     let checkpoint = options.open(source)?;
-    // values that were counted or set aside are not in the output
-    for warning in checkpoint.catalog().warnings() {
-        eprintln!(
-            "{} {}",
-            screen.paint(WARNING, "warning:"),
-            escape(&note_text(warning))
-        );
-    }
+    show_warnings(&checkpoint, screen);
     let remember = configure(&checkpoint, &args.weights);
     let sharding = remember.sharding(output, args.shard_size)?;
     let default = match sharding {
@@ -254,6 +247,17 @@ fn write(
         notes,
         recorded,
     })
+}
+
+/// Shows the warnings of opening: values that were counted or set aside, and files that hold a part of each tensor.
+pub(crate) fn show_warnings(checkpoint: &Checkpoint, screen: &Screen) {
+    for warning in checkpoint.catalog().warnings() {
+        eprintln!(
+            "{} {}",
+            screen.paint(WARNING, "warning:"),
+            escape(&note_text(warning))
+        );
+    }
 }
 
 /// The notes of a plan, in the words of this command.

@@ -21,6 +21,14 @@ use crate::output::Screen;
 
 const INDEX: &str = "model_index.json";
 
+/// Beginnings of names of components that have no weights. Without one, a pipeline is incomplete, and no weight is missing.
+static WITHOUT_WEIGHTS: &[&str] = &[
+    "scheduler",
+    "tokenizer",
+    "feature_extractor",
+    "image_processor",
+];
+
 /// Whether a path is the directory of a pipeline.
 pub(super) fn is_pipeline(source: &Path) -> bool {
     source.is_dir() && source.join(INDEX).is_file()
@@ -48,14 +56,16 @@ pub(super) fn write_all(
         return Err(Failure::new("invalid_argument", what, "choose another path").in_file(output));
     }
     let components = components(source)?;
-    let missing = missing(args, &components)?;
+    let (without_weights, missing): (Vec<_>, Vec<_>) = missing(args, &components)?
+        .into_iter()
+        .partition(|name| WITHOUT_WEIGHTS.iter().any(|start| name.starts_with(start)));
     if !missing.is_empty() {
         let what = format!(
             "{INDEX} names components that are not there: {}",
             missing.join(", ")
         );
         let help = "download them too, or set them to null in it";
-        return Err(Failure::new("missing_file", what, help).in_file(source));
+        return Err(Failure::new("missing_part", what, help).in_file(source));
     }
     // a component that is refused ends the run before the first of them is written
     for component in &components {
@@ -85,6 +95,11 @@ pub(super) fn write_all(
     top.files.sort_by_key(|file| file.name == INDEX);
     write_companions(output, &top.files, args.overwrite)?;
     report.add_companions("", top);
+    if !without_weights.is_empty() {
+        let names = without_weights.join(", ");
+        let note = format!("{INDEX} names components that are not there: {names}");
+        report.notes.push(note);
+    }
     let beside = beside(source);
     if !beside.is_empty() {
         let note = format!(
