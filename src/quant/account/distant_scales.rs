@@ -131,6 +131,7 @@ fn elsewhere(
     }
     for scale in (0..slots.len()).filter(|&tensor| is_scale(tensor)) {
         let name = &*cx.info(scale).name;
+        cx.budget.steps(1 + name.len() as u64 / 16, WHAT)?;
         let _joined = cx.budget.temporary(text_cost(name.len()), WHAT)?;
         let words = joined(name);
         // with up to `MAX_WORDS` words less at the end and two less at the beginning

@@ -29,6 +29,7 @@ pub(super) fn find(
     let mut first: Option<&str> = None;
     for layer in markers.keys() {
         cx.budget.steps(1 + layer.len() as u64 / 16, WHAT)?;
+        let _name = cx.budget.temporary(layer.len() as u64 + 16, WHAT)?;
         let is_earlier = first.is_none_or(|first| &**layer < first);
         if is_earlier && cx.sibling(layer, ".weight").is_none() {
             first = Some(layer);
@@ -48,6 +49,7 @@ pub(super) fn find(
             continue;
         };
         cx.budget.steps(1 + weight.name.len() as u64 / 16, WHAT)?;
+        let _name = cx.budget.temporary(weight.name.len() as u64 + 16, WHAT)?;
         let module = weight.name.strip_suffix(".weight").unwrap_or(&weight.name);
         if !markers.contains_key(module) && cx.sibling(module, ".comfy_quant").is_none() {
             add(cx, refused, tensor, format!("{why}, and may be its own"))?;

@@ -106,18 +106,20 @@ fn is_packed_name(name: &str) -> bool {
     PACKED.iter().chain(CODES).any(|end| name.ends_with(end))
 }
 
-/// Whether the last component of a name says that it is a weight: `weight_q`, `weights`, `packed`, `wte`. Masks and shapes of
-/// weights are data.
+/// Whether the last component of a name says that it is a weight: `weight_q`, `weights`, `packed`, `wte`. Masks, shapes
+/// and factors of weights are not.
 fn is_telling(name: &str) -> bool {
     const WORDS: &[&str] = &[
         "weight", "weights", "qweight", "packed", "kernel", "qw", "wte", "wpe",
     ];
-    const DATA: &[&str] = &[
+    const OTHERS: &[&str] = &[
         "mask", "masks", "shape", "size", "format", "version", "id", "ids",
+        // factors, which are refused with their codes
+        "scale", "scales", "zero", "zeros", "point", "offset", "shift",
     ];
     let last = name.rsplit_once('.').map_or(name, |(_, last)| last);
     let has = |list: &[&str]| last.split('_').any(|word| list.contains(&word));
-    has(WORDS) && !has(DATA)
+    has(WORDS) && !has(OTHERS)
 }
 
 impl Context<'_> {

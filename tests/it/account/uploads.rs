@@ -9,7 +9,7 @@ use super::{StoredCheckpoint, mentions};
 use crate::support::fixture;
 use crate::support::scratch_dir::ScratchDir;
 
-/// What planning says.
+/// The statement of a plan.
 #[derive(Clone, Copy, Debug)]
 enum Said {
     Refused(&'static str),

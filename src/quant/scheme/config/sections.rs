@@ -52,12 +52,13 @@ static TRANSFORMED: &[&str] = &[
 /// Whether a name has a word that says that weights were multiplied by a matrix: `online_hadamard`, `model.rotation_matrix`,
 /// and not `rotary_emb` or `transformer_layers`.
 pub(crate) fn is_rotation(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
+    // no copy in lower case: a file decides how long a name is
     let words = || name.split(|c: char| !c.is_ascii_alphanumeric());
-    let transforms = || words().any(|word| word == "transform");
-    words().any(|word| ROTATIONS.contains(&word))
-        || name == "transform"
-        || (transforms() && words().any(|word| TRANSFORMED.contains(&word)))
+    let has = |list: &[&str]| {
+        words().any(|word| list.iter().any(|known| known.eq_ignore_ascii_case(word)))
+    };
+    let transform: &[&str] = &["transform"];
+    has(ROTATIONS) || name.eq_ignore_ascii_case("transform") || (has(transform) && has(TRANSFORMED))
 }
 
 /// Statements about packed weights in what is left of a configuration without its known places.
