@@ -53,6 +53,16 @@ static STORAGE_SETTINGS: &[&str] = &[
     "recipe.yaml",
 ];
 
+/// Files that describe how weights were altered or stored, and that no scheme reads. They are left out too, and named: the
+/// output may need what they say.
+static DESCRIPTIONS: &[&str] = &[
+    "quant_model_description.json",
+    "quantization_config.json",
+    "rotation.json",
+    "rotation_config.json",
+    "hadamard.json",
+];
+
 /// The files that are looked for next to a file on a web server, which does not list its files.
 static KNOWN: &[&str] = &[
     "added_tokens.json",
@@ -99,8 +109,8 @@ pub struct Companions {
     pub files: Vec<CompanionFile>,
     /// Names of Python files that were left out, because they are code.
     pub code: Vec<String>,
-    /// Names of files that were left out because they are too long or are not regular files, and of folders that
-    /// `modules.json` names, whose weights and settings clients need too.
+    /// Names of files that were left out because they are too long, are not regular files, or describe weights as they were
+    /// stored, and of folders that `modules.json` names, whose weights and settings clients need too.
     pub left_out: Vec<String>,
 }
 
@@ -173,6 +183,10 @@ impl Companions {
             let path = directory.join(&name);
             if name.ends_with(".py") && !with_code {
                 found.code.push(name);
+                continue;
+            }
+            if DESCRIPTIONS.contains(&&*name) && !edit.quantised {
+                found.left_out.push(name);
                 continue;
             }
             let content = content(files, &path, &name, edit, budget);

@@ -7,6 +7,9 @@
 //!
 //! | left over | result |
 //! |---|---|
+//! | a marker of ComfyUI's header that names no layer (`markers.rs`) | quantised weights without a marker are refused |
+//! | FP8 without a scale that other layers have (`distant_scales.rs`) | it is refused; a scale of another name is a warning |
+//! | a matrix of a rotation anywhere, or a scale beside floats (`alterations.rs`) | a warning |
 //! | a tensor on the stem of a weight (`leftovers.rs`), but for biases and scales of activations | the weight is refused; FP8 without scales is made, with a warning |
 //! | a setting that decides how bytes are read, with an unknown value (`settings.rs`) | every weight is refused |
 //! | another unknown setting | a warning |
@@ -17,10 +20,13 @@
 //!
 //! A new scheme needs nothing here: it cannot return a weight without its parts, nor have a row without its settings.
 
+mod alterations;
 mod claims;
+mod distant_scales;
 mod harmless;
 mod integers;
 mod leftovers;
+mod markers;
 mod remarks;
 mod sidecars;
 mod tensor_claim;
@@ -28,7 +34,7 @@ mod unclaimed;
 
 use crate::base::error::{Error, Result};
 use crate::quant::scheme::{Context, SCHEMES};
-use crate::quant::settings::{SchemeSettings, UnknownSetting, is_altering, unknown_settings};
+use crate::quant::settings::{SchemeSettings, UnknownSetting, unknown_settings};
 use crate::read::catalog::quote;
 
 pub(crate) use claims::{claims, recognises_any};
@@ -47,15 +53,16 @@ struct Evidence {
 }
 
 impl Evidence {
-    /// The evidence of configuration, metadata, header and files.
-    fn of(cx: &Context<'_>) -> Result<Self> {
+    /// The evidence of configuration, metadata, header and files. `is_quantised`: a weight was claimed, or integers were not.
+    /// Without either, texts about quantisation are about the run that trained a model.
+    fn of(cx: &Context<'_>, is_quantised: bool) -> Result<Self> {
         let mut found = Self {
             deciding: None,
             remarks: Vec::new(),
             map: cx.sidecars.map.clone(),
         };
-        found.configured(cx)?;
-        remarks::find(cx, &mut found.remarks)?;
+        found.configured(cx, is_quantised)?;
+        remarks::find(cx, is_quantised, &mut found.remarks)?;
         Ok(found)
     }
 
@@ -65,7 +72,7 @@ impl Evidence {
         self.deciding.as_deref().or(remarks)
     }
 
-    fn configured(&mut self, cx: &Context<'_>) -> Result<()> {
+    fn configured(&mut self, cx: &Context<'_>, is_quantised: bool) -> Result<()> {
         for (place, map) in cx.config.documents() {
             let named = ["quant_method", "quant_algo", "method"]
                 .iter()
@@ -98,11 +105,13 @@ impl Evidence {
                 }
             }
         }
-        for name in cx.config.sections() {
-            let text = format!("the section {} of config.json", quote(name));
-            match is_altering(name) {
-                true => self.decide(text),
-                false => self.remarks.push(text),
+        for section in cx.config.sections() {
+            if section.of_quantised && !is_quantised {
+                continue;
+            }
+            match section.decides {
+                true => self.decide(section.text.clone()),
+                false => self.remarks.push(section.text.clone()),
             }
         }
         Ok(())

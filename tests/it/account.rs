@@ -1,6 +1,8 @@
 //! Signs of quantisation that no scheme explains: a correct quantised checkpoint to which a tensor, a setting, a marker, a key, a field or a file of an
 //! unknown name is added is refused, or warned of by that name, and never decoded without a word.
 
+mod uploads;
+
 use std::path::{Path, PathBuf};
 
 use anamnesis::plan::{PLAIN, Plan};

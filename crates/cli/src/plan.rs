@@ -13,7 +13,7 @@ use crate::exit::{Completion, Failure, RunError, refusal_text};
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::tensors::{ShapeText, name};
 use crate::output::{BOLD, DIM, DTYPE, REFUSED, Screen, Stdout, WARNING, json};
-use crate::remember::{configure, notes_of};
+use crate::remember::{configure, notes_of, show_warnings};
 use crate::request_stats;
 use crate::text::{ByteSize, ExactCount, plural};
 
@@ -23,6 +23,7 @@ pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Com
         .options()
         .open(&args.source)
         .map_err(Failure::from)?;
+    show_warnings(&checkpoint, &Screen::new(color));
     let remember = configure(&checkpoint, &args.weights);
     let in_source = |e: anamnesis::Error| Failure::from(e.in_file(&args.source));
     let plan = remember.plan().map_err(in_source)?;

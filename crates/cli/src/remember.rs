@@ -156,14 +156,7 @@ fn write(
     }
     let options = args.opening.options().cancel(interrupt.token());
     let checkpoint = options.open(source)?;
-    // values that were counted or set aside are not in the output
-    for warning in checkpoint.catalog().warnings() {
-        eprintln!(
-            "{} {}",
-            screen.paint(WARNING, "warning:"),
-            escape(&note_text(warning))
-        );
-    }
+    show_warnings(&checkpoint, screen);
     let remember = configure(&checkpoint, &args.weights);
     let sharding = remember.sharding(output, args.shard_size)?;
     let default = match sharding {
@@ -256,6 +249,17 @@ fn write(
     })
 }
 
+/// Shows the warnings of opening: values that were counted or set aside, and files that hold a part of each tensor.
+pub(crate) fn show_warnings(checkpoint: &Checkpoint, screen: &Screen) {
+    for warning in checkpoint.catalog().warnings() {
+        eprintln!(
+            "{} {}",
+            screen.paint(WARNING, "warning:"),
+            escape(&note_text(warning))
+        );
+    }
+}
+
 /// The notes of a plan, in the words of this command.
 pub(crate) fn notes_of(plan: &Plan) -> Vec<String> {
     let of_outputs = plan.output_notes.iter().map(note_text);
@@ -320,7 +324,7 @@ fn left_out(companions: &Companions) -> impl Iterator<Item = String> {
     let code = note(&companions.code, "code; --code copies it");
     let others = note(
         &companions.left_out,
-        "longer than 256 MiB, no regular file, or a folder of modules.json, which is a checkpoint of its own",
+        "longer than 256 MiB, no regular file, a description of the stored weights, or a folder of modules.json, which is a checkpoint of its own",
     );
     code.into_iter().chain(others)
 }

@@ -184,7 +184,13 @@ impl CheckRun<'_> {
             member.is_some_and(|member| damaged.contains(member))
         };
         for text in std::mem::take(&mut plan.unexplained) {
-            add(Finding::new(&check_rules::UNEXPLAINED, text).level(FindingLevel::Warning))?;
+            let mut found =
+                Finding::new(&check_rules::UNEXPLAINED, text).level(FindingLevel::Warning);
+            // the caller has chosen to ignore it
+            if checkpoint.assumes_plain() {
+                found.remedy = None;
+            }
+            add(found)?;
         }
         let refused = std::mem::take(&mut plan.refused);
         for weight in refused {
@@ -193,7 +199,10 @@ impl CheckRun<'_> {
             if found.is_some_and(is_damaged) || damaged.has_array(&weight.name) {
                 continue;
             }
-            add(values::refused(&weight.name, &weight.error))?;
+            // planning it fails, so that a check does not pass
+            let found = values::refused(&weight.name, &weight.error);
+            let level = found.level.max(FindingLevel::Warning);
+            add(found.level(level))?;
         }
         let outputs = plan.jobs.iter().map(|job| &job.output);
         token_ids::compare(checkpoint, outputs, budget, add)?;

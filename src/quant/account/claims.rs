@@ -8,7 +8,7 @@ use crate::read::catalog::quote;
 
 use super::leftovers::Stems;
 use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
-use super::{Evidence, integers, leftovers, unexplained};
+use super::{Evidence, alterations, distant_scales, integers, leftovers, markers, unexplained};
 
 const PLAN: &str = "the plan";
 
@@ -157,12 +157,17 @@ fn settle(
     failed: &[usize],
     wanted: &dyn Fn(&str) -> bool,
 ) -> Result<()> {
-    let evidence = Evidence::of(cx)?;
+    let is_claimed = |slot: &TensorClaim| !matches!(slot, TensorClaim::Free);
+    let is_quantised = slots.iter().any(is_claimed) || integers::any_unclaimed(cx, slots);
+    let evidence = Evidence::of(cx, is_quantised)?;
     let mut refused = Refusals::new();
     {
         let stems = Stems::of(cx, slots)?;
         leftovers::find(cx, slots, &stems, &mut refused, &mut plan.unexplained)?;
     }
+    markers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
+    distant_scales::find(cx, slots, &mut refused, &mut plan.unexplained)?;
+    alterations::find(cx, slots, is_quantised, &mut plan.unexplained)?;
     if let Some(why) = &evidence.deciding {
         let claimed = slots
             .iter()

@@ -98,6 +98,12 @@ static INTEGERS: &[(&str, &str)] = &[
     ("random", "as above"),
     ("cluster_size", "counts of a vector quantiser"),
     ("inited", "a flag"),
+    ("state1", "a moment of bitsandbytes' optimizers"),
+    ("state2", "as above"),
+    ("exp_avg", "a moment of an optimizer"),
+    ("momentum", "as above"),
+    ("occupancy", "the grid of a radiance field"),
+    ("density_grid", "as above"),
 ];
 
 /// Whether integers of this name are data of the model.
@@ -109,6 +115,7 @@ pub(super) fn is_data(name: &str) -> bool {
 /// Beginnings of keys of the metadata that describe a model and not its bytes.
 static METADATA: &[(&str, &str)] = &[
     ("format_version", "of a container's own format"),
+    ("scaled_fp8", "ComfyUI's older mark of files of scaled FP8"),
     ("ss_", "settings of training by kohya's scripts"),
     ("sshs_", "hashes of the same"),
     ("modelspec.", "Stability's description of a model"),

@@ -125,7 +125,13 @@ pub(super) fn find(
     Ok(())
 }
 
-fn is_float(encoding: &Encoding) -> bool {
+/// Whether there are integers that no scheme has claimed, and that may be packed codes.
+pub(super) fn any_unclaimed(cx: &Context<'_>, slots: &[TensorClaim]) -> bool {
+    let mut tensors = 0..slots.len();
+    tensors.any(|tensor| matches!(slots[tensor], TensorClaim::Free) && is_packed(cx, tensor))
+}
+
+pub(super) fn is_float(encoding: &Encoding) -> bool {
     matches!(
         encoding,
         Encoding::Plain(Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::F64)

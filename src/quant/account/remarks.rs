@@ -2,7 +2,7 @@
 //! tensors.
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::quant::scheme::Context;
+use crate::quant::scheme::{Context, is_rotation};
 use crate::read::catalog::{Value, quote};
 use crate::read::json::{JsonReader, Tree};
 
@@ -51,10 +51,12 @@ const MAX_VALUE: usize = 1 << 20;
 /// Remarks of one kind that are listed.
 const MAX_LISTED: usize = 8;
 
-/// Adds what is not known.
-pub(super) fn find(cx: &Context<'_>, remarks: &mut Vec<String>) -> Result<()> {
-    if cx.catalog.format == "safetensors" {
-        metadata(cx, remarks)?;
+/// Adds what is not known. Metadata counts where weights are quantised.
+pub(super) fn find(cx: &Context<'_>, is_quantised: bool, remarks: &mut Vec<String>) -> Result<()> {
+    match cx.catalog.format {
+        "safetensors" if is_quantised => metadata(cx, remarks)?,
+        "gguf" | "pth" if is_quantised => keys(cx, remarks)?,
+        _ => {}
     }
     let fields = cx.catalog.extra_fields.iter().take(MAX_LISTED);
     remarks.extend(fields.map(|extra| {
@@ -100,6 +102,55 @@ fn metadata(cx: &Context<'_>, remarks: &mut Vec<String>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Beginnings of keys of a GGUF that say how tensors were made, and of those among them that are known.
+static GGUF: &[(&str, &[&str])] = &[
+    ("quantize.", &["quantize.imatrix."]),
+    ("comfy.gguf.", &[TRUE_SHAPE]),
+];
+
+/// The keys of shapes that opening reads, followed by the name of a tensor.
+const TRUE_SHAPE: &str = "comfy.gguf.orig_shape.";
+
+/// Keys by which the weights of a GGUF or of PyTorch may have been altered. Their other keys are the model's, and a state of
+/// training has thousands.
+fn keys(cx: &Context<'_>, remarks: &mut Vec<String>) -> Result<()> {
+    let is_gguf = cx.catalog.format == "gguf";
+    let before = remarks.len();
+    for (key, value) in cx.catalog.metadata.iter() {
+        cx.budget.steps(1 + key.len() as u64 / 16, WHAT)?;
+        let is_unknown = GGUF.iter().any(|(start, known)| {
+            let is_known = known.iter().any(|known| key.starts_with(known));
+            is_gguf && key.starts_with(start) && !is_known
+        });
+        let shape = key.strip_prefix(TRUE_SHAPE).filter(|_| is_gguf);
+        let is_missing = shape.is_some_and(|tensor| cx.position(tensor).is_none());
+        // a shape is called after its tensor
+        let is_rotation = shape.is_none() && is_rotation(key);
+        if !(is_unknown || is_missing || is_rotation) || is_off(value) {
+            continue;
+        }
+        let why = if is_missing {
+            ", of a tensor that is not there,"
+        } else {
+            ""
+        };
+        remarks.push(format!("the key {}{why} of the metadata", quote(key)));
+        if remarks.len() - before >= MAX_LISTED {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a value says that a setting is not in use.
+fn is_off(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) | Value::U64(0) | Value::I64(0) => true,
+        Value::Text(text) => is_nothing(text),
+        _ => false,
+    }
 }
 
 fn speaks(text: &str) -> bool {

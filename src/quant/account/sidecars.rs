@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::base::error::Result;
 use crate::base::limits::{Budget, text_cost};
-use crate::quant::scheme::{Sidecars, is_configuration};
+use crate::quant::scheme::{Sidecars, is_configuration, is_rotation};
 use crate::read::checkpoint::Checkpoint;
 
 const WHAT: &str = "the directory";
@@ -18,6 +18,18 @@ static ENDINGS: &[&str] = &[".json", ".yaml", ".yml", ".npz", ".npy", ".pkl"];
 
 /// Endings of files of tensors. A file of scales is no model, unlike one whose name speaks of quantisation.
 static TENSORS: &[&str] = &[".safetensors", ".pt", ".pth", ".bin"];
+
+/// Words in names of files of scales that no weight is decoded with.
+static ACTIVATIONS: &[&str] = &[
+    "act",
+    "acts",
+    "activation",
+    "activations",
+    "kv",
+    "cache",
+    "input",
+    "output",
+];
 
 /// Files that are looked at.
 const MAX_FILES: usize = 8;
@@ -51,9 +63,15 @@ pub(crate) fn sidecars(checkpoint: &Checkpoint, budget: &Budget) -> Result<Sidec
     let speaks = |name: &str| {
         let lower = name.to_ascii_lowercase();
         let (stem, _) = lower.rsplit_once('.').unwrap_or((&lower, ""));
-        let scales = stem.ends_with("scale") || stem.ends_with("scales");
+        // scales of activations and caches are no scales of weights
+        let of_activations = stem
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .any(|word| ACTIVATIONS.contains(&word));
+        let scales = (stem.ends_with("scale") || stem.ends_with("scales")) && !of_activations;
+        let factors = scales || is_rotation(stem);
         let ends = |ends: &[&str]| ends.iter().any(|end| lower.ends_with(end));
-        ((lower.contains("quant") && ends(ENDINGS)) || (scales && (ends(ENDINGS) || ends(TENSORS))))
+        ((lower.contains("quant") && ends(ENDINGS))
+            || (factors && (ends(ENDINGS) || ends(TENSORS))))
             && !is_configuration(name)
             && !LOGS.contains(&&*lower)
     };

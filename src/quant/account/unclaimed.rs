@@ -3,7 +3,7 @@
 use crate::base::error::{Remedy, Result};
 use crate::base::kernel::Dtype;
 use crate::models::names::is_of_experts;
-use crate::read::catalog::{Encoding, Layout, TensorInfo};
+use crate::read::catalog::{Encoding, Layout, TensorInfo, quote};
 
 use crate::quant::scheme::{Context, not_known, plain, unsupported};
 
@@ -53,49 +53,78 @@ pub(crate) fn classify_unclaimed(cx: &Context<'_>, tensor: usize) -> Result<Uncl
         let what = format!("{} cannot be stored in a safetensors file", info.encoding);
         return Err(unsupported(info, what).with_remedy(remedy));
     };
-    if integers_for_weights(cx, info) && !cx.assume_plain {
-        return Err(not_known(
-            info,
-            format!(
-                "{dtype} under a weight's name, and no known scheme; it may be packed codes, so it is not copied as a weight"
-            ),
+    if under_weight_name(info) {
+        let what = format!(
+            "{dtype} under a weight's name, and no known scheme; it may be packed codes, so it is not copied as a weight"
+        );
+        if !cx.assume_plain {
+            return Err(not_known(info, what));
+        }
+        let what = "under a weight's name, and no known scheme; it may be packed codes";
+        cx.note(format!(
+            "ignored: tensor {}: {dtype} {what}",
+            quote(&info.name)
         ));
     }
     Ok(UnclaimedTensor::Plain(dtype))
 }
 
-/// Whether a tensor has integers under a name that a weight or packed codes have.
-fn integers_for_weights(cx: &Context<'_>, info: &TensorInfo) -> bool {
-    let integers = matches!(
-        plain(info),
-        Some(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32)
-    );
-    // integers of other names (position ids, token counts) are data of the model and are copied
-    let weight = info.name.ends_with("weight") || cx.packed_name(&info.name);
-    // stacked experts are named after the parameter, without `weight`
-    let experts = info.shape.len() > 2 && is_of_experts(&info.name);
-    integers && info.shape.len() >= 2 && (weight || experts)
+/// Whether a tensor has integers under a name that a weight or packed codes have, or any elements under a name that only
+/// packed codes have.
+fn under_weight_name(info: &TensorInfo) -> bool {
+    let (name, dtype) = (&*info.name, plain(info));
+    if info.shape.len() < 2 {
+        return false;
+    }
+    match dtype {
+        Some(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32) => {
+            // integers of other names (position ids, token counts) are data of the model and are copied
+            let weight = name.ends_with("weight") || is_packed_name(name) || is_telling(name);
+            // stacked experts are named after the parameter, without `weight`
+            weight || (info.shape.len() > 2 && is_of_experts(name))
+        }
+        // indices and masks, but for these names
+        Some(Dtype::I64 | Dtype::U64) => CODES.iter().any(|end| name.ends_with(end)),
+        Some(Dtype::BOOL) => {
+            (name.ends_with(".weight") && !name.contains("mask"))
+                || CODES.iter().any(|end| name.ends_with(end))
+        }
+        // codes that were cast
+        Some(Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64) => {
+            CODES.iter().any(|end| name.ends_with(end))
+        }
+        _ => false,
+    }
+}
+
+/// Ends of names that only packed codes have.
+static CODES: &[&str] = &[".qweight", ".weight_packed", ".q_weight", ".W_q"];
+
+/// Whether a tensor of this name is packed codes in some scheme.
+fn is_packed_name(name: &str) -> bool {
+    const PACKED: &[&str] = &["_blocks", ".trellis", ".Qidxs", ".codes", ".indices"];
+    PACKED.iter().chain(CODES).any(|end| name.ends_with(end))
+}
+
+/// Whether the last component of a name says that it is a weight: `weight_q`, `weights`, `packed`, `wte`. Masks, shapes
+/// and factors of weights are not.
+fn is_telling(name: &str) -> bool {
+    const WORDS: &[&str] = &[
+        "weight", "weights", "qweight", "packed", "kernel", "qw", "wte", "wpe",
+    ];
+    const OTHERS: &[&str] = &[
+        "mask", "masks", "shape", "size", "format", "version", "id", "ids",
+        // factors, which are refused with their codes
+        "scale", "scales", "zero", "zeros", "point", "offset", "shift",
+    ];
+    let last = name.rsplit_once('.').map_or(name, |(_, last)| last);
+    let has = |list: &[&str]| last.split('_').any(|word| list.contains(&word));
+    has(WORDS) && !has(OTHERS)
 }
 
 impl Context<'_> {
     /// Whether this is a quantised checkpoint: it has a quantisation configuration, or a weight was claimed.
     pub(crate) fn quantised(&self) -> bool {
         !self.config.is_empty() || self.caches.claimed.get()
-    }
-
-    /// Whether a tensor of this name is packed codes in some scheme.
-    fn packed_name(&self, name: &str) -> bool {
-        const PACKED: &[&str] = &[
-            ".qweight",
-            ".weight_packed",
-            ".W_q",
-            "_blocks",
-            ".q_weight",
-            ".trellis",
-            ".Qidxs",
-            ".codes",
-            ".indices",
-        ];
-        PACKED.iter().any(|p| name.ends_with(p))
     }
 }

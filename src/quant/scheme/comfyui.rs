@@ -42,6 +42,7 @@ use super::modelopt::SIGNED_NIBBLES;
 use super::smooth;
 use super::swizzled_scales::SwizzledScales;
 use marker::LayerMarker;
+pub(crate) use marker::{HEADER, markers_of_header};
 use rotated::Rotated;
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {

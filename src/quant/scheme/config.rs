@@ -1,5 +1,7 @@
 //! The quantisation configuration of a checkpoint, from the JSON files next to its weights.
 
+mod sections;
+
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
@@ -9,6 +11,9 @@ use crate::base::error::Result;
 use crate::base::limits::{Budget, Limits};
 use crate::models::config::{ModelConfig, document};
 use crate::read::source::files::Files;
+
+use sections::sections;
+pub(crate) use sections::{ConfigSection, is_rotation};
 
 /// Longest text that is a setting, in bytes. Settings are names and versions; schemes compare them once per tensor.
 const MAX_SETTING_BYTES: usize = 256;
@@ -55,8 +60,8 @@ pub struct QuantConfig {
     pub origin: Option<String>,
     /// Configurations at further places, and what each of them is called. Schemes do not read them.
     further: Vec<(String, Map<String, Value>)>,
-    /// Other objects of `config.json` whose names speak of packed weights.
-    sections: Vec<String>,
+    /// Other statements of `config.json` about packed weights.
+    sections: Vec<ConfigSection>,
 }
 
 impl QuantConfig {
@@ -219,8 +224,8 @@ impl QuantConfig {
         std::iter::once((own, &self.map)).chain(further)
     }
 
-    /// Names of other objects of `config.json` that speak of packed weights.
-    pub(crate) fn sections(&self) -> &[String] {
+    /// Other statements of `config.json` about packed weights.
+    pub(crate) fn sections(&self) -> &[ConfigSection] {
         &self.sections
     }
 
@@ -233,31 +238,6 @@ impl QuantConfig {
 /// A configuration that says nothing takes no memory.
 fn shared(model: ModelConfig) -> Option<Arc<ModelConfig>> {
     (!model.is_empty()).then(|| Arc::new(model))
-}
-
-/// Words in the names of objects of a `config.json` that describe packed weights.
-static PACKING: &[&str] = &["quant", "compress", "dfloat", "sparsity", "packing"];
-
-/// Names of sections that are kept.
-const MAX_SECTIONS: usize = 8;
-
-/// Names of objects that speak of packed weights and are at none of the known places.
-fn sections(whole: &Map<String, Value>) -> Vec<String> {
-    let known = LOCATIONS[0].1;
-    let speaks = |name: &str| {
-        let name = name.to_ascii_lowercase();
-        PACKING.iter().any(|word| name.contains(word))
-    };
-    let objects = whole
-        .iter()
-        .filter(|(_, value)| value.as_object().is_some_and(|map| !map.is_empty()));
-    objects
-        .map(|(name, _)| name)
-        .filter(|name| name.len() <= MAX_SETTING_BYTES && !known.contains(&&***name))
-        .filter(|name| speaks(name))
-        .take(MAX_SECTIONS)
-        .cloned()
-        .collect()
 }
 
 /// Takes the object at a dotted path out of its parent; all of `whole` for an empty path.

@@ -12,7 +12,7 @@ use super::distributed;
 use super::faults::{OpenFault, OpenFaultKind};
 use super::named_files::{INDEX, charge_files, require, split_name};
 use super::pieces::piece_number;
-use super::ranks::{is_deepspeed, rank_of};
+use super::ranks::{is_deepspeed, rank_of, underscored_shard};
 
 /// The files of a directory that are opened.
 pub(super) struct FileSelection {
@@ -117,7 +117,9 @@ pub(super) fn select_files(
             }
             // one shard of several is not a checkpoint
             ([only], _) if split_name(only).is_none_or(|(_, _, of)| of == 1) => {
-                return one(only, None);
+                let warning =
+                    composite(&names).map(|what| format!("{only} was read; beside it is {what}"));
+                return one(only, warning);
             }
             // pieces of tensors, whose places are in the headers
             (several, None) if several.iter().all(|name| piece_number(name).is_some()) => {
@@ -139,12 +141,41 @@ pub(super) fn select_files(
             }
             // the first extension with files decides; files of other extensions are usually the same model in another
             // format
-            (several, None) => return shard_set(files, directory, several, options, budget),
+            (several, None) => {
+                let selected = shard_set(files, directory, several, options, budget);
+                return selected.map_err(|error| match composite(&names) {
+                    Some(what) if !options.surveys() => {
+                        Error::unsupported(format!("{what}; {}", error.kind()))
+                    }
+                    _ => error,
+                });
+            }
         }
     }
     Err(Error::new(ErrorKind::UnknownFormat {
-        looks_like: "a directory without tensor files".into(),
+        looks_like: composite(&names)
+            .unwrap_or("a directory without tensor files")
+            .into(),
     }))
+}
+
+/// A model whose parts are checkpoints in folders, by the file that lists them.
+fn composite(names: &[String]) -> Option<&'static str> {
+    let has = |list: &str| {
+        names
+            .binary_search_by(|name| name.as_str().cmp(list))
+            .is_ok()
+    };
+    if has("model_index.json") {
+        return Some(
+            "a pipeline of diffusers (model_index.json), whose components are checkpoints of their own; open the folder of one, or \
+             dequantise all of them with the command `remember`",
+        );
+    }
+    let is_modules = has("modules.json") && !has("config.json");
+    is_modules.then_some(
+        "a model of sentence-transformers (modules.json), whose modules are in folders; open the folder of its first module",
+    )
 }
 
 /// The file of which all others are variants, as diffusers names files of other precisions: `model.fp16.safetensors` is a
@@ -255,6 +286,18 @@ fn ambiguous(directory: &Path, names: &[&String], options: &OpenOptions, budget:
         return Error::unsupported(format!(
             "the directory has {ranks} files of ranks ({}, {}, …), each of which holds a part of every tensor that tensor \
              parallelism divides; join them with the program that wrote them",
+            names[0],
+            names[names.len() - 1]
+        ));
+    }
+    let shards = names
+        .iter()
+        .filter(|name| underscored_shard(name).is_some());
+    if shards.count() == names.len() {
+        return Error::unsupported(format!(
+            "the directory has {} files of one checkpoint, numbered in a form that is not known ({}, {}, …); rename them to \
+             `model-00001-of-0000N`, or open one of them for its own tensors",
+            names.len(),
             names[0],
             names[names.len() - 1]
         ));

@@ -9,6 +9,7 @@
 //! | `pytorch_model-00000-TP-001.safetensors` | Grok |
 //! | `mp_rank_00_model_states.pt`, `…zero_pp_rank_0_mp_rank_00_optim_states.pt` | DeepSpeed, Megatron |
 //! | `model_world_size_2_rank_0.pt` | FSDP, verl |
+//! | `model.rank0.safetensors`, `rank_0_of_2.safetensors` | scripts |
 
 use std::path::Path;
 
@@ -17,12 +18,11 @@ use crate::read::source::files::Files;
 /// The number of the rank in a file's name, and how many there are if the name says so.
 pub(super) fn rank_of(name: &str) -> Option<(u64, Option<u64>)> {
     let stem = name.rsplit_once('.')?.0;
-    let number = |text: &str| -> Option<u64> {
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        // the digits end the word
-        let ends = !text[digits..].starts_with(|c: char| c.is_ascii_alphanumeric());
-        (digits > 0 && ends).then(|| text[..digits].parse().ok())?
-    };
+    // the rank of an adapter is the size of its matrices
+    if stem.to_ascii_lowercase().contains("lora") {
+        return None;
+    }
+    let number = |text: &str| Some(leading_number(text)?.0);
     let behind = |word: &str| stem.rsplit_once(word).map(|(_, rest)| rest);
     if let Some(rest) = behind("-mp") {
         let of = number(rest)?;
@@ -39,13 +39,37 @@ pub(super) fn rank_of(name: &str) -> Option<(u64, Option<u64>)> {
         // a file without a number is the whole model
         return number(rest).map(|rank| (rank, None));
     }
-    if let Some(rest) = stem.strip_prefix("rank") {
-        return number(rest).map(|rank| (rank, None));
+    if let Some(rank) = behind("-TP-").and_then(number) {
+        return Some((rank, None));
     }
-    ["-rank-", "_rank_", "-TP-"]
+    let mut rests = [".rank", "_rank", "-rank"].into_iter().filter_map(behind);
+    let rest = stem.strip_prefix("rank").or_else(|| rests.next())?;
+    let (rank, rest) = leading_number(rest.strip_prefix(['_', '-', '.']).unwrap_or(rest))?;
+    let of = ["_of_", "-of-"]
         .into_iter()
-        .find_map(|word| number(behind(word)?))
-        .map(|rank| (rank, None))
+        .find_map(|of| number(rest.strip_prefix(of)?));
+    Some((rank, of))
+}
+
+/// The digits at the beginning of a text, which end a word, and the text behind them.
+fn leading_number(text: &str) -> Option<(u64, &str)> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, rest) = text.split_at(digits);
+    let ends = !rest.starts_with(|c: char| c.is_ascii_alphanumeric());
+    (digits > 0 && ends).then(|| Some((number.parse().ok()?, rest)))?
+}
+
+/// The number of a shard and how many there are, where underscores stand in the place of hyphens: `model_00001_of_00003`.
+pub(super) fn underscored_shard(name: &str) -> Option<(u64, u64)> {
+    let stem = name.rsplit_once('.')?.0;
+    let (rest, of) = stem.rsplit_once("_of_")?;
+    let (_, number) = rest.rsplit_once('_')?;
+    let parsed = |text: &str| {
+        text.bytes()
+            .all(|b| b.is_ascii_digit())
+            .then(|| text.parse().ok())?
+    };
+    Some((parsed(number)?, parsed(of)?))
 }
 
 /// Whether the file of rank 1 stands beside the file of rank 0.
@@ -69,7 +93,23 @@ pub(super) fn is_deepspeed(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::rank_of;
+    use super::{rank_of, underscored_shard};
+
+    #[test]
+    fn shards_with_underscores() {
+        assert_eq!(
+            underscored_shard("model_00002_of_00003.safetensors"),
+            Some((2, 3))
+        );
+        for name in [
+            "model-00002-of-00003.safetensors",
+            "best_of_2.pt",
+            "_of_.pt",
+            "a_1_of_b.pt",
+        ] {
+            assert_eq!(underscored_shard(name), None, "{name}");
+        }
+    }
 
     #[test]
     fn ranks_are_recognised_by_name() {
@@ -82,6 +122,9 @@ mod tests {
             ("pytorch_model-00000-TP-001.safetensors", (1, None)),
             ("mp_rank_00_model_states.pt", (0, None)),
             ("model_world_size_4_rank_2.pt", (2, Some(4))),
+            ("rank_0_of_2.safetensors", (0, Some(2))),
+            ("model.rank1.safetensors", (1, None)),
+            ("model-rank-1-of-4.safetensors", (1, Some(4))),
         ] {
             assert_eq!(rank_of(name), Some(expected), "{name}");
         }
@@ -93,6 +136,8 @@ mod tests {
             "model-00001-of-00002.safetensors",
             "rank8lora.safetensors",
             "lora_rank_8b.safetensors",
+            "lora.rank16.safetensors",
+            "adapter_lora_rank_8.safetensors",
         ] {
             assert_eq!(rank_of(name), None, "{name}");
         }

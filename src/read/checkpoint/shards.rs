@@ -67,7 +67,13 @@ fn part_alone(files: &Files, path: &Path, file: &ParsedFile) -> Option<String> {
             "file {number} of {of} of a checkpoint; the tensors of the others are not listed"
         ));
     }
-    let (rank, of) = ranks::rank_of(&name)?;
+    let Some((rank, of)) = ranks::rank_of(&name) else {
+        let (number, of) =
+            ranks::underscored_shard(&name).filter(|shard| is_shard && shard.1 > 1)?;
+        return Some(format!(
+            "file {number} of {of} of a checkpoint; the tensors of the others are not listed"
+        ));
+    };
     // a single rank has the whole model
     let several = match of {
         Some(of) => of > 1,

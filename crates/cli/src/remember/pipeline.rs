@@ -7,9 +7,11 @@ use std::fs;
 use std::path::Path;
 
 use anamnesis::companions::Companions;
+use anamnesis::quote::escape;
 use anamnesis::sink::write_companions;
 use anamnesis::{Dtype, ErrorKind};
 use anamnesis_os::files::resolved;
+use serde_json::Value;
 
 use super::{RememberReport, configure, left_out, write};
 use crate::args::RememberArgs;
@@ -18,6 +20,14 @@ use crate::interrupt::Interrupt;
 use crate::output::Screen;
 
 const INDEX: &str = "model_index.json";
+
+/// Beginnings of names of components that have no weights. Without one, a pipeline is incomplete, and no weight is missing.
+static WITHOUT_WEIGHTS: &[&str] = &[
+    "scheduler",
+    "tokenizer",
+    "feature_extractor",
+    "image_processor",
+];
 
 /// Whether a path is the directory of a pipeline.
 pub(super) fn is_pipeline(source: &Path) -> bool {
@@ -46,6 +56,17 @@ pub(super) fn write_all(
         return Err(Failure::new("invalid_argument", what, "choose another path").in_file(output));
     }
     let components = components(source)?;
+    let (without_weights, missing): (Vec<_>, Vec<_>) = missing(args, &components)?
+        .into_iter()
+        .partition(|name| WITHOUT_WEIGHTS.iter().any(|start| name.starts_with(start)));
+    if !missing.is_empty() {
+        let what = format!(
+            "{INDEX} names components that are not there: {}",
+            missing.join(", ")
+        );
+        let help = "download them too, or set them to null in it";
+        return Err(Failure::new("missing_part", what, help).in_file(source));
+    }
     // a component that is refused ends the run before the first of them is written
     for component in &components {
         let from = source.join(component);
@@ -74,7 +95,60 @@ pub(super) fn write_all(
     top.files.sort_by_key(|file| file.name == INDEX);
     write_companions(output, &top.files, args.overwrite)?;
     report.add_companions("", top);
+    if !without_weights.is_empty() {
+        let names = without_weights.join(", ");
+        let note = format!("{INDEX} names components that are not there: {names}");
+        report.notes.push(note);
+    }
+    let beside = beside(source);
+    if !beside.is_empty() {
+        let note = format!(
+            "not read: {} (beside the components of the pipeline)",
+            beside.join(", ")
+        );
+        report.notes.push(note);
+    }
     Ok(report)
+}
+
+/// The components that the index names and the directory lacks.
+fn missing(args: &RememberArgs, components: &[String]) -> Result<Vec<String>, Failure> {
+    let path = args.source.join(INDEX);
+    let failure = |e: std::io::Error| Failure::from(anamnesis::Error::from(e).in_file(&path));
+    let text = fs::read(&path).map_err(failure)?;
+    // clients say more about an index that is not JSON; its folders are there all the same
+    let Ok(Value::Object(index)) = serde_json::from_slice(&text) else {
+        return Ok(Vec::new());
+    };
+    // `["library", "Class"]`; null stands for a component that the pipeline does without
+    let is_component = |value: &Value| match value.as_array().map(Vec::as_slice) {
+        Some([library, class]) => library.is_string() && class.is_string(),
+        _ => false,
+    };
+    let named = index
+        .into_iter()
+        .filter(|(name, value)| !name.starts_with('_') && is_component(value));
+    let lacking = named
+        .map(|(name, _)| name)
+        .filter(|name| !components.contains(name));
+    Ok(lacking.map(|name| escape(&name).into_owned()).collect())
+}
+
+/// Tensor files beside the components, which are models of their own, such as all components in one file.
+fn beside(source: &Path) -> Vec<String> {
+    const ENDINGS: &[&str] = &["safetensors", "bin", "ckpt", "pt", "pth", "gguf"];
+    let Ok(entries) = fs::read_dir(source) else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| {
+            name.rsplit_once('.')
+                .is_some_and(|(_, end)| ENDINGS.contains(&end))
+        })
+        .collect();
+    names.sort();
+    names
 }
 
 /// The names of the directories in a pipeline, sorted.

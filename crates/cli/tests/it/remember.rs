@@ -467,6 +467,49 @@ fn a_pipeline_is_written_component_by_component() {
 }
 
 #[test]
+fn a_pipeline_lacks_a_component_or_has_files_beside_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    fs::create_dir_all(path("in/unet")).unwrap();
+    let tensors: &[(&str, &[usize])] = &[("w", &[2, 3])];
+    for file in ["unet/diffusion_pytorch_model", "all", "lora"] {
+        safetensors(&path(&format!("in/{file}.safetensors")), "", tensors);
+    }
+    let index = |vae: &str| {
+        let text = format!(
+            "{{\"_class_name\": \"P\", \"unet\": [\"diffusers\", \"U\"], \"vae\": {vae}, \
+             \"scheduler\": [\"diffusers\", \"S\"]}}"
+        );
+        fs::write(path("in/model_index.json"), text).unwrap();
+    };
+    let (source, out) = (path("in"), path("out"));
+    let remember = ["remember", path_str(&source), "-o", path_str(&out)];
+    index("[\"diffusers\", \"V\"]");
+    let refused = run(&remember);
+    assert!(
+        refused.code == 1 && refused.stderr.contains("not there: vae\n") && !out.exists(),
+        "{}",
+        refused.stderr
+    );
+    index("[null, null]");
+    let printed = stdout_of(&remember);
+    for note in [
+        "names components that are not there: scheduler\n",
+        "not read: all.safetensors, lora.safetensors",
+    ] {
+        assert!(printed.contains(note), "{printed}");
+    }
+    for verb in ["plan", "inspect"] {
+        let refused = run(&[verb, path_str(&source)]);
+        assert!(
+            refused.code == 1 && refused.stderr.contains("pipeline of diffusers"),
+            "{}",
+            refused.stderr
+        );
+    }
+}
+
+#[test]
 fn names_lose_their_prefix() {
     let dir = tempfile::tempdir().unwrap();
     let (source, out) = (

@@ -11,7 +11,7 @@ use crate::read::catalog::{TensorInfo, Value, quote};
 use crate::read::json::{JsonReader, Tree};
 
 /// The key of the header that has the markers of all layers.
-const HEADER: &str = "_quantization_metadata";
+pub(crate) const HEADER: &str = "_quantization_metadata";
 
 /// Options that are known: those that the formats read, and those that do not concern the stored weight.
 static OPTIONS: &[&str] = &[
@@ -47,14 +47,7 @@ impl LayerMarker {
         if cx.catalog.metadata.is_empty() {
             return Ok(None);
         }
-        let known = match cx.caches.markers.get() {
-            Some(known) => known,
-            None => {
-                let read = header_markers(cx)?;
-                cx.caches.markers.get_or_init(|| read)
-            }
-        };
-        match known.get(module) {
+        match markers_of_header(cx)?.get(module) {
             Some(marker) => Self::new(info, marker.clone(), None).map(Some),
             None => Ok(None),
         }
@@ -106,7 +99,15 @@ impl LayerMarker {
     }
 }
 
-/// The markers of the header, by module; none if it has none.
+/// The markers of the header, by module; none if it has none. They are read once.
+pub(crate) fn markers_of_header<'c>(cx: &'c Context<'_>) -> Result<&'c HashMap<String, Json>> {
+    if let Some(known) = cx.caches.markers.get() {
+        return Ok(known);
+    }
+    let read = header_markers(cx)?;
+    Ok(cx.caches.markers.get_or_init(|| read))
+}
+
 fn header_markers(cx: &Context<'_>) -> Result<HashMap<String, Json>> {
     let Some(Value::Text(text)) = cx.metadata_value(HEADER) else {
         return Ok(HashMap::new());

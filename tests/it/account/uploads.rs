@@ -1,0 +1,478 @@
+//! Layouts as people upload them, built in code: each kind is refused or named, and the harmless files beside it are not.
+
+use std::path::Path;
+
+use anamnesis::{Checkpoint, ErrorKind, OpenOptions, remember};
+use serde_json::{Value, json};
+
+use super::{StoredCheckpoint, mentions};
+use crate::support::fixture;
+use crate::support::scratch_dir::ScratchDir;
+
+/// The statement of a plan.
+#[derive(Clone, Copy, Debug)]
+enum Said {
+    Refused(&'static str),
+    Warned(&'static str),
+    Nothing,
+}
+use Said::{Nothing, Refused, Warned};
+
+/// A tensor of a file: name, dtype, shape. Its bytes are small and not zero.
+type Row = (&'static str, &'static str, &'static [usize]);
+
+fn stored(rows: &[Row]) -> StoredCheckpoint {
+    let mut stored = StoredCheckpoint {
+        header: serde_json::Map::new(),
+        data: Vec::new(),
+        beside: Vec::new(),
+    };
+    for (name, dtype, shape) in rows {
+        let width = match *dtype {
+            "F32" | "I32" | "U32" => 4,
+            "BF16" | "F16" | "I16" | "U16" => 2,
+            "I64" => 8,
+            _ => 1,
+        };
+        let bytes = vec![1; width * shape.iter().product::<usize>()];
+        stored.add_tensor(name, dtype, shape, &bytes);
+    }
+    stored
+}
+
+fn with_metadata(mut stored: StoredCheckpoint, metadata: Value) -> StoredCheckpoint {
+    stored.header.insert("__metadata__".to_owned(), metadata);
+    stored
+}
+
+fn with_file(mut stored: StoredCheckpoint, name: &str, text: &str) -> StoredCheckpoint {
+    stored.beside.push((name.to_owned(), text.into()));
+    stored
+}
+
+fn hold(cases: impl IntoIterator<Item = (String, StoredCheckpoint, Said)>) {
+    let mut failures = Vec::new();
+    for (case, stored, said) in cases {
+        let plan = stored.plan("model.safetensors");
+        let holds = match said {
+            Refused(text) => {
+                !plan.refused.is_empty()
+                    && plan
+                        .refused
+                        .iter()
+                        .all(|refused| matches!(refused.error.kind(), ErrorKind::Unexplained(_)))
+                    && mentions(&plan, text)
+            }
+            Warned(text) => plan.refused.is_empty() && mentions(&plan, text),
+            Nothing => plan.refused.is_empty() && plan.unexplained.is_empty(),
+        };
+        if !holds {
+            let refused: Vec<String> = plan.refused.iter().map(|r| r.error.to_string()).collect();
+            failures.push(format!(
+                "{case}, {said:?}: {refused:?} {:?}",
+                plan.unexplained
+            ));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+const INT8: &[Row] = &[
+    ("b.0.q.weight", "I8", &[8, 64]),
+    ("b.0.q.weight_scale", "F32", &[8, 1]),
+];
+const FP8: &[Row] = &[
+    ("layers.0.q.weight", "F8_E4M3", &[8, 16]),
+    ("layers.0.q.weight_scale", "F32", &[1]),
+];
+
+#[test]
+fn markers_of_a_header_name_layers() {
+    let header = |layer: &str| {
+        let layers =
+            json!({layer: {"format": "int8_tensorwise", "convrot": true, "convrot_groupsize": 64}});
+        let text = json!({"format_version": "1.0", "layers": layers}).to_string();
+        json!({ "_quantization_metadata": text })
+    };
+    let cases = [
+        ("b.0.q", INT8, Nothing),
+        (
+            "model.diffusion_model.b.0.q",
+            INT8,
+            Refused("model.diffusion_model.b.0.q"),
+        ),
+        ("b.0.q.weight", INT8, Refused("b.0.q.weight` in")),
+        ("x.y", INT8, Refused("x.y")),
+        ("x.y", &[("norm.weight", "BF16", &[4])], Warned("x.y")),
+    ];
+    hold(cases.map(|(layer, rows, said)| {
+        (
+            layer.to_owned(),
+            with_metadata(stored(rows), header(layer)),
+            said,
+        )
+    }));
+}
+
+#[test]
+fn a_configuration_speaks_outside_of_its_sections() {
+    let plain: &[Row] = &[("layers.0.q.weight", "BF16", &[8, 16])];
+    let cases = [
+        (FP8, json!({"rotation": "hadamard"}), Refused("`rotation`")),
+        (
+            FP8,
+            json!({"use_hadamard": true}),
+            Refused("`use_hadamard`"),
+        ),
+        (
+            FP8,
+            json!({"text_config": {"online_hadamard": 1}}),
+            Refused("`online_hadamard`"),
+        ),
+        (
+            FP8,
+            json!({"quant_transform": "x"}),
+            Refused("`quant_transform`"),
+        ),
+        (
+            FP8,
+            json!({"spinquant_config": {"a": 1}}),
+            Refused("`spinquant_config`"),
+        ),
+        (
+            FP8,
+            json!({"quantization_config": "zz-rot"}),
+            Refused("zz-rot"),
+        ),
+        (
+            FP8,
+            json!({"quantization_config": [{"bits": 4}]}),
+            Refused("a list"),
+        ),
+        (
+            FP8,
+            json!({"rotation": false, "use_hadamard": 0, "quantization_config": "none"}),
+            Nothing,
+        ),
+        (
+            FP8,
+            json!({"transformer_layers": 3, "transforms": ["resize"], "rotary_pct": 0.5, "expert_layer_offset": 1}),
+            Nothing,
+        ),
+        (
+            plain,
+            json!({"rotation": "hadamard", "quantization_config": "zz"}),
+            Nothing,
+        ),
+    ];
+    hold(cases.map(|(rows, config, said)| {
+        let text = config.to_string();
+        (
+            text.clone(),
+            with_file(stored(rows), "config.json", &text),
+            said,
+        )
+    }));
+}
+
+#[test]
+fn a_scale_of_fp8_is_under_another_name_or_missing() {
+    let weight = |name| (name, "F8_E4M3", &[8, 16][..]);
+    let scale = |name| (name, "F32", &[1][..]);
+    let cases = [
+        (
+            vec![weight("m.l.0.q.weight"), scale("scales.m.l.0.q")],
+            Warned("scales.m.l.0.q"),
+        ),
+        (
+            vec![weight("m.l.0.q.weight"), scale("m_l_0_q_weight_scale")],
+            Warned("m_l_0_q_weight_scale"),
+        ),
+        (
+            vec![
+                weight("l.0.q.weight"),
+                scale("l.0.q.weight_scale"),
+                weight("l.1.q.weight"),
+            ],
+            Refused("it has no scale, unlike `l.0.q.weight`"),
+        ),
+        (
+            vec![("scaled_fp8", "F8_E4M3", &[0]), weight("l.0.q.weight")],
+            Refused("`scaled_fp8`"),
+        ),
+        // casts
+        (
+            vec![
+                weight("l.0.q.weight"),
+                scale("l.0.q.weight_scale"),
+                weight("l.0.norm.weight"),
+                weight("embed.weight"),
+                scale("logit_scale"),
+            ],
+            Nothing,
+        ),
+        (
+            vec![
+                ("scaled_fp8", "F8_E4M3", &[0]),
+                weight("embed_tokens.weight"),
+            ],
+            Nothing,
+        ),
+    ];
+    hold(cases.map(|(rows, said)| (rows[0].0.to_owned(), stored(&rows), said)));
+    let marked = &[
+        ("scaled_fp8", "F8_E4M3", &[0][..]),
+        ("l.0.q.weight", "F8_E4M3", &[8, 16]),
+        ("l.0.q.scale_weight", "F32", &[1]),
+    ];
+    let metadata = json!({"scaled_fp8": "true"});
+    hold([(
+        "scaled_fp8".to_owned(),
+        with_metadata(stored(marked), metadata),
+        Nothing,
+    )]);
+}
+
+#[test]
+fn tensors_and_files_that_alter_weights_are_named() {
+    let with = |row: Row| [FP8, &[row]].concat();
+    let cases = [
+        (
+            with(("model.rotation_matrix", "F32", &[16, 16])),
+            Warned("model.rotation_matrix"),
+        ),
+        (with(("hadamard", "BF16", &[16, 16])), Warned("hadamard")),
+        (with(("rotary_emb.inv_freq", "F32", &[16])), Nothing),
+        (with(("transformer.proj", "F32", &[4, 4])), Nothing),
+        (vec![("pose.rotation", "F32", &[4, 4])], Nothing),
+    ];
+    hold(cases.map(|(rows, said)| (rows[rows.len() - 1].0.to_owned(), stored(&rows), said)));
+    let files = [
+        ("rotation.json", Warned("rotation.json")),
+        ("hadamard.json", Warned("hadamard.json")),
+        ("rotation_config.json", Warned("rotation_config.json")),
+        ("quarot.safetensors", Warned("quarot.safetensors")),
+        ("rotations.safetensors", Warned("rotations.safetensors")),
+        ("smooth_scales.json", Warned("smooth_scales.json")),
+        ("kv_cache_scales.json", Nothing),
+        ("act_scales.json", Nothing),
+        ("transformer.json", Nothing),
+    ];
+    hold(files.map(|(name, said)| (name.to_owned(), with_file(stored(FP8), name, "{}"), said)));
+}
+
+#[test]
+fn scales_beside_floats_are_named() {
+    let names = [
+        "weight_scale",
+        "qscale",
+        "weight_shift",
+        "weight_rotation",
+        "weight_lut",
+    ];
+    let factor = |name: &'static str| ["q.", name].concat();
+    hold(names.map(|name| {
+        let mut stored = stored(&[("q.weight", "BF16", &[8, 8])]);
+        stored.add_tensor(&factor(name), "F32", &[1], &1f32.to_le_bytes());
+        (name.to_owned(), stored, Warned(name))
+    }));
+    for name in ["input_scale", "weight_g", "bias", "layer_scale"] {
+        let mut stored = stored(&[("q.weight", "BF16", &[8, 8])]);
+        stored.add_tensor(&factor(name), "F32", &[1], &1f32.to_le_bytes());
+        hold([(name.to_owned(), stored, Nothing)]);
+    }
+}
+
+#[test]
+fn names_of_codes_are_refused_in_any_dtype() {
+    let float: Row = ("a.weight", "BF16", &[64, 64]);
+    let cases: &[(Row, Said)] = &[
+        (
+            ("q.qweight", "I64", &[8, 8]),
+            Refused("I64 under a weight's name"),
+        ),
+        (
+            ("q.qweight", "F32", &[8, 8]),
+            Refused("F32 under a weight's name"),
+        ),
+        (
+            ("q.weight_packed", "F16", &[8, 8]),
+            Refused("F16 under a weight's name"),
+        ),
+        (
+            ("q.weight", "BOOL", &[8, 8]),
+            Refused("BOOL under a weight's name"),
+        ),
+        (("x.weight_q", "I8", &[8, 8]), Refused("x.weight_q")),
+        (("x.weights", "U32", &[8, 8]), Refused("x.weights")),
+        (("x.packed", "I32", &[8, 8]), Refused("x.packed")),
+        (("x.qw", "I8", &[8, 8]), Refused("x.qw")),
+        (("x.kernel", "I8", &[8, 8]), Refused("x.kernel")),
+        (
+            ("x.weight_indices", "U16", &[8, 8]),
+            Refused("x.weight_indices"),
+        ),
+        (("x.weight_data", "I8", &[8, 8]), Refused("x.weight_data")),
+        (("wte", "I8", &[8, 8]), Refused("wte")),
+        (("x.weight_mask", "U8", &[8, 8]), Nothing),
+        (("x.mask.weight", "BOOL", &[8, 8]), Nothing),
+        (("x.weight_shape", "I64", &[1, 2]), Nothing),
+        (("tokenizer", "U8", &[8, 8]), Nothing),
+        (("quantizer.codebook", "F32", &[8, 8]), Nothing),
+        (("relative_position_index", "I64", &[8, 8]), Nothing),
+    ];
+    hold(
+        cases
+            .iter()
+            .map(|&(row, said)| (row.0.to_owned(), stored(&[float, row]), said)),
+    );
+    // states of optimizers, and grids
+    let cases: &[&[Row]] = &[
+        &[
+            ("state.0.state1", "U8", &[64, 64]),
+            ("state.0.absmax1", "F32", &[16]),
+            ("state.0.qmap1", "F32", &[256]),
+        ],
+        &[
+            ("optimizer.exp_avg.q", "I8", &[64, 64]),
+            ("optimizer.exp_avg.s", "F32", &[64]),
+        ],
+        &[
+            ("hash_table.params", "F16", &[100, 2]),
+            ("occupancy_grid", "U8", &[64, 64, 4]),
+        ],
+    ];
+    hold(
+        cases
+            .iter()
+            .map(|rows| (rows[0].0.to_owned(), stored(rows), Nothing)),
+    );
+}
+
+#[test]
+fn metadata_of_a_training_run_is_no_evidence() {
+    let metadata = json!({
+        "quantize": "true",
+        "ot_config": r#"{"quantization": {"layer_filter": ""}, "weight_dtype": "NFLOAT_4"}"#,
+        "comment": "dequantized from Q4",
+    });
+    let float: &[Row] = &[("a.lora_A.weight", "BF16", &[4, 4])];
+    hold([
+        (
+            "floats".to_owned(),
+            with_metadata(stored(float), metadata.clone()),
+            Nothing,
+        ),
+        (
+            "fp8".to_owned(),
+            with_metadata(stored(FP8), metadata),
+            Warned("ot_config"),
+        ),
+    ]);
+}
+
+#[test]
+fn assumed_codes_are_listed() {
+    let directory = ScratchDir::new("account-assumed");
+    let path = stored(&[("a.weight", "BF16", &[64, 64]), ("x.codes", "U8", &[8, 8])])
+        .write(&directory, "model.safetensors");
+    let checkpoint = OpenOptions::new().assume_plain(true).open(&path).unwrap();
+    let plan = remember(&checkpoint).plan().unwrap();
+    assert!(plan.refused.is_empty(), "{:?}", plan.refused);
+    assert!(
+        plan.notes.iter().any(|note| note.contains("`x.codes`")),
+        "{:?}",
+        plan.notes
+    );
+}
+
+#[test]
+fn a_check_fails_where_planning_does() {
+    use anamnesis::check::{FindingLevel, check};
+    let directory = ScratchDir::new("account-check");
+    // AQLM, which is known and not supported
+    let path = stored(&[
+        ("a.weight", "BF16", &[64, 64]),
+        ("q.codes", "I16", &[64, 8, 1]),
+        ("q.codebooks", "F16", &[1, 256, 1, 8]),
+        ("q.scales", "F16", &[64, 1, 1, 1]),
+    ])
+    .write(&directory, "model.safetensors");
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    let plan = remember(&checkpoint).plan().unwrap();
+    assert!(matches!(
+        plan.refused[0].error.kind(),
+        ErrorKind::Unsupported(_)
+    ));
+    let report = check(&checkpoint).run().unwrap();
+    assert!(report.found(FindingLevel::Warning), "{:?}", report.findings);
+}
+
+#[test]
+fn a_check_that_assumes_does_not_advise_to_assume() {
+    let path = fixture("unexplained/v-offset/model.safetensors");
+    let remedies = |assume: bool| {
+        let options = OpenOptions::new().assume_plain(assume);
+        let report = anamnesis::check::check_path(&path, &options).run().unwrap();
+        let unexplained = report
+            .findings
+            .into_iter()
+            .filter(|f| f.rule == "unexplained");
+        unexplained
+            .map(|finding| finding.remedy.is_some())
+            .collect::<Vec<_>>()
+    };
+    assert!(remedies(false).contains(&true));
+    assert_eq!(remedies(true), [false]);
+}
+
+#[test]
+fn parts_that_are_opened_alone_say_so() {
+    let directory = ScratchDir::new("account-parts");
+    let open = |name: &str| {
+        let path = stored(&[("w", "F32", &[2])]).write(&directory, name);
+        let checkpoint = Checkpoint::open(path).unwrap();
+        let warnings = checkpoint.catalog().warnings().iter();
+        warnings
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("; ")
+    };
+    for (name, text) in [
+        ("rank_0_of_2.safetensors", "rank 0 of 2"),
+        ("model.rank1.safetensors", "rank 1"),
+        ("model_00001_of_00003.safetensors", "file 1 of 3"),
+    ] {
+        assert!(open(name).contains(text), "{name}: {}", open(name));
+    }
+    for name in [
+        "lora.rank16.safetensors",
+        "rank_0_of_1.safetensors",
+        "model_1_of_1.safetensors",
+    ] {
+        assert_eq!(open(name), "", "{name}");
+    }
+}
+
+#[test]
+fn models_of_several_folders_say_what_they_are() {
+    for (list, text) in [
+        ("model_index.json", "pipeline of diffusers"),
+        ("modules.json", "sentence-transformers"),
+    ] {
+        let directory = ScratchDir::new("account-folders");
+        let root = directory.path("");
+        std::fs::write(directory.path(list), "{}").unwrap();
+        let message = |path: &Path| Checkpoint::open(path).unwrap_err().to_string();
+        assert!(message(&root).contains(text), "{}", message(&root));
+    }
+    let directory = ScratchDir::new("account-underscores");
+    for number in 1..=2 {
+        let name = format!("model_{number:05}_of_00002.safetensors");
+        stored(&[("w", "F32", &[2])]).write(&directory, &name);
+    }
+    let error = Checkpoint::open(directory.path(""))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("2 files of one checkpoint"), "{error}");
+}
