@@ -26,6 +26,8 @@ mod sidecars;
 mod tensor_claim;
 mod unclaimed;
 
+use serde_json::Value;
+
 use crate::base::error::{Error, Result};
 use crate::quant::scheme::{Context, SCHEMES};
 use crate::quant::settings::{SchemeSettings, UnknownSetting, is_altering, unknown_settings};
@@ -55,6 +57,7 @@ impl Evidence {
             map: cx.sidecars.map.clone(),
         };
         found.configured(cx)?;
+        found.remarks.extend(cx.take_remarks());
         remarks::find(cx, &mut found.remarks)?;
         Ok(found)
     }
@@ -84,13 +87,17 @@ impl Evidence {
                 self.decide(format!("the method {} of {place}", quote(&method)));
                 continue;
             }
-            for setting in unknown_settings(map, &known, cx.budget)? {
+            for setting in unknown_settings(map, &known, &|name| cx.has_module(name), cx.budget)? {
                 let UnknownSetting {
                     key,
                     value,
                     decides,
                 } = setting;
-                let text = format!("{}: {value} of {place}", quote(&key));
+                let of_none = match map.get("quant_method") {
+                    Some(Value::Null) => ", whose quant_method is null,",
+                    _ => "",
+                };
+                let text = format!("{}: {value} of {place}{of_none}", quote(&key));
                 if decides {
                     self.decide(text);
                 } else {

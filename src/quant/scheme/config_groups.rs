@@ -1,6 +1,12 @@
 //! The groups of a configuration of compressed-tensors.
 
+use serde_json::Value;
+
+use crate::base::error::Result;
+use crate::read::catalog::TensorInfo;
+
 use super::QuantConfig;
+use super::context::missing_by;
 
 /// The statements of the configured groups about their weights. A configuration may have thousands of groups, so it is read once.
 #[derive(Default)]
@@ -11,6 +17,10 @@ pub(crate) struct ConfigGroups {
     pub(super) size: Option<u64>,
     /// `block_structure` of the first group that has one.
     pub(super) block: Option<(u64, u64)>,
+    /// Widths of integers that have zero points in all groups.
+    asymmetric: Vec<u32>,
+    /// The first `actorder` by which columns are not in the order of their groups, if all groups have one.
+    act_order: Option<String>,
 }
 
 /// Distinct numbers of bits that are kept. Codes have 1 to 8 bits.
@@ -42,16 +52,59 @@ impl ConfigGroups {
         let block = weights()
             .find_map(|w| w.get("block_structure"))
             .and_then(block_sizes);
+        let integers = |bits: u32| {
+            weights()
+                .filter(|w| w.get("type").and_then(Value::as_str) != Some("float"))
+                .filter(move |w| w.get("num_bits").and_then(Value::as_u64) == Some(bits.into()))
+        };
+        let is_asymmetric = |w: &Value| w.get("symmetric").and_then(Value::as_bool) == Some(false);
+        let asymmetric = bits
+            .iter()
+            .copied()
+            .filter(|bits| integers(*bits).next().is_some() && integers(*bits).all(is_asymmetric))
+            .collect();
+        let act_order = weights()
+            .map(|w| w.get("actorder").and_then(reordering))
+            .collect::<Option<Vec<_>>>()
+            .and_then(|all| all.into_iter().next());
         Self {
             bits: bits.into_iter().collect(),
             size,
             block,
+            asymmetric,
+            act_order,
         }
+    }
+
+    /// Refuses a weight without zero points where the configuration says that codes of its width are not symmetric. Writers
+    /// store them in that case, whatever their values are.
+    pub(super) fn needs_no_zeros(&self, info: &TensorInfo, bits: u32) -> Result<()> {
+        if !self.asymmetric.contains(&bits) {
+            return Ok(());
+        }
+        Err(missing_by(info, "weight_zero_point", "symmetric", "false"))
+    }
+
+    /// The setting by which each weight has an index of its columns' groups.
+    pub(super) fn act_order(&self) -> Option<&str> {
+        self.act_order.as_deref()
+    }
+}
+
+/// The value of `actorder`, unless groups are consecutive columns by it. `true` stands for `group`.
+fn reordering(value: &Value) -> Option<String> {
+    match value {
+        Value::Null | Value::Bool(false) => None,
+        Value::String(text) if ["", "weight", "static"].contains(&&*text.to_ascii_lowercase()) => {
+            None
+        }
+        Value::String(text) => Some(text.chars().take(MAX_WIDTHS).collect()),
+        other => Some(other.to_string().chars().take(MAX_WIDTHS).collect()),
     }
 }
 
 /// A block `[rows, cols]` of the configuration.
-pub(super) fn block_sizes(sizes: &serde_json::Value) -> Option<(u64, u64)> {
+pub(super) fn block_sizes(sizes: &Value) -> Option<(u64, u64)> {
     let sizes = sizes.as_array()?;
     Some((sizes.first()?.as_u64()?, sizes.get(1)?.as_u64()?))
 }

@@ -21,12 +21,12 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
 use crate::plan::decode::{Codes, Factors, GlobalScale, Grouped, Scales, Zeros};
-use crate::quant::settings::KnownValues::{Any, Flag, Texts};
+use crate::quant::settings::KnownValues::{Any, ModuleFlag, Texts};
 use crate::quant::settings::{KnownValues, SchemeSettings};
 use crate::read::catalog::TensorInfo;
 
 use super::Weight;
-use super::context::{Context, not_known, plain, stem};
+use super::context::{Context, missing, not_known, plain, stem};
 use super::granularity::stack;
 
 /// Bits of affine codes.
@@ -44,7 +44,7 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("group_size", Any),
         ("mode", MODES),
         // a module that is quantised as all are, or not at all
-        ("*", Flag),
+        ("*", ModuleFlag),
         ("*.bits", Any),
         ("*.group_size", Any),
         ("*.mode", MODES),
@@ -116,6 +116,10 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         scales = Scales::Stored(Factors::per_group(1, dtype, group));
         zeros = Zeros::Stored(Factors::per_group(2, bias_dtype, group));
     } else {
+        // exponents are bytes, so that floats are scales of affine codes
+        if float(found).is_ok() {
+            return Err(missing(info, "biases"));
+        }
         let (mode, dtype);
         (mode, group, dtype) = match group_bits {
             // 32 codes of 4 bits, 32 of 8 bits, 16 of 4 bits
