@@ -9,7 +9,8 @@
 //! |---|---|
 //! | a tensor on the stem of a weight (`leftovers.rs`), but for biases and scales of activations | the weight is refused; FP8 without scales is made, with a warning |
 //! | a setting that decides how bytes are read, with an unknown value (`settings.rs`) | every weight is refused |
-//! | another unknown setting | a warning |
+//! | FP8 without a scale, among others that have one (`unscaled.rs`) | a warning |
+//! | another unknown setting, also in a marker or another descriptor of a weight | a warning |
 //! | a key of the metadata, a field of a header's entry, a file beside it (`remarks.rs`) | a warning; unclaimed integers are refused |
 //! | integers that are most of the bytes, or have scales beside them (`integers.rs`) | they are refused |
 //!
@@ -25,6 +26,7 @@ mod remarks;
 mod sidecars;
 mod tensor_claim;
 mod unclaimed;
+mod unscaled;
 
 use serde_json::Value;
 

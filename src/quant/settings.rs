@@ -212,7 +212,10 @@ impl<'c> SettingsSearch<'c> {
                 (KnownValues::Any, _) => true,
                 (KnownValues::Flag, value) => value.is_boolean(),
                 (KnownValues::ModuleFlag, value) => {
-                    value.is_boolean() && (self.is_module)(&self.path.join("."))?
+                    let name = self.path.join(".");
+                    // a dotted name is a module's, whose tensors may be in another file
+                    let dotted = name.contains('.') && !is_altering(&name);
+                    value.is_boolean() && (dotted || (self.is_module)(&name)?)
                 }
                 (KnownValues::Count, value) => value.is_u64(),
                 (KnownValues::Counts, value) => value
@@ -396,7 +399,8 @@ mod tests {
             ),
             (r#"{"m": {"type": "n"}}"#, "m.type", true),
             (r#"{"rotate": true}"#, "rotate", true),
-            (r#"{"m.k": true}"#, "m.k", false),
+            (r#"{"m.rotation": true}"#, "m.rotation", true),
+            (r#"{"k": true}"#, "k", false),
             (r#"{"size": "3"}"#, "size", false),
             (r#"{"scale": "float9"}"#, "scale", false),
         ];

@@ -8,7 +8,7 @@ use crate::read::catalog::quote;
 
 use super::leftovers::Stems;
 use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
-use super::{Evidence, integers, leftovers, unexplained};
+use super::{Evidence, integers, leftovers, unexplained, unscaled};
 
 const PLAN: &str = "the plan";
 
@@ -163,6 +163,7 @@ fn settle(
         let stems = Stems::of(cx, slots)?;
         leftovers::find(cx, slots, &stems, &mut refused, &mut plan.unexplained)?;
     }
+    unscaled::find(cx, slots, &mut plan.unexplained)?;
     if let Some(why) = &evidence.deciding {
         let claimed = slots
             .iter()

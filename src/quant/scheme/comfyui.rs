@@ -17,7 +17,8 @@
 //!
 //! A marker's `orig_shape` is the weight's shape: NVFP4 and MXFP8 may be stored with padding, other formats have it as stored.
 //!
-//! Refused: other formats, unknown options and values of another type, by name; a marker that differs from the header's; stacked experts; `asym_w4a8_int8`, whose levels are rounded twice.
+//! Refused: other formats, unknown options and values of another type, by name; a marker that differs from the header's; scaled
+//! codes without a marker in a file that has markers; stacked experts; `asym_w4a8_int8`, whose levels are rounded twice.
 //!
 //! Sources: ComfyUI `comfy/quant_ops.py` (`QUANT_ALGOS`), `comfy/ops.py` (`_load_quantized_module`); comfy-kitchen 0.2.40
 //! `backends/eager`, `tensor`.
@@ -53,6 +54,14 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         return Ok(None);
     };
     let Some(marker) = LayerMarker::find(cx, info, stem)? else {
+        // ComfyUI reads no weight without a marker as quantised, so that the marker is lost or under another name
+        let codes = matches!(
+            cx.dtype(tensor),
+            Some(Dtype::I8 | Dtype::U8 | Dtype::F8_E4M3 | Dtype::F8_E5M2)
+        );
+        if codes && cx.sibling(stem, ".weight_scale").is_some() && HeaderMarkers::any(cx)? {
+            return Err(missing(info, "comfy_quant"));
+        }
         return Ok(None);
     };
     filled(info, &info.shape)?;

@@ -242,11 +242,17 @@ impl<'c> Context<'c> {
                 let what = format!("{text} is not known, and decides how its bytes are read");
                 return Err(not_known(info, what));
             }
-            let mut remarks = self.caches.remarks.borrow_mut();
-            if remarks.len() < MAX_REMARKS && !remarks.contains(&text) {
-                self.budget.text(text.len(), "the notes of the plan")?;
-                remarks.push(text);
-            }
+            self.remark(text)?;
+        }
+        Ok(())
+    }
+
+    /// Adds something that is not known to the account's remarks, once.
+    pub(crate) fn remark(&self, text: String) -> Result<()> {
+        let mut remarks = self.caches.remarks.borrow_mut();
+        if remarks.len() < MAX_REMARKS && !remarks.contains(&text) {
+            self.budget.text(text.len(), "the notes of the plan")?;
+            remarks.push(text);
         }
         Ok(())
     }

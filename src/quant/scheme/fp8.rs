@@ -114,6 +114,10 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             };
             return Err(missing(info, name));
         }
+        // ModelOpt's quantiser, whose range is there without its scale
+        None if stem.is_some_and(|stem| cx.sibling(stem, ".weight_quantizer._amax").is_some()) => {
+            return Err(missing(info, "weight_quantizer._scale"));
+        }
         None => (Scales::None, vec![("codes", tensor)]),
     };
     // rows without scales of their own may be cut at any length, so that none is too long for a tile

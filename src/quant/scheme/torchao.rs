@@ -15,7 +15,8 @@
 //! Scales of `MXTensor` and `NVFP4Tensor` may be swizzled (`swizzled_scales.rs`). With `act_pre_scale`, columns are multiplied
 //! by it at the end.
 //!
-//! Refused: transposed tensors, which torchao only makes inside a computation; classes whose bytes only one kernel can read
+//! Refused: a part that `_tensor_data_names` lists and the file lacks; unknown attributes whose names say rotation and the
+//! like; transposed tensors, which torchao only makes inside a computation; classes whose bytes only one kernel can read
 //! (`IntxOpaqueTensor`); a shape that contradicts the codes; unknown classes.
 //!
 //! Sources: torchao 0.18 `prototype/safetensors/*.py`, `quantization/quantize_/workflows/`,
@@ -151,6 +152,16 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     })?;
     if let Json::Object(map) = &description {
         cx.know_descriptor(info, "its description", map, &DESCRIPTION)?;
+    }
+    let names = description
+        .get("_tensor_data_names")
+        .and_then(Json::as_array);
+    for part in names.into_iter().flatten().filter_map(Json::as_str) {
+        cx.budget
+            .steps(1 + flat.len() as u64 / 16, "the parts of a weight")?;
+        if cx.sibling(flat, &["_", part].concat()).is_none() {
+            return Err(missing(info, part));
+        }
     }
     weight(cx, tensor, &name, flat, &description).map(Some)
 }

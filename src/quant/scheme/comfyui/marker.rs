@@ -82,13 +82,7 @@ impl LayerMarker {
         if cx.catalog.metadata.is_empty() {
             return Ok(None);
         }
-        let known = match cx.caches.markers.get() {
-            Some(known) => known,
-            None => {
-                let read = HeaderMarkers::read(cx)?;
-                cx.caches.markers.get_or_init(|| read)
-            }
-        };
+        let known = HeaderMarkers::known(cx)?;
         let Some(marker) = known.layers.get(module) else {
             return Ok(None);
         };
@@ -166,16 +160,40 @@ impl LayerMarker {
     }
 }
 
-/// The markers of the header.
+/// The markers of the header, and whether there are others.
 #[derive(Default)]
 pub(in crate::quant::scheme) struct HeaderMarkers {
     /// By module.
     layers: HashMap<String, Json>,
     /// The keys beside them.
     beside: Map<String, Json>,
+    /// Whether a tensor is a marker.
+    tensors: bool,
 }
 
 impl HeaderMarkers {
+    fn known<'x>(cx: &'x Context<'_>) -> Result<&'x Self> {
+        if let Some(known) = cx.caches.markers.get() {
+            return Ok(known);
+        }
+        let tensors = cx.catalog.tensors();
+        cx.budget
+            .steps(1 + tensors.len() as u64 / 4, "the markers of layers")?;
+        let read = Self {
+            tensors: tensors
+                .iter()
+                .any(|info| info.name.ends_with(".comfy_quant")),
+            ..Self::read(cx)?
+        };
+        Ok(cx.caches.markers.get_or_init(|| read))
+    }
+
+    /// Whether a layer has a marker.
+    pub(super) fn any(cx: &Context<'_>) -> Result<bool> {
+        let known = Self::known(cx)?;
+        Ok(known.tensors || !known.layers.is_empty())
+    }
+
     /// None if the header has none.
     fn read(cx: &Context<'_>) -> Result<Self> {
         let Some(Value::Text(text)) = cx.metadata_value(HEADER) else {
@@ -193,6 +211,7 @@ impl HeaderMarkers {
             Some(Json::Object(layers)) => Ok(Self {
                 layers: layers.into_iter().collect(),
                 beside,
+                tensors: false,
             }),
             _ => Err(what(&"it has no layers")),
         }
