@@ -316,6 +316,15 @@ fn is_dtype(text: &str) -> bool {
     DTYPES.contains(&text.strip_prefix("torch.").unwrap_or(text))
 }
 
+/// Whether a value says no, as some writers do in a text or a number. Null says nothing.
+pub(crate) fn is_off(value: &Value) -> bool {
+    match value {
+        Value::Bool(on) => !on,
+        Value::String(text) => text.eq_ignore_ascii_case("false"),
+        other => other.as_f64() == Some(0.0),
+    }
+}
+
 fn is_version(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit())
         && text

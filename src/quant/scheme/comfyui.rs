@@ -94,6 +94,7 @@ const CENTRED_NIBBLES: [f32; 16] = [
 
 impl ComfyLayer<'_, '_> {
     fn weight(self) -> Result<Weight> {
+        self.agrees()?;
         match &*self.marker.format {
             "float8_e4m3fn" => self.bytes(Dtype::F8_E4M3, "fp8", None),
             "float8_e5m2" => self.bytes(Dtype::F8_E5M2, "fp8", None),
@@ -111,6 +112,27 @@ impl ComfyLayer<'_, '_> {
                 format!("ComfyUI's format {}", quote(other)),
             )),
         }
+    }
+
+    /// Refuses options that another format has: they would be ignored.
+    fn agrees(&self) -> Result<()> {
+        let format = &*self.marker.format;
+        let fixed = match format {
+            "nvfp4" => Some(16),
+            "mxfp8" => Some(32),
+            _ => None,
+        };
+        let said = self.marker.integer("group_size");
+        if let (Some(said), Some(_)) = (said.filter(|said| Some(*said) != fixed), fixed) {
+            return Err(not_known(
+                self.info,
+                format!("group_size {said} of {format}"),
+            ));
+        }
+        if self.marker.flag("convrot") && matches!(format, "nvfp4" | "mxfp8" | "awq_w4a16") {
+            return Err(not_known(self.info, format!("convrot of {format}")));
+        }
+        Ok(())
     }
 
     fn part(&self, suffix: &str) -> Result<usize> {

@@ -189,7 +189,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         if scales.rows == 1
             && scales.cols < cols
             && version(cx).is_none_or(|v| v < (0, 20))
-            && let Some(order) = groups(cx).act_order()
+            && let Some(order) = groups(cx).act_order(bits)
         {
             return Err(missing_by(info, "weight_g_idx", "actorder", order));
         }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::base::error::Result;
+use crate::quant::settings::is_off;
 use crate::read::catalog::TensorInfo;
 
 use super::QuantConfig;
@@ -19,8 +20,8 @@ pub(crate) struct ConfigGroups {
     pub(super) block: Option<(u64, u64)>,
     /// Widths of integers that have zero points in all groups.
     asymmetric: Vec<u32>,
-    /// The first `actorder` by which columns are not in the order of their groups, if all groups have one.
-    act_order: Option<String>,
+    /// Widths whose groups all have an `actorder` by which columns are not in the order of their groups, and the first of it.
+    act_order: Vec<(u32, String)>,
 }
 
 /// Distinct numbers of bits that are kept. Codes have 1 to 8 bits.
@@ -57,16 +58,22 @@ impl ConfigGroups {
                 .filter(|w| w.get("type").and_then(Value::as_str) != Some("float"))
                 .filter(move |w| w.get("num_bits").and_then(Value::as_u64) == Some(bits.into()))
         };
-        let is_asymmetric = |w: &Value| w.get("symmetric").and_then(Value::as_bool) == Some(false);
-        let asymmetric = bits
-            .iter()
-            .copied()
-            .filter(|bits| integers(*bits).next().is_some() && integers(*bits).all(is_asymmetric))
+        let is_asymmetric = |w: &Value| w.get("symmetric").is_some_and(is_off);
+        let widths = || {
+            bits.iter()
+                .copied()
+                .filter(|b| integers(*b).next().is_some())
+        };
+        let asymmetric = widths()
+            .filter(|bits| integers(*bits).all(is_asymmetric))
             .collect();
-        let act_order = weights()
-            .map(|w| w.get("actorder").and_then(reordering))
-            .collect::<Option<Vec<_>>>()
-            .and_then(|all| all.into_iter().next());
+        let act_order = widths()
+            .filter_map(|bits| {
+                let mut orders = integers(bits).map(|w| w.get("actorder").and_then(reordering));
+                let first = orders.next()??;
+                orders.all(|order| order.is_some()).then_some((bits, first))
+            })
+            .collect();
         Self {
             bits: bits.into_iter().collect(),
             size,
@@ -85,21 +92,24 @@ impl ConfigGroups {
         Err(missing_by(info, "weight_zero_point", "symmetric", "false"))
     }
 
-    /// The setting by which each weight has an index of its columns' groups.
-    pub(super) fn act_order(&self) -> Option<&str> {
-        self.act_order.as_deref()
+    /// The setting by which each weight of this width has an index of its columns' groups.
+    pub(super) fn act_order(&self, bits: u32) -> Option<&str> {
+        let found = self.act_order.iter().find(|(width, _)| *width == bits);
+        found.map(|(_, order)| &**order)
     }
 }
 
 /// The value of `actorder`, unless groups are consecutive columns by it. `true` stands for `group`.
 fn reordering(value: &Value) -> Option<String> {
+    const MAX_CHARS: usize = 32;
     match value {
         Value::Null | Value::Bool(false) => None,
+        Value::Bool(true) => Some("true".to_owned()),
         Value::String(text) if ["", "weight", "static"].contains(&&*text.to_ascii_lowercase()) => {
             None
         }
-        Value::String(text) => Some(text.chars().take(MAX_WIDTHS).collect()),
-        other => Some(other.to_string().chars().take(MAX_WIDTHS).collect()),
+        Value::String(text) => Some(text.chars().take(MAX_CHARS).collect()),
+        _ => Some("a value that is no text".to_owned()),
     }
 }
 

@@ -151,46 +151,55 @@ fn check(cases: Vec<(&str, Change, Said)>) {
 
 #[test]
 fn parts_that_settings_demand_are_missed() {
-    let order = |value: Value| -> Change {
+    // a setting of the weights of all groups
+    let groups = |key: &'static str, value: Value| -> Change {
         Box::new(move |stored| {
-            stored.change_settings(&|map| {
-                let groups = map["config_groups"].as_object_mut().unwrap();
-                for group in groups.values_mut() {
-                    group["weights"]["actorder"] = value.clone();
+            let changed = stored.change_settings(&|map| {
+                for group in map["config_groups"].as_object_mut().unwrap().values_mut() {
+                    group["weights"][key] = value.clone();
                 }
             });
+            assert!(changed, "no configuration");
         })
     };
-    let symmetric = |value: bool| -> Change {
-        Box::new(move |stored| {
-            stored.change_settings(&|map| {
-                let groups = map["config_groups"].as_object_mut().unwrap();
-                for group in groups.values_mut() {
-                    group["weights"]["symmetric"] = json!(value);
-                }
-            });
-        })
+    let order = |value: Value| groups("actorder", value);
+    let symmetric = |value: Value| groups("symmetric", value);
+    let other = |bits: u64, symmetric: bool| {
+        let weights = json!({"num_bits": bits, "type": "int", "symmetric": symmetric});
+        set("config_groups/group_9/weights", weights)
     };
     let no_index = Refused("`weight_g_idx` is missing");
 
     check(vec![
         (
             "ct_written/w4a16_sym_g128",
-            symmetric(false),
+            symmetric(json!(false)),
             Refused("`symmetric`: false"),
         ),
         (
             "ct_written/w8a16_sym_g128",
-            symmetric(false),
+            symmetric(json!(false)),
             Refused("`weight_zero_point` is missing"),
         ),
         (
             "ct_written/int8_channel_bf16",
-            symmetric(false),
+            symmetric(json!(false)),
             Refused("`weight_zero_point` is missing"),
         ),
+        (
+            "ct_written/w4a16_sym_g128",
+            symmetric(json!("False")),
+            Refused("`weight_zero_point` is missing"),
+        ),
+        // groups of another width say nothing, and those that differ leave it open
+        ("ct_written/w4a16_sym_g128", other(8, false), Nothing),
+        ("ct_written/w4a16_sym_g128", other(4, false), Nothing),
         // a zero point that the configuration does not mention is used
-        ("ct_written/w4a16_asym_g128", symmetric(true), Nothing),
+        (
+            "ct_written/w4a16_asym_g128",
+            symmetric(json!(true)),
+            Nothing,
+        ),
         (
             "ct/g_idx",
             all(vec![order(json!("group")), remove(".weight_g_idx")]),
@@ -309,6 +318,21 @@ fn values_of_markers_have_their_types() {
         ),
         (int8, mark("new", json!(null)), Nothing),
         (int8, mark("new", json!(1)), Refused("`new`: 1")),
+        (
+            "field/comfy-nvfp4-160x96",
+            mark("group_size", json!(16)),
+            Nothing,
+        ),
+        (
+            "field/comfy-nvfp4-160x96",
+            mark("group_size", json!(32)),
+            Refused("group_size 32 of nvfp4"),
+        ),
+        (
+            "field/comfy-nvfp4-160x96",
+            mark("convrot", json!(true)),
+            Refused("convrot of nvfp4"),
+        ),
         // header and tensor
         (int8, layer(rotated), Nothing),
         (

@@ -5,6 +5,7 @@ use serde_json::Value as Json;
 use crate::base::error::Result;
 use crate::quant::scheme::context::{Context, missing_by, unsupported};
 use crate::quant::scheme::layer_configs::LayerConfigs;
+use crate::quant::settings::is_off;
 use crate::read::catalog::TensorInfo;
 
 /// The steps in which a weight was quantised: one, or two.
@@ -37,13 +38,11 @@ pub(super) fn of_scales(step: &Json) -> bool {
 
 /// Refuses a weight without zero points where its step is not symmetric: Quark stores them then, whatever their values are.
 pub(super) fn needs_no_zeros(info: &TensorInfo, step: &Json, suffix: &str) -> Result<()> {
-    match step.get("symmetric").and_then(Json::as_bool) {
-        Some(false) => {
-            let part = ["weight_zero_point", suffix].concat();
-            Err(missing_by(info, &part, "symmetric", "false"))
-        }
-        _ => Ok(()),
+    if !step.get("symmetric").is_some_and(is_off) {
+        return Ok(());
     }
+    let part = ["weight_zero_point", suffix].concat();
+    Err(missing_by(info, &part, "symmetric", "false"))
 }
 
 /// The settings of the first step, if the method is Quark.
