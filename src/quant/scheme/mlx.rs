@@ -26,7 +26,7 @@ use crate::quant::settings::{KnownValues, SchemeSettings};
 use crate::read::catalog::TensorInfo;
 
 use super::Weight;
-use super::context::{Context, missing, not_known, plain, stem};
+use super::context::{Context, not_known, plain, stem};
 use super::granularity::stack;
 
 /// Bits of affine codes.
@@ -116,10 +116,6 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         scales = Scales::Stored(Factors::per_group(1, dtype, group));
         zeros = Zeros::Stored(Factors::per_group(2, bias_dtype, group));
     } else {
-        // exponents are bytes, so that floats are scales of affine codes
-        if float(found).is_ok() {
-            return Err(missing(info, "biases"));
-        }
         let (mode, dtype);
         (mode, group, dtype) = match group_bits {
             // 32 codes of 4 bits, 32 of 8 bits, 16 of 4 bits
@@ -135,6 +131,14 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
                 ));
             }
         };
+        // exponents are bytes, so that floats are scales of affine codes
+        if float(found).is_ok() {
+            let what = format!(
+                "its `biases` is missing, or its scales are of dtype {} instead of U8",
+                found.encoding
+            );
+            return Err(not_known(info, what));
+        }
         if plain(found) != Some(Dtype::U8) {
             return Err(not_known(
                 found,

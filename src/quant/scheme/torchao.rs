@@ -79,6 +79,9 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     ],
 };
 
+/// Parts that a weight has or not, and by which its values differ.
+static OPTIONAL: &[&str] = &["zero_point", "per_tensor_scale", "act_pre_scale"];
+
 /// The keys of a tensor's description, and the attributes of torchao's classes.
 static DESCRIPTION: SchemeSettings = SchemeSettings {
     methods: &[],
@@ -156,7 +159,8 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let names = description
         .get("_tensor_data_names")
         .and_then(Json::as_array);
-    for part in names.into_iter().flatten().filter_map(Json::as_str) {
+    let names = names.into_iter().flatten().filter_map(Json::as_str);
+    for part in names.filter(|name| OPTIONAL.contains(name)) {
         cx.budget
             .steps(1 + flat.len() as u64 / 16, "the parts of a weight")?;
         if cx.sibling(flat, &["_", part].concat()).is_none() {
