@@ -106,7 +106,7 @@ static STATE: SchemeSettings = SchemeSettings {
         ("quant_type", Any),
         ("blocksize", Any),
         ("shape", Any),
-        // of the weight before it was quantised
+        // the dtype before quantisation
         ("dtype", Any),
         ("nested_blocksize", Any),
         ("nested_offset", Any),

@@ -39,12 +39,11 @@ use crate::plan::decode::{
 use crate::read::catalog::{TensorInfo, quote};
 
 use super::Weight;
-use super::context::{Context, missing, not_known, plain, stem, unsupported};
+use super::context::{Context, HeaderMarkers, missing, not_known, plain, stem, unsupported};
 use super::granularity::{factors, filled, stack};
 use super::modelopt::SIGNED_NIBBLES;
 use super::smooth;
 use super::swizzled_scales::SwizzledScales;
-pub(super) use marker::HeaderMarkers;
 use marker::LayerMarker;
 use rotated::Rotated;
 

@@ -133,7 +133,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let offset = f32::from(1u16 << (bits - 1));
     let zeros = match zero {
         None => {
-            groups(cx).needs_no_zeros(info, bits)?;
+            needs_no_zeros(cx, info, bits)?;
             Zeros::All(offset)
         }
         Some(zero) if cx.info(zero).elements() == 1 && cx.dtype(zero) != Some(Dtype::I32) => {
@@ -227,6 +227,15 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         index: part,
     };
     Ok(Some(cx.weight(NAME, name, &shape, &parts, decoder)))
+}
+
+/// Refuses a weight without zero points where the configuration says that codes of its width are not symmetric. Writers
+/// store them in that case, whatever their values are.
+pub(super) fn needs_no_zeros(cx: &Context<'_>, info: &TensorInfo, bits: u32) -> Result<()> {
+    if groups(cx).is_asymmetric(bits) {
+        return Err(missing_by(info, "weight_zero_point", "symmetric", "false"));
+    }
+    Ok(())
 }
 
 /// The weight's shape, verified against the shape of the codes.

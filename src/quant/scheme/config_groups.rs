@@ -2,12 +2,9 @@
 
 use serde_json::Value;
 
-use crate::base::error::Result;
 use crate::quant::settings::is_off;
-use crate::read::catalog::TensorInfo;
 
 use super::QuantConfig;
-use super::context::missing_by;
 
 /// The statements of the configured groups about their weights. A configuration may have thousands of groups, so it is read once.
 #[derive(Default)]
@@ -83,13 +80,9 @@ impl ConfigGroups {
         }
     }
 
-    /// Refuses a weight without zero points where the configuration says that codes of its width are not symmetric. Writers
-    /// store them in that case, whatever their values are.
-    pub(super) fn needs_no_zeros(&self, info: &TensorInfo, bits: u32) -> Result<()> {
-        if !self.asymmetric.contains(&bits) {
-            return Ok(());
-        }
-        Err(missing_by(info, "weight_zero_point", "symmetric", "false"))
+    /// Whether all groups of integers of this width say that they are not symmetric.
+    pub(super) fn is_asymmetric(&self, bits: u32) -> bool {
+        self.asymmetric.contains(&bits)
     }
 
     /// The setting by which each weight of this width has an index of its columns' groups.

@@ -12,7 +12,6 @@ use crate::quant::settings::{SchemeSettings, unknown_in_descriptor};
 use crate::read::catalog::metadata::Value;
 use crate::read::catalog::{Catalog, Encoding, Shape, TensorInfo, quote};
 
-use super::comfyui::HeaderMarkers;
 use super::config_groups::ConfigGroups;
 use super::layer_configs::LayerConfigs;
 use super::module_names::{ComponentSequences, PrefixPatterns};
@@ -83,6 +82,17 @@ struct Notes {
 
 /// Notes of one plan. Further ones are counted.
 const MAX_NOTES: usize = 100;
+
+/// The markers of ComfyUI's layers in the header, and whether there are others.
+#[derive(Default)]
+pub(super) struct HeaderMarkers {
+    /// By module.
+    pub(super) layers: HashMap<String, serde_json::Value>,
+    /// The keys beside them.
+    pub(super) beside: serde_json::Map<String, serde_json::Value>,
+    /// Whether a tensor is a marker.
+    pub(super) tensors: bool,
+}
 
 /// Unknown settings of descriptors that are kept. Weights of one file have the same.
 const MAX_REMARKS: usize = 16;

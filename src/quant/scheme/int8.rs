@@ -21,7 +21,7 @@ use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::TensorInfo;
 
 use super::Weight;
-use super::compressed_tensors::group_scales;
+use super::compressed_tensors::{group_scales, needs_no_zeros};
 use super::config_groups::block_sizes;
 use super::context::{Context, not_known, stem, unsupported};
 use super::granularity::{factors, filled, stack, zeros_like};
@@ -92,7 +92,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             Zeros::Stored(zeros_like(cx, 2, zero, scale, &scales)?)
         }
         None => {
-            cx.configured_groups().needs_no_zeros(info, 8)?;
+            needs_no_zeros(cx, info, 8)?;
             Zeros::None
         }
     };

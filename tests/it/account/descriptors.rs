@@ -12,7 +12,7 @@ use crate::support::scratch_dir::ScratchDir;
 /// A change of a fixture.
 type Change = Box<dyn Fn(&mut StoredCheckpoint)>;
 
-/// What is said of a changed fixture.
+/// The result for a changed fixture.
 enum Said {
     /// A weight is refused, with this text.
     Refused(&'static str),

@@ -1,11 +1,9 @@
 //! Markers of ComfyUI's layers: `{"format": name, …}`, with options at the top or under `params`.
 
-use std::collections::HashMap;
-
 use serde_json::{Map, Value as Json};
 
 use crate::base::error::{Error, Result};
-use crate::quant::scheme::context::{Context, not_known};
+use crate::quant::scheme::context::{Context, HeaderMarkers, not_known};
 use crate::quant::settings::KnownValues::{Any, Count, Counts, Flag, Texts};
 use crate::quant::settings::{SchemeSettings, is_nothing, unknown_in_descriptor};
 use crate::read::catalog::{TensorInfo, Value, quote};
@@ -158,17 +156,6 @@ impl LayerMarker {
             .get(option)
             .is_some_and(|on| on.as_bool() == Some(true))
     }
-}
-
-/// The markers of the header, and whether there are others.
-#[derive(Default)]
-pub(in crate::quant::scheme) struct HeaderMarkers {
-    /// By module.
-    layers: HashMap<String, Json>,
-    /// The keys beside them.
-    beside: Map<String, Json>,
-    /// Whether a tensor is a marker.
-    tensors: bool,
 }
 
 impl HeaderMarkers {
