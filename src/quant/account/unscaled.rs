@@ -22,12 +22,6 @@ pub(super) fn find(
     slots: &[TensorClaim],
     warnings: &mut Vec<String>,
 ) -> Result<()> {
-    let fp8 = |slot| match slot {
-        &TensorClaim::Weight(ref weight) if weight.scheme == "fp8" && weight.shape.len() > 1 => {
-            Some(&**weight)
-        }
-        _ => None,
-    };
     let listed = |weight: &&Weight| weight.name.ends_with(".weight") && !cx.skipped(&weight.name);
     let unscaled = || {
         let slots = slots.iter().filter(|slot| is_unscaled(slot));
@@ -60,6 +54,16 @@ pub(super) fn find(
         ));
     }
     Ok(())
+}
+
+/// The weight, if it is an FP8 matrix.
+fn fp8(slot: &TensorClaim) -> Option<&Weight> {
+    match slot {
+        TensorClaim::Weight(weight) if weight.scheme == "fp8" && weight.shape.len() > 1 => {
+            Some(weight)
+        }
+        _ => None,
+    }
 }
 
 /// A name without its numbers.
