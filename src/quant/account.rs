@@ -12,7 +12,7 @@
 //! | a matrix of a rotation anywhere, or a scale beside floats (`alterations.rs`) | a warning |
 //! | a tensor on the stem of a weight (`leftovers.rs`), but for biases and scales of activations | the weight is refused; FP8 without scales is made, with a warning |
 //! | a setting that decides how bytes are read, with an unknown value (`settings.rs`) | every weight is refused |
-//! | another unknown setting | a warning |
+//! | another unknown setting, also in a marker or another descriptor of a weight | a warning |
 //! | a key of the metadata, a field of a header's entry, a file beside it (`remarks.rs`) | a warning; unclaimed integers are refused |
 //! | integers that are most of the bytes, or have scales beside them (`integers.rs`) | they are refused |
 //!
@@ -31,6 +31,8 @@ mod remarks;
 mod sidecars;
 mod tensor_claim;
 mod unclaimed;
+
+use serde_json::Value;
 
 use crate::base::error::{Error, Result};
 use crate::quant::scheme::{Context, SCHEMES};
@@ -62,6 +64,7 @@ impl Evidence {
             map: cx.sidecars.map.clone(),
         };
         found.configured(cx, is_quantised)?;
+        found.remarks.extend(cx.take_remarks());
         remarks::find(cx, is_quantised, &mut found.remarks)?;
         Ok(found)
     }
@@ -91,13 +94,17 @@ impl Evidence {
                 self.decide(format!("the method {} of {place}", quote(&method)));
                 continue;
             }
-            for setting in unknown_settings(map, &known, cx.budget)? {
+            for setting in unknown_settings(map, &known, &|name| cx.has_module(name), cx.budget)? {
                 let UnknownSetting {
                     key,
                     value,
                     decides,
                 } = setting;
-                let text = format!("{}: {value} of {place}", quote(&key));
+                let of_none = match map.get("quant_method") {
+                    Some(Value::Null) => ", whose quant_method is null,",
+                    _ => "",
+                };
+                let text = format!("{}: {value} of {place}{of_none}", quote(&key));
                 if decides {
                     self.decide(text);
                 } else {

@@ -38,6 +38,14 @@ pub(crate) enum KnownValues {
     Version,
     /// True and false.
     Flag,
+    /// True and false, under the name of a module.
+    ModuleFlag,
+    /// A number from 0 on.
+    Count,
+    /// A list of such numbers.
+    Counts,
+    /// The name of a dtype of PyTorch, with or without `torch.`.
+    Dtype,
 }
 
 /// Keys that all methods may have.
@@ -125,34 +133,55 @@ const MAX_DEPTH: usize = 12;
 pub(crate) fn unknown_settings(
     map: &Map<String, Value>,
     known: &[&SchemeSettings],
+    is_module: IsModule<'_>,
     budget: &Budget,
 ) -> Result<Vec<UnknownSetting>> {
-    let rows = known
-        .iter()
-        .flat_map(|settings| settings.keys)
-        .chain(COMMON);
-    let mut search = SettingsSearch {
-        rows: rows
-            .map(|(path, values)| (path.split('.').collect(), *values))
-            .collect(),
-        path: Vec::new(),
-        found: Vec::new(),
-        budget,
-    };
-    for (key, value) in map {
-        search.visit(key, value)?;
-    }
-    Ok(search.found)
+    let rows = known.iter().flat_map(|settings| settings.keys);
+    SettingsSearch::run(map, rows.chain(COMMON), is_module, budget)
 }
+
+/// The keys of a descriptor of one weight that its writer does not have. No key is common to all of them.
+pub(crate) fn unknown_in_descriptor(
+    map: &Map<String, Value>,
+    known: &SchemeSettings,
+    budget: &Budget,
+) -> Result<Vec<UnknownSetting>> {
+    SettingsSearch::run(map, known.keys.iter(), &|_| Ok(false), budget)
+}
+
+/// Whether a module of this name has tensors.
+type IsModule<'s> = &'s dyn Fn(&str) -> Result<bool>;
 
 struct SettingsSearch<'c> {
     rows: Vec<(Vec<&'static str>, KnownValues)>,
     path: Vec<&'c str>,
     found: Vec<UnknownSetting>,
+    is_module: IsModule<'c>,
     budget: &'c Budget,
 }
 
 impl<'c> SettingsSearch<'c> {
+    fn run(
+        map: &'c Map<String, Value>,
+        rows: impl Iterator<Item = &'c (&'static str, KnownValues)>,
+        is_module: IsModule<'c>,
+        budget: &'c Budget,
+    ) -> Result<Vec<UnknownSetting>> {
+        let mut search = Self {
+            rows: rows
+                .map(|(path, values)| (path.split('.').collect(), *values))
+                .collect(),
+            path: Vec::new(),
+            found: Vec::new(),
+            is_module,
+            budget,
+        };
+        for (key, value) in map {
+            search.visit(key, value)?;
+        }
+        Ok(search.found)
+    }
+
     fn visit(&mut self, key: &'c str, value: &'c Value) -> Result<()> {
         self.budget
             .steps(1 + self.rows.len() as u64 / 4, "the configuration")?;
@@ -182,6 +211,18 @@ impl<'c> SettingsSearch<'c> {
             let known = match (values, value) {
                 (KnownValues::Any, _) => true,
                 (KnownValues::Flag, value) => value.is_boolean(),
+                (KnownValues::ModuleFlag, value) => {
+                    let name = self.path.join(".");
+                    // a dotted name is a module's, whose tensors may be in another file
+                    let dotted = name.contains('.') && !is_altering(&name);
+                    value.is_boolean() && (dotted || (self.is_module)(&name)?)
+                }
+                (KnownValues::Count, value) => value.is_u64(),
+                (KnownValues::Counts, value) => value
+                    .as_array()
+                    .is_some_and(|list| list.iter().all(Value::is_u64)),
+                (KnownValues::Dtype, Value::String(text)) => is_dtype(text),
+                (KnownValues::Dtype, _) => false,
                 (KnownValues::Version, Value::String(text)) => is_version(text),
                 (KnownValues::Version, _) => false,
                 (KnownValues::Texts(known), Value::String(text)) => {
@@ -218,7 +259,12 @@ impl<'c> SettingsSearch<'c> {
     fn add(&mut self, value: &Value, decides: bool) -> Result<()> {
         let key = self.path.join(".");
         let last = self.path.last().copied().unwrap_or_default();
-        let decides = decides || DECIDING.contains(&last) || is_altering(&key);
+        let is_altering = is_altering(&key);
+        // a size of 0 says that nothing is altered
+        if is_altering && value.as_f64() == Some(0.0) {
+            return Ok(());
+        }
+        let decides = decides || DECIDING.contains(&last) || is_altering;
         // one that decides is never hidden by many that do not
         let is_first = decides && !self.found.iter().any(|found| found.decides);
         if self.found.len() >= MAX_LISTED && !is_first {
@@ -245,6 +291,37 @@ pub(crate) fn is_nothing(value: &Value) -> bool {
         Value::Array(list) => list.is_empty(),
         Value::Object(map) => map.is_empty(),
         Value::Number(_) => false,
+    }
+}
+
+/// Names of dtypes of PyTorch.
+static DTYPES: &[&str] = &[
+    "bfloat16",
+    "float16",
+    "float32",
+    "float64",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+];
+
+fn is_dtype(text: &str) -> bool {
+    DTYPES.contains(&text.strip_prefix("torch.").unwrap_or(text))
+}
+
+/// Whether a value says no, as some writers do in a text or a number. Null says nothing.
+pub(crate) fn is_off(value: &Value) -> bool {
+    match value {
+        Value::Bool(on) => !on,
+        Value::String(text) => text.eq_ignore_ascii_case("false"),
+        other => other.as_f64() == Some(0.0),
     }
 }
 
@@ -293,13 +370,16 @@ mod tests {
             ("version", KnownValues::Version),
             ("groups.*.weights.bits", KnownValues::Any),
             ("*.bits", KnownValues::Any),
+            ("*", KnownValues::ModuleFlag),
+            ("size", KnownValues::Count),
+            ("scale", KnownValues::Dtype),
         ],
     };
 
     fn unknown(text: &str) -> Vec<(String, bool)> {
         let map: Map<String, Value> = serde_json::from_str(text).unwrap();
         let budget = Budget::new(Limits::default());
-        let found = unknown_settings(&map, &[&ROWS], &budget).unwrap();
+        let found = unknown_settings(&map, &[&ROWS], &|name| Ok(name == "m.n"), &budget).unwrap();
         found.into_iter().map(|s| (s.key, s.decides)).collect()
     }
 
@@ -308,6 +388,7 @@ mod tests {
         for text in [
             r#"{"bits": 4, "format": "A", "version": "0.1.dev2", "quant_method": "x"}"#,
             r#"{"groups": {"g": {"weights": {"bits": 3}}}, "m.n": {"bits": 2}, "rotation": null, "y": [], "z": false}"#,
+            r#"{"m.n": true, "size": 3, "scale": "torch.float16", "rotation_size": 0}"#,
         ] {
             assert_eq!(unknown(text), [], "{text}");
         }
@@ -326,6 +407,11 @@ mod tests {
                 false,
             ),
             (r#"{"m": {"type": "n"}}"#, "m.type", true),
+            (r#"{"rotate": true}"#, "rotate", true),
+            (r#"{"m.rotation": true}"#, "m.rotation", true),
+            (r#"{"k": true}"#, "k", false),
+            (r#"{"size": "3"}"#, "size", false),
+            (r#"{"scale": "float9"}"#, "scale", false),
         ];
         for (text, key, decides) in cases {
             assert_eq!(unknown(text), [(key.to_owned(), decides)], "{text}");

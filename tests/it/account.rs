@@ -1,6 +1,7 @@
 //! Signs of quantisation that no scheme explains: a correct quantised checkpoint to which a tensor, a setting, a marker, a key, a field or a file of an
 //! unknown name is added is refused, or warned of by that name, and never decoded without a word.
 
+mod descriptors;
 mod uploads;
 
 use std::path::{Path, PathBuf};
@@ -241,7 +242,42 @@ fn outputs(checkpoint: &Checkpoint) -> (Plan, Vec<(String, Vec<u8>)>) {
 }
 
 /// Parts without which a weight has other values, and whose absence nothing in the files shows.
-static UNKNOWABLE: &[(&str, &str)] = &[];
+///
+/// `(text of the failure, reason)`.
+static UNKNOWABLE: &[(&str, &str)] = &[
+    (
+        "pre_quant_scale (",
+        "ModelOpt folds it into the norm in front where it can, and its configuration says the same of both",
+    ),
+    (
+        "b.1.q.comfy_quant (int8)",
+        "the only marker of a file without a configuration",
+    ),
+    (
+        "b.0.q.comfy_quant (int8)",
+        "the only marker of a file without a configuration",
+    ),
+    (
+        "l.0.fc.comfy_quant (int4)",
+        "the only marker of a file without a configuration",
+    ),
+    (
+        "b.0.q.scale_weight (fp8)",
+        "the scale of the only FP8 weight of a file without a configuration",
+    ),
+    (
+        "a.fc.global_scale (mlx)",
+        "MLX writes NVFP4 with one and without, under the same configuration",
+    ),
+    (
+        "weight_zero_point_2 (quark)",
+        "the configuration says symmetric, and Quark wrote such weights without zero points",
+    ),
+    (
+        "ct/g_idx/model.safetensors model.layers.0.mlp.down_proj.weight: model.layers.0.mlp.down_proj.weight_g_idx",
+        "the configuration has no actorder",
+    ),
+];
 
 #[test]
 fn what_is_removed_is_missed() {

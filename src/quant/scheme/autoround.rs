@@ -76,6 +76,8 @@ pub(super) fn configured_codes(cx: &Context<'_>, name: &str) -> Option<FourBitCo
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["auto-round", "auto_round", "intel/auto-round"],
     keys: &[
+        ("damp_percent", Any),
+        ("enable_torch_compile", Any),
         ("bits", Any),
         ("group_size", Any),
         ("sym", Any),

@@ -15,6 +15,7 @@
 //! (`int8_vectorwise_dequant`), `nn/modules.py`.
 
 use serde::Deserialize;
+use serde_json::{Map, Value as Json};
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
@@ -69,13 +70,49 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         };
     }
     if info.name.ends_with("weight") && cx.sibling(&info.name, ".absmax").is_some() {
-        return Err(missing(info, "quant_state"));
+        return match other_state(cx, info)? {
+            Some(kind) => Err(not_known(
+                info,
+                format!("its quant_state is of {}", quote(kind)),
+            )),
+            None => Err(missing(info, "quant_state")),
+        };
     }
     match stem(info, ".weight").and_then(|stem| cx.sibling(stem, ".SCB")) {
         Some(scales) if cx.dtype(tensor) == Some(Dtype::I8) => int8(cx, tensor, scales).map(Some),
         _ => Ok(None),
     }
 }
+
+/// The kind of codes in the name of another `quant_state` of this weight.
+fn other_state<'c>(cx: &Context<'c>, info: &TensorInfo) -> Result<Option<&'c str>> {
+    for other in cx.catalog.tensors() {
+        cx.budget.steps(
+            1 + info.name.len() as u64 / 16,
+            "the quant_state of a weight",
+        )?;
+        let rest = other.name.strip_prefix(&*info.name);
+        if let Some(kind) = rest.and_then(|rest| rest.strip_prefix(".quant_state.")) {
+            return Ok(Some(kind.strip_prefix("bitsandbytes__").unwrap_or(kind)));
+        }
+    }
+    Ok(None)
+}
+
+/// The keys of a `quant_state`.
+static STATE: SchemeSettings = SchemeSettings {
+    methods: &[],
+    keys: &[
+        ("quant_type", Any),
+        ("blocksize", Any),
+        ("shape", Any),
+        // the dtype before quantisation
+        ("dtype", Any),
+        ("nested_blocksize", Any),
+        ("nested_offset", Any),
+        ("nested_dtype", Any),
+    ],
+};
 
 /// The JSON text of a 4-bit weight's `quant_state`.
 #[derive(Deserialize)]
@@ -86,6 +123,8 @@ struct QuantState {
     nested_blocksize: Option<u64>,
     nested_offset: Option<f64>,
     nested_dtype: Option<String>,
+    #[serde(flatten)]
+    further: Map<String, Json>,
 }
 
 fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
@@ -97,8 +136,10 @@ fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
         nested_blocksize,
         nested_offset,
         nested_dtype,
+        further,
     } = serde_json::from_slice(&cx.peek(state)?)
         .map_err(|e| not_known(cx.info(state), format!("invalid quant_state: {e}")))?;
+    cx.know_descriptor(info, "its quant_state", &further, &STATE)?;
     let wrong = |what: String| not_known(info, what);
     // the name and the text both give the type; NF4 read as FP4 would be wrong numbers, so a contradiction is refused
     if !cx.info(state).name.ends_with(&*quant_type) {

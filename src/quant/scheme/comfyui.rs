@@ -15,7 +15,10 @@
 //!
 //! Rotations are undone by `rotated.rs`. Scales of one byte may be stored as U8.
 //!
-//! Refused: other formats and unknown options, by name; stacked experts; `asym_w4a8_int8`, whose levels are rounded twice.
+//! A marker's `orig_shape` is the weight's shape: NVFP4 and MXFP8 may be stored with padding, other formats have it as stored.
+//!
+//! Refused: other formats, unknown options and values of another type, by name; a marker that differs from the header's; scaled
+//! codes without a marker in a file that has markers; stacked experts; `asym_w4a8_int8`, whose levels are rounded twice.
 //!
 //! Sources: ComfyUI `comfy/quant_ops.py` (`QUANT_ALGOS`), `comfy/ops.py` (`_load_quantized_module`); comfy-kitchen 0.2.40
 //! `backends/eager`, `tensor`.
@@ -33,10 +36,10 @@ use crate::plan::decode::{
     Codes, Composite, Factors, GlobalScale, Grouped, PartOffset, PartView, Scales,
     TransposedFactors, Zeros,
 };
-use crate::read::catalog::TensorInfo;
+use crate::read::catalog::{TensorInfo, quote};
 
 use super::Weight;
-use super::context::{Context, missing, not_known, plain, stem, unsupported};
+use super::context::{Context, HeaderMarkers, missing, not_known, plain, stem, unsupported};
 use super::granularity::{factors, filled, stack};
 use super::modelopt::SIGNED_NIBBLES;
 use super::smooth;
@@ -51,6 +54,14 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         return Ok(None);
     };
     let Some(marker) = LayerMarker::find(cx, info, stem)? else {
+        // ComfyUI reads no weight without a marker as quantised, so that the marker is lost or under another name
+        let codes = matches!(
+            cx.dtype(tensor),
+            Some(Dtype::I8 | Dtype::U8 | Dtype::F8_E4M3 | Dtype::F8_E5M2)
+        );
+        if codes && cx.sibling(stem, ".weight_scale").is_some() && HeaderMarkers::any(cx)? {
+            return Err(missing(info, "comfy_quant"));
+        }
         return Ok(None);
     };
     filled(info, &info.shape)?;
@@ -83,6 +94,7 @@ const CENTRED_NIBBLES: [f32; 16] = [
 
 impl ComfyLayer<'_, '_> {
     fn weight(self) -> Result<Weight> {
+        self.agrees()?;
         match &*self.marker.format {
             "float8_e4m3fn" => self.bytes(Dtype::F8_E4M3, "fp8", None),
             "float8_e5m2" => self.bytes(Dtype::F8_E5M2, "fp8", None),
@@ -95,11 +107,32 @@ impl ComfyLayer<'_, '_> {
             }
             "convrot_w4a4" => self.w4a4(),
             "awq_w4a16" => self.awq(),
-            other => Err(unsupported(
+            other => Err(not_known(
                 self.info,
-                format!("ComfyUI's format {other:?}"),
+                format!("ComfyUI's format {}", quote(other)),
             )),
         }
+    }
+
+    /// Refuses options that another format has: they would be ignored.
+    fn agrees(&self) -> Result<()> {
+        let format = &*self.marker.format;
+        let fixed = match format {
+            "nvfp4" => Some(16),
+            "mxfp8" => Some(32),
+            _ => None,
+        };
+        let said = self.marker.integer("group_size");
+        if let (Some(said), Some(_)) = (said.filter(|said| Some(*said) != fixed), fixed) {
+            return Err(not_known(
+                self.info,
+                format!("group_size {said} of {format}"),
+            ));
+        }
+        if self.marker.flag("convrot") && matches!(format, "nvfp4" | "mxfp8" | "awq_w4a16") {
+            return Err(not_known(self.info, format!("convrot of {format}")));
+        }
+        Ok(())
     }
 
     fn part(&self, suffix: &str) -> Result<usize> {
@@ -143,6 +176,34 @@ impl ComfyLayer<'_, '_> {
         }
     }
 
+    /// The shape of the weight without the padding of codes `[rows, cols]` in groups of `group`, which the marker tells.
+    fn unpadded(&self, [rows, cols]: [u64; 2], group: u64) -> Result<[u64; 2]> {
+        let Some(said) = self.marker.shape() else {
+            return Ok([rows, cols]);
+        };
+        // rows are padded to whole tiles of scales at most, columns to whole groups
+        let fits = |high: u64, wide: u64| {
+            (1..=rows).contains(&high)
+                && (1..=cols).contains(&wide)
+                && high.div_ceil(128) == rows.div_ceil(128)
+                && wide.div_ceil(group) == cols.div_ceil(group)
+        };
+        match said[..] {
+            [high, wide] if fits(high, wide) => Ok([high, wide]),
+            _ => Err(self.other_original(&[rows, cols])),
+        }
+    }
+
+    fn other_original(&self, shape: &[u64]) -> crate::base::error::Error {
+        let said = self.marker.shape().unwrap_or_default();
+        not_known(
+            self.info,
+            format!(
+                "its marker says orig_shape {said:?}, which is not that of {shape:?} as stored"
+            ),
+        )
+    }
+
     /// The weight of these parts, with the marker that it was recognised by.
     fn made(
         &self,
@@ -151,6 +212,9 @@ impl ComfyLayer<'_, '_> {
         mut parts: Vec<(&'static str, usize)>,
         decoder: Box<dyn Decoder>,
     ) -> Result<Weight> {
+        if self.marker.shape().is_some_and(|said| said != shape) {
+            return Err(self.other_original(shape));
+        }
         parts.extend(self.marker.tensor.map(|marker| ("marker", marker)));
         smooth::weight_by(self.cx, scheme, &self.info.name, shape, &parts, decoder)
     }
@@ -239,6 +303,7 @@ impl ComfyLayer<'_, '_> {
             ("scale", scale),
             ("global_scale", global),
         ];
+        let [rows, cols] = self.unpadded([rows, cols], 16)?;
         let inner = Grouped {
             rows,
             cols,
@@ -265,13 +330,14 @@ impl ComfyLayer<'_, '_> {
 
     fn mxfp8(&self) -> Result<Weight> {
         self.stored(&[Dtype::F8_E4M3])?;
-        let [rows, cols] = self.matrix()?;
-        let (scale, view) = self.tiled(rows, cols, 32, Dtype::F8_E8M0)?;
+        let [rows, bytes] = self.matrix()?;
+        let (scale, view) = self.tiled(rows, bytes, 32, Dtype::F8_E8M0)?;
+        let [rows, cols] = self.unpadded([rows, bytes], 32)?;
         let inner = Grouped {
             rows,
             cols,
             matrix_rows: rows,
-            codes: Codes::new(CodePacking::Bytes, CodeValue::E4m3, cols),
+            codes: Codes::new(CodePacking::Bytes, CodeValue::E4m3, bytes),
             formula: Formula::Scale,
             scales: Scales::Stored(Factors::per_group(1, Dtype::F8_E8M0, 32)),
             zeros: Zeros::None,

@@ -9,7 +9,8 @@
 //! Words are filled in one of two ways: up to 0.17 with whole codes (remaining bits are unused), from 0.18 on with a bit
 //! stream. The number of words tells which; where both fit, the configured version decides.
 //!
-//! Refused: words that fit no number of bits; scales of partial groups; packed zero points without a scale per row.
+//! Refused: words that fit no number of bits; no zero points although all groups of this width say `symmetric: false`; no
+//! `weight_g_idx` although all say `actorder`, except `weight` and `static`; scales of partial groups; packed zero points without a scale per row.
 //!
 //! Sources: compressed-tensors 0.20, `compressors/pack_quantized/{base,helpers}.py` and
 //! `quantization/lifecycle/forward_helpers.py`; for whole codes and `weight_g_idx`, version 0.9 of the same.
@@ -20,13 +21,13 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::decode::{Codes, Factors, Grouped, Scales, Zeros};
-use crate::quant::settings::KnownValues::{Any, Flag, Texts, Version};
-use crate::quant::settings::{KnownValues, SchemeSettings};
+use crate::quant::settings::KnownValues::{self, Any, Flag, Texts, Version};
+use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::TensorInfo;
 
 use super::Weight;
 use super::config_groups::ConfigGroups;
-use super::context::{Context, missing, not_known, shown, stem};
+use super::context::{Context, missing, missing_by, not_known, shown, stem};
 use super::granularity::{factors, filled, stack};
 use act_order::ActOrder;
 
@@ -57,12 +58,19 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("config_groups.*.weights.group_size", Any),
         ("config_groups.*.weights.num_bits", Any),
         ("config_groups.*.weights.observer", Any),
-        ("config_groups.*.weights.observer_kwargs", Any),
-        ("config_groups.*.weights.scale_dtype", Any),
+        (
+            "config_groups.*.weights.observer_kwargs.averaging_constant",
+            Any,
+        ),
+        ("config_groups.*.weights.observer_kwargs.grid", Any),
+        ("config_groups.*.weights.observer_kwargs.maxshrink", Any),
+        ("config_groups.*.weights.observer_kwargs.norm", Any),
+        ("config_groups.*.weights.observer_kwargs.patience", Any),
+        ("config_groups.*.weights.scale_dtype", KnownValues::Dtype),
         ("config_groups.*.weights.strategy", STRATEGIES),
         ("config_groups.*.weights.symmetric", Flag),
         ("config_groups.*.weights.type", Texts(&["int", "float"])),
-        ("config_groups.*.weights.zp_dtype", Any),
+        ("config_groups.*.weights.zp_dtype", KnownValues::Dtype),
     ],
 };
 
@@ -124,7 +132,10 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     // codes are signed numbers plus half of the range, so that they are packed as unsigned ones
     let offset = f32::from(1u16 << (bits - 1));
     let zeros = match zero {
-        None => Zeros::All(offset),
+        None => {
+            needs_no_zeros(cx, info, bits)?;
+            Zeros::All(offset)
+        }
         Some(zero) if cx.info(zero).elements() == 1 && cx.dtype(zero) != Some(Dtype::I32) => {
             // a single zero point for the whole tensor is not packed
             role("zero_point", zero);
@@ -174,6 +185,14 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     };
     let name = [stem, ".weight"].concat();
     let Some(index) = index else {
+        // without groups there is nothing to look up; from 0.20 on no writer has the index, nor a reader
+        if scales.rows == 1
+            && scales.cols < cols
+            && version(cx).is_none_or(|v| v < (0, 20))
+            && let Some(order) = groups(cx).act_order(bits)
+        {
+            return Err(missing_by(info, "weight_g_idx", "actorder", order));
+        }
         return Ok(Some(cx.weight(
             NAME,
             name,
@@ -208,6 +227,15 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         index: part,
     };
     Ok(Some(cx.weight(NAME, name, &shape, &parts, decoder)))
+}
+
+/// Refuses a weight without zero points where the configuration says that codes of its width are not symmetric. Writers
+/// store them in that case, whatever their values are.
+pub(super) fn needs_no_zeros(cx: &Context<'_>, info: &TensorInfo, bits: u32) -> Result<()> {
+    if groups(cx).is_asymmetric(bits) {
+        return Err(missing_by(info, "weight_zero_point", "symmetric", "false"));
+    }
+    Ok(())
 }
 
 /// The weight's shape, verified against the shape of the codes.

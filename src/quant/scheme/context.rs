@@ -8,6 +8,7 @@ use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, text_cost};
 use crate::plan::{Decoder, StoredPart};
+use crate::quant::settings::{SchemeSettings, unknown_in_descriptor};
 use crate::read::catalog::metadata::Value;
 use crate::read::catalog::{Catalog, Encoding, Shape, TensorInfo, quote};
 
@@ -51,6 +52,8 @@ pub(crate) struct Sidecars {
 pub(crate) struct ContextCaches<'c> {
     /// Decisions between two readings, for the plan's notes.
     notes: RefCell<Notes>,
+    /// Unknown settings in the descriptors of weights.
+    remarks: RefCell<Vec<String>>,
     /// Whether a weight has been claimed.
     pub(crate) claimed: Cell<bool>,
     /// The catalog's metadata by name; built on first use.
@@ -66,7 +69,7 @@ pub(crate) struct ContextCaches<'c> {
     /// Whether the first group index of GPTQ is all zeros.
     pub(super) has_zero_index: Cell<Option<bool>>,
     /// Markers of ComfyUI's layers in the header.
-    pub(super) markers: OnceCell<HashMap<String, serde_json::Value>>,
+    pub(super) markers: OnceCell<HeaderMarkers>,
     /// A limit that a function without a result has reached. Planning ends with it.
     exhausted: RefCell<Option<Error>>,
 }
@@ -79,6 +82,20 @@ struct Notes {
 
 /// Notes of one plan. Further ones are counted.
 const MAX_NOTES: usize = 100;
+
+/// The markers of ComfyUI's layers in the header, and whether there are others.
+#[derive(Default)]
+pub(super) struct HeaderMarkers {
+    /// By module.
+    pub(super) layers: HashMap<String, serde_json::Value>,
+    /// The keys beside them.
+    pub(super) beside: serde_json::Map<String, serde_json::Value>,
+    /// Whether a tensor is a marker.
+    pub(super) tensors: bool,
+}
+
+/// Unknown settings of descriptors that are kept. Weights of one file have the same.
+const MAX_REMARKS: usize = 16;
 
 /// The configured lists of modules that are not quantised.
 #[derive(Default)]
@@ -218,6 +235,61 @@ impl<'c> Context<'c> {
                 ));
             }
         })
+    }
+
+    /// Compares a descriptor of a weight, such as a marker, with the settings that its writer has. One that decides how
+    /// bytes are read is refused, another is a remark of the account.
+    pub(crate) fn know_descriptor(
+        &self,
+        info: &TensorInfo,
+        what: &str,
+        map: &serde_json::Map<String, serde_json::Value>,
+        known: &SchemeSettings,
+    ) -> Result<()> {
+        for setting in unknown_in_descriptor(map, known, self.budget)? {
+            let text = format!("{}: {} of {what}", quote(&setting.key), setting.value);
+            if setting.decides {
+                let what = format!("{text} is not known, and decides how its bytes are read");
+                return Err(not_known(info, what));
+            }
+            self.remark(text)?;
+        }
+        Ok(())
+    }
+
+    /// Adds something that is not known to the account's remarks, once.
+    pub(crate) fn remark(&self, text: String) -> Result<()> {
+        let mut remarks = self.caches.remarks.borrow_mut();
+        if remarks.len() < MAX_REMARKS && !remarks.contains(&text) {
+            self.budget.text(text.len(), "the notes of the plan")?;
+            remarks.push(text);
+        }
+        Ok(())
+    }
+
+    /// The unknown settings of descriptors so far.
+    pub(crate) fn take_remarks(&self) -> Vec<String> {
+        std::mem::take(&mut self.caches.remarks.borrow_mut())
+    }
+
+    /// Whether a tensor is of a module of this name, which may lack the first components of the tensor's name.
+    pub(crate) fn has_module(&self, name: &str) -> Result<bool> {
+        if self.position(&[name, ".weight"].concat()).is_some() {
+            return Ok(true);
+        }
+        for info in self.catalog.tensors() {
+            self.budget
+                .steps(1 + info.name.len() as u64 / 16, "the configured modules")?;
+            // `a.b` is a module of `m.a.b.weight` and of `m.a.b.c.weight`
+            let found = info.name.find(name).is_some_and(|at| {
+                let (before, after) = (&info.name[..at], &info.name[at + name.len()..]);
+                (before.is_empty() || before.ends_with('.')) && after.starts_with('.')
+            });
+            if found {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Adds a note to the plan; the same text is added once.
@@ -384,6 +456,20 @@ pub(crate) fn missing(info: &TensorInfo, part: &str) -> Error {
         quote(part)
     ))
     .at(info.bytes.start)
+}
+
+/// Like [`missing`], for a part that a setting demands.
+#[cold]
+pub(crate) fn missing_by(info: &TensorInfo, part: &str, setting: &str, value: &str) -> Error {
+    not_known(
+        info,
+        format!(
+            "its {} is missing, though the configuration says {}: {}",
+            quote(part),
+            quote(setting),
+            value
+        ),
+    )
 }
 
 /// A message about a tensor. It may quote text of a descriptor, of which it shows the beginning: a plan keeps a message

@@ -109,6 +109,16 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         Fp4Layout::Mx4 | Fp4Layout::Mx6 => (Dtype::F8_E8M0, 32),
     };
     let factors = Factors::per_group(1, dtype, group);
+    // ComfyUI's files have the same names, and shapes if they need no padding; only its markers tell them apart
+    if kind == Fp4Layout::Nv4
+        && cx.config.is_empty()
+        && shape.len() == 2
+        && rows.is_multiple_of(128)
+        && cols.is_multiple_of(64)
+    {
+        let text = "whether NVFP4 without configuration and marker is ModelOpt's or, in another order, ComfyUI's";
+        cx.remark(text.to_owned())?;
+    }
     let scales = match kind {
         Fp4Layout::Nv4 => global(cx, &found, rows / matrix_rows, factors, &mut parts)?,
         Fp4Layout::Mx4 | Fp4Layout::Mx6 => {

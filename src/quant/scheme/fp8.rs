@@ -105,7 +105,18 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             && (stem.is_some() || info.shape.len() > 2)
             && !cx.skipped(&info.name) =>
         {
-            return Err(missing(info, "weight_scale"));
+            // blocks are configured where the scale has DeepSeek's name
+            let of_blocks = cx.config.get("weight_block_size").is_some();
+            let name = if of_blocks {
+                "weight_scale_inv"
+            } else {
+                "weight_scale"
+            };
+            return Err(missing(info, name));
+        }
+        // ModelOpt's quantiser, whose range is there without its scale
+        None if stem.is_some_and(|stem| cx.sibling(stem, ".weight_quantizer._amax").is_some()) => {
+            return Err(missing(info, "weight_quantizer._scale"));
         }
         None => (Scales::None, vec![("codes", tensor)]),
     };

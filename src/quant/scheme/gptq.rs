@@ -26,9 +26,10 @@ use crate::base::kernel::{CodeWidth, ColumnCodes};
 use crate::plan::decode::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
 use crate::quant::settings::KnownValues::{Any, Flag, Texts};
 use crate::quant::settings::SchemeSettings;
+use crate::read::catalog::quote;
 
 use super::Weight;
-use super::context::{Context, missing, not_known, plain, unsupported};
+use super::context::{Context, missing, not_known, plain};
 use super::qweight::{Qweight, QweightLayout, configured_bits};
 
 /// How codes and zero points are stored.
@@ -112,9 +113,9 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         Some("gptq_v2") => GptqVersion::Two,
         Some("gptq_p") => GptqVersion::Planar,
         Some(other) => {
-            return Err(unsupported(
+            return Err(not_known(
                 packed.codes,
-                format!("unknown GPTQ checkpoint format {other:?}"),
+                format!("GPTQ's checkpoint format {}", quote(other)),
             ));
         }
         None => {

@@ -6,7 +6,7 @@
 //!
 //! Blocks (`weight_scale_inv`, of SGLang) have a scale for each `weight_block_size`; gpt-fast's `X.scales` one for each row.
 //!
-//! Refused: scales in U8 or E8M0, which belong to FP4 in I8 of other shapes.
+//! Refused: no zero points where compressed-tensors' groups say `symmetric: false`; scales in U8 or E8M0, which belong to FP4 in I8 of other shapes.
 //!
 //! Sources: compressed-tensors 0.20, `int-quantized` (`compressors/naive_quantized`, and `_dequantize` of
 //! `quantization/lifecycle/forward_helpers.py`); ModelOpt 0.47, `from_quantized_weight` of
@@ -21,7 +21,7 @@ use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::TensorInfo;
 
 use super::Weight;
-use super::compressed_tensors::group_scales;
+use super::compressed_tensors::{group_scales, needs_no_zeros};
 use super::config_groups::block_sizes;
 use super::context::{Context, not_known, stem, unsupported};
 use super::granularity::{factors, filled, stack, zeros_like};
@@ -91,7 +91,10 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             parts.push(("zero_point", zero));
             Zeros::Stored(zeros_like(cx, 2, zero, scale, &scales)?)
         }
-        None => Zeros::None,
+        None => {
+            needs_no_zeros(cx, info, 8)?;
+            Zeros::None
+        }
     };
     let formula = if zero.is_some() {
         Formula::ZeroScale

@@ -21,7 +21,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
 use crate::plan::decode::{Codes, Factors, GlobalScale, Grouped, Scales, Zeros};
-use crate::quant::settings::KnownValues::{Any, Flag, Texts};
+use crate::quant::settings::KnownValues::{Any, ModuleFlag, Texts};
 use crate::quant::settings::{KnownValues, SchemeSettings};
 use crate::read::catalog::TensorInfo;
 
@@ -44,7 +44,7 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("group_size", Any),
         ("mode", MODES),
         // a module that is quantised as all are, or not at all
-        ("*", Flag),
+        ("*", ModuleFlag),
         ("*.bits", Any),
         ("*.group_size", Any),
         ("*.mode", MODES),
@@ -131,6 +131,14 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
                 ));
             }
         };
+        // exponents are bytes, so that floats are scales of affine codes
+        if float(found).is_ok() {
+            let what = format!(
+                "its `biases` is missing, or its scales are of dtype {} instead of U8",
+                found.encoding
+            );
+            return Err(not_known(info, what));
+        }
         if plain(found) != Some(Dtype::U8) {
             return Err(not_known(
                 found,

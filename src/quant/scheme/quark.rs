@@ -16,7 +16,7 @@
 //! and `weight_scale` as the FP8's, `w = (q - zero) * scale_2 * scale`. Scales that were quantised themselves are in
 //! `scales.rs`.
 //!
-//! Refused: other dtypes; outputs that are no multiple of 8 for a scale per group; nested scales that are not described in
+//! Refused: no zero points although `symmetric` is false; no second scale although a step has `is_scale_quant`; other dtypes; outputs that are no multiple of 8 for a scale per group; nested scales that are not described in
 //! the configuration.
 //!
 //! Source: Quark 0.13, `torch/utils/pack.py`, `torch/export/nn/modules/realquantizer.py` and
@@ -40,7 +40,7 @@ use crate::quant::settings::KnownValues::{Any, Texts, Version};
 use crate::quant::settings::SchemeSettings;
 
 use super::Weight;
-use super::context::{Context, missing, not_known, plain, stem, unsupported};
+use super::context::{Context, missing, missing_by, not_known, plain, stem, unsupported};
 use super::granularity::filled;
 use super::modelopt::SIGNED_NIBBLES;
 use codes::QuarkCodes;
@@ -73,6 +73,19 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
             Texts(&["awq", "smooth", "gptq", "autosmoothquant"]),
         ),
         ("algo_config.*.alpha", Any),
+        ("algo_config.*.block_size", Any),
+        ("algo_config.*.damp_percent", Any),
+        ("algo_config.*.desc_act", Any),
+        ("algo_config.*.inside_layer_modules", Any),
+        ("algo_config.*.static_groups", Any),
+        ("algo_config.alpha", Any),
+        ("algo_config.block_size", Any),
+        ("algo_config.damp_percent", Any),
+        ("algo_config.desc_act", Any),
+        ("algo_config.inside_layer_modules", Any),
+        ("algo_config.model_decoder_layers", Any),
+        ("algo_config.scaling_layers", Any),
+        ("algo_config.static_groups", Any),
         ("algo_config.*.scaling_layers", Any),
         ("algo_config.*.model_decoder_layers", Any),
         ("algo_config.*.embedding_layers", Any),
@@ -173,7 +186,12 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             second,
             steps.get(1).copied(),
         )?),
-        _ => None,
+        _ => match steps.get(1) {
+            Some(next) if of_scales(next) => {
+                return Err(missing_by(info, "weight_scale_2", "is_scale_quant", "true"));
+            }
+            _ => None,
+        },
     };
     // the second step's parts have the suffix, the first step's are the FP8's
     let of_step = if twice.is_some() { "_2" } else { "" };
@@ -188,6 +206,9 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         .checked_mul(per_item)
         .ok_or_else(|| not_known(info, "too long"))?;
     let zero = part("weight_zero_point");
+    if zero.is_none() {
+        config::needs_no_zeros(info, spec, of_step)?;
+    }
     let codes = QuarkCodes {
         cx,
         tensor,

@@ -15,7 +15,8 @@
 //! Scales of `MXTensor` and `NVFP4Tensor` may be swizzled (`swizzled_scales.rs`). With `act_pre_scale`, columns are multiplied
 //! by it at the end.
 //!
-//! Refused: transposed tensors, which torchao only makes inside a computation; classes whose bytes only one kernel can read
+//! Refused: a part that `_tensor_data_names` lists and the file lacks; unknown attributes whose names say rotation and the
+//! like; transposed tensors, which torchao only makes inside a computation; classes whose bytes only one kernel can read
 //! (`IntxOpaqueTensor`); a shape that contradicts the codes; unknown classes.
 //!
 //! Sources: torchao 0.18 `prototype/safetensors/*.py`, `quantization/quantize_/workflows/`,
@@ -78,6 +79,46 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     ],
 };
 
+/// Parts that a weight has or not, and by which its values differ.
+static OPTIONAL: &[&str] = &["zero_point", "per_tensor_scale", "act_pre_scale"];
+
+/// The keys of a tensor's description, and the attributes of torchao's classes.
+static DESCRIPTION: SchemeSettings = SchemeSettings {
+    methods: &[],
+    keys: &[
+        ("_type", Any),
+        ("_tensor_data_names", Any),
+        ("_data.act_quant_kwargs", Any),
+        ("_data.activation_dtype", Any),
+        ("_data.activation_quantization", Any),
+        ("_data.block_size", Any),
+        ("_data.dtype", Any),
+        ("_data.elem_dtype", Any),
+        ("_data.gemm_kernel_choice", Any),
+        ("_data.group_size", Any),
+        ("_data.hp_value_lb", Any),
+        ("_data.hp_value_ub", Any),
+        ("_data.is_swizzled_scales", Any),
+        ("_data.kernel_preference", Any),
+        ("_data.mm_config", Any),
+        ("_data.orig_dtype", Any),
+        ("_data.pack_fp6", Any),
+        ("_data.quant_max", Any),
+        ("_data.quant_min", Any),
+        ("_data.reduce_range", Any),
+        ("_data.requires_grad", Any),
+        ("_data.shape", Any),
+        ("_data.target_dtype", Any),
+        ("_data.transposed", Any),
+        ("_data.use_triton_kernel", Any),
+        ("_data.zero_point_domain", Any),
+        // the older class's layout object, and the function that quantises inputs
+        ("_data._layout", Any),
+        ("_data.input_quant_func", Any),
+        ("_data.quant_kwargs", Any),
+    ],
+};
+
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
     // the names are attributes of the tensor class, by which torchao flattens it
@@ -112,6 +153,20 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let description = reader.parse(text, Tree(&reader), |e| {
         not_known(info, format!("its description: {e}"))
     })?;
+    if let Json::Object(map) = &description {
+        cx.know_descriptor(info, "its description", map, &DESCRIPTION)?;
+    }
+    let names = description
+        .get("_tensor_data_names")
+        .and_then(Json::as_array);
+    let names = names.into_iter().flatten().filter_map(Json::as_str);
+    for part in names.filter(|name| OPTIONAL.contains(name)) {
+        cx.budget
+            .steps(1 + flat.len() as u64 / 16, "the parts of a weight")?;
+        if cx.sibling(flat, &["_", part].concat()).is_none() {
+            return Err(missing(info, part));
+        }
+    }
     weight(cx, tensor, &name, flat, &description).map(Some)
 }
 

@@ -10,8 +10,15 @@ use crate::base::limits::Budget;
 /// Sizes per dimension, outermost first (row-major; the reverse of GGUF's `ne[]`). Empty for a scalar.
 ///
 /// Dereferences to `[u64]`. Up to four dimensions are stored inline, which saves an allocation per tensor.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Shape(SmallVec<[u64; 4]>);
+
+/// The sizes alone, as in messages: `[2, 3]`.
+impl std::fmt::Debug for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self[..].fmt(f)
+    }
+}
 
 impl Shape {
     /// The shape of a scalar: no dimensions.

@@ -1,30 +1,43 @@
 //! Markers of ComfyUI's layers: `{"format": name, …}`, with options at the top or under `params`.
 
-use std::collections::HashMap;
-
 use serde_json::{Map, Value as Json};
 
 use crate::base::error::{Error, Result};
-use crate::quant::scheme::context::{Context, not_known};
-use crate::quant::settings::is_nothing;
+use crate::quant::scheme::context::{Context, HeaderMarkers, not_known};
+use crate::quant::settings::KnownValues::{Any, Count, Counts, Flag, Texts};
+use crate::quant::settings::{SchemeSettings, is_nothing, unknown_in_descriptor};
 use crate::read::catalog::{TensorInfo, Value, quote};
 use crate::read::json::{JsonReader, Tree};
 
 /// The key of the header that has the markers of all layers.
 pub(crate) const HEADER: &str = "_quantization_metadata";
 
-/// Options that are known: those that the formats read, and those that do not concern the stored weight.
-static OPTIONS: &[&str] = &[
-    "format",
-    "params",
-    "convrot",
-    "convrot_groupsize",
-    "group_size",
-    "num_experts",
-    // arithmetic of the layer
-    "full_precision_matrix_mult",
-    "linear_dtype",
-];
+/// The options of a layer's marker: those that the formats read, and those that do not concern the stored weight.
+static OPTIONS: SchemeSettings = SchemeSettings {
+    methods: &[],
+    keys: &[
+        ("format", Any),
+        ("convrot", Flag),
+        ("convrot_groupsize", Count),
+        ("group_size", Count),
+        ("num_experts", Count),
+        // the dtype and shape before it was quantised: padding is not part of that shape
+        ("orig_dtype", Any),
+        ("orig_shape", Counts),
+        // arithmetic of the layer
+        ("full_precision_matrix_mult", Any),
+        ("linear_dtype", Any),
+    ],
+};
+
+/// The keys of the header beside the markers.
+static HEADER_KEYS: SchemeSettings = SchemeSettings {
+    methods: &[],
+    keys: &[("format_version", Texts(&["1.0"])), ("layers", Any)],
+};
+
+/// Options of which one says how bytes are read.
+static DECIDING: &[&str] = &["format", "convrot", "convrot_groupsize", "group_size"];
 
 /// The marker of a layer.
 pub(super) struct LayerMarker {
@@ -35,32 +48,73 @@ pub(super) struct LayerMarker {
 }
 
 impl LayerMarker {
-    /// The marker of a module, if it has one. A tensor takes precedence over the header.
+    /// The marker of a module, if it has one: a tensor or an entry of the header, or both, if they say the same.
     pub(super) fn find(cx: &Context<'_>, info: &TensorInfo, module: &str) -> Result<Option<Self>> {
-        if let Some(tensor) = cx.sibling(module, ".comfy_quant") {
-            let stored = cx.info(tensor);
-            let bytes = cx.peek(tensor)?;
-            let marker = serde_json::from_slice(&bytes)
-                .map_err(|e| not_known(stored, format!("it is no marker of a layer: {e}")))?;
-            return Self::new(info, marker, Some(tensor)).map(Some);
-        }
-        if cx.catalog.metadata.is_empty() {
-            return Ok(None);
-        }
-        match markers_of_header(cx)?.get(module) {
-            Some(marker) => Self::new(info, marker.clone(), None).map(Some),
-            None => Ok(None),
+        let header = Self::of_header(cx, info, module)?;
+        let Some(tensor) = cx.sibling(module, ".comfy_quant") else {
+            return Ok(header);
+        };
+        let stored = cx.info(tensor);
+        let bytes = cx.peek(tensor)?;
+        let marker = serde_json::from_slice(&bytes)
+            .map_err(|e| not_known(stored, format!("it is no marker of a layer: {e}")))?;
+        let marker = Self::new(cx, info, marker, Some(tensor))?;
+        let said = |marker: &Self, key: &str| {
+            let value = marker.options.get(key).cloned();
+            value.filter(|value| !is_nothing(value))
+        };
+        let differs = header.iter().find_map(|header| {
+            let differs = |key: &&&str| said(header, key) != said(&marker, key);
+            DECIDING.iter().find(differs)
+        });
+        match differs {
+            Some(key) => {
+                let what = format!("its marker and that of the header differ in {}", quote(key));
+                Err(not_known(info, what))
+            }
+            None => Ok(Some(marker)),
         }
     }
 
-    fn new(info: &TensorInfo, marker: Json, tensor: Option<usize>) -> Result<Self> {
+    fn of_header(cx: &Context<'_>, info: &TensorInfo, module: &str) -> Result<Option<Self>> {
+        if cx.catalog.metadata.is_empty() {
+            return Ok(None);
+        }
+        let known = HeaderMarkers::known(cx)?;
+        let Some(marker) = known.layers.get(module) else {
+            return Ok(None);
+        };
+        cx.know_descriptor(
+            info,
+            "the markers of the header",
+            &known.beside,
+            &HEADER_KEYS,
+        )?;
+        Self::new(cx, info, marker.clone(), None).map(Some)
+    }
+
+    fn new(
+        cx: &Context<'_>,
+        info: &TensorInfo,
+        marker: Json,
+        tensor: Option<usize>,
+    ) -> Result<Self> {
         let Json::Object(mut options) = marker else {
             return Err(not_known(info, "its marker is no JSON object"));
         };
-        if let Some(Json::Object(params)) = options.remove("params") {
-            // options at the top take precedence
-            for (key, value) in params {
-                options.entry(key).or_insert(value);
+        match options.remove("params") {
+            Some(Json::Object(params)) => {
+                // options at the top take precedence
+                for (key, value) in params {
+                    options.entry(key).or_insert(value);
+                }
+            }
+            None | Some(Json::Null) => {}
+            Some(_) => {
+                return Err(not_known(
+                    info,
+                    "the params of its marker are no JSON object",
+                ));
             }
         }
         let Some(format) = options
@@ -70,13 +124,12 @@ impl LayerMarker {
         else {
             return Err(not_known(info, "its marker names no format"));
         };
-        let unknown = options
-            .iter()
-            .find(|(key, value)| !OPTIONS.contains(&&***key) && !is_nothing(value));
-        if let Some((key, value)) = unknown {
+        // a marker has no more than what the formats need, so that each option may decide
+        if let Some(unknown) = unknown_in_descriptor(&options, &OPTIONS, cx.budget)?.first() {
             let what = format!(
-                "its marker says {}: {value}, for ComfyUI's {}",
-                quote(key),
+                "its marker says {}: {}, for ComfyUI's {}",
+                quote(&unknown.key),
+                unknown.value,
                 quote(&format)
             );
             return Err(not_known(info, what));
@@ -86,6 +139,12 @@ impl LayerMarker {
             tensor,
             options,
         })
+    }
+
+    /// The shape before quantisation, if the marker says it.
+    pub(super) fn shape(&self) -> Option<Vec<u64>> {
+        let sizes = self.options.get("orig_shape")?.as_array()?;
+        sizes.iter().map(Json::as_u64).collect()
     }
 
     pub(super) fn integer(&self, option: &str) -> Option<u64> {
@@ -100,29 +159,53 @@ impl LayerMarker {
 }
 
 /// The markers of the header, by module; none if it has none. They are read once.
-pub(crate) fn markers_of_header<'c>(cx: &'c Context<'_>) -> Result<&'c HashMap<String, Json>> {
-    if let Some(known) = cx.caches.markers.get() {
-        return Ok(known);
-    }
-    let read = header_markers(cx)?;
-    Ok(cx.caches.markers.get_or_init(|| read))
+pub(crate) fn markers_of_header<'c>(cx: &'c Context<'_>) -> Result<&'c std::collections::HashMap<String, Json>> {
+    Ok(&HeaderMarkers::known(cx)?.layers)
 }
 
-fn header_markers(cx: &Context<'_>) -> Result<HashMap<String, Json>> {
-    let Some(Value::Text(text)) = cx.metadata_value(HEADER) else {
-        return Ok(HashMap::new());
-    };
-    let what = |why: &dyn std::fmt::Display| {
-        Error::unexplained(format!("{} of the header: {why}", quote(HEADER)))
-    };
-    let reader = JsonReader::new(cx.budget, "the markers of layers");
-    let mut parsed = reader.parse(text, Tree(&reader), |e| what(&e))?;
-    let version = parsed.get("format_version").and_then(Json::as_str);
-    if let Some(version) = version.filter(|version| *version != "1.0") {
-        return Err(what(&format!("format_version {}", quote(version))));
+impl HeaderMarkers {
+    fn known<'x>(cx: &'x Context<'_>) -> Result<&'x Self> {
+        if let Some(known) = cx.caches.markers.get() {
+            return Ok(known);
+        }
+        let tensors = cx.catalog.tensors();
+        cx.budget
+            .steps(1 + tensors.len() as u64 / 4, "the markers of layers")?;
+        let read = Self {
+            tensors: tensors
+                .iter()
+                .any(|info| info.name.ends_with(".comfy_quant")),
+            ..Self::read(cx)?
+        };
+        Ok(cx.caches.markers.get_or_init(|| read))
     }
-    match parsed.get_mut("layers").map(Json::take) {
-        Some(Json::Object(layers)) => Ok(layers.into_iter().collect()),
-        _ => Err(what(&"it has no layers")),
+
+    /// Whether a layer has a marker.
+    pub(super) fn any(cx: &Context<'_>) -> Result<bool> {
+        let known = Self::known(cx)?;
+        Ok(known.tensors || !known.layers.is_empty())
+    }
+
+    /// None if the header has none.
+    fn read(cx: &Context<'_>) -> Result<Self> {
+        let Some(Value::Text(text)) = cx.metadata_value(HEADER) else {
+            return Ok(Self::default());
+        };
+        let what = |why: &dyn std::fmt::Display| {
+            Error::unexplained(format!("{} of the header: {why}", quote(HEADER)))
+        };
+        let reader = JsonReader::new(cx.budget, "the markers of layers");
+        let parsed = reader.parse(text, Tree(&reader), |e| what(&e))?;
+        let Json::Object(mut beside) = parsed else {
+            return Err(what(&"it has no layers"));
+        };
+        match beside.remove("layers") {
+            Some(Json::Object(layers)) => Ok(Self {
+                layers: layers.into_iter().collect(),
+                beside,
+                tensors: false,
+            }),
+            _ => Err(what(&"it has no layers")),
+        }
     }
 }

@@ -3,8 +3,9 @@
 use serde_json::Value as Json;
 
 use crate::base::error::Result;
-use crate::quant::scheme::context::{Context, unsupported};
+use crate::quant::scheme::context::{Context, missing_by, unsupported};
 use crate::quant::scheme::layer_configs::LayerConfigs;
+use crate::quant::settings::is_off;
 use crate::read::catalog::TensorInfo;
 
 /// The steps in which a weight was quantised: one, or two.
@@ -33,6 +34,15 @@ pub(super) fn text<'j>(spec: &'j Json, key: &str) -> &'j str {
 /// Whether a step quantises the scales of the step before, and not its codes.
 pub(super) fn of_scales(step: &Json) -> bool {
     step.get("is_scale_quant").and_then(Json::as_bool) == Some(true)
+}
+
+/// Refuses a weight without zero points where its step is not symmetric: Quark stores them then, whatever their values are.
+pub(super) fn needs_no_zeros(info: &TensorInfo, step: &Json, suffix: &str) -> Result<()> {
+    if !step.get("symmetric").is_some_and(is_off) {
+        return Ok(());
+    }
+    let part = ["weight_zero_point", suffix].concat();
+    Err(missing_by(info, &part, "symmetric", "false"))
 }
 
 /// The settings of the first step, if the method is Quark.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
+use super::config::needs_no_zeros;
 use super::reordered::PackedZeroPoints;
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
@@ -54,6 +55,9 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -
         .ok_or_else(|| missing(info, "weight_scale"))?;
     let mut parts = vec![("codes", tensor), ("scale", scale)];
     let zero = cx.sibling(stem, ".weight_zero_point");
+    if zero.is_none() {
+        needs_no_zeros(info, spec, "")?;
+    }
     parts.extend(zero.map(|zero| ("zero_point", zero)));
     let there = cx.info(scale);
     let (mut made, mut scales) = (Vec::new(), None);
