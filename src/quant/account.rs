@@ -76,7 +76,8 @@ impl Evidence {
     }
 
     fn configured(&mut self, cx: &Context<'_>, is_quantised: bool) -> Result<()> {
-        for (place, map) in cx.config.documents() {
+        let documents = cx.config.documents();
+        for (place, map) in documents.filter(|(_, map)| !map.is_empty()) {
             let named = ["quant_method", "quant_algo", "method"]
                 .iter()
                 .find_map(|key| map.get(*key)?.as_str());
@@ -90,7 +91,7 @@ impl Evidence {
                 .map(|scheme| scheme.settings)
                 .filter(|settings| settings.methods.contains(&&*method))
                 .collect();
-            if known.is_empty() && !map.is_empty() {
+            if known.is_empty() {
                 self.decide(format!("the method {} of {place}", quote(&method)));
                 continue;
             }

@@ -6,7 +6,6 @@ use crate::plan::{Plan, StoredPart};
 use crate::quant::scheme::{Context, SCHEMES, Weight};
 use crate::read::catalog::quote;
 
-use super::leftovers::Stems;
 use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
 use super::{Evidence, alterations, distant_scales, integers, leftovers, markers, unexplained};
 
@@ -161,10 +160,7 @@ fn settle(
     let is_quantised = slots.iter().any(is_claimed) || integers::any_unclaimed(cx, slots);
     let evidence = Evidence::of(cx, is_quantised)?;
     let mut refused = Refusals::new();
-    {
-        let stems = Stems::of(cx, slots)?;
-        leftovers::find(cx, slots, &stems, &mut refused, &mut plan.unexplained)?;
-    }
+    leftovers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     markers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     distant_scales::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     alterations::find(cx, slots, is_quantised, &mut plan.unexplained)?;

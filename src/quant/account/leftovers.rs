@@ -19,14 +19,24 @@ const WHAT: &str = "the stems of the weights";
 /// a name has, and each is compared with all stems.
 pub(super) const MAX_WORDS: usize = 16;
 
+/// Whether a name is of a weight or a bias of a module of its own.
+fn is_parameter(name: &str) -> bool {
+    let Some((module, "weight" | "bias")) = name.rsplit_once('.') else {
+        return false;
+    };
+    // `X.rotation.weight` is no module of its own
+    let inner = module.rmatch_indices('.').nth(1);
+    !is_altering(inner.map_or(module, |(at, _)| &module[at..]))
+}
+
 /// The stems of claimed weights.
-pub(super) struct Stems<'s> {
+struct Stems<'s> {
     /// The tensor that was claimed, and whether `_` extends the stem too.
     rows: HashMap<&'s str, (usize, bool)>,
 }
 
 impl<'s> Stems<'s> {
-    pub(super) fn of(cx: &Context<'_>, slots: &'s [TensorClaim]) -> Result<Self> {
+    fn of(cx: &Context<'_>, slots: &'s [TensorClaim]) -> Result<Self> {
         const ROW: u64 = 6 * size_of::<usize>() as u64;
         let weights = slots
             .iter()
@@ -94,18 +104,21 @@ fn parts(slots: &[TensorClaim], tensor: usize) -> usize {
 pub(super) fn find(
     cx: &Context<'_>,
     slots: &[TensorClaim],
-    stems: &Stems<'_>,
     refused: &mut Refusals,
     warnings: &mut Vec<String>,
 ) -> Result<()> {
-    if stems.rows.is_empty() {
+    let is_candidate = |tensor: usize| {
+        // any FP8 tensor is claimed as a weight without scales, also one that is a scale
+        let is_open = matches!(slots[tensor], TensorClaim::Free) || is_unscaled(&slots[tensor]);
+        is_open && !is_parameter(&cx.info(tensor).name)
+    };
+    // most models have none: then no list of stems is made
+    let is_weight = |slot: &TensorClaim| matches!(slot, TensorClaim::Weight(_));
+    if !slots.iter().any(is_weight) || !(0..slots.len()).any(is_candidate) {
         return Ok(());
     }
-    for (tensor, slot) in slots.iter().enumerate() {
-        // any FP8 tensor is claimed as a weight without scales, also one that is a scale
-        if !matches!(slot, TensorClaim::Free) && !is_unscaled(slot) {
-            continue;
-        }
+    let stems = Stems::of(cx, slots)?;
+    for tensor in (0..slots.len()).filter(|&tensor| is_candidate(tensor)) {
         let name = &*cx.info(tensor).name;
         let Some((weight, rest)) = stems.owner(cx, name)? else {
             continue;

@@ -53,13 +53,17 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let Some(stem) = stem(info, ".weight") else {
         return Ok(None);
     };
+    // most files have none, and are asked once
+    if cx.catalog.format == "gguf" || !HeaderMarkers::any(cx)? {
+        return Ok(None);
+    }
     let Some(marker) = LayerMarker::find(cx, info, stem)? else {
         // ComfyUI reads no weight without a marker as quantised, so that the marker is lost or under another name
         let codes = matches!(
             cx.dtype(tensor),
             Some(Dtype::I8 | Dtype::U8 | Dtype::F8_E4M3 | Dtype::F8_E5M2)
         );
-        if codes && cx.sibling(stem, ".weight_scale").is_some() && HeaderMarkers::any(cx)? {
+        if codes && cx.sibling(stem, ".weight_scale").is_some() {
             return Err(missing(info, "comfy_quant"));
         }
         return Ok(None);

@@ -166,6 +166,10 @@ fn find<'c>(cx: &Context<'c>, tensor: usize) -> Option<Fp4Parts<'c>> {
             info,
         });
     }
+    // floats have no codes; most tensors are floats, and each name of a sibling costs
+    if !matches!(dtype, Dtype::U8 | Dtype::F4 | Dtype::I8) {
+        return None;
+    }
     // U8 and I8 tensors of other names may have scales as well
     // stacked experts have three dimensions and are named after the parameter
     if !info.name.ends_with("weight") && info.shape.len() != 3 {

@@ -4,6 +4,7 @@
 //! this file is last in `SCHEMES`, so that a scheme with a decoder takes precedence.
 
 use crate::base::error::Result;
+use crate::base::kernel::Dtype;
 
 use super::Weight;
 use super::context::{Context, stem, unsupported};
@@ -39,10 +40,18 @@ static KNOWN: &[(&str, &str, &str)] = &[
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
+    let is_float = matches!(
+        cx.dtype(tensor),
+        Some(Dtype::F32 | Dtype::F16 | Dtype::BF16)
+    );
     for &(codes, sibling, name) in KNOWN {
         let Some(stem) = stem(info, codes) else {
             continue;
         };
+        // a weight in floating point is none of them, whatever stands beside it
+        if codes == ".weight" && is_float {
+            continue;
+        }
         if cx.sibling(stem, sibling).is_some() {
             let what =
                 format!("{name} is not supported; dequantise it with the library that wrote it");

@@ -15,6 +15,18 @@ use std::path::Path;
 
 use crate::read::source::files::Files;
 
+/// Whether a file's name may be of a part, by any of the words below: most are not, and searching words costs as much as the
+/// rest of opening a small file.
+pub(super) fn may_be_part(path: &Path) -> bool {
+    let words = [b"ran", b"-mp", b"-TP", b"con", b"_of", b"-of"];
+    let path = path.as_os_str().as_encoded_bytes();
+    // not `file_name`, which takes the path apart
+    let start = path.iter().rposition(|byte| matches!(byte, b'/' | b'\\'));
+    let name = &path[start.map_or(0, |at| at + 1)..];
+    let mut windows = name.array_windows::<3>();
+    windows.any(|window| words.contains(&window))
+}
+
 /// The number of the rank in a file's name, and how many there are if the name says so.
 pub(super) fn rank_of(name: &str) -> Option<(u64, Option<u64>)> {
     let stem = name.rsplit_once('.')?.0;
@@ -93,7 +105,9 @@ pub(super) fn is_deepspeed(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{rank_of, underscored_shard};
+    use std::path::Path;
+
+    use super::{may_be_part, rank_of, underscored_shard};
 
     #[test]
     fn shards_with_underscores() {
@@ -127,6 +141,7 @@ mod tests {
             ("model-rank-1-of-4.safetensors", (1, Some(4))),
         ] {
             assert_eq!(rank_of(name), Some(expected), "{name}");
+            assert!(may_be_part(Path::new(name)), "{name}");
         }
         for name in [
             "model.safetensors",

@@ -54,13 +54,16 @@ pub(super) fn open(files: &Files, path: &Path, options: &OpenOptions) -> Result<
 
 /// A warning for a file that holds a part of each tensor, opened without the others.
 fn part_alone(files: &Files, path: &Path, file: &ParsedFile) -> Option<String> {
-    let name = file_name(path);
     if file.catalog.metadata.get(pieces::PLACES).is_some() {
         return Some(format!(
             "a part of a checkpoint: {} says at which offsets its tensors are; open the directory",
             pieces::PLACES
         ));
     }
+    if !ranks::may_be_part(path) {
+        return None;
+    }
+    let name = file_name(path);
     let is_shard = file.catalog.format != gguf::FORMAT.name;
     if let Some((_, number, of)) = split_name(&name).filter(|split| is_shard && split.2 > 1) {
         return Some(format!(

@@ -257,7 +257,7 @@ fn parts_that_settings_demand_are_missed() {
         (
             "field/comfy-scaled-fp8-old",
             remove("q.scale_weight"),
-            Warned("FP8 without a scale"),
+            Refused("it has no scale"),
         ),
     ]);
 }

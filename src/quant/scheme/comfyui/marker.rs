@@ -159,7 +159,9 @@ impl LayerMarker {
 }
 
 /// The markers of the header, by module; none if it has none. They are read once.
-pub(crate) fn markers_of_header<'c>(cx: &'c Context<'_>) -> Result<&'c std::collections::HashMap<String, Json>> {
+pub(crate) fn markers_of_header<'c>(
+    cx: &'c Context<'_>,
+) -> Result<&'c std::collections::HashMap<String, Json>> {
     Ok(&HeaderMarkers::known(cx)?.layers)
 }
 

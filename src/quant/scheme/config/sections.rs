@@ -52,6 +52,10 @@ static TRANSFORMED: &[&str] = &[
 /// Whether a name has a word that says that weights were multiplied by a matrix: `online_hadamard`, `model.rotation_matrix`,
 /// and not `rotary_emb` or `transformer_layers`.
 pub(crate) fn is_rotation(name: &str) -> bool {
+    // all of the words below contain one of those
+    if !is_altering(name) {
+        return false;
+    }
     // no copy in lower case: a file decides how long a name is
     let words = || name.split(|c: char| !c.is_ascii_alphanumeric());
     let has = |list: &[&str]| {
