@@ -44,7 +44,7 @@ mod tests {
         for (i, byte) in block[1..].iter_mut().enumerate() {
             // element k holds the code k mod 16
             let k = 2 * i as u8;
-            *byte = k % 16 | (k + 1) % 16 << 4;
+            *byte = (k % 16) | (((k + 1) % 16) << 4);
         }
         let mut out = [0; BYTES];
         in_ggml_order(&block, &mut out);
