@@ -39,6 +39,7 @@ pub(crate) struct CoreCheckpoint {
 /// Opens a path, or the bytes of a file.
 #[pyfunction]
 #[pyo3(signature = (source, *, mmap = true, single = false, opaque = false, assume = None, void_as = None, limits = None))]
+#[allow(clippy::too_many_arguments)] // keywords of Python
 pub(crate) fn open(
     py: Python<'_>,
     source: &Bound<'_, PyAny>,
