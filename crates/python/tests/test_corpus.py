@@ -97,6 +97,8 @@ def same(found: Any, expected: Any) -> bool:
 
 # a stored zero of the maximum code, which readers take in three ways; tests/it/schemes has the way of this library
 READINGS = "4bit_v1_zero_overflow"
+# rotations and scales of scales, whose sums and products have another order: `tests/it/schemes/field.rs` has the same
+NEARLY = {"comfy-int8-convrot64": 1e-5, "comfy-int8-convrot256-params": 1e-5, "modelopt-compressed-nvfp4": 1e-6}
 
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 
@@ -130,6 +132,10 @@ def test_weights_are_those_of_the_oracles(source: Path, oracle: Path, dtype: str
     for name, array in expected.items():
         # a reference may have further outputs, such as a transposed copy
         if name in made and made[name].dtype == array.dtype:
-            assert same(made[name], array), name
+            nearly = NEARLY.get(source.parent.name)
+            if nearly:
+                assert np.abs(made[name] - array).max() <= nearly * np.abs(array).max(), name
+            else:
+                assert same(made[name], array), name
             compared += 1
     assert compared, f"none of {list(expected)} in {list(made)}"
