@@ -102,6 +102,7 @@ fn plan(failing: Option<u64>) -> Plan {
     Plan {
         jobs: [1, 2].map(job).to_vec(),
         refused: Vec::new(),
+        unexplained: Vec::new(),
         quantised: true,
         notes: Vec::new(),
         output_notes: Vec::new(),
