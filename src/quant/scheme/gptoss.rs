@@ -22,6 +22,8 @@ use crate::plan::decode::{
 };
 use crate::quant::settings::SchemeSettings;
 
+use crate::read::catalog::TensorInfo;
+
 use super::Weight;
 use super::context::{Context, missing, not_known, shown, stem};
 use super::granularity::filled;
@@ -32,35 +34,70 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     keys: &[],
 };
 
+/// Stacked matrices of codes in blocks of 32, and their scales.
+struct StackedBlocks<'c> {
+    info: &'c TensorInfo,
+    stem: &'c str,
+    experts: u64,
+    rows: u64,
+    /// 32 for each group.
+    cols: u64,
+    scale: usize,
+}
+
+impl<'c> StackedBlocks<'c> {
+    /// U8 `[experts, rows, groups, 16]` of the name `X` + `codes`, with scales `X` + `scales`.
+    fn find(cx: &Context<'c>, tensor: usize, codes: &str, scales: &str) -> Result<Option<Self>> {
+        let info = cx.info(tensor);
+        let (Some(stem), Some(Dtype::U8)) = (stem(info, codes), cx.dtype(tensor)) else {
+            return Ok(None);
+        };
+        let [experts, rows, groups, 16] = info.shape[..] else {
+            return Ok(None);
+        };
+        let scale = cx
+            .sibling(stem, scales)
+            .ok_or_else(|| missing(info, "scales"))?;
+        let scales = cx.info(scale);
+        filled(info, &info.shape)?;
+        if cx.dtype(scale) != Some(Dtype::U8) || scales.shape[..] != [experts, rows, groups] {
+            let what = format!(
+                "{} {} does not scale blocks of {}",
+                scales.encoding,
+                shown(&scales.shape),
+                shown(&info.shape)
+            );
+            return Err(not_known(scales, what));
+        }
+        let cols = groups
+            .checked_mul(32)
+            .ok_or_else(|| not_known(info, "number of columns overflows"))?;
+        Ok(Some(Self {
+            info,
+            stem,
+            experts,
+            rows,
+            cols,
+            scale,
+        }))
+    }
+}
+
 /// A weight of OpenAI's own files: `X.blocks` and `X.scales`, not transposed.
 fn original(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
-    let info = cx.info(tensor);
-    let (Some(stem), Some(Dtype::U8)) = (stem(info, ".blocks"), cx.dtype(tensor)) else {
+    let Some(found) = StackedBlocks::find(cx, tensor, ".blocks", ".scales")? else {
         return Ok(None);
     };
-    let [experts, rows, groups, 16] = info.shape[..] else {
-        return Ok(None);
-    };
-    let scale = cx
-        .sibling(stem, ".scales")
-        .ok_or_else(|| missing(info, "scales"))?;
-    let scales = cx.info(scale);
-    filled(info, &info.shape)?;
-    let cols = groups.checked_mul(32);
-    let shape = cols.map(|cols| [experts, rows, cols]);
-    let (Some(shape), true) = (
-        shape,
-        cx.dtype(scale) == Some(Dtype::U8) && scales.shape[..] == [experts, rows, groups],
-    ) else {
-        let what = format!(
-            "{} {} does not scale blocks of {}",
-            scales.encoding,
-            shown(&scales.shape),
-            shown(&info.shape)
-        );
-        return Err(not_known(scales, what));
-    };
-    filled(info, &shape)?;
+    let StackedBlocks {
+        stem,
+        experts,
+        rows,
+        cols,
+        scale,
+        ..
+    } = found;
+    let shape = [experts, rows, cols];
+    filled(found.info, &shape)?;
     let decoder = Grouped {
         rows: experts * rows,
         cols: shape[2],
@@ -82,34 +119,21 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     if let Some(weight) = original(cx, tensor)? {
         return Ok(Some(weight));
     }
-    let info = cx.info(tensor);
-    let (Some(stem), Some(Dtype::U8)) = (stem(info, "_blocks"), cx.dtype(tensor)) else {
+    let Some(found) = StackedBlocks::find(cx, tensor, "_blocks", "_scales")? else {
         return Ok(None);
     };
-    let [experts, rows, groups, 16] = info.shape[..] else {
-        return Ok(None);
-    };
-    let scale = cx
-        .sibling(stem, "_scales")
-        .ok_or_else(|| missing(info, "scales"))?;
-    let scales = cx.info(scale);
-    filled(info, &info.shape)?;
-    if cx.dtype(scale) != Some(Dtype::U8) || scales.shape[..] != [experts, rows, groups] {
-        let what = format!(
-            "{} {} does not scale blocks of {}",
-            scales.encoding,
-            shown(&scales.shape),
-            shown(&info.shape)
-        );
-        return Err(not_known(scales, what));
-    }
-    let along = groups
-        .checked_mul(32)
-        .ok_or_else(|| not_known(info, "number of columns overflows"))?;
+    let StackedBlocks {
+        stem,
+        experts,
+        rows,
+        cols,
+        scale,
+        ..
+    } = found;
     let decoder = Transposed {
         matrices: experts,
         stored_rows: rows,
-        stored_cols: along,
+        stored_cols: cols,
         packing: CodePacking::LowNibbles,
         order: CodeOrder::Natural,
         // twice the code's value times half of the scale, because the scale 2^128 overflows F32
@@ -124,7 +148,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     Ok(Some(cx.weight(
         "mxfp4",
         stem,
-        &[experts, along, rows],
+        &[experts, cols, rows],
         &[("codes", tensor), ("scale", scale)],
         decoder,
     )))
