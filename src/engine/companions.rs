@@ -118,12 +118,11 @@ impl Companions {
     /// The companion files in the directory of a checkpoint whose weights become `dtype`. Files of a URL are read now. Empty
     /// for a checkpoint that was not opened by path, and for a GGUF, NPY or NPZ file, whose neighbours are other models.
     ///
-    /// `config.json` loses what it says about quantisation, and names `dtype`. Everything else is copied unchanged.
+    /// `config.json` loses what it says about quantisation, and names `dtype`. Everything else is copied unchanged. Descriptions
+    /// of quantisation stay if the weights are `quantised` no less than before: no scheme has consumed them.
     ///
     /// # Errors
     /// I/O; a `config.json` that is not a JSON object, or is over a limit.
-    ///
-    /// Descriptions of quantisation stay if the weights are `quantised` no less than before: no scheme has consumed them.
     pub(crate) fn of(
         checkpoint: &Checkpoint,
         dtype: Dtype,

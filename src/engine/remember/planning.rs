@@ -13,6 +13,7 @@ use crate::quant::account::{
 };
 use crate::quant::scheme::{Context, ContextCaches, QuantConfig, Sidecars, Weight};
 use crate::read::catalog::{TensorInfo, elements, quote};
+use crate::read::checkpoint::Checkpoint;
 
 use crate::models::tokenizer;
 use crate::read::slice::TensorSlice;
@@ -36,6 +37,34 @@ pub(super) fn config(what: &Remember<'_>, budget: &Budget) -> Result<QuantConfig
     })
 }
 
+/// Reads the stored bytes of a tensor for schemes, which look into small ones.
+fn reader(checkpoint: &Checkpoint) -> impl Fn(&TensorInfo) -> Result<Vec<u8>> {
+    |info| {
+        let bytes = checkpoint.tensor_of(info).bytes();
+        bytes.map(std::borrow::Cow::into_owned)
+    }
+}
+
+/// All that schemes are asked with.
+fn context<'c>(
+    what: &'c Remember<'_>,
+    config: &'c QuantConfig,
+    read: &'c dyn Fn(&TensorInfo) -> Result<Vec<u8>>,
+    sidecars: &'c Sidecars,
+    budget: &'c Budget,
+) -> Context<'c> {
+    Context {
+        catalog: what.checkpoint.catalog(),
+        config,
+        read,
+        native_rounding: what.native,
+        assume_plain: what.checkpoint.assumes_plain() || what.ignore,
+        sidecars,
+        budget,
+        caches: ContextCaches::default(),
+    }
+}
+
 /// Whether the checkpoint has a configuration of quantisation, and no weight that a scheme recognises: its outputs are then as
 /// they were, and the configuration describes them still.
 pub(super) fn stays_quantised(what: &Remember<'_>, budget: &Budget) -> Result<bool> {
@@ -44,23 +73,9 @@ pub(super) fn stays_quantised(what: &Remember<'_>, budget: &Budget) -> Result<bo
     if config.is_empty() {
         return Ok(false);
     }
-    let read = |info: &TensorInfo| {
-        checkpoint
-            .tensor_of(info)
-            .bytes()
-            .map(std::borrow::Cow::into_owned)
-    };
+    let read = reader(checkpoint);
     let sidecars = Sidecars::default();
-    let cx = Context {
-        catalog: checkpoint.catalog(),
-        config: &config,
-        read: &read,
-        native_rounding: what.native,
-        assume_plain: checkpoint.assumes_plain() || what.ignore,
-        sidecars: &sidecars,
-        budget,
-        caches: ContextCaches::default(),
-    };
+    let cx = context(what, &config, &read, &sidecars, budget);
     Ok(!recognises_any(&cx)?)
 }
 
@@ -74,23 +89,9 @@ pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
             "weights become BF16, F16 or F32, not {dtype}"
         )));
     }
-    let read = |info: &TensorInfo| {
-        checkpoint
-            .tensor_of(info)
-            .bytes()
-            .map(std::borrow::Cow::into_owned)
-    };
+    let read = reader(checkpoint);
     let sidecars = sidecars(checkpoint, budget)?;
-    let cx = Context {
-        catalog: checkpoint.catalog(),
-        config: &config,
-        read: &read,
-        native_rounding: what.native,
-        assume_plain: checkpoint.assumes_plain() || what.ignore,
-        sidecars: &sidecars,
-        budget,
-        caches: ContextCaches::default(),
-    };
+    let cx = context(what, &config, &read, &sidecars, budget);
     let mut plan = Plan::default();
     let model = match what.names {
         Names::HuggingFace => gguf_model(checkpoint),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::quant::settings::{is_altering, is_nothing};
+use crate::quant::settings::{is_altering, is_nothing, is_off};
 use crate::read::catalog::quote;
 
 use super::{LOCATIONS, MAX_SETTING_BYTES};
@@ -69,7 +69,8 @@ pub(crate) fn is_rotation(name: &str) -> bool {
 pub(super) fn sections(whole: &Map<String, Value>) -> Vec<ConfigSection> {
     let inner = whole.get("text_config").and_then(Value::as_object);
     let all = whole.iter().chain(inner.into_iter().flatten());
-    all.filter(|(name, value)| name.len() <= MAX_SETTING_BYTES && !is_off(value))
+    let is_used = |value: &Value| !is_nothing(value) && !is_off(value);
+    all.filter(|(name, value)| name.len() <= MAX_SETTING_BYTES && is_used(value))
         .filter_map(|(name, value)| section(name, value))
         .take(MAX_SECTIONS)
         .collect()
@@ -93,11 +94,6 @@ fn section(name: &str, value: &Value) -> Option<ConfigSection> {
         decides: is_altering(name),
         of_quantised: false,
     })
-}
-
-/// Whether a value says that a setting is not in use.
-fn is_off(value: &Value) -> bool {
-    is_nothing(value) || value.as_f64() == Some(0.0)
 }
 
 /// A short value, for messages.
