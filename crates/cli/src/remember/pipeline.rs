@@ -4,13 +4,14 @@
 //! `model_index.json`, by which clients open the pipeline, is written last.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 
 use anamnesis::companions::Companions;
 use anamnesis::quote::escape;
 use anamnesis::sink::write_companions;
 use anamnesis::{Dtype, ErrorKind};
-use anamnesis_os::files::resolved;
+use anamnesis_os::files::{open_without_waiting, resolved};
 use serde_json::Value;
 
 use super::{RememberReport, configure, left_out, write};
@@ -20,6 +21,9 @@ use crate::interrupt::Interrupt;
 use crate::output::Screen;
 
 const INDEX: &str = "model_index.json";
+
+/// The longest index, in bytes.
+const MAX_INDEX: u64 = 1 << 20;
 
 /// Beginnings of names of components that have no weights. Without one, a pipeline is incomplete, and no weight is missing.
 static WITHOUT_WEIGHTS: &[&str] = &[
@@ -115,7 +119,15 @@ pub(super) fn write_all(
 fn missing(args: &RememberArgs, components: &[String]) -> Result<Vec<String>, Failure> {
     let path = args.source.join(INDEX);
     let failure = |e: std::io::Error| Failure::from(anamnesis::Error::from(e).in_file(&path));
-    let text = fs::read(&path).map_err(failure)?;
+    // its length is the directory's owner's: a real one has a few lines
+    let mut text = Vec::new();
+    open_without_waiting(&path)
+        .and_then(|file| file.take(MAX_INDEX + 1).read_to_end(&mut text))
+        .map_err(failure)?;
+    if text.len() as u64 > MAX_INDEX {
+        let help = "an index names the components in a few lines: fetch it again";
+        return Err(Failure::new("limit", "longer than 1 MiB", help).in_file(&path));
+    }
     // clients say more about an index that is not JSON; its folders are there all the same
     let Ok(Value::Object(index)) = serde_json::from_slice(&text) else {
         return Ok(Vec::new());
