@@ -202,9 +202,7 @@ impl ComfyLayer<'_, '_> {
         let said = self.marker.shape().unwrap_or_default();
         not_known(
             self.info,
-            format!(
-                "its marker says orig_shape {said:?}, which is not that of {shape:?} as stored"
-            ),
+            format!("its marker says orig_shape {said:?}, and the stored shape is {shape:?}"),
         )
     }
 

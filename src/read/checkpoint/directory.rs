@@ -260,7 +260,7 @@ fn shard_set(
     let warning = (!own.is_empty() && own != names).then(|| {
         let own: Vec<&str> = own.iter().map(|name| name.as_str()).collect();
         format!(
-            "the numbered files were read, which are those of transformers; not read: {}",
+            "the numbered files were read, as transformers reads them; not read: {}",
             own.join(", ")
         )
     });

@@ -44,7 +44,7 @@ pub(super) fn name_below(name: &str) -> Result<Cow<'_, str>> {
     for part in name.split('/').filter(|part| *part != ".") {
         if matches!(part, "" | "..") {
             return Err(Error::malformed(format!(
-                "the index names {}, which is not a plain file name, nor that of a file below its directory",
+                "the index names {}, which is not a plain file name, nor the name of a file below its directory",
                 quote(name)
             )));
         }

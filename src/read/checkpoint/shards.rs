@@ -65,17 +65,20 @@ fn part_alone(files: &Files, path: &Path, file: &ParsedFile) -> Option<String> {
     }
     let name = file_name(path);
     let is_shard = file.catalog.format != gguf::FORMAT.name;
-    if let Some((_, number, of)) = split_name(&name).filter(|split| is_shard && split.2 > 1) {
-        return Some(format!(
-            "file {number} of {of} of a checkpoint; the tensors of the others are not listed"
-        ));
+    let shard = |(number, of): (u64, u64)| {
+        (is_shard && of > 1).then(|| {
+            format!(
+                "file {number} of {of} of a checkpoint; the tensors of the others are not listed"
+            )
+        })
+    };
+    let split = split_name(&name).and_then(|(_, number, of)| shard((number, of)));
+    if split.is_some() {
+        return split;
     }
+    // first: `rank_0_of_2` is no shard
     let Some((rank, of)) = ranks::rank_of(&name) else {
-        let (number, of) =
-            ranks::underscored_shard(&name).filter(|shard| is_shard && shard.1 > 1)?;
-        return Some(format!(
-            "file {number} of {of} of a checkpoint; the tensors of the others are not listed"
-        ));
+        return ranks::underscored_shard(&name).and_then(shard);
     };
     // a single rank has the whole model
     let several = match of {

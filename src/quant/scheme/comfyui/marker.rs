@@ -69,7 +69,10 @@ impl LayerMarker {
         });
         match differs {
             Some(key) => {
-                let what = format!("its marker and that of the header differ in {}", quote(key));
+                let what = format!(
+                    "its marker and its entry of the header differ in {}",
+                    quote(key)
+                );
                 Err(not_known(info, what))
             }
             None => Ok(Some(marker)),
