@@ -354,6 +354,10 @@ impl Error {
                 io::ErrorKind::NetworkDown if e.raw_os_error().is_none() => {
                     Some(Remedy::AllowRequests)
                 }
+                // not of the system, which has other reasons
+                io::ErrorKind::ResourceBusy if e.raw_os_error().is_none() => {
+                    Some(Remedy::WaitForOtherRun)
+                }
                 // std has no kind for these
                 #[cfg(unix)]
                 _ if [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE]

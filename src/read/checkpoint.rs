@@ -13,6 +13,7 @@ mod objects;
 mod open;
 mod pieces;
 mod ranks;
+mod replaced;
 mod search;
 mod shards;
 
@@ -273,7 +274,11 @@ impl OpenOptions {
         {
             path = snapshot.into();
         }
-        let opened = shards::open(&files, &path, self);
+        let open = || shards::open(&files, &path, self);
+        let opened = match files.is_local() {
+            true => replaced::open_stable(&path, self, open),
+            false => open(),
+        };
         // at a URL, a cancelled wait for an answer looks like a failure of the network
         let opened = opened.map_err(|e| match files.is_local() {
             true => e,

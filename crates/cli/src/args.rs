@@ -442,4 +442,7 @@ pub(crate) struct ManArgs {
     /// Print one page in Markdown instead: all verbs and options.
     #[arg(long, conflicts_with = "out")]
     pub(crate) markdown: bool,
+    /// Replace the files in DIR that exist.
+    #[arg(long, requires = "out")]
+    pub(crate) overwrite: bool,
 }

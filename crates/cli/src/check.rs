@@ -12,6 +12,7 @@ use crate::args::{CheckArgs, Color};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::output::{Screen, Stdout, json, progress};
+use crate::output_file::OutputFile;
 use crate::paths::{self, InputPath};
 use crate::select;
 
@@ -27,14 +28,11 @@ pub(crate) fn run(
     let options = args.opening.options().cancel(interrupt.token());
     interrupt.handle();
     let (mut reports, mut failures) = (Vec::new(), Vec::new());
-    let manifest = args.manifest.as_deref();
-    let list = manifest.map(|path| DigestList::read_with(path, &options));
-    let list = list.transpose();
-    match list {
+    match named_files(args, &options) {
         // without the list that was named nothing is checked: a run that reads all bytes and compares none would look
         // like a success
-        Err(error) => failures.push(Failure::from(error)),
-        Ok(list) => {
+        Err(failure) => failures.push(failure),
+        Ok((list, output)) => {
             for input in paths::expand(&args.models) {
                 if interrupt.requested() {
                     return Ok(Completion::Interrupted);
@@ -46,17 +44,17 @@ pub(crate) fn run(
                     Err(failure) => failures.push(failure),
                 }
             }
+            if interrupt.requested() {
+                return Ok(Completion::Interrupted);
+            }
+            if let Some(output) = output
+                // a list of a part of the models would pass for the whole later
+                && failures.is_empty()
+                && let Err(failure) = write(&output, &reports)
+            {
+                failures.push(failure);
+            }
         }
-    }
-    if interrupt.requested() {
-        return Ok(Completion::Interrupted);
-    }
-    if let Some(path) = &args.write
-        // a list of a part of the models would pass for the whole later
-        && failures.is_empty()
-        && let Err(failure) = write(path, &reports)
-    {
-        failures.push(failure);
     }
     if args.json {
         let mut document = json!({"version": json::VERSION, "models": reports});
@@ -82,6 +80,21 @@ pub(crate) fn run(
             Completion::Done
         },
     )
+}
+
+/// The list to compare with, and the file for the list of this run, before hours of reading.
+fn named_files<'a>(
+    args: &'a CheckArgs,
+    options: &OpenOptions,
+) -> Result<(Option<DigestList>, Option<OutputFile<'a>>), Failure> {
+    let list = |path: &Path| DigestList::read_with(path, options);
+    let compared = args.manifest.as_deref().map(list).transpose()?;
+    let output = args.write.as_deref().map(|path| {
+        // a list belongs beside the files that it is of
+        let is_list = |path: &Path| list(path).is_ok();
+        OutputFile::checked(path, args.overwrite, &args.models, is_list)
+    });
+    Ok((compared, output.transpose()?))
 }
 
 fn one(
@@ -155,49 +168,17 @@ fn is_json(path: &Path) -> bool {
         .is_some_and(|extension| extension == "json")
 }
 
-/// Writes the list of digests of all models.
-fn write(path: &Path, reports: &[CheckReport]) -> Result<(), Failure> {
-    let wrong = |message: &'static str, remedy| {
-        Failure::new("invalid_argument", message, remedy).in_file(path)
-    };
+/// Writes the list of digests of the model.
+fn write(output: &OutputFile<'_>, reports: &[CheckReport]) -> Result<(), Failure> {
     let [report] = reports else {
-        return Err(wrong(
-            "a list of digests is of one model",
-            "give one MODEL with --write",
-        ));
+        let message = "a list of digests is of one model";
+        let failure = Failure::new("invalid_argument", message, "give one MODEL with --write");
+        return Err(failure.in_file(output.path()));
     };
-    // a list that replaces a part of the model would destroy it
-    let model = report.path.as_deref().map(Path::new);
-    let same = |file: &Path| {
-        // by what the paths lead to: `./model.gguf` and a link name the same file
-        let of = |path: &Path| path.canonicalize().ok();
-        of(file).is_some_and(|file| of(path) == Some(file))
-    };
-    let is_own = model.is_some_and(|model| {
-        let root = if model.is_dir() {
-            model
-        } else {
-            model.parent().unwrap_or(Path::new(""))
-        };
-        // lists that lie next to the model are read as its files, and may be replaced by new ones
-        let is_list = |name: &str| name.ends_with("SUMS") || is_json(Path::new(name));
-        let files = report.files.iter().filter(|file| !is_list(&file.path));
-        same(model)
-            || files
-                .map(|file| root.join(&file.path))
-                .any(|file| same(&file))
-    });
-    if is_own {
-        return Err(wrong(
-            "this is a file of the model",
-            "choose another path for --write",
-        ));
-    }
-    let text = if is_json(path) {
+    let text = if is_json(output.path()) {
         json_list(report)
     } else {
         sha256_lines(report)
     };
-    std::fs::write(path, text)
-        .map_err(|error| Failure::from(anamnesis::Error::from(error)).in_file(path))
+    output.write(text.as_bytes())
 }

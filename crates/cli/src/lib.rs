@@ -31,6 +31,7 @@ mod man;
 #[cfg(target_os = "linux")]
 mod model_argument;
 mod output;
+mod output_file;
 mod paths;
 mod plan;
 #[cfg(target_os = "linux")]

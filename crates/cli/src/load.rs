@@ -87,7 +87,7 @@ pub(crate) fn run(
 fn measure(args: &LoadArgs, interrupt: &Interrupt) -> Result<LoadReport, Failure> {
     if let Some(path) = &args.record {
         // before anything is read: a load of minutes should not end at a file that exists
-        template::check_output(path, args.overwrite)?;
+        template::check_output(path, args.overwrite, std::slice::from_ref(&args.source))?;
     }
     let options = args.opening.options().cancel(interrupt.token());
     let checkpoint = options.open(&args.source)?;

@@ -9,6 +9,7 @@ use clap::CommandFactory;
 use crate::args::{Cli, ManArgs};
 use crate::exit::{Completion, Failure, RunError};
 use crate::output::Stdout;
+use crate::output_file::OutputFile;
 
 pub(crate) fn run(args: &ManArgs, out: &mut Stdout) -> Result<Completion, RunError> {
     let mut command = Cli::command().disable_help_subcommand(true);
@@ -29,8 +30,8 @@ pub(crate) fn run(args: &ManArgs, out: &mut Stdout) -> Result<Completion, RunErr
                     page.get_display_name().unwrap_or(page.get_name())
                 ));
                 std::fs::create_dir_all(directory)
-                    .and_then(|()| std::fs::write(&path, text))
-                    .map_err(|e| Failure::from(anamnesis::Error::from(e).in_file(&path)))?;
+                    .map_err(|e| Failure::from(anamnesis::Error::from(e).in_file(directory)))?;
+                OutputFile::checked(&path, args.overwrite, &[], |_| false)?.write(&text)?;
             }
         }
     }

@@ -42,8 +42,8 @@ pub(crate) fn run(
     out: &mut Stdout,
 ) -> Result<Completion, RunError> {
     warnings::show();
-    check_output(&args.out, args.overwrite)?;
     let dir = model_directory(args)?;
+    check_output(&args.out, args.overwrite, std::slice::from_ref(&dir))?;
     let recording_dir = RecordingDir::new()?;
     // a recording must not drop events, and a model's reads arrive in bursts: a queue of 4 Mi calls
     let limits = ppc::PolicyLimits {

@@ -152,7 +152,11 @@ fn write(
 ) -> Result<RememberReport, Failure> {
     if let Some(path) = &args.record {
         // before the work: a run of minutes should not end at a file that exists
-        template::check_output(path, args.overwrite)?;
+        template::check_output(
+            path,
+            args.overwrite,
+            std::slice::from_ref(&source.to_owned()),
+        )?;
     }
     let options = args.opening.options().cancel(interrupt.token());
     let checkpoint = options.open(source)?;

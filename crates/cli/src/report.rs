@@ -10,18 +10,18 @@ mod shown_names;
 mod statistics;
 
 use std::io::Write;
+use std::path::Path;
 
 use anamnesis::check::{CheckReport, check_path, open_readable};
 use anamnesis::{Checkpoint, OpenOptions};
-use anamnesis_os::whole_file::{self, WriteOptions};
 
 use crate::args::ReportArgs;
 use crate::check::with_progress;
 use crate::exit::{Completion, Failure, RunError, note_text};
 use crate::interrupt::Interrupt;
 use crate::output::Stdout;
+use crate::output_file::OutputFile;
 use crate::paths::{InputPath, expand};
-use crate::template::check_output;
 use crate::text::{ByteSize, plural};
 use anamnesis::quote::escape;
 
@@ -31,10 +31,16 @@ pub(crate) fn run(
     out: &mut Stdout,
 ) -> Result<Completion, RunError> {
     let to_stdout = args.output.as_os_str() == "-";
-    if !to_stdout {
-        // before the model is read, which may take minutes
-        check_output(&args.output, args.overwrite)?;
-    }
+    // before the model is read, which may take minutes
+    let output = match to_stdout {
+        true => None,
+        false => Some(OutputFile::checked(
+            &args.output,
+            args.overwrite,
+            std::slice::from_ref(&args.model),
+            is_page,
+        )?),
+    };
     interrupt.handle();
     let mut inputs = expand(std::slice::from_ref(&args.model));
     let input = inputs.next().expect("an argument has one input at least")?;
@@ -52,17 +58,11 @@ pub(crate) fn run(
     if interrupt.requested() {
         return Ok(Completion::Interrupted);
     }
-    if to_stdout {
+    let Some(output) = output else {
         out.write_all(page.as_bytes())?;
         return Ok(Completion::Done);
-    }
-    let options = WriteOptions {
-        overwrite: args.overwrite,
-        // a page is made again as easily as it is lost
-        sync: false,
     };
-    whole_file::write(&args.output, page.as_bytes(), "page", options)
-        .map_err(|e| Failure::from(anamnesis::Error::from(e).in_file(&args.output)))?;
+    output.write(page.as_bytes())?;
     writeln!(
         out,
         "{}: {} in a page of {}",
@@ -71,6 +71,12 @@ pub(crate) fn run(
         ByteSize(page.len() as u64)
     )?;
     Ok(Completion::Done)
+}
+
+/// Whether a file is a page of an earlier run.
+fn is_page(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|ending| ending == "html" || ending == "htm")
 }
 
 fn describe(

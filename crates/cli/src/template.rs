@@ -48,7 +48,7 @@ fn read(path: &Path, reading: &TemplateReadArgs) -> Result<Template, Failure> {
 }
 
 fn run_merge(args: &MergeArgs, out: &mut Stdout) -> Result<Completion, RunError> {
-    check_output(&args.output, args.overwrite)?;
+    check_output(&args.output, args.overwrite, &args.templates)?;
     let read = args.templates.iter().map(|path| read(path, &args.reading));
     let templates = read.collect::<Result<Vec<_>, _>>()?;
     let merged = match &templates[..] {

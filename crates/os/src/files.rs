@@ -69,6 +69,36 @@ pub fn lock(file: &File) -> bool {
     cfg!(windows) || !matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock))
 }
 
+/// Locks a regular file that exists, while it is open. `None` if another process holds the lock, or has removed the file
+/// meanwhile.
+///
+/// # Errors
+///
+/// Those of `open`; a link is refused, and so is what is not a regular file.
+pub fn lock_existing(path: &Path) -> io::Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    // a lock over NFS needs a file that is open for writing
+    options.read(true).write(true);
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        options.custom_flags(flags.bits().cast_signed());
+    }
+    let file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    if file.try_lock().is_err() {
+        return Ok(None);
+    }
+    if is_removed(&file)? {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok(Some(file))
+}
+
 #[cfg(unix)]
 fn is_removed(file: &File) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
@@ -82,24 +112,50 @@ fn is_removed(_: &File) -> io::Result<bool> {
 
 /// Whether a file under construction belongs to a process that has ended. Anything but a regular file does not.
 pub fn is_abandoned(path: &Path) -> bool {
+    cfg!(unix) && matches!(lock_existing(path), Ok(Some(_)))
+}
+
+/// Whether two paths lead to one file, by device and number: through links and hard links. False where one of them leads
+/// nowhere. Windows has no numbers: the paths without links are compared.
+pub fn is_same(a: &Path, b: &Path) -> bool {
     #[cfg(unix)]
     {
-        use rustix::fs::OFlags;
-        use std::os::unix::fs::OpenOptionsExt;
-        let mut options = OpenOptions::new();
-        // a lock over NFS needs a file that is open for writing
-        options.read(true).write(true);
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-        options.custom_flags(flags.bits().cast_signed());
-        let Ok(file) = options.open(path) else {
-            return false;
-        };
-        file.metadata().is_ok_and(|meta| meta.is_file()) && file.try_lock().is_ok()
+        use std::os::unix::fs::MetadataExt;
+        let number = |path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+        number(a).is_some_and(|found| number(b) == Some(found))
     }
     #[cfg(not(unix))]
     {
-        let _ = path;
-        false
+        let path = |path| fs::canonicalize(path).ok();
+        path(a).is_some_and(|found| path(b) == Some(found))
+    }
+}
+
+/// Gives a file that is about to replace another one the permissions of that, and its owner where the process may.
+///
+/// # Errors
+///
+/// Those of `fchmod`.
+pub fn carry_permissions(from: &fs::Metadata, to: &File) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+        let own = to.metadata()?;
+        let (mut mode, owner) = (from.mode() & 0o7777, (from.uid(), from.gid()));
+        if (own.uid(), own.gid()) != owner && fchown(to, Some(owner.0), Some(owner.1)).is_err() {
+            // of another owner, it must not run as that one
+            mode &= 0o777;
+        }
+        // file systems without permissions refuse to set any
+        match own.mode() & 0o7777 == mode {
+            true => Ok(()),
+            false => to.set_permissions(fs::Permissions::from_mode(mode)),
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = (from, to);
+        Ok(())
     }
 }
 

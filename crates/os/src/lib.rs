@@ -18,11 +18,13 @@
 //! | [`writeback`] | begin to write a file's dirty pages (Linux only) |
 //! | [`files`] | opening without waiting; files under construction and their names |
 //! | [`whole_file`] | write a file as a whole, under a temporary name first |
+//! | [`directory_lock`] | one process at a time changes the files of a directory |
 //! | [`directories`] | exchange two directories (Linux only) |
 
 pub mod cgroup;
 #[cfg(target_os = "linux")]
 pub mod directories;
+pub mod directory_lock;
 mod error;
 pub mod files;
 pub mod memory;

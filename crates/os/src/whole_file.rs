@@ -18,7 +18,8 @@ pub struct WriteOptions {
 }
 
 /// Writes a file: to a temporary file in the same directory, `.<label>-….part`, which is then renamed. Temporary files of this
-/// name that processes left when they were killed are removed.
+/// name that processes left when they were killed are removed. A file that replaces another one has its permissions, and its
+/// owner where the process may.
 ///
 /// # Errors
 ///
@@ -37,14 +38,21 @@ pub fn write(path: &Path, bytes: &[u8], label: &str, options: WriteOptions) -> i
     let prefix = part_prefix(name, label);
     remove_abandoned(path, &prefix);
     let (file, temporary) = create_part(path, &prefix)?;
-    // before the rename: otherwise the new name may outlive a loss of power without its bytes
-    let written = (&file).write_all(bytes).and_then(|()| {
-        if options.sync {
-            file.sync_all()
-        } else {
-            Ok(())
-        }
+    let replaced = fs::symlink_metadata(path).ok();
+    let replaced = replaced.filter(|meta| options.overwrite && meta.is_file());
+    let carried = replaced.map_or(Ok(()), |replaced| {
+        files::carry_permissions(&replaced, &file)
     });
+    // before the rename: otherwise the new name may outlive a loss of power without its bytes
+    let written = carried
+        .and_then(|()| (&file).write_all(bytes))
+        .and_then(|()| {
+            if options.sync {
+                file.sync_all()
+            } else {
+                Ok(())
+            }
+        });
     // the lock is kept until the file has its name
     let renamed = written.and_then(|()| {
         if options.overwrite {

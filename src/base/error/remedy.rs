@@ -25,6 +25,8 @@ pub enum Remedy {
     CheckName,
     /// The output exists already and is replaced only on request.
     AllowOverwrite,
+    /// Another run writes to the same directory.
+    WaitForOtherRun,
     /// The process has as many open files as it may have.
     OpenFewerFiles,
     /// The file system of the output is full.
@@ -73,6 +75,7 @@ impl fmt::Display for Remedy {
             Self::CheckPermissions => "check the file's permissions",
             Self::CheckName => "check the name; names are case-sensitive",
             Self::AllowOverwrite => "choose another file, or call `Remember::overwrite`",
+            Self::WaitForOtherRun => "wait until it has ended, or choose another directory",
             Self::OpenFewerFiles => {
                 "raise the limit of open files (`ulimit -n`), or write fewer shards (`Sharding::Shards`)"
             }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anamnesis_os::files::resolved;
+use anamnesis_os::files::{is_same, resolved};
 
 use crate::base::error::{Error, Result};
 use crate::engine::sink::Sharding;
@@ -120,7 +120,7 @@ pub(super) fn check_not_source(
         let Some(source) = &file.path else { continue };
         let source = resolved(source);
         let replaced = match sharding {
-            Sharding::SingleFile => source == output,
+            Sharding::SingleFile => source == output || is_same(&source, &output),
             Sharding::Shards(_) => source.parent() == Some(&output),
         };
         if replaced {

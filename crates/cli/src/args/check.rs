@@ -37,6 +37,9 @@ pub(crate) struct CheckArgs {
     /// Write the digests of all files to FILE; of all tensors too, if its name ends in .json.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "headers", help_heading = "Digests")]
     pub(crate) write: Option<PathBuf>,
+    /// Replace the file of --write if it exists. A file of a model is never replaced, unless it is a list of digests.
+    #[arg(long, requires = "write", help_heading = "Digests")]
+    pub(crate) overwrite: bool,
 
     /// Show statistics of each weight's values: minimum, maximum, mean, deviation, zeros, percentiles.
     ///

@@ -17,12 +17,17 @@ use crate::args::PpcRunArgs;
 use crate::child::{ChildCommand, run_until, wait};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
+use crate::output_file::OutputFile;
 use crate::text::{ByteSize, ExactCount, plural};
 use crate::warm::{WarmList, alongside};
 use crate::warnings;
 
 pub(super) fn run(args: &PpcRunArgs, interrupt: &Interrupt) -> Result<Completion, RunError> {
     warnings::show_from(args.log);
+    if let Some(log) = &args.event_log {
+        // a name that was mistyped, and not the lack of a right that a command has to live with
+        check_log(log, &args.dir)?;
+    }
     match prepare(args) {
         Ok(prepared) => run_prepared(args, interrupt, prepared),
         // the command is what matters: without the runtime it is a program like any other
@@ -30,6 +35,18 @@ pub(super) fn run(args: &PpcRunArgs, interrupt: &Interrupt) -> Result<Completion
             without_events(args, interrupt, &failure)
         }
         Err(failure) => Err(failure.into()),
+    }
+}
+
+/// Checks that a log of events may be made at `path`.
+fn check_log(path: &Path, dir: &Path) -> Result<(), Failure> {
+    OutputFile::checked(path, false, &[dir.to_owned()], |_| false)?;
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() && !parent.is_dir() => {
+            let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+            Err(Failure::from(anamnesis::Error::from(missing)).in_file(path))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -12,7 +12,11 @@ use crate::output::Stdout;
 use crate::select;
 
 pub(super) fn run(args: &PredictArgs, out: &mut Stdout) -> Result<Completion, RunError> {
-    check_output(&args.output, args.overwrite)?;
+    check_output(
+        &args.output,
+        args.overwrite,
+        std::slice::from_ref(&args.source),
+    )?;
     let checkpoint = args
         .opening
         .options()

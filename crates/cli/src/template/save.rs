@@ -6,11 +6,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anamnesis::quote::escape;
-use anamnesis::template::Template;
+use anamnesis::template::{Template, TemplateLimits};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::output::{Stdout, json};
+use crate::output_file::OutputFile;
 use crate::text::{ByteSize, ExactCount, plural};
 
 /// A written template and its description.
@@ -22,42 +23,18 @@ pub(crate) struct SavedTemplate {
     document: Value,
 }
 
-/// Checks that a template may be written to `path`, before the work that makes it.
+/// Checks that a template may be written to `path`, before the work that makes it. `models` are the paths that are read.
 ///
 /// # Errors
 ///
-/// The path is a directory, device or pipe, or it exists and `overwrite` is not set.
-pub(crate) fn check_output(path: &Path, overwrite: bool) -> Result<(), Failure> {
-    let refuse = |kind: io::ErrorKind| {
-        Err(anamnesis::template::Error::from(io::Error::from(kind))
-            .in_file(path)
-            .into())
-    };
-    // a rename replaces a link and not the file it leads to; a device behind it is refused, as one that was given directly
-    let metadata = fs::symlink_metadata(path).map(|link| {
-        if link.is_symlink() {
-            // a link that leads nowhere is replaced as well
-            fs::metadata(path).unwrap_or(link)
-        } else {
-            link
-        }
-    });
-    match metadata {
-        Ok(metadata) if metadata.is_dir() => {
-            Err(Failure::new("io", "is a directory", "name a file in it").in_file(path))
-        }
-        Ok(metadata) if !metadata.is_file() && !metadata.is_symlink() => {
-            let failure = Failure::new(
-                "io",
-                "the output is a device or a pipe; only a regular file can be replaced",
-                "choose a regular file",
-            );
-            Err(failure.in_file(path))
-        }
-        Ok(_) if !overwrite => refuse(io::ErrorKind::AlreadyExists),
-        // a free name can be written to, and other errors are the writer's to report
-        _ => Ok(()),
-    }
+/// Those of [`OutputFile::checked`].
+pub(crate) fn check_output(
+    path: &Path,
+    overwrite: bool,
+    models: &[PathBuf],
+) -> Result<(), Failure> {
+    let is_template = |path: &Path| Template::load(path, &TemplateLimits::default()).is_ok();
+    OutputFile::checked(path, overwrite, models, is_template).map(drop)
 }
 
 /// Writes a template; as JSON if the name ends in `.json`.

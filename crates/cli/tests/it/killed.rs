@@ -9,11 +9,11 @@ use anamnesis::Checkpoint;
 use crate::process::{command, finish, path_str};
 
 const KILLS: u64 = 40;
-const TENSORS: usize = 12;
+pub(crate) const TENSORS: usize = 12;
 const ELEMENTS: usize = 20_000;
 
 /// A checkpoint of F32 tensors of this value in shards, whose configuration names it.
-fn source(directory: &Path, value: f32) {
+pub(crate) fn source(directory: &Path, value: f32) {
     fs::create_dir(directory).unwrap();
     let mut header = String::from("{");
     for n in 0..TENSORS {
@@ -37,7 +37,7 @@ fn source(directory: &Path, value: f32) {
 }
 
 /// The value of all tensors of the checkpoint in a directory; `None` if none can be opened.
-fn value(directory: &Path) -> Option<f32> {
+pub(crate) fn value(directory: &Path) -> Option<f32> {
     let checkpoint = Checkpoint::open(directory).ok()?;
     let mut found: Option<f32> = None;
     assert_eq!(checkpoint.tensors().len(), TENSORS);

@@ -4,6 +4,8 @@
 mod capabilities;
 mod check;
 #[cfg(target_os = "linux")]
+mod concurrent_runs;
+#[cfg(target_os = "linux")]
 mod containers;
 mod diff;
 mod documents;
@@ -64,3 +66,5 @@ mod warm;
 #[path = "../../../remote/tests/it/server.rs"]
 mod web_server;
 mod wording;
+#[cfg(target_os = "linux")]
+mod written_files;

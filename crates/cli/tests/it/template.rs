@@ -387,9 +387,12 @@ fn an_existing_template_is_replaced_only_with_overwrite() {
     let predict = ["template", "predict", SHARDED, "-o", path_str(&path)];
     stdout_of(&predict);
     let first = std::fs::read(&path).unwrap();
+    let beside = tempfile::tempdir().unwrap();
+    let other = beside.path().join("other.iot");
+    std::fs::copy(&path, &other).unwrap();
     for args in [
         &predict[..],
-        &["template", "merge", path_str(&path), "-o", path_str(&path)],
+        &["template", "merge", path_str(&other), "-o", path_str(&path)],
         &["load", SHARDED, "--record", path_str(&path)],
     ] {
         let again = run(args);

@@ -150,7 +150,7 @@ impl OutputDirectory {
     /// # Errors
     /// I/O, too little space for the files that have to be made, or what is there must not be replaced.
     pub fn prepare(&mut self) -> Result<Vec<usize>> {
-        self.sink.create_directory()?;
+        let _lock = self.sink.create_and_lock_directory()?;
         for created in std::mem::take(&mut self.sink.created_directories) {
             // now: the workers sync their files' directory and not those above it
             self.sink.sync_directory(directory_of(&created))?;
@@ -199,6 +199,7 @@ impl OutputDirectory {
     /// [`ErrorKind::MissingPart`] names the first file that is missing, incomplete or of another plan; nothing is written then.
     /// I/O, and as [`prepare`](Self::prepare).
     pub fn complete(&self) -> Result<Vec<PathBuf>> {
+        let _lock = self.sink.lock_directory()?;
         for (number, file) in self.files.iter().enumerate() {
             let what = match self.origin(number)? {
                 FileOrigin::Complete => continue,

@@ -27,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use anamnesis_os::directories;
 use rustix::io::Errno;
 
 use crate::base::error::{Error, ErrorKind, Result};
@@ -73,6 +74,14 @@ impl LocalOutput {
             Err(e) if is_impossible(&e) => return Ok(false),
             created => created?,
         };
+        if let Some(lock) = &mut self.lock {
+            // a run that finds the new directory finds it locked
+            let open = directories::open(staging.path());
+            let extended = open.and_then(|open| lock.extend_to(open));
+            if !extended.map_err(|e| Error::from(e).in_file(staging.path()))? {
+                return Ok(false);
+            }
+        }
         let replaced = self.replaced_names(parts)?;
         match self.fill_and_exchange(&mut staging, parts, &replaced) {
             Ok(Some(kept)) => {

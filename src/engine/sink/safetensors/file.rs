@@ -149,6 +149,7 @@ impl Shard {
 
     /// Gives the file its target's name, and replaces what has it.
     pub(super) fn publish_over(&mut self) -> Result<()> {
+        self.carry_permissions()?;
         if matches!(self.name, CurrentName::Unnamed) {
             // `linkat` never replaces
             self.name_temporarily(None)?;
@@ -159,6 +160,17 @@ impl Shard {
             self.name = CurrentName::Target;
         }
         Ok(())
+    }
+
+    /// Gives the file the permissions, and where possible the owner, of the one that it is about to replace.
+    fn carry_permissions(&self) -> Result<()> {
+        match std::fs::symlink_metadata(&self.target) {
+            Ok(replaced) if replaced.is_file() => {
+                let carried = anamnesis_os::files::carry_permissions(&replaced, &self.file);
+                carried.map_err(|e| self.error(e))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Gives the file a temporary name that records which shards are about to be named.
@@ -186,6 +198,7 @@ impl Shard {
     /// Gives the file its final name in another directory, which is about to be exchanged for its own.
     #[cfg(target_os = "linux")]
     pub(super) fn stage(&mut self, directory: &Path) -> Result<()> {
+        self.carry_permissions()?;
         let staged = directory.join(self.target.file_name().unwrap_or_default());
         let named = match &self.name {
             CurrentName::Unnamed => self.system.link(&self.file, &staged),

@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anamnesis_os::directory_lock::DirectoryLock;
+
 use crate::base::error::{Error, Result};
 use crate::engine::companions::CompanionFile;
 
@@ -33,6 +35,9 @@ pub(super) struct LocalOutput {
     pub(super) index: Option<(Shard, ShardNames)>,
     /// Directories that were created for the files, outermost first.
     pub(super) created_directories: Vec<PathBuf>,
+    /// From before the directory is looked at until the old files are removed. Two runs that each remove what they found
+    /// would otherwise remove each other's checkpoint, and leave none. Dropped last.
+    pub(super) lock: Option<DirectoryLock>,
 }
 
 impl LocalOutput {
@@ -48,7 +53,30 @@ impl LocalOutput {
             shards: Vec::new(),
             index: None,
             created_directories: Vec::new(),
+            lock: None,
         }
+    }
+
+    /// Locks the target directory, which exists.
+    pub(super) fn lock_directory(&self) -> Result<DirectoryLock> {
+        let locked = DirectoryLock::acquire(&self.target);
+        let locked = locked.map_err(|e| Error::from(e).in_file(&self.target))?;
+        locked.ok_or_else(|| {
+            let what = "another run is writing to this directory";
+            let busy = io::Error::new(io::ErrorKind::ResourceBusy, what);
+            Error::from(busy).in_file(&self.target)
+        })
+    }
+
+    /// Creates the target directory where it does not exist, and locks it.
+    pub(super) fn create_and_lock_directory(&mut self) -> Result<DirectoryLock> {
+        self.create_directory()?;
+        let lock = self.lock_directory();
+        if lock.is_err() {
+            // another run fills it, also if this one has created it
+            self.created_directories.clear();
+        }
+        lock
     }
 
     /// Refuses a path that exists and must not be replaced.
@@ -138,10 +166,10 @@ impl LocalOutput {
     fn prepare(&mut self, count: usize, parts: &PartNames) -> Result<(Vec<PathBuf>, ShardNames)> {
         let stem = self.stem()?;
         if let Sharding::Shards(_) = self.sharding {
+            self.lock = Some(self.create_and_lock_directory()?);
             // readers prefer either the index or the single file: only one of them may remain
             self.check_free(&self.target.join(stem.index()))?;
             self.check_free(&self.target.join(stem.single()))?;
-            self.create_directory()?;
         } else {
             self.check_free(&self.target)?;
         }
@@ -210,11 +238,13 @@ impl OutputPlace for LocalOutput {
         if self.overwrite && matches!(self.sharding, Sharding::Shards(_)) {
             self.remove_old(&parts)?;
         }
+        // the sink may live on, and the next run to this directory need not wait for it
+        self.lock = None;
         Ok(())
     }
 
     fn write_companions(&mut self, files: &[CompanionFile]) -> Result<()> {
-        self.create_directory()?;
+        let _lock = self.create_and_lock_directory()?;
         let parts = self.parts()?;
         self.remove_abandoned(&parts, &self.stem()?);
         self.companions = self.create_companions(&parts, files)?;

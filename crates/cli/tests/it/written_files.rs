@@ -1,0 +1,397 @@
+//! Every verb that writes a file, against every rule for written files: the table of docs/untrusted.md.
+//!
+//! Each case runs the command as its user does, with the path of the output in a state that a rule is about, and compares the
+//! files that are left.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::{command, path_str, safetensors, workspace};
+
+/// A verb, and its arguments that read the model and write to a path.
+struct Writer {
+    verb: &'static str,
+    /// Of the model's directory, an I/O template, and the output.
+    args: fn(&str, &str, &str) -> Vec<String>,
+    /// `--overwrite` replaces files, which is the case for all but logs.
+    replaces: bool,
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+static WRITERS: &[Writer] = &[
+    Writer {
+        verb: "remember",
+        args: |model, _, out| {
+            let file = format!("{model}/model.safetensors");
+            words(&["remember", &file, "-o", out])
+        },
+        replaces: true,
+    },
+    Writer {
+        verb: "remember --record",
+        args: |model, _, out| {
+            let tensors = format!("{model}/../tensors.safetensors");
+            words(&["remember", model, "-o", &tensors, "--record", out])
+        },
+        replaces: true,
+    },
+    Writer {
+        verb: "load --record",
+        args: |model, _, out| words(&["load", model, "--record", out]),
+        replaces: true,
+    },
+    Writer {
+        verb: "check --write",
+        args: |model, _, out| words(&["check", model, "--write", out]),
+        replaces: true,
+    },
+    Writer {
+        verb: "report",
+        args: |model, _, out| words(&["report", model, "-o", out]),
+        replaces: true,
+    },
+    Writer {
+        verb: "template predict",
+        args: |model, _, out| words(&["template", "predict", model, "-o", out]),
+        replaces: true,
+    },
+    Writer {
+        verb: "template merge",
+        args: |_, template, out| words(&["template", "merge", template, "-o", out]),
+        replaces: true,
+    },
+    Writer {
+        verb: "record",
+        args: |model, _, out| {
+            let read = format!("cat '{model}/model.safetensors'");
+            words(&["record", "-o", out, "--dir", model, "--", "sh", "-c", &read])
+        },
+        replaces: true,
+    },
+    Writer {
+        verb: "ppc run --event-log",
+        args: |model, _, out| {
+            words(&[
+                "ppc",
+                "run",
+                "--dir",
+                model,
+                "--event-log",
+                out,
+                "--",
+                "true",
+            ])
+        },
+        replaces: false,
+    },
+];
+
+/// A model, a template of it, and a directory for outputs.
+struct Files {
+    scratch: tempfile::TempDir,
+}
+
+impl Files {
+    fn new() -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let this = Self { scratch };
+        fs::create_dir(this.model()).unwrap();
+        fs::create_dir(this.path("out")).unwrap();
+        safetensors(&this.path("model/model.safetensors"), "", &[("w", &[64])]);
+        fs::write(this.path("model/config.json"), "{\"model_type\": \"m\"}").unwrap();
+        let mut predict = command(&["template", "predict"]);
+        predict.arg(this.model()).arg("-o").arg(this.path("t.iot"));
+        let done = predict.output().unwrap();
+        assert!(done.status.success());
+        this
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    fn model(&self) -> PathBuf {
+        self.path("model")
+    }
+
+    /// Runs a writer within 20 s; its status and what it printed as an error.
+    fn write(&self, writer: &Writer, out: &Path, overwrite: bool) -> (Option<i32>, String) {
+        let (model, template) = (self.model(), self.path("t.iot"));
+        let mut args = (writer.args)(path_str(&model), path_str(&template), path_str(out));
+        if overwrite {
+            args.insert(
+                1 + usize::from(["template", "ppc"].contains(&&*args[0])),
+                "--overwrite".into(),
+            );
+        }
+        let mut limited = Command::new("timeout");
+        limited.args(["-s", "KILL", "20", env!("CARGO_BIN_EXE_anamnesis")]);
+        let output = limited.args(args).current_dir(workspace()).output();
+        let output = output.unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), stderr)
+    }
+
+    /// Every path below the scratch directory with its content, but those in `out`.
+    fn inputs(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let names = [
+            "model/model.safetensors",
+            "model/config.json",
+            "t.iot",
+            "other",
+        ];
+        let present = names.iter().map(|name| self.path(name));
+        present
+            .filter_map(|path| Some((path.clone(), fs::read(&path).ok()?)))
+            .collect()
+    }
+
+    /// The names in `out`.
+    fn outputs(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path("out")).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names
+            .filter(|name| !name.ends_with(".tensors.safetensors"))
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+/// Whether this verb can run here: recordings and logs need events of the kernel.
+fn runs(writer: &Writer) -> bool {
+    let files = Files::new();
+    let (code, stderr) = files.write(writer, &files.path("out/new"), false);
+    if code != Some(0) && (writer.verb == "record" || writer.verb.starts_with("ppc")) {
+        eprintln!("SKIPPED: {}: {stderr}", writer.verb);
+        return false;
+    }
+    assert_eq!(code, Some(0), "{}: {stderr}", writer.verb);
+    assert_eq!(files.outputs(), ["new"], "{}", writer.verb);
+    true
+}
+
+/// A rule: the state before, and the judgement of the state after. The judgement returns the fault.
+struct Rule {
+    what: &'static str,
+    holds: fn(&Files, &Writer) -> Result<(), String>,
+}
+
+fn refused(files: &Files, writer: &Writer, out: &Path, overwrite: bool) -> Result<(), String> {
+    let before = files.inputs();
+    let (code, stderr) = files.write(writer, out, overwrite);
+    if !matches!(code, Some(1 | 2)) {
+        return Err(format!("status {code:?}: {stderr}"));
+    }
+    if files.inputs() != before {
+        return Err("a file was changed".to_owned());
+    }
+    match stderr.contains(path_str(out)) {
+        true => Ok(()),
+        false => Err(format!("not named: {stderr}")),
+    }
+}
+
+/// Refused with and without `--overwrite`, where the verb has it.
+fn refused_always(files: &Files, writer: &Writer, out: &Path) -> Result<(), String> {
+    refused(files, writer, out, false)?;
+    match writer.replaces {
+        true => refused(files, writer, out, true),
+        false => Ok(()),
+    }
+}
+
+static RULES: &[Rule] = &[
+    Rule {
+        what: "a file of the model",
+        holds: |files, writer| {
+            for name in ["model/model.safetensors", "model/config.json"] {
+                // the model of this verb is a template
+                let name = if writer.verb == "template merge" {
+                    "t.iot"
+                } else {
+                    name
+                };
+                refused_always(files, writer, &files.path(name))?;
+            }
+            Ok(())
+        },
+    },
+    Rule {
+        what: "a link to one",
+        holds: |files, writer| {
+            let target = if writer.verb == "template merge" {
+                "t.iot"
+            } else {
+                "model/model.safetensors"
+            };
+            let link = files.path("out/link");
+            symlink(files.path(target), &link).unwrap();
+            refused_always(files, writer, &link)?;
+            assert!(link.is_symlink(), "the link is left");
+            Ok(())
+        },
+    },
+    Rule {
+        what: "a hard link of one",
+        holds: |files, writer| {
+            let target = if writer.verb == "template merge" {
+                "t.iot"
+            } else {
+                "model/model.safetensors"
+            };
+            let link = files.path("out/link");
+            fs::hard_link(files.path(target), &link).unwrap();
+            refused_always(files, writer, &link)?;
+            match fs::metadata(&link).unwrap().nlink() {
+                2 => Ok(()),
+                links => Err(format!("{links} links")),
+            }
+        },
+    },
+    Rule {
+        what: "an existing file, without `--overwrite`",
+        holds: |files, writer| {
+            fs::write(files.path("other"), "kept").unwrap();
+            refused(files, writer, &files.path("other"), false)
+        },
+    },
+    Rule {
+        what: "a pipe",
+        holds: |files, writer| {
+            let pipe = files.path("out/pipe");
+            rustix::fs::mknodat(
+                rustix::fs::CWD,
+                &pipe,
+                rustix::fs::FileType::Fifo,
+                rustix::fs::Mode::from_raw_mode(0o600),
+                0,
+            )
+            .unwrap();
+            refused_always(files, writer, &pipe)
+        },
+    },
+    Rule {
+        what: "a link to a device",
+        holds: |files, writer| {
+            let link = files.path("out/null");
+            symlink("/dev/null", &link).unwrap();
+            refused_always(files, writer, &link)
+        },
+    },
+    Rule {
+        what: "a directory that does not exist",
+        holds: |files, writer| {
+            // the verb that makes it, since it writes checkpoints
+            if writer.verb.starts_with("remember") {
+                return Ok(());
+            }
+            refused(files, writer, &files.path("none/file"), false)
+        },
+    },
+    Rule {
+        what: "replaced: permissions, owner and nothing else left",
+        holds: |files, writer| {
+            let out = files.path("out/old");
+            fs::write(&out, "old").unwrap();
+            fs::set_permissions(&out, fs::Permissions::from_mode(0o640)).unwrap();
+            let is_root = rustix::process::geteuid().is_root();
+            if is_root {
+                std::os::unix::fs::chown(&out, Some(1), Some(1)).unwrap();
+            }
+            if !writer.replaces {
+                return Ok(());
+            }
+            let (code, stderr) = files.write(writer, &out, true);
+            let meta = fs::metadata(&out).unwrap();
+            let owner = if is_root { 1 } else { meta.uid() };
+            let found = (code, meta.mode() & 0o7777, meta.uid(), meta.len() == 3);
+            match found == (Some(0), 0o640, owner, false) && files.outputs() == ["old"] {
+                true => Ok(()),
+                false => Err(format!("{found:?} {:?} {stderr}", files.outputs())),
+            }
+        },
+    },
+];
+
+#[test]
+fn every_verb_keeps_every_rule() {
+    let mut wrong = Vec::new();
+    let writers: Vec<_> = WRITERS.iter().filter(|writer| runs(writer)).collect();
+    print!("| output |");
+    writers
+        .iter()
+        .for_each(|writer| print!(" `{}` |", writer.verb));
+    println!();
+    for rule in RULES {
+        print!("| {} |", rule.what);
+        for writer in &writers {
+            match (rule.holds)(&Files::new(), writer) {
+                Ok(()) => print!(" yes |"),
+                Err(fault) => {
+                    print!(" NO |");
+                    wrong.push(format!("{}, {}: {fault}", writer.verb, rule.what));
+                }
+            }
+        }
+        println!();
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A file system that is full while a verb writes: the old file or none is left.
+#[test]
+fn a_full_file_system_leaves_no_part() {
+    for writer in WRITERS
+        .iter()
+        .filter(|writer| writer.replaces && runs(writer))
+    {
+        for old in [false, true] {
+            let files = Files::new();
+            let (model, template) = (files.model(), files.path("t.iot"));
+            let out = files.path("out/file");
+            let mut args = (writer.args)(path_str(&model), path_str(&template), path_str(&out));
+            args.insert(1 + usize::from(args[0] == "template"), "--overwrite".into());
+            let before = if old { "printf old > file;" } else { "" };
+            let script = format!(
+                "mount -t tmpfs -o size=4k none '{0}' || exit 99; cd '{0}'; {before} head -c 8192 /dev/zero > filler 2>/dev/null
+                 \"$@\" >/dev/null; s=$?; ls -A | grep -v filler; cat file 2>/dev/null; exit $s",
+                path_str(&files.path("out"))
+            );
+            let mut namespace = Command::new("unshare");
+            namespace.args([
+                "-m",
+                "sh",
+                "-c",
+                &script,
+                "sh",
+                env!("CARGO_BIN_EXE_anamnesis"),
+            ]);
+            let Ok(done) = namespace.args(args).current_dir(workspace()).output() else {
+                return eprintln!("SKIPPED: unshare is not installed");
+            };
+            if [Some(99), None].contains(&done.status.code())
+                || !rustix::process::geteuid().is_root()
+            {
+                return eprintln!("SKIPPED: a full file system needs root");
+            }
+            let (stdout, stderr) = (
+                String::from_utf8_lossy(&done.stdout),
+                String::from_utf8_lossy(&done.stderr),
+            );
+            assert!(
+                matches!(done.status.code(), Some(1 | 2)),
+                "{}: {stdout}{stderr}",
+                writer.verb
+            );
+            assert!(stderr.contains("free space"), "{}: {stderr}", writer.verb);
+            let expected = if old { "file\nold" } else { "" };
+            assert_eq!(stdout, expected, "{}", writer.verb);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Opening a checkpoint while another process replaces it.
+//!
+//! A writer gives a new checkpoint its names before it removes the old files, so that at any time a complete one is there.
+//! A reader, however, lists a directory, reads an index and opens the files that it names, one after the other: between two
+//! of these steps the checkpoint that it began with may have gone. It then begins again.
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+
+use super::{Checkpoint, OpenOptions};
+use crate::base::error::{Error, ErrorKind, Result};
+
+/// How often a checkpoint is opened at most. A writer changes a directory once per checkpoint, so that a reader which fails
+/// this often beside changes is beside something else.
+const ATTEMPTS: usize = 32;
+
+/// Calls `open` again if it fails for want of a file, for as long as the names in the directory change.
+pub(super) fn open_stable(
+    path: &Path,
+    options: &OpenOptions,
+    open: impl Fn() -> Result<Checkpoint>,
+) -> Result<Checkpoint> {
+    let mut last = None;
+    let hasher = RandomState::new();
+    for _ in 1..ATTEMPTS {
+        let error = match open() {
+            Err(error) if is_for_want_of_a_file(&error, path) => error,
+            opened => return opened,
+        };
+        options.check_cancelled()?;
+        // after the failure: what is opened otherwise costs no listing
+        let Some(names) = names_of(path, &hasher) else {
+            return Err(error);
+        };
+        if last == Some(names) {
+            return Err(error);
+        }
+        last = Some(names);
+    }
+    open()
+}
+
+fn is_for_want_of_a_file(error: &Error, path: &Path) -> bool {
+    match error.kind() {
+        ErrorKind::MissingPart(_) => true,
+        // a directory that was exchanged for another one while it was listed is empty
+        ErrorKind::UnknownFormat { .. } => error.path().unwrap_or(path).is_dir(),
+        ErrorKind::Io(e) => e.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
+    }
+}
+
+/// What the directory of the files contains: a sum over its names and the files behind them, which needs no memory whatever
+/// the directory's size. `None` if it cannot be listed.
+fn names_of(path: &Path, hasher: &RandomState) -> Option<u64> {
+    let meta = std::fs::metadata(path).ok()?;
+    let directory = match path.parent() {
+        _ if meta.is_dir() => path,
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut sum = 0u64;
+    for entry in std::fs::read_dir(directory).ok()? {
+        let entry = entry.ok()?;
+        // another file of the same name is a change too
+        #[cfg(unix)]
+        let number = std::os::unix::fs::DirEntryExt::ino(&entry);
+        #[cfg(not(unix))]
+        let number = entry.metadata().and_then(|meta| meta.modified()).ok();
+        sum = sum.wrapping_add(hasher.hash_one((entry.file_name(), number)));
+    }
+    Some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn missing() -> Error {
+        Error::new(ErrorKind::MissingPart("a shard".to_owned()))
+    }
+
+    #[test]
+    fn a_failure_beside_a_change_is_tried_again_and_any_other_once() {
+        let directory = std::env::temp_dir().join(format!("replaced-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let options = OpenOptions::new();
+        let calls = Cell::new(0);
+        let changed = open_stable(&directory, &options, || {
+            calls.set(calls.get() + 1);
+            std::fs::write(directory.join(format!("{}", calls.get())), "").unwrap();
+            match calls.get() {
+                5 => options.open("fixtures/gguf/plain_v3.gguf"),
+                _ => Err(missing()),
+            }
+        });
+        assert_eq!((changed.is_ok(), calls.get()), (true, 5));
+        calls.set(0);
+        let endless = open_stable(&directory, &options, || {
+            calls.set(calls.get() + 1);
+            std::fs::write(directory.join(format!("e{}", calls.get())), "").unwrap();
+            Err(missing())
+        });
+        assert_eq!((endless.is_ok(), calls.get()), (false, ATTEMPTS));
+        // without a change: once more, as the names are first listed after a failure
+        calls.set(0);
+        let refused = open_stable(&directory, &options, || {
+            calls.set(calls.get() + 1);
+            Err(missing())
+        });
+        assert_eq!((refused.is_ok(), calls.get()), (false, 2));
+        calls.set(0);
+        let damaged = open_stable(&directory, &options, || {
+            calls.set(calls.get() + 1);
+            Err(Error::malformed("the header"))
+        });
+        assert_eq!((damaged.is_ok(), calls.get()), (false, 1));
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
