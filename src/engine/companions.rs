@@ -1,86 +1,35 @@
 //! The files of a checkpoint that hold no tensors: configuration, tokenizer, chat template, licence.
 //!
-//! A client opens a directory by its `config.json`, and reads the rest by fixed names. Which names there are depends on the
-//! client and the model class, so every text file of a known ending is carried over, except the files that describe the
-//! tensors as they were stored: indexes and quantisation settings. Python files are code, and are only carried over when the
-//! caller requests it.
+//! A client opens a directory by its `config.json`, and reads the rest by fixed names ([`names`]). These are carried over, and
+//! everything else in the directory is named as left out. Files that describe the tensors as they were stored, indexes and
+//! quantisation settings, have counterparts in the output or need none. Python files are code, and are only carried over when
+//! the caller requests it.
+//!
+//! A single file has the same companions if a `config.json` beside it says that its directory is a model's. Without one it lies
+//! in a folder of downloads, and has none.
 
 mod config;
+mod content;
+mod names;
 
-use std::ffi::OsStr;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::kernel::Dtype;
-use crate::base::limits::{Budget, Limits, text_cost, zeroed};
+use crate::base::limits::{Budget, Limits, text_cost};
 use crate::read::checkpoint::Checkpoint;
 use crate::read::json::{JsonReader, Tree};
-use crate::read::source::file_system::MapMode;
 use crate::read::source::files::Files;
-use crate::read::source::read_exact_at;
-use crate::read::source::regular::open_regular;
 
-/// Names of models' configurations, which describe the weights: of transformers and diffusers, and of Mistral.
-static EDITED: &[&str] = &["config.json", "params.json"];
+pub(crate) use content::open_companion;
+use content::{FoundContent, content};
+use names::{CONFIGURATIONS, MODULES, NameClass, TRIED, class_of};
 
-/// The list of modules of sentence-transformers, some of which have a folder of their own.
-const MODULES: &str = "modules.json";
-
-/// Endings of files that are carried over.
-static ENDINGS: &[&str] = &[
-    ".json",
-    // chat templates
-    ".jinja",
-    // vocabularies: SentencePiece, tiktoken, WordPiece's `vocab.txt` and BPE's `merges.txt`
-    ".model",
-    ".tiktoken",
-    ".txt",
-];
-
-/// Beginnings of names that are carried over, whatever their ending: what a copy of the weights must be accompanied by.
-static NOTICES: &[&str] = &["LICENSE", "LICENCE", "NOTICE", "USE_POLICY"];
-
-/// Files that describe how the tensors were stored, which is no longer true of the output.
-static STORAGE_SETTINGS: &[&str] = &[
-    "hf_quant_config.json",
-    "quantize_config.json",
-    "quant_config.json",
-    "quantization_map.json",
-    "quanto_qmap.json",
-    "quant_log.csv",
-    "recipe.yaml",
-];
-
-/// Files that describe how weights were altered or stored, and that no scheme reads. They are left out too, and named: the
-/// output may need what they say.
-static DESCRIPTIONS: &[&str] = &[
-    "quant_model_description.json",
-    "quantization_config.json",
-    "rotation.json",
-    "rotation_config.json",
-    "hadamard.json",
-];
-
-/// The files that are looked for next to a file on a web server, which does not list its files.
-static KNOWN: &[&str] = &[
-    "added_tokens.json",
-    "chat_template.jinja",
-    "config.json",
-    "generation_config.json",
-    "merges.txt",
-    "preprocessor_config.json",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "vocab.json",
-    "vocab.txt",
-];
-
-/// Longest companion file. Tokenizers have up to 40 MB; a longer file is not one.
-const MAX_BYTES: u64 = 256 << 20;
+/// Names of files left out that are listed; further ones are counted.
+const MOST_NAMED: usize = 1000;
 
 const WHAT: &str = "the companion files";
 
@@ -98,8 +47,70 @@ pub struct CompanionFile {
 pub enum CompanionContent {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// The bytes of this file, which must be a regular one when it is copied.
+    /// The bytes of this file, which must be a regular one when it is copied, and no link of another user to elsewhere.
     Copy(PathBuf),
+}
+
+/// A file, or folder, of the source that is not in the output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Its name in the directory.
+    pub name: String,
+    /// Why it was left out.
+    pub reason: LeftOutReason,
+}
+
+/// Why a file is not carried over. Displayed as in "not copied: NAME (REASON)".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum LeftOutReason {
+    /// A Python file, without [`Remember::code`](crate::Remember::code).
+    Code,
+    /// No client opens a file of this name.
+    Unknown,
+    /// It lies beside a single file, and no `config.json` says that this is a model's directory.
+    NoConfig,
+    /// It describes weights as they were stored, and no scheme reads it.
+    Description,
+    /// A folder that `modules.json` names.
+    Folder,
+    /// Longer than 256 MiB.
+    TooLong,
+    /// A directory, a pipe, a socket or a device.
+    NotRegular,
+    /// A link of another user that leads out of the directory, to a file that is not that user's.
+    ForeignLink,
+}
+
+impl LeftOutReason {
+    /// The name of the reason in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Code => "code",
+            Self::Unknown => "unknown",
+            Self::NoConfig => "no_config",
+            Self::Description => "description",
+            Self::Folder => "folder",
+            Self::TooLong => "too_long",
+            Self::NotRegular => "not_regular",
+            Self::ForeignLink => "foreign_link",
+        }
+    }
+}
+
+impl fmt::Display for LeftOutReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Code => "code",
+            Self::Unknown => "no client opens files of this name",
+            Self::NoConfig => "no config.json beside the file says that they are of one model",
+            Self::Description => "a description of the stored weights",
+            Self::Folder => "a folder of modules.json, which is a checkpoint of its own",
+            Self::TooLong => "longer than 256 MiB",
+            Self::NotRegular => "no regular file",
+            Self::ForeignLink => "a link of another user to a file elsewhere",
+        })
+    }
 }
 
 /// The companion files of a checkpoint, and what was left out.
@@ -107,11 +118,11 @@ pub enum CompanionContent {
 pub struct Companions {
     /// The files, by name.
     pub files: Vec<CompanionFile>,
-    /// Names of Python files that were left out, because they are code.
-    pub code: Vec<String>,
-    /// Names of files that were left out because they are too long, are not regular files, or describe weights as they were
-    /// stored, and of folders that `modules.json` names, whose weights and settings clients need too.
-    pub left_out: Vec<String>,
+    /// Files of the directory, and folders that `modules.json` names, that were left out: by name. Files of tensors, their
+    /// indexes and settings that a scheme has read are not among them.
+    pub left_out: Vec<LeftOut>,
+    /// Further files that were left out, beyond the 1000 that are named.
+    pub left_out_more: u64,
 }
 
 impl Companions {
@@ -129,11 +140,15 @@ impl Companions {
         quantised: bool,
         with_code: bool,
     ) -> Result<Self> {
-        match directory_of(checkpoint) {
-            Some(directory) => {
-                let files = checkpoint.files();
-                let edit = CompanionEdit { dtype, quantised };
-                Self::collect(files, directory, edit, with_code, &checkpoint.budget())
+        let edit = CompanionEdit { dtype, quantised };
+        let budget = checkpoint.budget();
+        match place_of(checkpoint) {
+            Some((directory, Place::Directory)) => {
+                Self::collect(checkpoint.files(), directory, edit, with_code, &budget)
+            }
+            Some((directory, Place::Beside)) => {
+                let found = Self::collect(checkpoint.files(), directory, edit, with_code, &budget)?;
+                Ok(found.beside_a_file())
             }
             None => Ok(Self::default()),
         }
@@ -166,36 +181,119 @@ impl Companions {
         budget: &Budget,
     ) -> Result<Self> {
         let mut found = Self::default();
-        let names = names(files, directory, edit.quantised, budget)?;
+        let names = found.names(files, directory, edit.quantised, with_code, budget)?;
         if names.iter().any(|name| name == MODULES) {
-            found.left_out = module_folders(files, directory, budget)?;
+            found.leave_folders(files, directory, budget)?;
         }
-        let is_read = |name: &&String| with_code || !name.ends_with(".py");
         // at a URL, requests for them run side by side
-        files.begin(
-            &mut names
-                .iter()
-                .filter(is_read)
-                .map(|name| directory.join(name)),
-        );
+        files.begin(&mut names.iter().map(|name| directory.join(name)));
         for name in names {
             let path = directory.join(&name);
-            if name.ends_with(".py") && !with_code {
-                found.code.push(name);
-                continue;
-            }
-            if DESCRIPTIONS.contains(&&*name) && !edit.quantised {
-                found.left_out.push(name);
-                continue;
-            }
             let content = content(files, &path, &name, edit, budget);
             match content.map_err(|e| e.in_file(&path))? {
                 FoundContent::Carried(content) => found.files.push(CompanionFile { name, content }),
-                FoundContent::LeftOut => found.left_out.push(name),
+                FoundContent::LeftOut(reason) => found.leave(name, reason),
                 FoundContent::Missing => {}
             }
         }
+        found
+            .left_out
+            .sort_by(|a, b| (a.reason, &a.name).cmp(&(b.reason, &b.name)));
         Ok(found)
+    }
+
+    /// The names in a directory that are carried over, sorted. Others are left out.
+    fn names(
+        &mut self,
+        files: &Files,
+        directory: &Path,
+        quantised: bool,
+        with_code: bool,
+        budget: &Budget,
+    ) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        // no client opens a name that is not UTF-8
+        let class = |name: &str| match class_of(name, quantised) {
+            NameClass::Code if with_code => NameClass::Known,
+            class => class,
+        };
+        let wanted = |name: &std::ffi::OsStr| {
+            name.to_str()
+                .is_some_and(|name| class(name) != NameClass::OfStorage)
+        };
+        let listed = files.list(directory, &wanted, &mut |name| {
+            let Ok(name) = name.into_string() else {
+                return Ok(());
+            };
+            let reason = match class(&name) {
+                NameClass::Known => {
+                    budget.memory(4 * text_cost(name.len()), WHAT)?;
+                    return budget.push(&mut names, name, WHAT);
+                }
+                NameClass::OfStorage => return Ok(()),
+                NameClass::Code => LeftOutReason::Code,
+                NameClass::Description => LeftOutReason::Description,
+                NameClass::Unknown => LeftOutReason::Unknown,
+            };
+            self.leave(name, reason);
+            Ok(())
+        });
+        match listed {
+            // a web server lists nothing
+            Err(e) if !files.is_local() && is_unsupported(&e) => {
+                names = TRIED.iter().map(|name| (*name).to_owned()).collect();
+            }
+            listed => listed?,
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Leaves a file out: by name, for as long as the list is a list that people read.
+    fn leave(&mut self, name: String, reason: LeftOutReason) {
+        match self.left_out.len() < MOST_NAMED {
+            true => self.left_out.push(LeftOut { name, reason }),
+            false => self.left_out_more += 1,
+        }
+    }
+
+    /// Leaves out the folders that `modules.json` names.
+    fn leave_folders(&mut self, files: &Files, directory: &Path, budget: &Budget) -> Result<()> {
+        let path = directory.join(MODULES);
+        let (text, _charge) = files.read_whole(&path, budget, WHAT)?;
+        let reader = JsonReader::new(budget, WHAT);
+        // a file of another tool under this name has no folders
+        let Some(Json::Array(modules)) = std::str::from_utf8(&text).ok().and_then(|text| {
+            let parsed = reader.parse(text, Tree(&reader), |e| Error::unsupported(e.to_string()));
+            parsed.ok()
+        }) else {
+            return Ok(());
+        };
+        let folders = modules
+            .iter()
+            .filter_map(|module| module.get("path")?.as_str());
+        for folder in folders.filter(|folder| !folder.is_empty()) {
+            // listed as an entry of the directory, and named with the reason that counts
+            self.left_out.retain(|left| left.name != folder);
+            self.leave(format!("{folder}/"), LeftOutReason::Folder);
+        }
+        Ok(())
+    }
+
+    /// The companions of a single file among those of its directory: all of them beside a configuration, none without. Other
+    /// files there are not the model's, and not named.
+    fn beside_a_file(mut self) -> Self {
+        let is_model = |file: &CompanionFile| CONFIGURATIONS.contains(&&*file.name);
+        self.left_out
+            .retain(|left| left.reason != LeftOutReason::Unknown);
+        self.left_out_more = 0;
+        if !self.files.iter().any(is_model) {
+            self.left_out.clear();
+            for file in std::mem::take(&mut self.files) {
+                self.leave(file.name, LeftOutReason::NoConfig);
+            }
+        }
+        self
     }
 }
 
@@ -206,125 +304,30 @@ struct CompanionEdit {
     quantised: bool,
 }
 
-/// The folders that `modules.json` names, which are not carried over.
-fn module_folders(files: &Files, directory: &Path, budget: &Budget) -> Result<Vec<String>> {
-    let path = directory.join(MODULES);
-    let (text, _charge) = files.read_whole(&path, budget, WHAT)?;
-    let reader = JsonReader::new(budget, WHAT);
-    // a file of another tool under this name has no folders
-    let Some(Json::Array(modules)) = std::str::from_utf8(&text).ok().and_then(|text| {
-        let parsed = reader.parse(text, Tree(&reader), |e| Error::unsupported(e.to_string()));
-        parsed.ok()
-    }) else {
-        return Ok(Vec::new());
-    };
-    let folders = modules
-        .iter()
-        .filter_map(|module| module.get("path")?.as_str());
-    let folders = folders.filter(|folder| !folder.is_empty());
-    Ok(folders.map(|folder| format!("{folder}/")).collect())
+/// Where the companions of a checkpoint are.
+enum Place {
+    /// In the directory that was opened.
+    Directory,
+    /// Beside the file that was opened.
+    Beside,
 }
 
-/// The content under the name of a companion file.
-enum FoundContent {
-    Carried(CompanionContent),
-    /// It is too long, or not a regular file.
-    LeftOut,
-    /// There is no such file: at a URL whose server lists nothing, names are tried.
-    Missing,
-}
-
-fn content(
-    files: &Files,
-    path: &Path,
-    name: &str,
-    edit: CompanionEdit,
-    budget: &Budget,
-) -> Result<FoundContent> {
-    let is_edited = EDITED.contains(&name);
-    if files.is_local() {
-        match open_regular(path) {
-            Ok((_, len)) if len <= MAX_BYTES => {}
-            Ok(_) => return Ok(FoundContent::LeftOut),
-            // not a regular file
-            Err(e) if matches!(e.kind(), ErrorKind::Unsupported(_)) => {
-                return Ok(FoundContent::LeftOut);
-            }
-            Err(e) => return Err(e),
-        }
-        // only the configuration changes; the others are copied when they are written
-        return Ok(FoundContent::Carried(if is_edited {
-            CompanionContent::Bytes(edited_config(files, path, edit, budget)?)
-        } else {
-            CompanionContent::Copy(path.to_owned())
-        }));
-    }
-    // read once, which a map would not make faster
-    let mapping = MapMode {
-        mmap: false,
-        private: false,
-    };
-    let source = files.open_named(path, mapping, budget)?;
-    match source.ready() {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(FoundContent::Missing),
-        ready => ready?,
-    }
-    let len = source.len().unwrap_or(u64::MAX);
-    if len > MAX_BYTES {
-        return Ok(FoundContent::LeftOut);
-    }
-    // charged for as long as the checkpoint is open, since the files are kept until they are written
-    budget.memory(len, WHAT)?;
-    let bytes = usize::try_from(len).ok().and_then(zeroed);
-    let mut bytes = bytes.ok_or_else(|| Error::unsupported("the file does not fit in memory"))?;
-    read_exact_at(&*source, 0, &mut bytes)?;
-    if is_edited {
-        bytes = edited_text(&bytes, edit, budget)?;
-    }
-    Ok(FoundContent::Carried(CompanionContent::Bytes(bytes)))
-}
-
-/// The directory whose other files belong to this checkpoint.
-fn directory_of(checkpoint: &Checkpoint) -> Option<&Path> {
+/// The directory whose other files may belong to this checkpoint.
+fn place_of(checkpoint: &Checkpoint) -> Option<(&Path, Place)> {
     let path = checkpoint.path()?;
     if !matches!(checkpoint.catalog().format, "safetensors" | "pth" | "dcp") {
         return None;
     }
     if checkpoint.files().is_directory(path) {
-        return Some(path);
+        return Some((path, Place::Directory));
     }
     let parent = path.parent()?;
-    Some(if parent.as_os_str().is_empty() {
+    let parent = if parent.as_os_str().is_empty() {
         Path::new(".")
     } else {
         parent
-    })
-}
-
-/// The names of the files in a directory, sorted.
-fn names(files: &Files, directory: &Path, quantised: bool, budget: &Budget) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    // no client opens a name that is not UTF-8
-    let wanted = |name: &OsStr| {
-        name.to_str()
-            .is_some_and(|name| is_carried(name, quantised) || name.ends_with(".py"))
     };
-    let listed = files.list(directory, &wanted, &mut |name| {
-        let Ok(name) = name.into_string() else {
-            return Ok(());
-        };
-        budget.memory(4 * text_cost(name.len()), WHAT)?;
-        budget.push(&mut names, name, WHAT)
-    });
-    match listed {
-        // a web server lists nothing
-        Err(e) if !files.is_local() && is_unsupported(&e) => {
-            names = KNOWN.iter().map(|name| (*name).to_owned()).collect();
-        }
-        listed => listed?,
-    }
-    names.sort();
-    Ok(names)
+    Some((parent, Place::Beside))
 }
 
 fn is_unsupported(error: &Error) -> bool {
@@ -332,81 +335,5 @@ fn is_unsupported(error: &Error) -> bool {
         ErrorKind::Unsupported(_) => true,
         ErrorKind::Io(e) => e.kind() == std::io::ErrorKind::Unsupported,
         _ => false,
-    }
-}
-
-/// Whether a file of this name is carried over to a checkpoint of other tensors.
-fn is_carried(name: &str, quantised: bool) -> bool {
-    if name.starts_with('.')
-        // also the index of a variant of diffusers, `….index.fp16.json`
-        || (name.contains(".index.") && name.ends_with(".json"))
-        || (STORAGE_SETTINGS.contains(&name) && !quantised)
-        // the state of a training run: steps and losses of weights that were stored otherwise
-        || name == "trainer_state.json"
-    {
-        return false;
-    }
-    ENDINGS.iter().any(|ending| name.ends_with(ending))
-        || NOTICES.iter().any(|notice| name.starts_with(notice))
-}
-
-fn edited_config(
-    files: &Files,
-    path: &Path,
-    edit: CompanionEdit,
-    budget: &Budget,
-) -> Result<Vec<u8>> {
-    let (text, _charge) = files.read_whole(path, budget, "the configuration")?;
-    edited_text(&text, edit, budget)
-}
-
-fn edited_text(text: &[u8], edit: CompanionEdit, budget: &Budget) -> Result<Vec<u8>> {
-    let text = std::str::from_utf8(text)
-        .map_err(|_| Error::malformed("the configuration is not UTF-8").in_format("config"))?;
-    config::edited(text, edit.dtype, edit.quantised, budget)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_carried;
-
-    #[test]
-    fn names_of_companion_files() {
-        for carried in [
-            "config.json",
-            "generation_config.json",
-            "tokenizer.json",
-            "tokenizer.model",
-            "vocab.txt",
-            "merges.txt",
-            "qwen.tiktoken",
-            "chat_template.jinja",
-            "preprocessor_config.json",
-            "adapter_config.json",
-            "LICENSE",
-            "LICENSE.md",
-            "NOTICE.txt",
-        ] {
-            assert!(is_carried(carried, false), "{carried}");
-        }
-        // settings that no scheme has consumed still describe the weights
-        assert!(is_carried("quantize_config.json", true));
-        for left in [
-            "model.safetensors.index.json",
-            "pytorch_model.bin.index.json",
-            "diffusion_pytorch_model.safetensors.index.fp16.json",
-            "quantize_config.json",
-            "hf_quant_config.json",
-            "model.safetensors",
-            "pytorch_model.bin",
-            "trainer_state.json",
-            "README.md",
-            ".gitattributes",
-            ".hidden.json",
-            "modeling_x.py",
-            "training_args.bin",
-        ] {
-            assert!(!is_carried(left, false), "{left}");
-        }
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::scratch_dir::ScratchDir;
 use crate::support::writers::{StoredTensor, safetensors};
+use anamnesis::companions::{LeftOut, LeftOutReason};
 use anamnesis::sink::Sharding;
 use anamnesis::{Checkpoint, Dtype, ErrorKind, OutputDtype, remember};
 
@@ -72,7 +73,12 @@ fn a_directory_gets_the_files_that_clients_read() {
         "{\n  \"torch_dtype\": \"float16\",\n  \"model_type\": \"x\",\n  \"quantization_config\": {\"bits\": 4},\n  \"eps\": 1e-05,\n  \"limit\": [0.0, Infinity]\n}\n"
     );
     assert_eq!(read(&out.join("tokenizer.json")), others[1].1);
-    assert_eq!(remember.companions().unwrap().code, ["modeling_x.py"]);
+    let left_out = |reason| {
+        let found = remember.companions().unwrap().left_out.into_iter();
+        let of = found.filter(|left| left.reason == reason);
+        of.map(|left| left.name).collect::<Vec<_>>()
+    };
+    assert_eq!(left_out(LeftOutReason::Code), ["modeling_x.py"]);
     let with_code = scratch.path("with-code");
     remember
         .clone()
@@ -100,12 +106,16 @@ fn links_of_a_hub_cache_are_followed_and_devices_are_not() {
         };
         link(&scratch.path("blob"), "tokenizer.json");
         link(Path::new("/dev/zero"), "vocab.json");
-        link(Path::new("missing"), "dangling.json");
+        link(Path::new("missing"), "merges.txt");
         let error = remember(&checkpoint).companions().unwrap_err();
-        assert!(error.path().unwrap().ends_with("dangling.json"), "{error}");
-        fs::remove_file(scratch.path("in/dangling.json")).unwrap();
+        assert!(error.path().unwrap().ends_with("merges.txt"), "{error}");
+        fs::remove_file(scratch.path("in/merges.txt")).unwrap();
         let found = remember(&checkpoint).companions().unwrap();
-        assert_eq!(found.left_out, ["vocab.json"]);
+        let left_out = LeftOut {
+            name: "vocab.json".into(),
+            reason: LeftOutReason::NotRegular,
+        };
+        assert_eq!(found.left_out, [left_out]);
         let out = scratch.path("out");
         remember(&checkpoint).to_dir(&out, 1 << 20).unwrap();
         assert_eq!(read(&out.join("tokenizer.json")), "{\"tokenizer\": 1}");

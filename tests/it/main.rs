@@ -41,6 +41,7 @@ mod numpy;
 mod output_directory;
 mod owned_results;
 mod page_cache_imports;
+mod plain_calls;
 mod predict;
 mod predict_large_models;
 mod predict_parallel;

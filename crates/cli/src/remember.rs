@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anamnesis::companions::Companions;
+use anamnesis::companions::{LeftOut, LeftOutReason};
 use anamnesis::load::{RecordingLoader, StorageInfo, choose};
 use anamnesis::plan::PLAIN;
 use anamnesis::quote::escape;
@@ -48,6 +48,8 @@ pub(crate) fn run(
                 "files": files,
                 "dtype": names_of(&report.dtypes),
                 "companions": report.companions,
+                "left_out": report.left_out.iter().map(left_out_json).collect::<Vec<_>>(),
+                "left_out_more": report.left_out_more,
                 "weights": report.weights,
                 "plain": report.plain,
                 "nbytes": report.nbytes,
@@ -60,7 +62,8 @@ pub(crate) fn run(
             Ok(Completion::Done)
         }
         Ok(report) => {
-            for note in &report.notes {
+            let left_out = left_out_notes(&report);
+            for note in report.notes.iter().chain(&left_out) {
                 writeln!(out, "{} {}", screen.paint(WARNING, "note:"), escape(note))?;
             }
             let mut line = format!(
@@ -103,6 +106,10 @@ struct RememberReport {
     files: Vec<PathBuf>,
     /// Names of the files beside the tensors.
     companions: Vec<String>,
+    /// Files of the source that were not copied.
+    left_out: Vec<LeftOut>,
+    /// The number of further ones.
+    left_out_more: u64,
     /// The dtypes of dequantised weights: one for each component of a pipeline, without repetitions.
     dtypes: Vec<Dtype>,
     weights: usize,
@@ -137,7 +144,8 @@ fn description(report: &RememberReport) -> String {
     parts.push(ByteSize(report.nbytes).to_string());
     if !report.companions.is_empty() {
         let count = report.companions.len() as u64;
-        parts.push(format!("with {}", plural(count, "companion file")));
+        let names = listed(&report.companions);
+        parts.push(format!("with {}: {names}", plural(count, "companion file")));
     }
     parts.join(", ")
 }
@@ -217,7 +225,6 @@ fn write(
     notes.extend(wrapper_prefix(&checkpoint, &plan, args));
     let sink = remember.safetensors(output, sharding)?;
     let mut sink = args.opening.remote_sink(sink);
-    notes.extend(left_out(sink.companion_files()));
     let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
     let (weights, nbytes) = (plan.jobs.len() - plain, plan.nbytes());
     // from here on there is output to remove, so an interrupt cancels instead of ending the process
@@ -239,11 +246,12 @@ fn write(
         });
     let recorded = recorded.transpose()?;
     let files = sink.files().map(std::path::Path::to_owned).collect();
-    let companions = sink.companion_files().files.iter();
-    let companions = companions.map(|file| file.name.clone()).collect();
+    let beside = sink.companion_files();
     Ok(RememberReport {
         files,
-        companions,
+        companions: beside.files.iter().map(|file| file.name.clone()).collect(),
+        left_out: beside.left_out.clone(),
+        left_out_more: beside.left_out_more,
         dtypes: vec![dtype],
         weights,
         plain,
@@ -320,17 +328,47 @@ fn wrapper_prefix(checkpoint: &Checkpoint, plan: &Plan, args: &RememberArgs) -> 
     ))
 }
 
-/// Notes about files of the source that are not in the output.
-fn left_out(companions: &Companions) -> impl Iterator<Item = String> {
-    let note = |names: &[String], why: &str| {
-        (!names.is_empty()).then(|| format!("not copied: {} ({why})", names.join(", ")))
-    };
-    let code = note(&companions.code, "code; --code copies it");
-    let others = note(
-        &companions.left_out,
-        "longer than 256 MiB, no regular file, a description of the stored weights, or a folder of modules.json, which is a checkpoint of its own",
-    );
-    code.into_iter().chain(others)
+/// Names of a list that are shown, of a directory that has any number.
+const MOST_LISTED: usize = 100;
+
+/// `a, b and 3 more`.
+fn listed(names: &[String]) -> String {
+    let shown: Vec<_> = names
+        .iter()
+        .take(MOST_LISTED)
+        .map(|name| escape(name))
+        .collect();
+    let shown = shown.join(", ");
+    match names.len().saturating_sub(MOST_LISTED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// Notes about files of the source that are not in the output, one for each reason.
+fn left_out_notes(report: &RememberReport) -> Vec<String> {
+    let mut notes: Vec<String> = report
+        .left_out
+        .chunk_by(|a, b| a.reason == b.reason)
+        .map(|left| {
+            let names: Vec<String> = left.iter().map(|left| left.name.clone()).collect();
+            let reason = left[0].reason;
+            let remedy = match reason {
+                LeftOutReason::Code => "; --code copies it",
+                _ => "",
+            };
+            format!("not copied: {} ({reason}{remedy})", listed(&names))
+        })
+        .collect();
+    if report.left_out_more > 0 {
+        let more = plural(report.left_out_more, "further file");
+        notes.push(format!("not copied: {more}"));
+    }
+    notes
+}
+
+fn left_out_json(left: &LeftOut) -> serde_json::Value {
+    json!({"name": left.name, "reason": left.reason.name()})
 }
 
 /// A [`remember`] with the options and filters of the arguments.

@@ -17,7 +17,8 @@
 //! | [`pressure`] | memory pressure (PSI) |
 //! | [`writeback`] | begin to write a file's dirty pages (Linux only) |
 //! | [`files`] | opening without waiting; files under construction and their names |
-//! | [`whole_file`] | write a file as a whole, under a temporary name first |
+//! | [`whole_file`] | read a short file; write a file as a whole, under a temporary name first |
+//! | [`links`] | which links in other users' directories are followed |
 //! | [`directory_lock`] | one process at a time changes the files of a directory |
 //! | [`directories`] | exchange two directories (Linux only) |
 
@@ -27,6 +28,7 @@ pub mod directories;
 pub mod directory_lock;
 mod error;
 pub mod files;
+pub mod links;
 pub mod memory;
 pub mod numa;
 #[cfg(target_os = "linux")]

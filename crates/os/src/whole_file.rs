@@ -1,8 +1,8 @@
-//! Writing a file as a whole: readers of its name see the old or the new contents, never a part.
+//! Reading a short file as a whole, and writing one: readers of its name see the old or the new contents, never a part.
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,6 +15,37 @@ pub struct WriteOptions {
     pub overwrite: bool,
     /// Whether the contents and the name outlive a loss of power.
     pub sync: bool,
+}
+
+/// Reads a regular file of at most `most` bytes. A FIFO is not waited for.
+///
+/// ```
+/// use anamnesis_os::whole_file;
+///
+/// let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("token");
+/// std::fs::write(&path, "abc")?;
+/// assert_eq!(whole_file::read(&path, 3)?, b"abc");
+/// assert!(whole_file::read(&path, 2).is_err());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// Those of reading; [`io::ErrorKind::InvalidInput`] for anything but a regular file; [`io::ErrorKind::FileTooLarge`].
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let file = files::open_without_waiting(path)?;
+    if !file.metadata()?.is_file() {
+        let what = "a directory, a pipe, a socket or a device is in the place of a regular file";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    let mut bytes = Vec::new();
+    // a file that grows meanwhile, or a file of `/proc`, has an end
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 <= most {
+        true => Ok(bytes),
+        false => Err(io::ErrorKind::FileTooLarge.into()),
+    }
 }
 
 /// Writes a file: to a temporary file in the same directory, `.<label>-….part`, which is then renamed. Temporary files of this

@@ -2,6 +2,7 @@
 
 mod cache;
 
+use anamnesis_os::whole_file;
 use std::path::PathBuf;
 
 use reqwest::header::HeaderValue;
@@ -47,11 +48,7 @@ impl HubSettings {
                 .map(PathBuf::from)
                 .or_else(|| Some(home.as_ref()?.join("token")))?;
             // tokens are short, and another file at this path is not read into memory
-            let is_short =
-                std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() <= 4096);
-            is_short
-                .then(|| std::fs::read_to_string(path).ok())
-                .flatten()
+            String::from_utf8(whole_file::read(&path, 4096).ok()?).ok()
         };
         let token = set("HF_TOKEN")
             // the variable switches off the stored token alone

@@ -16,7 +16,11 @@ use super::fill;
 
 /// Opens a regular file and returns its length.
 pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
-    let file = open_without_waiting(path)?;
+    regular(open_without_waiting(path)?)
+}
+
+/// An open file and its length, if it is a regular one.
+pub(crate) fn regular(file: File) -> Result<(File, u64)> {
     let meta = file.metadata()?;
     if !meta.is_file() {
         let what = if meta.is_dir() {
@@ -39,9 +43,19 @@ pub(crate) fn read_regular<'b>(
     what: &str,
 ) -> Result<(Vec<u8>, TemporaryCharge<'b>)> {
     let (file, len) = open_regular(path)?;
+    read_opened(&file, len, budget, what)
+}
+
+/// The same, of a regular file that is open and was `len` bytes long.
+pub(crate) fn read_opened<'b>(
+    mut file: &File,
+    len: u64,
+    budget: &'b Budget,
+    what: &str,
+) -> Result<(Vec<u8>, TemporaryCharge<'b>)> {
     let (mut text, charge) = charged_buffer(len, budget, what)?;
     // in one call; `read_to_end` begins with 8 KiB
-    let read = fill(&mut text, |buf| (&file).read(buf))?;
+    let read = fill(&mut text, |buf| file.read(buf))?;
     // shorter if the file has shrunk since
     text.truncate(read);
     Ok((text, charge))

@@ -4,17 +4,17 @@
 //! `model_index.json`, by which clients open the pipeline, is written last.
 
 use std::fs;
-use std::io::Read;
 use std::path::Path;
 
-use anamnesis::companions::Companions;
+use anamnesis::companions::{Companions, LeftOut};
 use anamnesis::quote::escape;
 use anamnesis::sink::write_companions;
 use anamnesis::{Dtype, ErrorKind};
-use anamnesis_os::files::{open_without_waiting, resolved};
+use anamnesis_os::files::resolved;
+use anamnesis_os::whole_file;
 use serde_json::Value;
 
-use super::{RememberReport, configure, left_out, write};
+use super::{RememberReport, configure, write};
 use crate::args::RememberArgs;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
@@ -81,20 +81,21 @@ pub(super) fn write_all(
         }
     }
     let mut report = RememberReport::default();
-    for component in components {
-        let (from, to) = (source.join(&component), output.join(&component));
+    for component in &components {
+        let (from, to) = (source.join(component), output.join(component));
         if has_tensors(args, &from)? {
             let written = write(args, &from, &to.join(""), screen, interrupt)?;
-            report.add(&component, written);
+            report.add(component, written);
         } else {
             let companions = companions_of(args, &from)?;
             if !companions.files.is_empty() {
                 write_companions(&to, &companions.files, args.overwrite)?;
             }
-            report.add_companions(&component, companions);
+            report.add_companions(component, companions);
         }
     }
     let mut top = companions_of(args, source)?;
+    top.left_out.retain(|left| !components.contains(&left.name));
     // `false` sorts first: the index comes last, when all that it names is there
     top.files.sort_by_key(|file| file.name == INDEX);
     write_companions(output, &top.files, args.overwrite)?;
@@ -118,16 +119,14 @@ pub(super) fn write_all(
 /// The components that the index names and the directory lacks.
 fn missing(args: &RememberArgs, components: &[String]) -> Result<Vec<String>, Failure> {
     let path = args.source.join(INDEX);
-    let failure = |e: std::io::Error| Failure::from(anamnesis::Error::from(e).in_file(&path));
     // its length is the directory's owner's: a real one has a few lines
-    let mut text = Vec::new();
-    open_without_waiting(&path)
-        .and_then(|file| file.take(MAX_INDEX + 1).read_to_end(&mut text))
-        .map_err(failure)?;
-    if text.len() as u64 > MAX_INDEX {
-        let help = "an index names the components in a few lines: fetch it again";
-        return Err(Failure::new("limit", "longer than 1 MiB", help).in_file(&path));
-    }
+    let text = whole_file::read(&path, MAX_INDEX).map_err(|e| match e.kind() {
+        std::io::ErrorKind::FileTooLarge => {
+            let help = "an index names the components in a few lines: fetch it again";
+            Failure::new("limit", "longer than 1 MiB", help).in_file(&path)
+        }
+        _ => Failure::from(anamnesis::Error::from(e).in_file(&path)),
+    })?;
     // clients say more about an index that is not JSON; its folders are there all the same
     let Ok(Value::Object(index)) = serde_json::from_slice(&text) else {
         return Ok(Vec::new());
@@ -208,6 +207,7 @@ impl RememberReport {
         self.files.extend(written.files);
         self.companions
             .extend(written.companions.into_iter().map(inside));
+        self.leave(written.left_out.into_iter(), inside, written.left_out_more);
         for dtype in written.dtypes {
             if !self.dtypes.contains(&dtype) {
                 self.dtypes.push(dtype);
@@ -222,14 +222,32 @@ impl RememberReport {
     }
 
     fn add_companions(&mut self, component: &str, companions: Companions) {
-        let prefix = |between: &str| match component {
-            "" => String::new(),
-            component => format!("{component}{between}"),
+        let inside = |name: String| match component {
+            "" => name,
+            component => format!("{component}/{name}"),
         };
-        let notes = left_out(&companions).map(|note| format!("{}{note}", prefix(": ")));
-        self.notes.extend(notes);
         let names = companions.files.into_iter().map(|file| file.name);
-        self.companions
-            .extend(names.map(|name| format!("{}{name}", prefix("/"))));
+        self.companions.extend(names.map(inside));
+        self.leave(
+            companions.left_out.into_iter(),
+            inside,
+            companions.left_out_more,
+        );
+    }
+
+    fn leave(
+        &mut self,
+        left: impl Iterator<Item = LeftOut>,
+        inside: impl Fn(String) -> String,
+        more: u64,
+    ) {
+        self.left_out.extend(left.map(|left| LeftOut {
+            name: inside(left.name),
+            reason: left.reason,
+        }));
+        // the reason first: each is one note
+        self.left_out
+            .sort_by(|a, b| (a.reason, &a.name).cmp(&(b.reason, &b.name)));
+        self.left_out_more += more;
     }
 }

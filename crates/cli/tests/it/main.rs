@@ -3,6 +3,7 @@
 #[cfg(target_os = "linux")]
 mod capabilities;
 mod check;
+mod companions;
 #[cfg(target_os = "linux")]
 mod concurrent_runs;
 #[cfg(target_os = "linux")]

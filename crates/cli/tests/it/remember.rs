@@ -428,7 +428,8 @@ fn a_pipeline_is_written_component_by_component() {
     assert_eq!(
         printed,
         format!(
-            "{}: 2 plain tensors, 2 files, 48 B, with 3 companion files\n",
+            "{}: 2 plain tensors, 2 files, 48 B, with 3 companion files: scheduler/scheduler_config.json, \
+             unet/config.json, model_index.json\n",
             out.display()
         )
     );

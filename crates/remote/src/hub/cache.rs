@@ -2,9 +2,13 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use anamnesis_os::whole_file;
 use serde_json::Value;
 
 use super::{HubPath, HubSettings, is_commit};
+
+/// The longest index: names of a few hundred thousand tensors.
+const MAX_INDEX: u64 = 64 << 20;
 
 impl HubPath {
     /// Where huggingface_hub has put this file, or this repository if it is there as a whole.
@@ -16,7 +20,8 @@ impl HubPath {
             self.revision.clone()
         } else {
             let path = repository.join("refs").join(&self.revision);
-            let text = std::fs::read_to_string(path).ok()?;
+            // one short line
+            let text = String::from_utf8(whole_file::read(&path, 4096).ok()?).ok()?;
             let text = text.trim();
             // the text becomes a part of the path
             is_commit(text).then(|| text.to_owned())?
@@ -41,7 +46,7 @@ fn is_whole(path: &Path) -> bool {
     let Some(folder) = path.parent() else {
         return false;
     };
-    let index = std::fs::read(path)
+    let index = whole_file::read(path, MAX_INDEX)
         .ok()
         .and_then(|text| serde_json::from_slice::<Value>(&text).ok());
     let files = index

@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::base::error::{Error, Result};
 use crate::base::limits::{Budget, Limits};
-use crate::engine::companions::{CompanionContent, CompanionFile};
+use crate::engine::companions::{CompanionContent, CompanionFile, open_companion};
 use crate::read::json::{JsonReader, Tree};
 use crate::read::source::fill;
-use crate::read::source::regular::{open_regular, read_regular};
+use crate::read::source::regular::read_regular;
 
 use super::file::Shard;
 use super::names::{PartNames, Stem};
@@ -141,7 +141,7 @@ fn copy(
     from: &Path,
 ) -> Result<Shard> {
     let in_source = |e: Error| e.in_file(from);
-    let (source, len) = open_regular(from).map_err(in_source)?;
+    let (source, len) = open_companion(from).map_err(in_source)?;
     let file = Shard::create(system, parts, target, &[], len)?;
     let (mut buffer, mut start) = (vec![0; COPIED], 0);
     let (mut source, mut left) = (&source, len);

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use anamnesis_os::whole_file;
+
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{Budget, Limits};
 use crate::engine::companions::Companions;
@@ -280,9 +282,9 @@ impl OutputDirectory {
         found.insert(directory.join(single));
         let own = self.index_text();
         let has_own_index = own.is_some_and(|(path, text)| {
-            let same = std::fs::metadata(&path).is_ok_and(|meta| meta.len() == text.len() as u64);
-            // read only if the length fits: a foreign index may be large
-            same && std::fs::read(&path).is_ok_and(|found| found == text.as_bytes())
+            // a foreign index may be longer
+            let found = whole_file::read(&path, text.len() as u64);
+            found.is_ok_and(|found| found == text.as_bytes())
         });
         if !has_own_index {
             found.insert(directory.join(index));

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use anamnesis_os::links::may_name;
 use rustix::fd::AsFd;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, openat, openat2};
 use rustix::io::Errno;
@@ -74,11 +75,6 @@ pub(super) fn resolve_named(directory: impl AsFd, path: &Path) -> Result<Outside
     })
 }
 
-/// Whether a link of user `link` may name a file of user `target` to a process of user `own`.
-fn may_name(link: u32, target: u32, own: u32) -> bool {
-    link == 0 || link == own || link == target
-}
-
 /// Opens for reading what was resolved before, if it is still this inode. The descriptor is opened and not the name,
 /// which may lead to a device by now.
 pub(super) fn open(resolved: &OutsideFile, inode: Inode) -> Result<Option<File>, Errno> {
@@ -93,28 +89,4 @@ pub(super) fn open(resolved: &OutsideFile, inode: Inode) -> Result<Option<File>,
 fn descriptor_path(file: impl AsFd) -> PathBuf {
     use std::os::fd::AsRawFd;
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_link_names_files_of_its_owner_only() {
-        for (link, target, own, allowed) in [
-            (0, 7, 0, true),
-            (0, 7, 1000, true),
-            (7, 7, 0, true),
-            (1000, 7, 1000, true),
-            (7, 0, 0, false),
-            (7, 8, 1000, false),
-            (7, 1000, 1000, false),
-        ] {
-            assert_eq!(
-                may_name(link, target, own),
-                allowed,
-                "{link} {target} {own}"
-            );
-        }
-    }
 }

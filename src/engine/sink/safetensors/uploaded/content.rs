@@ -5,9 +5,8 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use crate::base::error::{Error, Result};
-use crate::engine::companions::CompanionContent;
+use crate::engine::companions::{CompanionContent, open_companion};
 use crate::read::source::fill;
-use crate::read::source::regular::open_regular;
 
 /// Bytes of a companion file that are compared or copied at a time.
 pub(super) const COPIED: usize = 1 << 20;
@@ -36,7 +35,7 @@ impl<'c> ContentReader<'c> {
                 content: OpenContent::Bytes(bytes.chunks(COPIED)),
             },
             CompanionContent::Copy(path) => {
-                let (file, len) = open_regular(path).map_err(|e| e.in_file(path))?;
+                let (file, len) = open_companion(path).map_err(|e| e.in_file(path))?;
                 let content = OpenContent::File {
                     file,
                     path,

@@ -1,0 +1,112 @@
+//! The content of one companion file: found, read or left out.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use super::names::CONFIGURATIONS;
+use super::{CompanionContent, CompanionEdit, LeftOutReason, config};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits::{Budget, zeroed};
+use crate::read::source::file_system::MapMode;
+use crate::read::source::files::Files;
+use crate::read::source::read_exact_at;
+use crate::read::source::regular::{read_opened, regular};
+
+/// Longest companion file. Tokenizers have up to 40 MB; a longer file is not one.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// What is under the name of a companion file.
+pub(super) enum FoundContent {
+    Carried(CompanionContent),
+    LeftOut(LeftOutReason),
+    /// There is no such file: at a URL whose server lists nothing, names are tried.
+    Missing,
+}
+
+/// Opens a file of a model's directory, whose links lead to files of that directory, of its hub cache or of their owner. Its
+/// length is the second value.
+///
+/// # Errors
+/// I/O; what is not a regular file; a link of another user to a file of a third one.
+pub(crate) fn open_companion(path: &Path) -> Result<(File, u64)> {
+    let directory = match path.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
+        _ => Path::new("."),
+    };
+    let name = path.file_name().unwrap_or_default();
+    let file = anamnesis_os::links::open_in(directory, name)?;
+    regular(file)
+}
+
+/// Finds the content under a name. Configurations are read and edited, and files at a URL are read.
+pub(super) fn content(
+    files: &Files,
+    path: &Path,
+    name: &str,
+    edit: CompanionEdit,
+    budget: &Budget,
+) -> Result<FoundContent> {
+    let is_edited = CONFIGURATIONS.contains(&name);
+    if files.is_local() {
+        let (file, len) = match open_companion(path) {
+            Ok(opened) => opened,
+            Err(error) => return left_out(error),
+        };
+        return Ok(match is_edited {
+            _ if len > MAX_BYTES => FoundContent::LeftOut(LeftOutReason::TooLong),
+            // only the configuration changes
+            true => {
+                let (text, _charge) = read_opened(&file, len, budget, "the configuration")?;
+                let edited = edited_text(&text, edit, budget)?;
+                FoundContent::Carried(CompanionContent::Bytes(edited))
+            }
+            // copied when it is written
+            false => FoundContent::Carried(CompanionContent::Copy(path.to_owned())),
+        });
+    }
+    // read once, which a map would not make faster
+    let mapping = MapMode {
+        mmap: false,
+        private: false,
+    };
+    let source = files.open_named(path, mapping, budget)?;
+    match source.ready() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(FoundContent::Missing),
+        ready => ready?,
+    }
+    let len = source.len().unwrap_or(u64::MAX);
+    if len > MAX_BYTES {
+        return Ok(FoundContent::LeftOut(LeftOutReason::TooLong));
+    }
+    // charged for as long as the checkpoint is open, since the files are kept until they are written
+    budget.memory(len, super::WHAT)?;
+    let bytes = usize::try_from(len).ok().and_then(zeroed);
+    let mut bytes = bytes.ok_or_else(|| Error::unsupported("the file does not fit in memory"))?;
+    read_exact_at(&*source, 0, &mut bytes)?;
+    if is_edited {
+        bytes = edited_text(&bytes, edit, budget)?;
+    }
+    Ok(FoundContent::Carried(CompanionContent::Bytes(bytes)))
+}
+
+/// The reason for which a file is left out, or the error.
+fn left_out(error: Error) -> Result<FoundContent> {
+    let reason = match error.kind() {
+        ErrorKind::Unsupported(_) => LeftOutReason::NotRegular,
+        // not of the system, which has other reasons: the user may not read the file
+        ErrorKind::Io(e)
+            if e.kind() == io::ErrorKind::PermissionDenied && e.raw_os_error().is_none() =>
+        {
+            LeftOutReason::ForeignLink
+        }
+        _ => return Err(error),
+    };
+    Ok(FoundContent::LeftOut(reason))
+}
+
+fn edited_text(text: &[u8], edit: CompanionEdit, budget: &Budget) -> Result<Vec<u8>> {
+    let text = std::str::from_utf8(text)
+        .map_err(|_| Error::malformed("the configuration is not UTF-8").in_format("config"))?;
+    config::edited(text, edit.dtype, edit.quantised, budget)
+}
