@@ -143,10 +143,10 @@ impl Companions {
         let edit = CompanionEdit { dtype, quantised };
         let budget = checkpoint.budget();
         match place_of(checkpoint) {
-            Some((directory, Place::Directory)) => {
+            Some((directory, CompanionPlace::Directory)) => {
                 Self::collect(checkpoint.files(), directory, edit, with_code, &budget)
             }
-            Some((directory, Place::Beside)) => {
+            Some((directory, CompanionPlace::Beside)) => {
                 let found = Self::collect(checkpoint.files(), directory, edit, with_code, &budget)?;
                 Ok(found.beside_a_file())
             }
@@ -280,8 +280,8 @@ impl Companions {
         Ok(())
     }
 
-    /// The companions of a single file among those of its directory: all of them beside a configuration, none without. Other
-    /// files there are not the model's, and not named.
+    /// The companions of a single file: all of its directory's beside a configuration, none without. Other files there are not
+    /// the model's, and not named.
     fn beside_a_file(mut self) -> Self {
         let is_model = |file: &CompanionFile| CONFIGURATIONS.contains(&&*file.name);
         self.left_out
@@ -305,7 +305,7 @@ struct CompanionEdit {
 }
 
 /// Where the companions of a checkpoint are.
-enum Place {
+enum CompanionPlace {
     /// In the directory that was opened.
     Directory,
     /// Beside the file that was opened.
@@ -313,13 +313,13 @@ enum Place {
 }
 
 /// The directory whose other files may belong to this checkpoint.
-fn place_of(checkpoint: &Checkpoint) -> Option<(&Path, Place)> {
+fn place_of(checkpoint: &Checkpoint) -> Option<(&Path, CompanionPlace)> {
     let path = checkpoint.path()?;
     if !matches!(checkpoint.catalog().format, "safetensors" | "pth" | "dcp") {
         return None;
     }
     if checkpoint.files().is_directory(path) {
-        return Some((path, Place::Directory));
+        return Some((path, CompanionPlace::Directory));
     }
     let parent = path.parent()?;
     let parent = if parent.as_os_str().is_empty() {
@@ -327,7 +327,7 @@ fn place_of(checkpoint: &Checkpoint) -> Option<(&Path, Place)> {
     } else {
         parent
     };
-    Some((parent, Place::Beside))
+    Some((parent, CompanionPlace::Beside))
 }
 
 fn is_unsupported(error: &Error) -> bool {

@@ -71,6 +71,7 @@ pub(crate) fn run_until(
         let waiting = scope.spawn(|| {
             let completion = wait(&stop);
             stop.store(true, Ordering::Relaxed);
+            runtime.wake();
             completion
         });
         let result = runtime.run(source, &stop);
@@ -121,10 +122,10 @@ pub(crate) fn wait(
     }
 }
 
-/// Sleeps until the process ends, for at most 100 ms so that interrupts are noticed.
+/// Sleeps until the process ends, for at most 20 ms so that interrupts are noticed.
 fn pause(pidfd: Option<&OwnedFd>) {
     // short enough that Ctrl-C feels immediate, long enough that waiting costs nothing
-    const INTERVAL: Duration = Duration::from_millis(100);
+    const INTERVAL: Duration = Duration::from_millis(20);
     let timeout = Timespec::try_from(INTERVAL).ok();
     match pidfd {
         // an error, such as EINTR, only shortens the pause

@@ -11,6 +11,11 @@ pub(crate) fn model_among(command: &[OsString]) -> Option<PathBuf> {
     command.iter().skip(1).find_map(|argument| {
         // a program's own options and texts send no request
         let path = local_path(Path::new(argument)).ok()?;
+        // a stream would be empty for the program that it is meant for: `record -- cat <(…)`
+        let found = std::fs::metadata(&path).ok()?;
+        if !found.is_dir() && !found.is_file() {
+            return None;
+        }
         // opening is the only reliable test: programs name their models in options, as positions or as directories
         drop(Checkpoint::open(&path).ok()?);
         Some(if path.is_dir() {

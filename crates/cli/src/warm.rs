@@ -22,7 +22,7 @@ use crate::warnings;
 pub(crate) use read_list::{PolicyModel, WarmList};
 
 /// Interval in which an interrupt and the end of the command are noticed.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How far the processor priority is lowered alongside a command, whose own threads come first.
 const NICE: i32 = 5;
 

@@ -34,7 +34,7 @@ impl DirectoryLock {
     /// use anamnesis_os::directory_lock::DirectoryLock;
     ///
     /// let directory = tempfile::tempdir()?;
-    /// let lock = DirectoryLock::acquire(directory.path())?.expect("nobody else knows of it");
+    /// let lock = DirectoryLock::acquire(directory.path())?.expect("it is new");
     /// assert!(DirectoryLock::acquire(directory.path())?.is_none());
     /// drop(lock);
     /// assert!(DirectoryLock::acquire(directory.path())?.is_some());
@@ -43,11 +43,11 @@ impl DirectoryLock {
     ///
     /// # Errors
     ///
-    /// Those of `open` and `flock`, except of file systems without such locks.
+    /// The errors of `open` and `flock`, except on file systems without such locks.
     pub fn acquire(path: &Path) -> io::Result<Option<Self>> {
         #[cfg(unix)]
         match lock_directory(path) {
-            // what file systems answer that lock no directories: NFS needs a file that is open for writing
+            // file systems that lock no directories answer so: NFS needs a file that is open for writing
             Err(e) if is_unsupported(&e) => {}
             locked => return locked,
         }
@@ -59,7 +59,7 @@ impl DirectoryLock {
     ///
     /// # Errors
     ///
-    /// Those of `flock`, except of file systems that lock no directories.
+    /// The errors of `flock`, except on file systems that lock no directories.
     pub fn extend_to(&mut self, successor: File) -> io::Result<bool> {
         // the locked file gets a second name in the successor, as all other files do
         if self.named.is_some() {

@@ -74,7 +74,7 @@ pub fn lock(file: &File) -> bool {
 ///
 /// # Errors
 ///
-/// Those of `open`; a link is refused, and so is what is not a regular file.
+/// The errors of `open`; a link is refused, and so is anything but a regular file.
 pub fn lock_existing(path: &Path) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     // a lock over NFS needs a file that is open for writing
@@ -135,7 +135,7 @@ pub fn is_same(a: &Path, b: &Path) -> bool {
 ///
 /// # Errors
 ///
-/// Those of `fchmod`.
+/// The errors of `fchmod`.
 pub fn carry_permissions(from: &fs::Metadata, to: &File) -> io::Result<()> {
     #[cfg(unix)]
     {
@@ -143,7 +143,7 @@ pub fn carry_permissions(from: &fs::Metadata, to: &File) -> io::Result<()> {
         let own = to.metadata()?;
         let (mut mode, owner) = (from.mode() & 0o7777, (from.uid(), from.gid()));
         if (own.uid(), own.gid()) != owner && fchown(to, Some(owner.0), Some(owner.1)).is_err() {
-            // of another owner, it must not run as that one
+            // a file of another owner must not run as that one
             mode &= 0o777;
         }
         // file systems without permissions refuse to set any

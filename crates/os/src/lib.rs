@@ -19,6 +19,7 @@
 //! | [`files`] | opening without waiting; files under construction and their names |
 //! | [`whole_file`] | read a short file; write a file as a whole, under a temporary name first |
 //! | [`links`] | which links in other users' directories are followed |
+//! | [`trust`] | who else may change what a path names |
 //! | [`directory_lock`] | one process at a time changes the files of a directory |
 //! | [`directories`] | exchange two directories (Linux only) |
 
@@ -38,6 +39,7 @@ pub mod pressure;
 pub mod process;
 pub mod residency;
 pub mod topology;
+pub mod trust;
 pub mod whole_file;
 #[cfg(target_os = "linux")]
 pub mod writeback;

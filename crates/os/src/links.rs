@@ -1,4 +1,4 @@
-//! Symbolic links that a program meets in a directory of somebody else, and must not follow everywhere.
+//! Symbolic links in a directory of another user, which a program must not follow everywhere.
 //!
 //! A program with more rights than the owner of a directory, such as one of root in a user's directory of models, would
 //! otherwise copy any file of the machine to where that user reads it. The rule is the one that web servers call
@@ -129,7 +129,7 @@ mod unix {
         Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
     }
 
-    /// The blobs of the repository of which this is a snapshot, or a folder in one: `models--owner--name/snapshots/commit`.
+    /// The blobs of a repository, for its snapshot or a folder in one: `models--owner--name/snapshots/commit`.
     fn blobs_of(directory: &Path) -> Option<PathBuf> {
         let snapshots = directory
             .ancestors()

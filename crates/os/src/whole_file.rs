@@ -32,7 +32,7 @@ pub struct WriteOptions {
 ///
 /// # Errors
 ///
-/// Those of reading; [`io::ErrorKind::InvalidInput`] for anything but a regular file; [`io::ErrorKind::FileTooLarge`].
+/// The errors of reading; [`io::ErrorKind::InvalidInput`] for anything but a regular file; [`io::ErrorKind::FileTooLarge`].
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = files::open_without_waiting(path)?;
     if !file.metadata()?.is_file() {

@@ -16,7 +16,7 @@ use crate::read::source::regular::{read_opened, regular};
 /// Longest companion file. Tokenizers have up to 40 MB; a longer file is not one.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// What is under the name of a companion file.
+/// The thing under the name of a companion file.
 pub(super) enum FoundContent {
     Carried(CompanionContent),
     LeftOut(LeftOutReason),

@@ -2,7 +2,7 @@
 //!
 //! The names are those that clients open: transformers and its tokenizers, diffusers, sentence-transformers, peft, OpenCLIP and
 //! Mistral's own. Nothing else is carried over, because a directory, and even more the surroundings of a single file, may
-//! hold files that are nobody's business, such as notes and passwords.
+//! hold files that must stay there, such as notes and passwords.
 
 /// Names of models' configurations, which describe the weights: of transformers and diffusers, and of Mistral.
 pub(super) static CONFIGURATIONS: &[&str] = &["config.json", "params.json"];
@@ -128,7 +128,7 @@ pub(super) static TRIED: &[&str] = &[
     "vocab.txt",
 ];
 
-/// What a name says of a file in the directory of a checkpoint.
+/// The meaning of a file's name in the directory of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameClass {
     /// It belongs to the model, whose weights are stored anew.
@@ -140,7 +140,7 @@ pub(super) enum NameClass {
     /// It holds tensors, or describes how they were stored: it has a counterpart in the output, or needs none. Hidden files
     /// are of other tools.
     OfStorage,
-    /// Nobody knows.
+    /// No client opens it.
     Unknown,
 }
 

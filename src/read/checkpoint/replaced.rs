@@ -50,8 +50,8 @@ fn is_for_want_of_a_file(error: &Error, path: &Path) -> bool {
     }
 }
 
-/// What the directory of the files contains: a sum over its names and the files behind them, which needs no memory whatever
-/// the directory's size. `None` if it cannot be listed.
+/// A sum over the names in the files' directory and the files behind them, which needs no memory whatever the directory's
+/// size. `None` if it cannot be listed.
 fn names_of(path: &Path, hasher: &RandomState) -> Option<u64> {
     let meta = std::fs::metadata(path).ok()?;
     let directory = match path.parent() {

@@ -22,7 +22,7 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// For how long a body is sent again.
 const MAX_AGE: Duration = Duration::from_secs(1);
 /// How often interrupts and deadlines are looked at.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Serves the result of `metrics` until an interrupt.
 ///

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use anamnesis::quote::escape;
 use anamnesis::source::local_path;
 use anamnesis_maio::{Maio, MaioConfig};
+use anamnesis_os::trust;
 use anamnesis_ppc::host::{HostCommand, LibraryPolicy};
 use anamnesis_ppc::{EagerPolicy, NoopPolicy, Policy, PolicyLimits, Runtime};
 
@@ -111,6 +113,13 @@ impl<'a> PolicyArgument<'a> {
                         "start `anamnesis` by its full path",
                     )
                 })?;
+                if let Ok(Some(stranger)) = trust::stranger(Path::new(path)) {
+                    eprintln!(
+                        "anamnesis: warning: {} runs with the rights of this process, and {}",
+                        escape(path),
+                        escape(&stranger.to_string())
+                    );
+                }
                 // this program is its own host: no second executable has to be installed
                 let host = HostCommand::new(own).arg("ppc").arg("host");
                 Box::new(LibraryPolicy::new(host, path, limits))

@@ -27,7 +27,7 @@ pub(crate) struct SavedTemplate {
 ///
 /// # Errors
 ///
-/// Those of [`OutputFile::checked`].
+/// The errors of [`OutputFile::checked`].
 pub(crate) fn check_output(
     path: &Path,
     overwrite: bool,

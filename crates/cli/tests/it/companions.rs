@@ -30,7 +30,7 @@ fn model(directory: &Path, with_config: bool) {
     }
 }
 
-/// What a run says: the names that were copied, and those that were not by reason.
+/// The files that a run names: the copied ones, and the others with the reason.
 fn said(document: &Value) -> (Vec<&str>, BTreeSet<(&str, &str)>) {
     let copied = document["companions"].as_array().unwrap().iter();
     let left = document["left_out"].as_array().unwrap().iter();

@@ -114,7 +114,7 @@ fn rounds(writers: u64) {
         "{writers} writers: {done} done, {refused} refused, {killed} killed, {opened} openings"
     );
     assert!(opened > ROUNDS);
-    // what the killed ones have left is removed by the next
+    // the next run removes the files of killed ones
     assert_eq!(finish(directories.remember(2)).code, 0);
     assert_eq!(value(out), Some(2.0));
     let names = fs::read_dir(out).unwrap().count();

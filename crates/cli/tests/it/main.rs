@@ -15,9 +15,13 @@ mod exit_status;
 mod failing_pages;
 mod fit;
 #[cfg(target_os = "linux")]
+mod guesses;
+#[cfg(target_os = "linux")]
 mod hub_cache;
 mod inspect_json;
 mod inspect_output;
+#[cfg(target_os = "linux")]
+mod interrupted_verbs;
 mod killed;
 mod library;
 mod load;

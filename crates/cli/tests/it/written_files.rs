@@ -13,7 +13,7 @@ use crate::process::{command, path_str, safetensors, workspace};
 /// A verb, and its arguments that read the model and write to a path.
 struct Writer {
     verb: &'static str,
-    /// Of the model's directory, an I/O template, and the output.
+    /// Takes the model's directory, an I/O template, and the output.
     args: fn(&str, &str, &str) -> Vec<String>,
     /// `--overwrite` replaces files, which is the case for all but logs.
     replaces: bool,

@@ -247,8 +247,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Ends the event source's wait, so that the event loop updates the set of watched files.
-    fn wake(&self) {
+    /// Ends the current wait of the event loop, so that it looks at once whether it is to stop, and which files it watches.
+    pub fn wake(&self) {
         self.waker
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -287,7 +287,8 @@ impl Runtime {
         }
     }
 
-    /// Runs the event loop until `stop` is set or the source ends. Policies can be registered and unregistered from other
+    /// Runs the event loop until `stop` is set, which it looks at after [`wake`](Self::wake) and every
+    /// [`poll_interval`](RuntimeOptions::poll_interval), or until the source ends. Policies can be registered and unregistered from other
     /// threads meanwhile. Directories are rescanned when files are created or removed in them.
     ///
     /// # Errors

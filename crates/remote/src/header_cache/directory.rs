@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use anamnesis_os::trust;
+
 pub(super) const ENDING: &str = ".header";
 /// The ending of a file that is being written.
 const UNFINISHED: &str = ".part";
@@ -27,15 +29,11 @@ impl CacheDirectory {
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.create(path)?;
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::MetadataExt as _;
-            // the checksum detects damage and no forger: a writer could name other bytes as a header
-            if fs::metadata(path)?.mode() & 0o022 != 0 {
-                return Err(io::Error::other(
-                    "other users can write to it; use another directory, or remove that permission (chmod go-w)",
-                ));
-            }
+        // the checksum detects damage and no forger: who can write here can give other bytes as a header
+        if let Some(stranger) = trust::stranger(path)? {
+            return Err(io::Error::other(format!(
+                "{stranger}; use another directory, or change that (chmod go-w, chown)"
+            )));
         }
         let path = path.to_owned();
         Ok(Self { path })
