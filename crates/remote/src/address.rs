@@ -167,7 +167,7 @@ mod tests {
         let resolve = |allowed| {
             let name = Name::from_str("localhost").unwrap();
             let (send, receive) = std::sync::mpsc::channel();
-            crate::runtime::runtime().spawn(async move {
+            crate::runtime::runtime().unwrap().spawn(async move {
                 let found = GuardedResolver(allowed).resolve(name).await;
                 send.send(found.map(Iterator::count).map_err(|e| e.to_string()))
                     .unwrap();

@@ -1,16 +1,18 @@
 //! The Hugging Face hub: `hf://owner/name[@revision][/file]`, its tokens, and its cache on this machine.
 
 mod cache;
+mod listing;
 
-use anamnesis_os::whole_file;
 use std::path::PathBuf;
 
+use anamnesis_os::whole_file;
 use reqwest::header::HeaderValue;
-use serde_json::Value;
 use url::Url;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::{has_ending, is_plain};
+
+pub(crate) use listing::parse_listing;
 
 /// The settings of the hub in the environment.
 #[derive(Clone, Debug)]
@@ -184,40 +186,6 @@ fn join(endpoint: &Url, parts: &[&str]) -> Result<Url> {
         .pop_if_empty()
         .extend(parts);
     Ok(url)
-}
-
-/// The commit and the names of the files in one folder of a repository.
-pub(crate) fn parse_listing(text: &[u8], folder: &str) -> Result<(String, Vec<String>)> {
-    let wrong = |what: &str| Error::refused(format!("the hub's list of files {what}"));
-    let listing: Value = serde_json::from_slice(text).map_err(|_| wrong("is not JSON"))?;
-    let commit = listing
-        .get("sha")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    // it becomes a part of URLs
-    if commit.is_empty() || commit.len() > 64 || !commit.bytes().all(|b| b.is_ascii_alphanumeric())
-    {
-        return Err(wrong("names no commit"));
-    }
-    let files = listing
-        .get("siblings")
-        .and_then(Value::as_array)
-        .ok_or_else(|| wrong("has no `siblings`"))?;
-    // the work for an answer is bounded, whatever server HF_ENDPOINT names
-    if files.len() > 1_000_000 {
-        return Err(wrong("has more than a million files"));
-    }
-    let prefix = if folder.is_empty() {
-        String::new()
-    } else {
-        format!("{folder}/")
-    };
-    let names = files.iter().filter_map(|file| {
-        let name = file.get("rfilename")?.as_str()?.strip_prefix(&prefix)?;
-        // files of other folders are left out
-        is_plain(name).then(|| name.to_owned())
-    });
-    Ok((commit.to_owned(), names.collect()))
 }
 
 #[cfg(test)]

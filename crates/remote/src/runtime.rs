@@ -18,15 +18,23 @@ impl<T> PerProcess<T> {
     }
 
     pub(crate) fn get(&self, make: impl FnOnce() -> T) -> &'static T {
+        match self.try_get(|| Ok::<_, std::convert::Infallible>(make())) {
+            Ok(made) => made,
+            Err(never) => match never {},
+        }
+    }
+
+    /// The value, which is made by the next call if it cannot be made by this one.
+    pub(crate) fn try_get<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&'static T, E> {
         let own = std::process::id();
         let mut value = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match *value {
-            Some((process, made)) if process == own => made,
+            Some((process, made)) if process == own => Ok(made),
             _ => {
                 // for the rest of the process, as a static is
-                let made: &'static T = Box::leak(Box::new(make()));
+                let made: &'static T = Box::leak(Box::new(make()?));
                 *value = Some((own, made));
-                made
+                Ok(made)
             }
         }
     }
@@ -34,15 +42,23 @@ impl<T> PerProcess<T> {
 
 /// One runtime per process, started by the first request. Its threads only wait and copy. Callers block on a condition
 /// variable or a channel of `std` and never on a future, which panics in a thread of another runtime.
-pub(crate) fn runtime() -> &'static Runtime {
+///
+/// # Errors
+/// The process or the system has no descriptor or thread left.
+pub(crate) fn runtime() -> Result<&'static Runtime> {
     static RUNTIME: PerProcess<Runtime> = PerProcess::new();
-    RUNTIME.get(|| {
+    let made = RUNTIME.try_get(|| {
         Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("anamnesis-remote")
             .enable_all()
             .build()
-            .expect("threads and an event queue can be made")
+    });
+    made.map_err(|e| {
+        let what = format!(
+            "requests need threads and descriptors, and there are none left: {e}; raise the limit (`ulimit -n`)"
+        );
+        Error::new(ErrorKind::Network, what)
     })
 }
 
@@ -62,7 +78,7 @@ pub(crate) fn wait_while<T: Send + 'static>(
     wanted: &mut dyn FnMut() -> bool,
 ) -> Result<T> {
     let (send, receive) = mpsc::sync_channel(1);
-    let task = runtime().spawn(async move {
+    let task = runtime()?.spawn(async move {
         // without a receiver the request is not wanted any more
         let _ = send.send(request.await);
     });

@@ -3,11 +3,14 @@
 use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
 use object_store::client::{
     ClientOptions, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
-    HttpService,
+    HttpResponseBody, HttpService,
 };
 
 use crate::options::RemoteOptions;
@@ -84,12 +87,71 @@ impl HttpService for SharedConnector {
                 self.time_for(request.body().content_length() as u64)
             };
             match tokio::time::timeout(most, self.client.call(request)).await {
-                Ok(answer) => answer,
+                Ok(answer) => answer.map(|answer| answer.map(BoundedBody::within)),
                 Err(_) => Err(HttpError::new(
                     HttpErrorKind::Timeout,
                     io::Error::new(io::ErrorKind::TimedOut, "the bucket does not answer"),
                 )),
             }
         })
+    }
+}
+
+/// Bytes of an answer that `object_store` reads whole before it parses it: a page of 1000 names of 1 KiB, each character
+/// escaped, or an error. Objects are not read by it.
+const LONGEST_ANSWER: u64 = 16 << 20;
+
+/// The body of an answer, which fails where it is longer than any honest one.
+struct BoundedBody {
+    body: HttpResponseBody,
+    left: u64,
+}
+
+impl BoundedBody {
+    fn within(body: HttpResponseBody) -> HttpResponseBody {
+        HttpResponseBody::new(Self {
+            body,
+            left: LONGEST_ANSWER,
+        })
+    }
+}
+
+impl Body for BoundedBody {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let len = match &frame {
+            Some(Ok(frame)) => frame.data_ref().map_or(0, |bytes| bytes.len() as u64),
+            _ => 0,
+        };
+        Poll::Ready(match self.left.checked_sub(len) {
+            Some(left) => {
+                self.left = left;
+                frame
+            }
+            None => {
+                let what = format!("the bucket's answer is longer than {LONGEST_ANSWER} bytes");
+                let what = io::Error::new(io::ErrorKind::InvalidData, what);
+                Some(Err(HttpError::new(HttpErrorKind::Decode, what)))
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // memory is reserved by it, and a server may announce any length
+        let announced = self.body.size_hint();
+        match announced.lower() <= self.left {
+            true => announced,
+            false => SizeHint::new(),
+        }
     }
 }

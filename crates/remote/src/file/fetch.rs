@@ -7,14 +7,12 @@ use super::state::FileState;
 use super::stream::RangeEvent;
 use crate::answer::RequestedRange;
 use crate::error::{ErrorKind, Result};
-use crate::runtime::runtime;
 
 impl SharedFile {
     /// Requests a range into its blocks.
     pub(super) fn spawn(self: &Arc<Self>, state: &mut FileState, range: RequestedRange) {
         let (shared, epoch) = (Arc::clone(self), state.epoch);
-        let task = runtime().spawn(async move { shared.fetch(range, None, epoch).await });
-        state.tasks.push(task.abort_handle());
+        state.run(async move { shared.fetch(range, None, epoch).await });
     }
 
     /// Requests the first bytes unless the file is the one whose header was kept, and in that case its last ones too.
@@ -25,8 +23,7 @@ impl SharedFile {
         tail: u64,
     ) {
         let (shared, epoch) = (Arc::clone(self), state.epoch);
-        let task = runtime().spawn(async move { shared.fetch(head, Some(tail), epoch).await });
-        state.tasks.push(task.abort_handle());
+        state.run(async move { shared.fetch(head, Some(tail), epoch).await });
     }
 
     /// `compared`: whether the cache of headers offers the file, and how many of its last bytes are requested if it is another

@@ -65,7 +65,14 @@ impl RemoteFile {
         if hedge {
             shared.client.counters.hedged();
         }
-        let task = runtime().spawn(async move {
+        let runtime = match runtime() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                receiver.ended(Err(error));
+                return StartedRange(None);
+            }
+        };
+        let task = runtime.spawn(async move {
             let range = RequestedRange::Between(start, start.saturating_add(len));
             let counters = &shared.client.counters;
             let deliver = |event| match event {

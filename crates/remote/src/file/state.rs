@@ -8,6 +8,7 @@ use tokio::task::AbortHandle;
 use crate::answer::FileVersion;
 use crate::blocks::Blocks;
 use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::runtime;
 
 use super::kept_header::KeptHeader;
 
@@ -33,6 +34,14 @@ pub(super) struct FileState {
 }
 
 impl FileState {
+    /// Starts a task for this file, which ends when everything is given up.
+    pub(super) fn run(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        match runtime() {
+            Ok(runtime) => self.tasks.push(runtime.spawn(task).abort_handle()),
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
     pub(super) fn new(blocks: Blocks) -> Self {
         Self {
             version: None,

@@ -25,7 +25,7 @@ impl SharedFile {
             let stop = end.min(at + PIECE);
             let (shared, send) = (Arc::clone(self), send.clone());
             let range = RequestedRange::Between(at, stop);
-            runtime().spawn(async move {
+            runtime()?.spawn(async move {
                 let _slot = shared.slot().await;
                 let deliver = |event| match event {
                     RangeEvent::Bytes(at, part) => send.send(Ok((at, part))).is_ok(),

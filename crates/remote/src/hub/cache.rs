@@ -3,8 +3,8 @@
 use std::path::{Component, Path, PathBuf};
 
 use anamnesis_os::whole_file;
-use serde_json::Value;
 
+use super::listing::all_files_of_index;
 use super::{HubPath, HubSettings, is_commit};
 
 /// The longest index: names of a few hundred thousand tensors.
@@ -46,25 +46,18 @@ fn is_whole(path: &Path) -> bool {
     let Some(folder) = path.parent() else {
         return false;
     };
-    let index = whole_file::read(path, MAX_INDEX)
-        .ok()
-        .and_then(|text| serde_json::from_slice::<Value>(&text).ok());
-    let files = index
-        .as_ref()
-        .and_then(|index| index.get("weight_map")?.as_object());
-    files.is_some_and(|files| {
-        files.values().all(|file| {
-            let file = file.as_str().map(Path::new);
-            file.is_some_and(|file| {
-                let mut parts = file.components();
-                // an index must not lead out of its folder
-                let plain = matches!(
-                    (parts.next(), parts.next()),
-                    (Some(Component::Normal(_)), None)
-                );
-                plain && folder.join(file).is_file()
-            })
-        })
+    let Ok(index) = whole_file::read(path, MAX_INDEX) else {
+        return false;
+    };
+    all_files_of_index(&index, &mut |file| {
+        let file = Path::new(file);
+        let mut parts = file.components();
+        // an index must not lead out of its folder
+        let plain = matches!(
+            (parts.next(), parts.next()),
+            (Some(Component::Normal(_)), None)
+        );
+        plain && folder.join(file).is_file()
     })
 }
 

@@ -79,10 +79,10 @@ fn the_environment_decides() {
 fn listings_name_the_files_of_one_folder() {
     let text = br#"{"sha": "abc", "siblings": [{"rfilename": "a.gguf"}, {"rfilename": "sub/b.gguf"}, {"rfilename": ".."}, {"rfilename": "sub/../../c"}, {}]}"#;
     assert_eq!(
-        parse_listing(text, "").unwrap(),
+        parse_listing(text, "", 1000).unwrap(),
         ("abc".to_owned(), vec!["a.gguf".to_owned()])
     );
-    assert_eq!(parse_listing(text, "sub").unwrap().1, ["b.gguf"]);
+    assert_eq!(parse_listing(text, "sub", 1000).unwrap().1, ["b.gguf"]);
     for wrong in [
         "",
         "{}",
@@ -90,7 +90,10 @@ fn listings_name_the_files_of_one_folder() {
         r#"{"sha": "abc"}"#,
         "[]",
     ] {
-        assert!(parse_listing(wrong.as_bytes(), "").is_err(), "{wrong}");
+        assert!(
+            parse_listing(wrong.as_bytes(), "", 1000).is_err(),
+            "{wrong}"
+        );
     }
 }
 

@@ -56,10 +56,13 @@ impl Store {
             None => {
                 let resource = self.hub_resource(settings, commit, url.clone());
                 let client = Arc::clone(&self.client);
-                self.wait(async move { client.document(&resource, LONGEST).await })?
+                let most = LONGEST.min(self.memory.room() / 2);
+                self.wait(async move { client.document(&resource, most).await })?
             }
         };
-        let (found, names) = hub::parse_listing(&text, &path.file)?;
+        // the names are kept as long as the text, which takes no more than a half
+        let room = self.memory.room().saturating_sub(text.len() as u64);
+        let (found, names) = hub::parse_listing(&text, &path.file, room)?;
         // the first answer determines the commit of all files
         if *commit.get_or_init(|| found.clone()) != found {
             return Err(Error::changed("the repository has another commit"));

@@ -68,13 +68,21 @@ impl SharedUploads {
     pub(super) fn send(self: &Arc<Self>, state: &mut UploadState, number: usize) {
         let part = layout::part(&self.parts, number).expect("it has a buffer");
         let open = state.open.remove(&number).expect("it has a buffer");
+        let runtime = match runtime() {
+            Ok(runtime) => runtime,
+            Err(e) => {
+                state.buffered -= part.len;
+                state.failure.get_or_insert(e);
+                return self.changed.notify_all();
+            }
+        };
         state.sending += 1;
         // an upload that is being started has no id yet
         if !state.starts.iter().any(|(file, _)| *file == part.file)
             && self.objects[part.file].id.borrow().is_none()
         {
             let shared = Arc::clone(self);
-            let start = runtime().spawn(async move { shared.start(part.file).await });
+            let start = runtime.spawn(async move { shared.start(part.file).await });
             state.starts.push((part.file, start));
         }
         // now and then and not each time: an object has up to 10,000 parts
@@ -82,7 +90,11 @@ impl SharedUploads {
             state.tasks.retain(|task| !task.is_finished());
         }
         let shared = Arc::clone(self);
-        state.tasks.push(runtime().spawn(async move {
+        state.tasks.push(runtime.spawn(async move {
+            let _sending = SendingPart {
+                shared: &shared,
+                len: part.len,
+            };
             let bytes = Bytes::from(open.bytes);
             let outcome = shared.send_part(part, bytes.clone()).await;
             let mut state = shared.lock();
@@ -107,9 +119,10 @@ impl SharedUploads {
 
     async fn start(&self, file: usize) {
         let object = &self.objects[file];
+        let starting = StartingUpload(&object.id);
         self.counters.sent();
         let started = self.bucket.create_upload(&object.key).await;
-        object.id.send_replace(Some(started));
+        starting.0.send_replace(Some(started));
     }
 
     /// The id of an object's upload, once it has been started.
@@ -129,5 +142,41 @@ impl SharedUploads {
         let sent = sent.await?;
         self.counters.uploaded(part.len);
         Ok(sent)
+    }
+}
+
+/// The error of a task that has panicked, which its waiters would otherwise wait for.
+fn without_answer() -> Error {
+    Error::new(ErrorKind::Network, "a request ended without an answer")
+}
+
+/// A part whose task runs.
+struct SendingPart<'s> {
+    shared: &'s SharedUploads,
+    len: u64,
+}
+
+impl Drop for SendingPart<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let mut state = self.shared.lock();
+        state.sending -= 1;
+        state.buffered -= self.len;
+        state.failure.get_or_insert_with(without_answer);
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+}
+
+/// An upload that is being started.
+struct StartingUpload<'s>(&'s tokio::sync::watch::Sender<Option<Result<MultipartId>>>);
+
+impl Drop for StartingUpload<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.send_replace(Some(Err(without_answer())));
+        }
     }
 }

@@ -144,6 +144,22 @@ fn listings_without_an_end_are_errors() {
 }
 
 #[test]
+fn answers_that_are_too_long_are_errors() {
+    let server = TestServer::start();
+    let endpoint = server.url("");
+    let variables = [
+        ("AWS_ENDPOINT_URL", &*endpoint),
+        ("AWS_SKIP_SIGNATURE", "true"),
+    ];
+    // with memory for a terabyte the process would have ended
+    for (url, what) in [("s3://long/a", "longer than"), ("s3://immense/a", "listed")] {
+        let error = open(url, impatient(), &variables).list(url).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(what), "{url}: {text}");
+    }
+}
+
+#[test]
 fn waits_end_when_opening_is_cancelled() {
     let server = TestServer::start();
     server.put("/bucket/a.bin", content(3_000_000));

@@ -286,7 +286,21 @@ impl ServerState {
                  <MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated>{token}{rows}</ListBucketResult>"
             )
         };
-        Reply::new("200 OK", &["Content-Type: application/xml"], text)
+        match bucket {
+            // 20 MiB that no list needs
+            "long" => {
+                let padding = format!("<!--{}-->", " ".repeat(20 << 20));
+                let text = text.replacen("<Name>", &(padding + "<Name>"), 1);
+                Reply::new("200 OK", &["Content-Type: application/xml"], text)
+            }
+            // a terabyte is announced, and what follows is short
+            "immense" => Reply {
+                framed: false,
+                close: true,
+                ..Reply::new("200 OK", &["Content-Length: 1099511627776"], text)
+            },
+            _ => Reply::new("200 OK", &["Content-Type: application/xml"], text),
+        }
     }
 }
 

@@ -1,0 +1,343 @@
+//! The answer of the hub that lists a repository, and indexes of checkpoints in its cache: read as they come, without a tree of
+//! values, of which a few bytes of text make many.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::error::{Error, Result};
+use crate::names::is_plain;
+
+/// Files of a repository. The work for an answer is bounded, whatever server HF_ENDPOINT names.
+const MOST_FILES: usize = 1_000_000;
+
+/// The commit and the names of the files in one folder of a repository, of which `room` bytes may be kept.
+pub(crate) fn parse_listing(text: &[u8], folder: &str, room: u64) -> Result<(String, Vec<String>)> {
+    let wrong = |what: &str| Error::refused(format!("the hub's list of files {what}"));
+    let prefix = match folder {
+        "" => String::new(),
+        folder => format!("{folder}/"),
+    };
+    let mut listing = Listing {
+        prefix: &prefix,
+        room,
+        fault: None,
+        commit: None,
+        names: None,
+    };
+    let mut json = serde_json::Deserializer::from_slice(text);
+    let parsed = (&mut listing)
+        .deserialize(&mut json)
+        .and_then(|()| json.end());
+    if let Some(fault) = listing.fault {
+        return Err(wrong(fault));
+    }
+    parsed.map_err(|_| wrong("is not JSON, or no list"))?;
+    let commit = listing.commit.unwrap_or_default();
+    // it becomes a part of URLs
+    if commit.is_empty() || commit.len() > 64 || !commit.bytes().all(|b| b.is_ascii_alphanumeric())
+    {
+        return Err(wrong("names no commit"));
+    }
+    let names = listing.names.ok_or_else(|| wrong("has no `siblings`"))?;
+    Ok((commit, names))
+}
+
+/// The fields of an answer that are read.
+struct Listing<'p> {
+    prefix: &'p str,
+    room: u64,
+    fault: Option<&'static str>,
+    commit: Option<String>,
+    names: Option<Vec<String>>,
+}
+
+impl<'de> DeserializeSeed<'de> for &mut Listing<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Listing<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the description of a repository")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+        while let Some(key) = map.next_key::<ShortText>()? {
+            match &*key.0 {
+                "sha" => self.commit = Some(map.next_value::<ShortText>()?.0),
+                "siblings" => map.next_value_seed(Siblings(self))?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The array of a repository's files.
+struct Siblings<'a, 'p>(&'a mut Listing<'p>);
+
+impl<'de> DeserializeSeed<'de> for Siblings<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Siblings<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of files")
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut files: S) -> Result<(), S::Error> {
+        let fail = |fault, listing: &mut Listing<'_>| {
+            listing.fault = Some(fault);
+            serde::de::Error::custom(fault)
+        };
+        let mut names = Vec::new();
+        let mut count = 0usize;
+        while let Some(Sibling(name)) = files.next_element()? {
+            count += 1;
+            if count > MOST_FILES {
+                return Err(fail("has more than a million files", self.0));
+            }
+            // files of other folders are left out
+            let name = name
+                .as_deref()
+                .and_then(|name| name.strip_prefix(self.0.prefix));
+            let Some(name) = name.filter(|name| is_plain(name)) else {
+                continue;
+            };
+            let cost = (2 * size_of::<String>() + name.len()) as u64;
+            match self.0.room.checked_sub(cost) {
+                Some(left) => self.0.room = left,
+                None => return Err(fail("is longer than the memory for it", self.0)),
+            }
+            names.push(name.to_owned());
+        }
+        self.0.names = Some(names);
+        Ok(())
+    }
+}
+
+/// One file of the array: its name, if it has one.
+struct Sibling(Option<String>);
+
+impl<'de> serde::Deserialize<'de> for Sibling {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Sibling;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a file")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Sibling, M::Error> {
+                let mut name = None;
+                while let Some(key) = map.next_key::<ShortText>()? {
+                    match &*key.0 {
+                        "rfilename" => name = Some(map.next_value::<ShortText>()?.0),
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(Sibling(name))
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+/// A text; empty for a value of another type, which is no name.
+struct ShortText(String);
+
+impl<'de> serde::Deserialize<'de> for ShortText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrNone)
+    }
+}
+
+struct TextOrNone;
+
+impl<'de> Visitor<'de> for TextOrNone {
+    type Value = ShortText;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<ShortText, E> {
+        Ok(ShortText(text.to_owned()))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<ShortText, E> {
+        Ok(ShortText(String::new()))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<ShortText, E> {
+        Ok(ShortText(String::new()))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<ShortText, E> {
+        Ok(ShortText(String::new()))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<ShortText, E> {
+        Ok(ShortText(String::new()))
+    }
+
+    fn visit_unit<E>(self) -> Result<ShortText, E> {
+        Ok(ShortText(String::new()))
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<ShortText, S::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(ShortText(String::new()))
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<ShortText, M::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(ShortText(String::new()))
+    }
+}
+
+/// Whether `is_there` holds of all files that an index of a checkpoint names, and there is one. Each is asked for once in a
+/// sequence of equal ones, as indexes have them.
+pub(super) fn all_files_of_index(text: &[u8], is_there: &mut dyn FnMut(&str) -> bool) -> bool {
+    let mut files = IndexFiles {
+        is_there,
+        last: None,
+    };
+    let mut json = serde_json::Deserializer::from_slice(text);
+    let parsed = (&mut files)
+        .deserialize(&mut json)
+        .and_then(|()| json.end());
+    parsed.is_ok() && files.last.is_some()
+}
+
+/// The files of an index: of its map of weights.
+struct IndexFiles<'a> {
+    is_there: &'a mut dyn FnMut(&str) -> bool,
+    last: Option<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for &mut IndexFiles<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut IndexFiles<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an index of a checkpoint")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+        while let Some(key) = map.next_key::<ShortText>()? {
+            match &*key.0 {
+                "weight_map" => map.next_value_seed(WeightMap(self))?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+}
+
+struct WeightMap<'a, 'b>(&'a mut IndexFiles<'b>);
+
+impl<'de> DeserializeSeed<'de> for WeightMap<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for WeightMap<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of weights to files")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+        while let Some((_, ShortText(file))) = map.next_entry::<IgnoredAny, ShortText>()? {
+            let is_known = self.0.last.as_ref() == Some(&file);
+            if file.is_empty() || (!is_known && !(self.0.is_there)(&file)) {
+                return Err(serde::de::Error::custom("a file is missing"));
+            }
+            self.0.last = Some(file);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_a_list_are_within_their_room() {
+        let files: Vec<_> = (0..100)
+            .map(|n| format!("{{\"rfilename\":\"f{n:03}\"}}"))
+            .collect();
+        let text = format!("{{\"sha\":\"abc\",\"siblings\":[{}]}}", files.join(","));
+        let parse = |room| parse_listing(text.as_bytes(), "", room);
+        assert_eq!(parse(10_000).unwrap().1.len(), 100);
+        assert!(parse(1000).unwrap_err().to_string().contains("memory"));
+    }
+
+    #[test]
+    fn a_tree_of_values_is_not_made() {
+        // 30 MB of values in an unread field, and arrays within arrays beyond any depth
+        let unread = format!(
+            "{{\"x\":[{}1],\"sha\":\"abc\",\"siblings\":[]}}",
+            "1,".repeat(1 << 20)
+        );
+        let parsed = parse_listing(unread.as_bytes(), "", 0).unwrap();
+        assert_eq!(parsed, ("abc".to_owned(), vec![]));
+        for text in [
+            "[".repeat(1 << 20),
+            "{\"siblings\":[{\"rfilename\":".to_owned() + &"[".repeat(1 << 20),
+            "{\"sha\":1}".to_owned(),
+            "{\"sha\":\"abc\"}".to_owned(),
+            "{\"sha\":\"a/b\",\"siblings\":[]}".to_owned(),
+            "{\"sha\":\"abc\",\"siblings\":[]} x".to_owned(),
+        ] {
+            assert!(parse_listing(text.as_bytes(), "", 1000).is_err());
+        }
+    }
+
+    #[test]
+    fn files_of_an_index_are_asked_for_in_turn() {
+        let text = b"{\"metadata\":{},\"weight_map\":{\"a\":\"1\",\"b\":\"1\",\"c\":\"2\"}}";
+        let mut asked = Vec::new();
+        let all = all_files_of_index(text, &mut |name| {
+            asked.push(name.to_owned());
+            true
+        });
+        assert!(all);
+        assert_eq!(asked, ["1", "2"]);
+        assert!(!all_files_of_index(text, &mut |name| name == "1"));
+        for none in [
+            &b"{}"[..],
+            b"{\"weight_map\":{}}",
+            b"[",
+            b"{\"weight_map\":{\"a\":1}}",
+        ] {
+            assert!(!all_files_of_index(none, &mut |_| true));
+        }
+    }
+}
