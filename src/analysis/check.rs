@@ -241,7 +241,7 @@ impl Check<'_> {
                 let budget = first.budget();
                 for other in others {
                     // all of them are open at the same time, so that they share one limit
-                    budget.memory(other.budget().in_use(), "the checkpoints of the directory")?;
+                    budget.keep_too(other.kept(), "the checkpoints of the directory")?;
                 }
                 budget
             }

@@ -21,7 +21,11 @@ use crate::base::error::{Error, ErrorKind, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of memory that the description of the checkpoint may take, over all its files: names, shapes, metadata,
-    /// unpacked headers, the configuration, and the plan and the listing that are made from them. Default 160 MiB.
+    /// unpacked headers, the configuration, and the plan and the listing that are made from them. Default 1 GiB.
+    ///
+    /// Up to the default, 160 MiB may be of anything; the rest is for tensors that a header of safetensors or GGUF
+    /// describes, 16 bytes for each byte of their names and 512 for each tensor. So a model of 280 000 tensors has room,
+    /// and a small file that unpacks to many values has not. A higher limit than the default is for anything.
     pub memory: u64,
     /// Number of tensors. Default 2 000 000.
     pub tensors: u64,
@@ -42,10 +46,24 @@ pub struct Limits {
     pub expansion: u64,
 }
 
+/// The default of [`Limits::memory`]: all verbs on twice the tensors of the largest published model (`docs/untrusted.md`).
+const DEFAULT_MEMORY: u64 = 1 << 30;
+
+/// Memory that needs no tensors: for headers that unpack, configurations, indexes. An input of a few kilobytes can fill it,
+/// so it bounds the time and the memory that such an input costs.
+const WITHOUT_TENSORS: u64 = 160 << 20;
+
+/// Memory for each byte of the name of a tensor in a plain header, and bytes that an entry counts besides its name.
+///
+/// A plan with its listing takes about 1.2 KiB for a tensor with a name of 60 bytes, a comparison of two models twice that.
+/// An entry without a name has at least 25 bytes in a header, so that the file grows along with what it may use.
+const MEMORY_PER_NAME_BYTE: u64 = 16;
+const BYTES_PER_ENTRY: u64 = 32;
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            memory: 160 << 20,
+            memory: DEFAULT_MEMORY,
             tensors: 2_000_000,
             depth: 64,
             steps: 20_000_000,
@@ -57,6 +75,16 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Memory that the file may use before it has described a tensor.
+    pub(crate) fn memory_without_tensors(&self) -> u64 {
+        // a caller who raised the limit trusts the file
+        if self.memory > DEFAULT_MEMORY {
+            self.memory
+        } else {
+            self.memory.min(WITHOUT_TENSORS)
+        }
+    }
+
     /// No limits, for files of your own. Malformed files are still rejected.
     pub const fn none() -> Self {
         Self {
@@ -125,22 +153,37 @@ pub(crate) struct Budget {
     /// Bytes charged and not released.
     memory: Cell<u64>,
     peak: Cell<u64>,
+    /// Bytes that may be charged: they grow with the tensors of plain headers, up to the limit.
+    allowed: Cell<u64>,
     tensors: Cell<u64>,
     steps: Cell<u64>,
     usage: Option<Usage>,
 }
 
+/// Memory that a checkpoint keeps, and that its tensors allow.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KeptMemory {
+    /// Bytes charged and not released.
+    pub(crate) in_use: u64,
+    /// Bytes that its tensors allow besides what every file may use.
+    for_tensors: u64,
+}
+
 impl Budget {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self::resume(limits, 0, None)
+        Self::resume(limits, KeptMemory::default(), None)
     }
 
-    /// A budget of which `memory` bytes are in use, by what an earlier call has made. Reports to `usage` when it is dropped.
-    pub(crate) fn resume(limits: Limits, memory: u64, usage: Option<Usage>) -> Self {
+    /// A budget of which `kept` is in use, by what an earlier call has made. Reports to `usage` when it is dropped.
+    pub(crate) fn resume(limits: Limits, kept: KeptMemory, usage: Option<Usage>) -> Self {
+        let allowed = limits
+            .memory_without_tensors()
+            .saturating_add(kept.for_tensors);
         Self {
             limits,
-            memory: Cell::new(memory),
-            peak: Cell::new(memory),
+            memory: Cell::new(kept.in_use),
+            peak: Cell::new(kept.in_use),
+            allowed: Cell::new(allowed.min(limits.memory)),
             tensors: Cell::new(0),
             steps: Cell::new(0),
             usage,
@@ -152,12 +195,32 @@ impl Budget {
         self.memory.get()
     }
 
+    /// What a checkpoint that was made within this budget keeps of it.
+    pub(crate) fn kept(&self) -> KeptMemory {
+        KeptMemory {
+            in_use: self.in_use(),
+            for_tensors: self.allowed.get() - self.limits.memory_without_tensors(),
+        }
+    }
+
+    /// Charges the memory of another checkpoint that is open at the same time, and allows what its tensors allow.
+    pub(crate) fn keep_too(&self, other: KeptMemory, what: &str) -> Result<()> {
+        self.allow(other.for_tensors);
+        self.memory(other.in_use, what)
+    }
+
+    #[inline]
+    fn allow(&self, more: u64) {
+        let allowed = self.allowed.get().saturating_add(more);
+        self.allowed.set(allowed.min(self.limits.memory));
+    }
+
     /// Charges `bytes` of memory. Called before an allocation whose size a file decides.
     #[inline]
     pub(crate) fn memory(&self, bytes: u64, what: &str) -> Result<()> {
         let total = self.memory.get().saturating_add(bytes);
         // before the sum is kept: a refused charge allocates nothing, and must not make later ones fail
-        within(total, self.limits.memory, what, "memory")?;
+        within(total, self.allowed.get(), what, "memory")?;
         self.memory.set(total);
         self.peak.set(self.peak.get().max(total));
         Ok(())
@@ -233,6 +296,13 @@ impl Budget {
         // kept even if it is refused, since opening ends there in any case
         self.tensors.set(total);
         within(total, self.limits.tensors, "the list of tensors", "tensors")
+    }
+
+    /// Charges a tensor that a plain header describes, of a name of this length, and allows the memory that lists of it take.
+    #[inline]
+    pub(crate) fn described_tensor(&self, name: usize) -> Result<()> {
+        self.allow(MEMORY_PER_NAME_BYTE * (BYTES_PER_ENTRY + name as u64));
+        self.tensors(1)
     }
 
     /// Charges `n` steps: of the pickle machine, of a walk over what it built, of matching names with patterns.

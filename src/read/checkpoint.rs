@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::kernel::Dtype;
-use crate::base::limits::{Budget, Limits, Usage};
+use crate::base::limits::{Budget, KeptMemory, Limits, Usage};
 use crate::base::progress::CancelToken;
 use crate::read::catalog::{Catalog, Value};
 use crate::read::format::{self, Format};
@@ -295,7 +295,7 @@ impl OpenOptions {
     /// The place of a path, and the path as it is shown, with these options for URLs.
     pub(crate) fn files<'p>(&self, path: &'p Path) -> Result<(Files, Cow<'p, Path>)> {
         let urls = self.urls.cancelled_by(self.cancel.as_ref());
-        Files::with(path, &urls, self.limits.memory)
+        Files::with(path, &urls, self.limits.memory_without_tensors())
     }
 
     /// Opens a [`Source`] as one file.
@@ -324,7 +324,7 @@ impl OpenOptions {
 
     /// A budget of these limits, of which nothing is spent.
     fn budget(&self) -> Budget {
-        Budget::resume(self.limits, 0, self.usage.clone())
+        Budget::resume(self.limits, KeptMemory::default(), self.usage.clone())
     }
 
     /// Opens bytes in memory as one file.
@@ -376,7 +376,7 @@ pub struct Checkpoint {
     limits: Limits,
     usage: Option<Usage>,
     /// Memory that opening has charged and that this value keeps.
-    charged: u64,
+    kept: KeptMemory,
     /// See [`OpenOptions::private`].
     private: bool,
     /// See [`OpenOptions::opaque`].
@@ -502,7 +502,12 @@ impl Checkpoint {
 
     /// A budget for what is made from this checkpoint, of which the checkpoint's own memory is spent.
     pub(crate) fn budget(&self) -> Budget {
-        Budget::resume(self.limits, self.charged, self.usage.clone())
+        Budget::resume(self.limits, self.kept, self.usage.clone())
+    }
+
+    /// Memory that this value keeps.
+    pub(crate) fn kept(&self) -> KeptMemory {
+        self.kept
     }
 
     /// Adds the path of the file to an error of reading it.

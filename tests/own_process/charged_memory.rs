@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use anamnesis::{Checkpoint, Limits, Names, Objects, OpenOptions, Result, Usage, remember, source};
+use anamnesis::{Checkpoint, Names, Objects, OpenOptions, Result, Usage, remember, source};
 
 use crate::counting_allocator::counted;
 use crate::in_own_process;
@@ -21,6 +21,11 @@ use crate::support::{model_amplifiers, object_amplifiers};
 
 /// Memory that need not be charged, because no file decides its size.
 const SLACK: u64 = 1 << 20;
+
+/// The most that is charged by default for anything, and for each byte of headers that describe tensors: an entry has 25
+/// bytes at least, and allows 528.
+const MOST_WITHOUT_TENSORS: u64 = 160 << 20;
+const MOST_FOR_TENSORS: u64 = 528_u64.div_ceil(25);
 
 /// The most memory with the default limits.
 const MOST_MEMORY: u64 = 256 << 20;
@@ -92,7 +97,9 @@ impl Cost {
         let time = TIME_AT_LEAST + TIME_PER_BYTE * u32::try_from(bytes).unwrap_or(u32::MAX);
         let what = if self.peak > self.charged + SLACK {
             "more memory than charged"
-        } else if self.charged > Limits::default().memory || self.peak > MOST_MEMORY {
+        } else if self.charged > MOST_WITHOUT_TENSORS + MOST_FOR_TENSORS * self.nbytes
+            || self.peak > MOST_MEMORY
+        {
             "more memory than allowed"
         } else if self.steps > STEPS_PER_BYTE * bytes {
             "more steps than bytes"

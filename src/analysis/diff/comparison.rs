@@ -16,7 +16,7 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
     let (a, b) = (&*diff.a, &*diff.b);
     let budget = a.budget();
     // both checkpoints are in memory at once
-    budget.memory(b.budget().in_use(), WHAT)?;
+    budget.keep_too(b.kept(), WHAT)?;
     let (mut notes, cancel) = (Vec::new(), diff.options.control.token());
     let mut side_of = |checkpoint, rename, name: &str| {
         let mut own = Vec::new();

@@ -88,7 +88,7 @@ pub(super) fn merge(
         catalog,
         limits: options.limits,
         usage: options.usage.clone(),
-        charged: budget.in_use(),
+        kept: budget.kept(),
         private: options.private,
         opaque: options.opaque,
         assume_plain: options.assume_plain,

@@ -62,7 +62,11 @@ impl OpenOptions {
     /// The errors of [`Checkpoint::open`]. A value that cannot be described is a [`Refused`](ObjectNode::Refused) node and
     /// no error.
     pub fn objects(&self, path: impl AsRef<Path>) -> Result<Option<Objects>> {
-        let (files, path) = Files::with(path.as_ref(), &self.urls, self.limits.memory)?;
+        let (files, path) = Files::with(
+            path.as_ref(),
+            &self.urls,
+            self.limits.memory_without_tensors(),
+        )?;
         let path = &*path;
         let budget = self.budget();
         let read = || match files.open_path(path, self.mapping(), &budget)? {
@@ -118,7 +122,7 @@ impl OpenOptions {
                 catalog,
                 limits: self.limits,
                 usage: self.usage.clone(),
-                charged: budget.in_use(),
+                kept: budget.kept(),
                 private: self.private,
                 opaque: self.opaque,
                 path: None,

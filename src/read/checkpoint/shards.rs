@@ -241,7 +241,7 @@ fn read_index(
         catalog.metadata.push_charged(&key, value, budget)?;
     }
     // additions since the merge are in use too
-    checkpoint.charged = budget.in_use();
+    checkpoint.kept = budget.kept();
     Ok(checkpoint)
 }
 

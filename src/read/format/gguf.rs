@@ -196,8 +196,8 @@ impl<'c, 's> HeaderReader<'c, 's> {
     }
 
     fn tensor(&mut self) -> Result<TensorInfo> {
-        self.cursor.budget().tensors(1)?;
         let name = self.name("a tensor's name")?;
+        self.cursor.budget().described_tensor(name.len())?;
         let at = self.cursor.pos();
         let bad =
             |what: String| Error::malformed(format!("tensor {}: {what}", quote(&name))).at(at);

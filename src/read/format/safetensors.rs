@@ -263,7 +263,7 @@ impl Header<'_> {
             return bad("data_offsets do not fit in 64 bits".into());
         };
         let bytes = ByteRange::new(start, nbytes);
-        self.budget.tensors(1)?;
+        self.budget.described_tensor(name.len())?;
         self.budget.text(name.len(), "the names of the tensors")?;
         self.budget
             .reserve(&mut self.tensors, 1, "the list of tensors")?;

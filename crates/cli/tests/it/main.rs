@@ -14,6 +14,7 @@ mod exit_status;
 #[cfg(target_os = "linux")]
 mod failing_pages;
 mod fit;
+mod giants;
 #[cfg(target_os = "linux")]
 mod guesses;
 #[cfg(target_os = "linux")]

@@ -187,12 +187,34 @@ pub(crate) fn qwen_72b() -> Model {
 /// DeepSeek-V3 and R1: 61 layers of width 7168 and one for multi-token prediction; 3 layers are
 /// dense, the others have 256 experts and a shared one; FP8.
 pub(crate) fn deepseek_671b() -> Model {
-    let (hidden, words) = (7168, 129_280);
+    deepseek(61, 3, 256, 128, 129_280, true)
+}
+
+/// Kimi K2: 61 layers, of which one is dense and the others have 384 experts; FP8.
+pub(crate) fn kimi_k2() -> Model {
+    deepseek(61, 1, 384, 64, 163_840, false)
+}
+
+/// A model of twice the layers of Kimi K2.
+pub(crate) fn twice_kimi_k2() -> Model {
+    deepseek(122, 2, 384, 64, 163_840, false)
+}
+
+/// A model of DeepSeek's third architecture, with a layer for multi-token prediction where `predicts` is set.
+fn deepseek(
+    layers: u64,
+    dense: u64,
+    experts: u64,
+    heads: u64,
+    words: u64,
+    predicts: bool,
+) -> Model {
+    let hidden = 7168;
     let mut list = TensorList::default();
     list.bf16("model.embed_tokens.weight", &[words, hidden]);
-    for layer in 0..62 {
+    for layer in 0..layers + u64::from(predicts) {
         let in_layer = |name: &str| format!("model.layers.{layer}.{name}");
-        if layer == 61 {
+        if layer == layers {
             list.bf16(in_layer("embed_tokens.weight"), &[words, hidden]);
             list.bf16(in_layer("enorm.weight"), &[hidden]);
             list.bf16(in_layer("hnorm.weight"), &[hidden]);
@@ -200,31 +222,31 @@ pub(crate) fn deepseek_671b() -> Model {
         }
         list.fp8(&in_layer("self_attn.q_a_proj"), [1536, hidden]);
         list.bf16(in_layer("self_attn.q_a_layernorm.weight"), &[1536]);
-        list.fp8(&in_layer("self_attn.q_b_proj"), [128 * 192, 1536]);
+        list.fp8(&in_layer("self_attn.q_b_proj"), [heads * 192, 1536]);
         list.fp8(&in_layer("self_attn.kv_a_proj_with_mqa"), [576, hidden]);
         list.bf16(in_layer("self_attn.kv_a_layernorm.weight"), &[512]);
-        list.fp8(&in_layer("self_attn.kv_b_proj"), [128 * 256, 512]);
-        list.fp8(&in_layer("self_attn.o_proj"), [hidden, 128 * 128]);
+        list.fp8(&in_layer("self_attn.kv_b_proj"), [heads * 256, 512]);
+        list.fp8(&in_layer("self_attn.o_proj"), [hidden, heads * 128]);
         let mut mlp = |name: &str, inner: u64| {
             list.fp8(&in_layer(&format!("{name}.gate_proj")), [inner, hidden]);
             list.fp8(&in_layer(&format!("{name}.up_proj")), [inner, hidden]);
             list.fp8(&in_layer(&format!("{name}.down_proj")), [hidden, inner]);
         };
-        if layer < 3 {
+        if layer < dense {
             mlp("mlp", 18432);
         } else {
-            (0..256).for_each(|expert| mlp(&format!("mlp.experts.{expert}"), 2048));
+            (0..experts).for_each(|expert| mlp(&format!("mlp.experts.{expert}"), 2048));
             mlp("mlp.shared_experts", 2048);
-            list.bf16(in_layer("mlp.gate.weight"), &[256, hidden]);
+            list.bf16(in_layer("mlp.gate.weight"), &[experts, hidden]);
             list.0.push(Tensor {
                 name: in_layer("mlp.gate.e_score_correction_bias"),
-                shape: vec![256],
+                shape: vec![experts],
                 dtype: Dtype::F32,
             });
         }
         list.bf16(in_layer("input_layernorm.weight"), &[hidden]);
         list.bf16(in_layer("post_attention_layernorm.weight"), &[hidden]);
-        if layer == 61 {
+        if layer == layers {
             list.bf16(in_layer("shared_head.norm.weight"), &[hidden]);
             list.bf16(in_layer("shared_head.head.weight"), &[words, hidden]);
         }
@@ -235,8 +257,8 @@ pub(crate) fn deepseek_671b() -> Model {
         4_250_000_000,
         Split {
             world: 16,
-            heads: 128,
-            kv_heads: 128,
+            heads,
+            kv_heads: heads,
             ..Split::default()
         },
     )
