@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::base::quote::quote;
+use crate::base::quote::{quote, shown_path};
 
 mod remedy;
 
@@ -246,7 +246,10 @@ impl Error {
     #[must_use]
     pub fn in_file(mut self, path: &Path) -> Self {
         // the innermost caller adds the file; outer layers have only a directory or an index
-        self.0.path.get_or_insert_with(|| path.to_owned());
+        // a URL without its secrets: errors are printed and logged
+        self.0
+            .path
+            .get_or_insert_with(|| shown_path(path).into_owned());
         self
     }
 

@@ -1,9 +1,13 @@
-//! Text from files, made safe to show.
+//! Text from files and paths, made safe to show.
 //!
 //! Names and metadata come from untrusted files. An escape sequence in one acts on the terminal that shows it, a change
 //! of writing direction rewrites the line, and an invisible character makes two names look alike.
+//!
+//! A URL may have a signature in its query and a password in front of its host. Both open what they name to anyone who reads a
+//! log, so every path and every message is shown by the functions here.
 
 use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 
 /// Characters of a name that a message shows: longer names would hide the rest of the line.
 const MAX_CHARS: usize = 120;
@@ -52,6 +56,99 @@ pub(crate) fn quote(name: &str) -> String {
     out
 }
 
+/// A path as it is shown: a URL without query, fragment and credentials, which may be secrets. Also one that was made the
+/// end of another path.
+///
+/// ```
+/// use std::path::Path;
+/// use anamnesis::source::shown_path;
+///
+/// let signed = Path::new("https://name:word@host/model.gguf?Signature=secret");
+/// assert_eq!(shown_path(signed), Path::new("https://host/model.gguf"));
+/// assert_eq!(shown_path(Path::new("a?b")), Path::new("a?b"));
+/// ```
+pub fn shown_path(path: &Path) -> Cow<'_, Path> {
+    // a path that is not UTF-8 is no URL
+    match path.to_str().map(|text| without_secrets(text, |_| false)) {
+        None | Some(Cow::Borrowed(_)) => Cow::Borrowed(path),
+        Some(Cow::Owned(text)) => Cow::Owned(PathBuf::from(text)),
+    }
+}
+
+/// A message as it is shown: the URLs in it without query, fragment and credentials.
+///
+/// ```
+/// use anamnesis::quote::shown_text;
+///
+/// let message = "moved to https://name:word@host/a.gguf?Signature=secret, which is refused";
+/// assert_eq!(shown_text(message), "moved to https://host/a.gguf which is refused");
+/// ```
+pub fn shown_text(text: &str) -> Cow<'_, str> {
+    without_secrets(text, |c| c.is_whitespace() || matches!(c, '"' | '\'' | '`'))
+}
+
+/// Schemes whose URLs are known also with one slash: the system's functions for paths join several to one.
+const SCHEMES: [&str; 8] = ["http", "https", "s3", "gs", "az", "abfs", "abfss", "hf"];
+
+/// The text, its URLs without secrets; a URL goes on to a character at which it `ends`.
+fn without_secrets(text: &str, ends: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let mut out = String::new();
+    let (mut copied, mut at) = (0, 0);
+    while let Some(found) = text[at..].find(":/") {
+        let colon = at + found;
+        at = colon + 1;
+        let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+        let scheme = &text[text[..colon].trim_end_matches(is_scheme).len()..colon];
+        let rest = text[at..].trim_start_matches('/');
+        let slashes = text.len() - at - rest.len();
+        let is_known = SCHEMES
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(scheme));
+        // drives have one letter
+        if scheme.len() < 2 || (slashes < 2 && !is_known) {
+            continue;
+        }
+        let url = &rest[..rest.find(&ends).unwrap_or(rest.len())];
+        let begin = text.len() - rest.len();
+        at = begin + url.len();
+        let is_azure = scheme.to_ascii_lowercase().starts_with("abfs");
+        let shown = location(url, is_azure);
+        if shown != url {
+            out.push_str(&text[copied..begin]);
+            out.push_str(&shown);
+            copied = at;
+        }
+    }
+    if copied == 0 {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(&text[copied..]);
+    Cow::Owned(out)
+}
+
+/// Host and path of a URL whose scheme is left out.
+fn location(url: &str, is_azure: bool) -> Cow<'_, str> {
+    let place = url.split(['?', '#']).next().unwrap_or_default();
+    let (host, path) = place.split_at(place.find('/').unwrap_or(place.len()));
+    let plain = match host.rsplit_once('@') {
+        // of Azure, the container stands in front of the account's host
+        Some((container, _)) if is_azure && !container.contains(':') => return place.into(),
+        Some((_, host)) => host,
+        // the revision of a repository of the hub stands behind its name, and so behind a slash
+        None => host,
+    };
+    let port = plain.rsplit_once(':').map_or("", |(_, port)| port);
+    let is_address = plain.starts_with('[');
+    if !is_address && !port.bytes().all(|b| b.is_ascii_digit()) {
+        // a password with a slash or a question mark in it looks like the port of a host
+        return "…".into();
+    }
+    if plain.len() == host.len() {
+        return place.into();
+    }
+    format!("{plain}{path}").into()
+}
+
 fn push_escaped(out: &mut String, c: char) {
     if is_hidden(c) {
         out.extend(c.escape_default());
@@ -63,6 +160,30 @@ fn push_escaped(out: &mut String, c: char) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn secrets_of_a_url_are_not_shown() {
+        for (url, expected) in [
+            ("https://h/a?sig=x y#z", "https://h/a"),
+            ("https://user:secret@h:80/a", "https://h:80/a"),
+            ("HTTPS://user:se/cret@h/a", "HTTPS://…"),
+            ("https://user:se?cret@h/a", "https://…"),
+            ("https://[::1]:80/a?x", "https://[::1]:80/a"),
+            ("ftp://user:secret@h/a", "ftp://h/a"),
+            ("/work/https:/user:secret@h/a?x", "/work/https:/h/a"),
+            ("hf://org/model@v1/a.gguf", "hf://org/model@v1/a.gguf"),
+            ("abfss://container@account/a", "abfss://container@account/a"),
+            ("abfss://name:secret@account/a", "abfss://account/a"),
+            ("s3://bucket", "s3://bucket"),
+            ("a?b", "a?b"),
+            ("C:/a?b", "C:/a?b"),
+        ] {
+            assert_eq!(shown_path(Path::new(url)), Path::new(expected), "{url}");
+        }
+        let text = "`https://u:p@h/a?s` and s3://b/k#x and a:/b";
+        assert_eq!(shown_text(text), "`https://h/a` and s3://b/k and a:/b");
+        assert!(matches!(shown_text("nothing: /a?b"), Cow::Borrowed(_)));
+    }
 
     #[test]
     fn hidden_characters_are_escaped() {

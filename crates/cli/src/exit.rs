@@ -1,11 +1,16 @@
 //! Exit statuses and failure messages.
 
+use std::borrow::Cow;
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
 
-use anamnesis::quote::escape;
+use anamnesis::quote::{escape, shown_text};
+use anamnesis::source::shown_path;
 use anamnesis::{Note, Remedy};
 use serde::Serialize;
+
+use crate::paths::shown;
 
 /// The result of a verb whose failures, if any, have been reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +71,7 @@ impl Failure {
         let remedy = Some(remedy.into());
         Self {
             kind,
-            message: message.into(),
+            message: shown_text(&message.into()).into(),
             path: None,
             format: None,
             offset: None,
@@ -86,8 +91,7 @@ impl Failure {
 
     /// Adds the path, unless the failure already has one.
     pub(crate) fn in_file(mut self, path: &Path) -> Self {
-        self.path
-            .get_or_insert_with(|| path.display().to_string().into());
+        self.path.get_or_insert_with(|| shown(path).into());
         self
     }
 
@@ -187,12 +191,12 @@ impl From<anamnesis::Error> for Failure {
     fn from(error: anamnesis::Error) -> Self {
         Self {
             kind: error.kind().name(),
-            message: match error.note() {
+            message: shown_text(&match error.note() {
                 Some(note) => format!("{}; {note}", error.kind()),
                 None => error.kind().to_string(),
-            }
+            })
             .into(),
-            path: error.path().map(|p| p.display().to_string().into()),
+            path: error.path().map(|path| shown(path).into()),
             format: error.format(),
             offset: error.offset(),
             remedy: error.remedy().map(|remedy| remedy_text(remedy).into()),
@@ -211,7 +215,7 @@ impl From<anamnesis::template::Error> for Failure {
         let own = error.remedy().filter(|_| own).map(str::to_owned);
         let failure = Self::from(anamnesis::Error::from(error));
         Self {
-            message: message.into(),
+            message: shown_text(&message).into(),
             remedy: own.map(Into::into).or(failure.remedy),
             ..failure
         }
@@ -253,9 +257,25 @@ pub(crate) fn status(result: Result<Completion, RunError>) -> u8 {
     }
 }
 
-/// Prints clap's help, version or argument error, and returns its exit status.
-pub(crate) fn argument_error(message: &clap::Error) -> u8 {
-    match message.print() {
+/// Prints clap's help, version or argument error, and returns its exit status. `words` are the arguments.
+pub(crate) fn argument_error(message: &clap::Error, words: &[OsString]) -> u8 {
+    let mut text = message.render().to_string();
+    // clap repeats the values of arguments, and one may be a URL in the place of another thing
+    let mut has_secret = false;
+    for word in words.iter().filter_map(|word| word.to_str()) {
+        let (_, value) = word.split_once('=').unwrap_or_default();
+        for value in [word, value] {
+            if let Cow::Owned(safe) = shown_path(Path::new(value)) {
+                has_secret = true;
+                text = text.replace(value, &shown(&safe));
+            }
+        }
+    }
+    let printed = match has_secret {
+        false => message.print(),
+        true => io::stderr().lock().write_all(text.as_bytes()),
+    };
+    match printed {
         // `anamnesis --help | head` closes the pipe as well
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => 1,
         _ => u8::try_from(message.exit_code()).unwrap_or(2),

@@ -15,7 +15,7 @@ use crate::args::{Color, FitArgs};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::output::{Screen, Stdout, json};
-use crate::paths::{self, InputPath, is_url};
+use crate::paths::{self, InputPath, is_url, shown};
 use crate::request_stats;
 
 /// Further models that are loaded with each model.
@@ -152,8 +152,8 @@ fn is_prefix(path: &Path) -> bool {
 
 /// Whether a path is a configuration and not an index of shards.
 fn is_configuration(path: &Path) -> bool {
-    let shown = shown_path(path);
-    let name = shown
+    let path = shown_path(path);
+    let name = path
         .file_name()
         .and_then(|name| name.to_str())
         .unwrap_or_default();
@@ -172,7 +172,7 @@ fn of_configuration(
     let mut estimate = extras
         .add_to(configured(fit_config(config), args))
         .estimate()?;
-    estimate.path = Some(shown_path(model).display().to_string());
+    estimate.path = Some(shown(model));
     Ok(estimate)
 }
 

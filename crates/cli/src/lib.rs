@@ -91,7 +91,7 @@ pub fn run_with(args: impl IntoIterator<Item = impl Into<OsString>>, interrupt: 
     let cli = match Cli::read(&words) {
         Ok(cli) => cli,
         // `--help` and `--version` come here too: clap returns them as errors, with the status 0
-        Err(message) => return exit::argument_error(&message),
+        Err(message) => return exit::argument_error(&message, &words),
     };
     let mut out = Stdout::lock();
     let result = match &cli.verb {

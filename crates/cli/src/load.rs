@@ -18,6 +18,7 @@ use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::output::table::{Column, Table};
 use crate::output::{BOLD, DIM, Screen, Stdout, json, progress};
+use crate::paths::shown;
 use crate::resource_usage::ResourceUsage;
 use crate::template::SavedTemplate;
 use crate::text::{ByteSize, plural};
@@ -332,11 +333,7 @@ fn show(
     screen: &Screen,
     out: &mut Stdout,
 ) -> Result<(), RunError> {
-    writeln!(
-        out,
-        "{}",
-        screen.paint(BOLD, escape(&args.source.display().to_string()))
-    )?;
+    writeln!(out, "{}", screen.paint(BOLD, escape(&shown(&args.source))))?;
     writeln!(
         out,
         "  {}, {}",
@@ -435,7 +432,7 @@ fn document(args: &LoadArgs, report: &LoadReport) -> Value {
     });
     let mut document = json!({
         "version": json::VERSION,
-        "source": args.source.display().to_string(),
+        "source": shown(&args.source),
         "tensors": report.tensors,
         "nbytes": report.nbytes,
         "loader": report.choice.loader.name(),

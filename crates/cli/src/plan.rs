@@ -13,6 +13,7 @@ use crate::exit::{Completion, Failure, RunError, refusal_text};
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::tensors::{ShapeText, name};
 use crate::output::{BOLD, DIM, DTYPE, REFUSED, Screen, Stdout, WARNING, json};
+use crate::paths::shown;
 use crate::remember::{configure, notes_of, show_warnings};
 use crate::request_stats;
 use crate::text::{ByteSize, ExactCount, plural};
@@ -58,7 +59,7 @@ fn show(
     let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
     let weights = plan.jobs.len() - plain;
     let read: u64 = plan.jobs.iter().map(|job| stored(job, catalog)).sum();
-    let title = escape(&args.source.display().to_string()).into_owned();
+    let title = escape(&shown(&args.source)).into_owned();
     writeln!(out, "{}", screen.paint(BOLD, title))?;
     writeln!(
         out,
@@ -175,7 +176,7 @@ impl Serialize for PlanDocument<'_> {
         } = self;
         let files = || {
             let files = catalog.files().iter();
-            files.map(|f| f.path.as_ref().map(|p| p.display().to_string()))
+            files.map(|f| f.path.as_ref().map(|path| shown(path)))
         };
         let refused = || {
             let refused = plan.refused.iter();
@@ -191,7 +192,7 @@ impl Serialize for PlanDocument<'_> {
         // the number of entries depends on the options
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("version", &json::VERSION)?;
-        map.serialize_entry("source", &args.source.display().to_string())?;
+        map.serialize_entry("source", &shown(&args.source))?;
         map.serialize_entry("files", &Sequence(files))?;
         map.serialize_entry("jobs", &Sequence(jobs))?;
         map.serialize_entry("nbytes", &plan.nbytes())?;

@@ -25,6 +25,7 @@ use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::model_argument::model_among;
 use crate::output::Stdout;
+use crate::paths::shown;
 use crate::ppc::run::state_outside;
 use crate::runtime_failure::failure;
 use crate::template::{check_output, save};
@@ -198,10 +199,7 @@ fn event_source(
     }
     let selected = source::best(CaptureMode::Recording, namespace).map_err(failure)?;
     state_outside(namespace);
-    eprintln!(
-        "anamnesis: recording {}; {selected}",
-        escape(&dir.display().to_string())
-    );
+    eprintln!("anamnesis: recording {}; {selected}", escape(&shown(dir)));
     Ok(selected.source)
 }
 

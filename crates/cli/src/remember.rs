@@ -18,6 +18,7 @@ use crate::args::{Color, RememberArgs, WeightArgs};
 use crate::exit::{Completion, Failure, RunError, note_text, refusal_text};
 use crate::interrupt::Interrupt;
 use crate::output::{Screen, Stdout, WARNING, json, progress};
+use crate::paths::shown;
 use crate::template::SavedTemplate;
 use crate::text::{ByteSize, plural};
 use crate::{request_stats, select, template};
@@ -40,11 +41,11 @@ pub(crate) fn run(
             let files: Vec<_> = report
                 .files
                 .iter()
-                .map(|file| file.display().to_string())
+                .map(|file| shown(file.as_ref()))
                 .collect();
             let mut document = json!({
                 "version": json::VERSION,
-                "source": args.source.display().to_string(),
+                "source": shown(&args.source),
                 "files": files,
                 "dtype": names_of(&report.dtypes),
                 "companions": report.companions,
@@ -66,11 +67,7 @@ pub(crate) fn run(
             for note in report.notes.iter().chain(&left_out) {
                 writeln!(out, "{} {}", screen.paint(WARNING, "note:"), escape(note))?;
             }
-            let mut line = format!(
-                "{}: {}",
-                escape(&args.output.display().to_string()),
-                description(&report)
-            );
+            let mut line = format!("{}: {}", escape(&shown(&args.output)), description(&report));
             // elsewhere the line is the same for the same files, so that logs can be compared
             if std::io::stdout().is_terminal() {
                 let seconds = started.elapsed().as_secs_f64();

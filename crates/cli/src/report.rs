@@ -21,7 +21,7 @@ use crate::exit::{Completion, Failure, RunError, note_text};
 use crate::interrupt::Interrupt;
 use crate::output::Stdout;
 use crate::output_file::OutputFile;
-use crate::paths::{InputPath, expand};
+use crate::paths::{InputPath, expand, shown};
 use crate::text::{ByteSize, plural};
 use anamnesis::quote::escape;
 
@@ -66,7 +66,7 @@ pub(crate) fn run(
     writeln!(
         out,
         "{}: {} in a page of {}",
-        escape(&args.output.display().to_string()),
+        escape(&shown(&args.output)),
         plural(document.tensors(), "tensor"),
         ByteSize(page.len() as u64)
     )?;

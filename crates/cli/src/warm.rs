@@ -16,6 +16,7 @@ use crate::child::{ChildCommand, wait};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::output::{Stdout, json, progress};
+use crate::paths::shown;
 use crate::runtime_failure::failure;
 use crate::text::{ByteSize, plural};
 use crate::warnings;
@@ -180,7 +181,7 @@ fn warm(
 fn warn_uncached(namespace: &Namespace) {
     let found = page_retention(namespace, |_| true);
     if let Some(why) = found.values().find_map(|found| found.reason()) {
-        let root = namespace.root().display().to_string();
+        let root = shown(namespace.root());
         eprintln!(
             "anamnesis: warning: {}: this FUSE file system {why}: what is read now is requested from its server again; an \
              option of its mount, such as kernel_cache, may keep pages",
@@ -266,7 +267,7 @@ impl WarmReport {
             ..
         } = self.progress;
         json!({
-            "path": args.source.display().to_string(),
+            "path": shown(&args.source),
             "models": self.models, "nbytes": nbytes, "read": read, "cached": cached,
             "seconds": self.seconds,
             "end": match self.end {

@@ -1,6 +1,6 @@
 //! Messages of the page-cache runtime, and of its policies, on standard error.
 
-use anamnesis::quote::escape;
+use anamnesis::quote::{escape, shown_text};
 use anamnesis_ppc::LineSubscriber;
 use tracing::Level;
 
@@ -20,6 +20,6 @@ pub(crate) fn show_from(level: LogLevel) {
         LogLevel::Debug => Level::DEBUG,
         LogLevel::Trace => Level::TRACE,
     };
-    let print = |_, text: &str| eprintln!("anamnesis: {}", escape(text));
+    let print = |_, text: &str| eprintln!("anamnesis: {}", escape(&shown_text(text)));
     let _ = tracing::subscriber::set_global_default(LineSubscriber::new(level, print)); // fails only if a subscriber is set, which this command does once
 }

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
@@ -55,9 +55,7 @@ impl Files {
     ) -> Result<(Self, Cow<'p, Path>)> {
         match url(path) {
             None => Ok((Self::default(), Cow::Borrowed(path))),
-            Some(url) => {
-                Self::of_url(url, options, memory).map_err(|e| e.in_file(Path::new(&*shown(url))))
-            }
+            Some(url) => Self::of_url(url, options, memory).map_err(|e| e.in_file(path)),
         }
     }
 
@@ -108,39 +106,6 @@ pub(crate) fn url(path: &Path) -> Option<&str> {
     is_url.then(|| path.to_str()).flatten()
 }
 
-/// A path as it is shown: a URL without query, fragment and credentials, which may be secrets.
-///
-/// ```
-/// use std::path::Path;
-/// use anamnesis::source::shown_path;
-///
-/// let signed = Path::new("https://name:word@host/model.gguf?Signature=secret");
-/// assert_eq!(shown_path(signed), Path::new("https://host/model.gguf"));
-/// assert_eq!(shown_path(Path::new("a?b")), Path::new("a?b"));
-/// ```
-pub fn shown_path(path: &Path) -> Cow<'_, Path> {
-    match url(path).map(shown) {
-        None => Cow::Borrowed(path),
-        Some(Cow::Borrowed(url)) => Cow::Borrowed(Path::new(url)),
-        Some(Cow::Owned(url)) => Cow::Owned(PathBuf::from(url)),
-    }
-}
-
-/// A URL without what may be a secret.
-fn shown(url: &str) -> Cow<'_, str> {
-    let url = url.split(['?', '#']).next().unwrap_or_default();
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    match host.rsplit_once('@') {
-        // the revision of a repository of the hub stands behind its name, and so behind a slash
-        // of Azure, the container stands in front of the account's host
-        Some((_, host)) if !scheme.to_ascii_lowercase().starts_with("abfs") => {
-            Cow::Owned(format!("{scheme}://{host}{path}"))
-        }
-        _ => Cow::Borrowed(url),
-    }
-}
-
 /// Refuses a checkpoint whose files have no paths in the file system, where those are needed.
 pub(crate) fn require_local(files: &Files, path: &Path, what: &str) -> Result<()> {
     if files.is_local() {
@@ -181,16 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_a_url_are_not_shown() {
-        for (url, expected) in [
-            ("https://h/a?sig=x#y", "https://h/a"),
-            ("https://user:secret@h/a", "https://h/a"),
-            ("hf://org/model@v1/a.gguf", "hf://org/model@v1/a.gguf"),
-            ("abfss://container@account/a", "abfss://container@account/a"),
-            ("s3://bucket", "s3://bucket"),
-        ] {
-            assert_eq!(shown(url), expected);
-        }
+    fn secrets_of_a_url_are_in_no_error() {
         let refused = Files::of(Path::new("https://user:secret@h/a?secret"));
         let error = refused.err().unwrap().to_string();
         assert!(

@@ -52,12 +52,12 @@ use std::io;
 
 use zeropool::DividedBuffer;
 
+pub use crate::base::quote::shown_path;
 pub(crate) use checked::CheckedSource;
 pub(crate) use concurrent::any_concurrent;
 pub use concurrent::{ConcurrentReads, ReadReceiver, StartedRead};
 pub use file::FileSource;
 pub(crate) use file::SMALL;
-pub use files::shown_path;
 pub use function::FnSource;
 pub use mapped_bytes::MappedBytes;
 pub use memory::MemorySource;

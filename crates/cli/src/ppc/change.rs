@@ -12,6 +12,7 @@ use super::policy::PolicyArgument;
 use super::status;
 use crate::args::{PpcRegArgs, PpcRmArgs};
 use crate::exit::{Completion, Failure, RunError};
+use crate::paths::shown;
 
 pub(super) fn register(args: &PpcRegArgs) -> Result<Completion, RunError> {
     let change = PolicyChange::Register {
@@ -31,7 +32,7 @@ pub(super) fn unregister(args: &PpcRmArgs) -> Result<Completion, RunError> {
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     let known = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
     known.map_err(|error| {
-        let message = format!("{}: {error}", path.display());
+        let message = format!("{}: {error}", shown(path));
         Failure::new("io", message, "check the path and its permissions")
     })
 }

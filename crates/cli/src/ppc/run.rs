@@ -18,6 +18,7 @@ use crate::child::{ChildCommand, run_until, wait};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::output_file::OutputFile;
+use crate::paths::shown;
 use crate::text::{ByteSize, ExactCount, plural};
 use crate::warm::{WarmList, alongside};
 use crate::warnings;
@@ -228,10 +229,10 @@ pub(crate) fn state_outside(namespace: &Namespace) {
         let are = if count == 1 { "is a link" } else { "are links" };
         eprintln!(
             "anamnesis: {}: {} {are} to elsewhere, such as {} to {}",
-            escape(&namespace.root().display().to_string()),
+            escape(&shown(namespace.root())),
             plural(count as u64, "file"),
-            escape(&name.display().to_string()),
-            escape(&path.display().to_string()),
+            escape(&shown(name)),
+            escape(&shown(path)),
         );
     }
 }

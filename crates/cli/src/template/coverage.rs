@@ -11,6 +11,7 @@ use crate::args::CompareArgs;
 use crate::exit::{Completion, RunError};
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{Screen, Stdout, json};
+use crate::paths::shown;
 use crate::text::ByteSize;
 
 pub(super) fn run(
@@ -24,7 +25,7 @@ pub(super) fn run(
         json::write_line(&document(&coverage_of_b), out)?;
         return Ok(Completion::Done);
     }
-    let (of, by) = (args.b.display().to_string(), args.a.display().to_string());
+    let (of, by) = (shown(&args.b), shown(&args.a));
     let share = percent(coverage_of_b.covered, coverage_of_b.nbytes);
     writeln!(
         out,

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::exit::Failure;
 use crate::output::{Stdout, json};
 use crate::output_file::OutputFile;
+use crate::paths::shown;
 use crate::text::{ByteSize, ExactCount, plural};
 
 /// A written template and its description.
@@ -54,7 +55,7 @@ pub(crate) fn save(
         .len();
     let totals = TemplateTotals::of(template);
     let document = json!({
-        "path": path.display().to_string(),
+        "path": shown(path),
         "service": template.service().map(|id| id.to_string()),
         "parameters": template.parameters().collect::<std::collections::BTreeMap<_, _>>(),
         "workers": totals.workers, "files": totals.files, "accesses": totals.accesses, "nbytes": totals.nbytes,
@@ -89,7 +90,7 @@ impl fmt::Display for SavedTemplate {
         write!(
             f,
             "{}: {}; template of {}",
-            escape(&self.path.display().to_string()),
+            escape(&shown(&self.path)),
             self.totals,
             plural(self.file_nbytes, "byte")
         )

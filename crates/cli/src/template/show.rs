@@ -11,6 +11,7 @@ use crate::args::ShowArgs;
 use crate::exit::{Completion, Failure, RunError};
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{BOLD, DIM, Screen, Stdout};
+use crate::paths::shown;
 use crate::text::{ByteSize, ExactCount};
 
 pub(super) fn run(
@@ -38,7 +39,7 @@ pub(super) fn run(
     writeln!(
         out,
         "{}",
-        screen.paint(BOLD, escape(&args.template.display().to_string()))
+        screen.paint(BOLD, escape(&shown(&args.template)))
     )?;
     writeln!(out, "  {}", TemplateTotals::of(&template))?;
     if let Some(id) = template.service() {

@@ -59,6 +59,8 @@ mod robustness;
 #[cfg(target_os = "linux")]
 mod runtime_process;
 mod schema;
+#[cfg(all(feature = "remote", unix))]
+mod secrets;
 #[cfg(target_os = "linux")]
 mod service_unit;
 #[cfg(target_os = "linux")]
