@@ -123,6 +123,8 @@ impl<'c> PreparedModel<'c> {
         }
         let layers =
             layers.or_else(|| caches.iter().map(|layer| u64::from(layer.number) + 1).max());
+        // before the lists of stages: it refuses degrees that no model has
+        let workers = workers(fit, checkpoint, weights.as_ref(), &config, &budget)?;
         let mut stages: Vec<Vec<_>> = vec![Vec::new(); fit.pp.max(1) as usize];
         for layer in &caches {
             // caches are numbered by attention, and a block may have two
@@ -133,7 +135,6 @@ impl<'c> PreparedModel<'c> {
                 ..*layer
             });
         }
-        let workers = workers(fit, checkpoint, weights.as_ref(), &config, &budget)?;
         Ok(Self {
             config,
             weights,

@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 use globset::GlobMatcher;
 
 use super::FileArgs;
-use super::values::name_pattern;
+use super::values::{name_pattern, threads};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,6 +65,7 @@ pub(crate) struct CheckArgs {
     #[arg(
         long,
         value_name = "N",
+        value_parser = threads(),
         default_value_t = 0,
         hide_default_value = true,
         help_heading = "Rules"

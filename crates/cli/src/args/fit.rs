@@ -7,7 +7,7 @@ use anamnesis::fit::{CacheType, InferenceEngine};
 use clap::{Args, ValueHint};
 
 use super::OpenArgs;
-use super::values::{bytes, cache_types, count, engine, weight_dtype};
+use super::values::{cache_types, count, engine, memory_size, weight_dtype, workers};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,10 +36,10 @@ pub(crate) struct FitArgs {
     #[arg(long, short, value_name = "N", value_parser = count, default_value = "1", help_heading = "Use")]
     pub(crate) batch: u64,
     /// Memory of each device: says whether the model fits, and the largest context and batch that do.
-    #[arg(long, short, value_name = "SIZE", value_parser = bytes, help_heading = "Use")]
+    #[arg(long, short, value_name = "SIZE", value_parser = memory_size, help_heading = "Use")]
     pub(crate) memory: Option<u64>,
     /// Memory that each device needs besides, for what is not estimated.
-    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = "Use")]
+    #[arg(long, value_name = "SIZE", value_parser = memory_size, help_heading = "Use")]
     pub(crate) overhead: Option<u64>,
     /// Outputs of the encoder (T5, Whisper, images of Llama 3.2) [default: the model's own].
     #[arg(long, value_name = "N", value_parser = count, help_heading = "Use")]
@@ -81,13 +81,13 @@ pub(crate) struct FitArgs {
     #[arg(long, short, value_name = "DTYPE", value_parser = weight_dtype(), hide_possible_values = true, help_heading = "Weights")]
     pub(crate) dtype: Option<Dtype>,
     /// Tensor parallelism: number of workers that share each matrix.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Weights")]
+    #[arg(long, value_name = "N", value_parser = workers(), default_value_t = 1, help_heading = "Weights")]
     pub(crate) tp: u32,
     /// Pipeline parallelism: number of stages that share the layers.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Weights")]
+    #[arg(long, value_name = "N", value_parser = workers(), default_value_t = 1, help_heading = "Weights")]
     pub(crate) pp: u32,
     /// Expert parallelism: number of workers of a stage that share the experts; it divides --tp.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Weights")]
+    #[arg(long, value_name = "N", value_parser = workers(), default_value_t = 1, help_heading = "Weights")]
     pub(crate) ep: u32,
     /// Add a draft model, with a cache of its own.
     #[arg(long, value_name = "MODEL", value_hint = ValueHint::AnyPath, help_heading = "Weights")]

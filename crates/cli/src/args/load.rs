@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use globset::GlobMatcher;
 
 use super::OpenArgs;
-use super::values::name_pattern;
+use super::values::{depth, name_pattern, rounds, threads};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,13 +30,14 @@ pub(crate) struct LoadArgs {
     #[arg(
         long,
         value_name = "N",
+        value_parser = threads(),
         default_value_t = 0,
         hide_default_value = true,
         help_heading = "Loading"
     )]
     pub(crate) threads: usize,
     /// Number of concurrent reads (uring, direct) [default: 16], or the most requests at a time (remote) [default: 64].
-    #[arg(long, value_name = "N", help_heading = "Loading")]
+    #[arg(long, value_name = "N", value_parser = depth(), help_heading = "Loading")]
     pub(crate) depth: Option<usize>,
     /// Borrow the bytes of mapped files instead of copying them, where they are in the page cache.
     #[arg(long, help_heading = "Loading")]
@@ -48,6 +49,7 @@ pub(crate) struct LoadArgs {
     #[arg(
         long,
         value_name = "N",
+        value_parser = rounds(),
         default_value_t = 1,
         help_heading = "Measuring"
     )]

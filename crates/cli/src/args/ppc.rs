@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anamnesis_maio::MaioConfig;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
-use super::values::bytes;
+use super::values::{prefetch_threads, rate};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PpcVerb {
@@ -95,10 +95,10 @@ pub(crate) struct PpcRunArgs {
     /// Number of prefetch threads [default: 4].
     ///
     /// On devices with a read-ahead of 1 MiB or more, each prefetch list uses one thread.
-    #[arg(long, value_name = "N", help_heading = "Device")]
+    #[arg(long, value_name = "N", value_parser = prefetch_threads(), help_heading = "Device")]
     pub(crate) threads: Option<usize>,
     /// Maximum prefetch rate in bytes per second, such as 500MB [default: unlimited].
-    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Device")]
+    #[arg(long, value_name = "BYTES", value_parser = rate, help_heading = "Device")]
     pub(crate) bandwidth: Option<u64>,
 
     /// Least severe messages to print: error, warn, info, debug or trace.

@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 use globset::GlobMatcher;
 
 use super::OpenArgs;
-use super::values::{bytes, name_pattern, output_dtype, replacement, tensor_names};
+use super::values::{bytes, name_pattern, output_dtype, replacement, tensor_names, threads};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,6 +64,7 @@ pub(crate) struct RememberArgs {
     #[arg(
         long,
         value_name = "N",
+        value_parser = threads(),
         default_value_t = 0,
         hide_default_value = true,
         help_heading = "Output"

@@ -6,7 +6,7 @@ use anamnesis::fit::CacheType;
 use clap::{Args, ValueHint};
 
 use super::FileArgs;
-use super::values::{bytes, cache_types, count};
+use super::values::{cache_types, count, memory_size};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -42,7 +42,7 @@ pub(crate) struct ReportArgs {
     pub(crate) stats: bool,
 
     /// Memory of a device, drawn as a line: the curves say which context fits.
-    #[arg(long, short, value_name = "SIZE", value_parser = bytes, help_heading = "Memory")]
+    #[arg(long, short, value_name = "SIZE", value_parser = memory_size, help_heading = "Memory")]
     pub(crate) memory: Option<u64>,
     /// Sequences at once.
     #[arg(long, short, value_name = "N", value_parser = count, default_value = "1", help_heading = "Memory")]

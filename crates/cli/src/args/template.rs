@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueHint};
 use globset::GlobMatcher;
 
 use super::OpenArgs;
-use super::values::{bytes, name_pattern};
+use super::values::{bytes, name_pattern, per_layer, workers};
 
 #[derive(Debug, Args)]
 pub(crate) struct TemplateArgs {
@@ -75,29 +75,29 @@ pub(crate) struct PredictArgs {
 #[derive(Debug, Args)]
 pub(crate) struct PredictionArgs {
     /// Tensor parallelism: number of workers that share each matrix.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workers")]
+    #[arg(long, value_name = "N", value_parser = workers(), default_value_t = 1, help_heading = "Workers")]
     pub(crate) tp: u32,
     /// Pipeline parallelism: number of stages that share the layers, distributed as in vLLM.
     ///
     /// Ranks count through tp, then pp, then dp, across all nodes.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workers")]
+    #[arg(long, value_name = "N", value_parser = workers(), default_value_t = 1, help_heading = "Workers")]
     pub(crate) pp: u32,
     /// Data parallelism: number of replicas; they share nothing except experts.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workers")]
+    #[arg(long, value_name = "N", value_parser = workers(), default_value_t = 1, help_heading = "Workers")]
     pub(crate) dp: u32,
     /// Expert parallelism: number of workers of a stage (of tp × dp) that share the experts.
     ///
     /// Each expert is read in full by one of these workers. With 1, every worker reads its part of every expert.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workers")]
+    #[arg(long, value_name = "N", value_parser = workers(), default_value_t = 1, help_heading = "Workers")]
     pub(crate) ep: u32,
     /// Number of attention heads [default: from the model's configuration].
-    #[arg(long, value_name = "N", help_heading = "Workers")]
+    #[arg(long, value_name = "N", value_parser = per_layer(), help_heading = "Workers")]
     pub(crate) heads: Option<u64>,
     /// Number of key/value heads [default: from the model's configuration].
-    #[arg(long, value_name = "N", help_heading = "Workers")]
+    #[arg(long, value_name = "N", value_parser = per_layer(), help_heading = "Workers")]
     pub(crate) kv_heads: Option<u64>,
     /// Number of experts per layer [default: counted from the tensors].
-    #[arg(long, value_name = "N", help_heading = "Workers")]
+    #[arg(long, value_name = "N", value_parser = per_layer(), help_heading = "Workers")]
     pub(crate) experts: Option<u64>,
 
     /// Split tensors whose name matches PATTERN by RULE; may be repeated, the first match applies.

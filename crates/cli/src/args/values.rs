@@ -3,7 +3,7 @@
 use anamnesis::fit::{CacheType, InferenceEngine};
 use anamnesis::format::FORMATS;
 use anamnesis::{Dtype, Format, Names, OutputDtype};
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use globset::{Glob, GlobMatcher};
 
 /// A glob over tensor names.
@@ -89,6 +89,61 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
+/// A size of memory, which has a unit: `24GiB`.
+pub(super) fn memory_size(text: &str) -> Result<u64, String> {
+    with_unit(text, "GiB")
+}
+
+/// Bytes per second, with a unit: `500MB`.
+pub(super) fn rate(text: &str) -> Result<u64, String> {
+    with_unit(text, "MB")
+}
+
+/// A number of bytes that has a unit. `24` alone is 24 bytes to a program and 24 GiB to the person who writes it.
+fn with_unit(text: &str, usual: &str) -> Result<u64, String> {
+    /// From this number on, bytes may be meant.
+    const LARGE: u64 = 1 << 20;
+    let bytes = bytes(text)?;
+    if !text.ends_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return Ok(bytes);
+    }
+    let unit = if bytes < LARGE { usual } else { "B" };
+    Err(format!("{text} bytes; write {text}{unit}"))
+}
+
+/// Workers of one kind of parallelism. The library refuses 0, and more than 65,536 together.
+pub(super) fn workers() -> RangedU64ValueParser<u32> {
+    RangedU64ValueParser::new().range(0..=1 << 20)
+}
+
+/// Threads; 0 is as many as there are processors, or as the device needs.
+pub(super) fn threads() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(0..=1024)
+}
+
+/// Threads that prefetch.
+pub(super) fn prefetch_threads() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=256)
+}
+
+/// Reads or requests at a time: as many as a ring of the kernel has.
+pub(super) fn depth() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=32_768)
+}
+
+/// Rounds of a measurement, which are all reported.
+pub(super) fn rounds() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=100_000)
+}
+
+/// Heads or experts of a layer.
+pub(super) fn per_layer() -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(1..=1_000_000)
+}
+
+/// The most tokens or sequences: no model and no sum of a cache needs more.
+const MAX_COUNT: u64 = 1 << 30;
+
 /// A number of tokens or sequences: `4096`, `32K` (32,768), `1M`.
 pub(super) fn count(text: &str) -> Result<u64, String> {
     let (number, unit) = match text.as_bytes().last() {
@@ -98,9 +153,12 @@ pub(super) fn count(text: &str) -> Result<u64, String> {
         _ => (text, 1u64),
     };
     let number = number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
-    number.filter(|n| *n > 0).ok_or_else(|| {
-        "expected a number from 1, with an optional K (1024) or M, such as 32K".to_owned()
-    })
+    number
+        .filter(|n| (1..=MAX_COUNT).contains(n))
+        .ok_or_else(|| {
+            "expected a number from 1 to 1024M, with an optional K (1024) or M, such as 32K"
+                .to_owned()
+        })
 }
 
 /// A distance of values: `1e-4`, `0.01`.

@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 use super::OpenArgs;
 use super::ppc::{Threshold, percent};
 use super::template::PredictionArgs;
-use super::values::bytes;
+use super::values::{prefetch_threads, rate};
 
 const WARM_HELP: &str = "\
 Examples:
@@ -48,10 +48,10 @@ pub(crate) struct WarmArgs {
     #[arg(long, value_name = "PERCENT", default_value = "90", value_parser = percent, help_heading = "Memory")]
     pub(crate) threshold: Threshold,
     /// Number of threads [default: 4; 1 on devices with a read-ahead of 1 MiB or more].
-    #[arg(long, value_name = "N", help_heading = "Device")]
+    #[arg(long, value_name = "N", value_parser = prefetch_threads(), help_heading = "Device")]
     pub(crate) threads: Option<usize>,
     /// Maximum rate in bytes per second, such as 500MB [default: unlimited].
-    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Device")]
+    #[arg(long, value_name = "BYTES", value_parser = rate, help_heading = "Device")]
     pub(crate) bandwidth: Option<u64>,
     /// Print one JSON document.
     #[arg(long, short, help_heading = "View")]

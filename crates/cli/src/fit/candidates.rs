@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
-use anamnesis::fit::Estimate;
+use anamnesis::fit::{Basis, Estimate};
 use anamnesis::quote::escape;
 
 use super::show::{size_or_dash, title, wrapped};
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{DIM, DTYPE, REFUSED, Screen};
-use crate::text::{ByteSize, ExactCount};
+use crate::text::{ByteSize, ExactCount, plural};
 
 /// One row per model; the largest that fits is marked.
 pub(super) fn show(
@@ -23,6 +23,7 @@ pub(super) fn show(
         Column::right("total"),
         Column::right("context up to"),
         Column::left(""),
+        Column::left("").fit(ColumnFit::Below),
     ];
     let mut table = Table::new(columns, 0);
     let fits = |estimate: &Estimate| estimate.memory.and_then(|memory| memory.fits) == Some(true);
@@ -54,17 +55,25 @@ pub(super) fn show(
             Some(false) => "does not fit",
             None => "not known",
         });
+        // a model's own maximum bounds the context, and its format chooses the engine
+        table.cell(format!(
+            "context {}, by the rule of {}{}",
+            ExactCount(estimate.context),
+            estimate.engine,
+            match estimate.compute.basis {
+                Basis::NotEstimated => "; without compute",
+                _ => "",
+            }
+        ));
     }
     table.print(screen, out)?;
-    // batch, context and engine come from the arguments, so that the first row speaks for all
+    // memory and batch come from the arguments, so that the first row speaks for all
     let memory = estimates.first().and_then(|estimate| estimate.memory);
     if let (Some(first), Some(memory)) = (estimates.first(), memory) {
         let text = format!(
-            "{} of memory, {} × {} tokens, by the rule of {}; without what is not estimated",
+            "{} of memory, {}; without what is not estimated",
             ByteSize(memory.nbytes),
-            ExactCount(first.batch),
-            ExactCount(first.context),
-            first.engine
+            plural(first.batch, "sequence")
         );
         writeln!(out, "{}", screen.paint(DIM, wrapped(&text, screen, 0)))?;
     }

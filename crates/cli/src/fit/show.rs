@@ -200,16 +200,25 @@ fn total(estimate: &Estimate) -> String {
         };
     };
     let of = format!("of {}{workers}", ByteSize(memory.nbytes));
+    let without = without_compute(estimate);
     match (memory.fits, memory.left_nbytes) {
-        (Some(true), Some(left)) => format!("{of}: fits, {} left", ByteSize(left)),
+        (Some(true), Some(left)) => format!("{of}: {without}fits, {} left", ByteSize(left)),
         (Some(false), _) => {
             let over = estimate
                 .total_nbytes
                 .unwrap_or(0)
                 .saturating_sub(memory.nbytes);
-            format!("{of}: does not fit, {} too much", ByteSize(over))
+            format!("{of}: {without}does not fit, {} too much", ByteSize(over))
         }
         _ => format!("{of}: not known, as a term is not estimated"),
+    }
+}
+
+/// A verdict without a term must not be read as the whole.
+fn without_compute(estimate: &Estimate) -> &'static str {
+    match estimate.compute.basis {
+        Basis::NotEstimated => "without compute: ",
+        _ => "",
     }
 }
 
