@@ -195,7 +195,7 @@ impl Budget {
         self.memory.get()
     }
 
-    /// What a checkpoint that was made within this budget keeps of it.
+    /// The memory that a checkpoint keeps which was made within this budget.
     pub(crate) fn kept(&self) -> KeptMemory {
         KeptMemory {
             in_use: self.in_use(),

@@ -28,7 +28,7 @@ pub use keys::ConfigField;
 use keys::{GGUF_TOKENIZER, GGUF_TOKENS, LANGUAGE_MODELS, TOKEN_ID};
 
 /// Layers of a model, and entries of a list with one per layer. Published models have at most a few hundred.
-pub(crate) const MAX_LAYERS: u64 = 1 << 16;
+pub(crate) const MAX_LAYERS: u64 = 1024;
 
 /// Longest text that is a setting, in bytes.
 // names of types and dtypes are shorter; longer texts are templates, which no rule reads

@@ -192,6 +192,33 @@ fn rules_are_left_out_and_unknown_ones_are_refused() {
 }
 
 #[test]
+fn the_lines_of_a_list_are_steps() {
+    let digest = "0".repeat(64);
+    let lines: String = (0..100)
+        .map(|n| format!("{digest}  /elsewhere/{n}.bin\n"))
+        .collect();
+    let list = anamnesis::check::DigestList::from_text(lines.as_bytes()).unwrap();
+    let run = |steps| {
+        let limits = Limits {
+            steps,
+            ..Limits::default()
+        };
+        let options = OpenOptions::new().limits(limits);
+        let path = fixture("ask/check/nan.safetensors");
+        check_path(&path, &options).manifest(list.clone()).run()
+    };
+    assert!(run(Limits::default().steps).is_ok());
+    let refused = run(50).unwrap_err();
+    assert!(
+        matches!(
+            refused.kind(),
+            anamnesis::ErrorKind::Limit { limit: "steps", .. }
+        ),
+        "{refused}"
+    );
+}
+
+#[test]
 fn memory_is_bounded() {
     let limits = |memory| Limits {
         memory,

@@ -1,5 +1,6 @@
 //! `anamnesis check`: whether models are whole, and their values sane.
 
+mod listed;
 mod show;
 
 use std::path::Path;
@@ -56,15 +57,23 @@ pub(crate) fn run(
             }
         }
     }
+    // before findings are left out of the lists
+    let found = reports.iter().any(|report| report.found(args.fail_on));
+    let omitted: Vec<_> = reports.iter_mut().map(listed::cut).collect();
     if args.json {
-        let mut document = json!({"version": json::VERSION, "models": reports});
+        let models = reports.iter().zip(&omitted);
+        let models: Vec<_> = models
+            .map(|(report, omitted)| listed::document(report, omitted))
+            .collect::<Result<_, _>>()
+            .map_err(std::io::Error::from)?;
+        let mut document = json!({"version": json::VERSION, "models": models});
         if let Some(first) = failures.first() {
             document["error"] = json!(first);
             document["errors"] = json!(failures);
         }
         json::write_line(&document, out)?;
     } else {
-        show::all(&reports, &screen, out)?;
+        show::all(&reports, &omitted, &screen, out)?;
     }
     // standard output first, so that a message on a terminal follows what was shown before it
     use std::io::Write;
@@ -74,7 +83,7 @@ pub(crate) fn run(
     Ok(
         if !failures.is_empty() || reports.iter().any(is_unreadable) {
             Completion::Unreadable
-        } else if reports.iter().any(|report| report.found(args.fail_on)) {
+        } else if found {
             Completion::Failed
         } else {
             Completion::Done

@@ -22,7 +22,7 @@ use crate::interrupt::Interrupt;
 use crate::output::Stdout;
 use crate::output_file::OutputFile;
 use crate::paths::{InputPath, expand, shown};
-use crate::text::{ByteSize, plural};
+use crate::text::{ByteSize, ExactCount, plural};
 use anamnesis::quote::escape;
 
 pub(crate) fn run(
@@ -65,10 +65,14 @@ pub(crate) fn run(
     output.write(page.as_bytes())?;
     writeln!(
         out,
-        "{}: {} in a page of {}",
+        "{}: {} in a page of {}{}",
         escape(&shown(&args.output)),
         plural(document.tensors(), "tensor"),
-        ByteSize(page.len() as u64)
+        ByteSize(page.len() as u64),
+        match document.omitted_tensors() {
+            0 => String::new(),
+            n => format!(", without the {} smallest", ExactCount(n)),
+        }
     )?;
     Ok(Completion::Done)
 }

@@ -1,7 +1,7 @@
 //! The digests that files should have: from a list that the caller gives, else from what is next to the files: names of blobs in
 //! the hub's cache, what its client writes about a download, `SHA256SUMS`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
@@ -77,7 +77,10 @@ impl ExpectedDigests {
             .iter()
             .map(|path| below(model.root, path))
             .collect();
+        // a list may have as many lines as the model has files
+        let known_names: HashSet<&str> = shown.iter().map(String::as_str).collect();
         for entry in &list.entries {
+            budget.steps(1, WHAT)?;
             budget.memory(256 + 2 * entry.file.len() as u64, WHAT)?;
             if let Some(tensor) = &entry.tensor {
                 budget.memory(64 + tensor.len() as u64, WHAT)?;
@@ -92,9 +95,9 @@ impl ExpectedDigests {
                 (None, _) => Path::new(&entry.file)
                     .file_name()
                     .map(|name| name.to_string_lossy().into_owned())
-                    .filter(|name| shown.contains(name)),
+                    .filter(|name| known_names.contains(&**name)),
                 (Some(name), _) => Some(name.clone()).filter(|name| {
-                    shown.contains(name)
+                    known_names.contains(&**name)
                         || (model.whole && model.files.exists(&model.root.join(name)))
                 }),
             };

@@ -39,6 +39,11 @@ impl FileCheck<'_> {
     ) -> Result<(Vec<CheckedFile>, Vec<Option<Sha256Digest>>)> {
         let mut paths = self.opened(budget)?;
         let opened = paths.len();
+        budget.memory(
+            size_of::<(&Checkpoint, usize)>() as u64 * opened as u64,
+            WHAT,
+        )?;
+        let places: Vec<_> = self.opened_files().collect();
         self.list_others(&mut paths, budget)?;
         let whole = self.path.is_some_and(|path| self.files.is_directory(path));
         let model = CheckedModel {
@@ -71,8 +76,9 @@ impl FileCheck<'_> {
                 size_of::<CheckedFile>() as u64 + 4 * text_cost(shown.len()),
                 WHAT,
             )?;
-            let source = self.source(number, opened, path, budget, needed);
-            let mut nbytes = self.length(number, opened, path);
+            let place = places.get(number).copied().filter(|_| number < opened);
+            let source = self.source(place, path, budget, needed);
+            let mut nbytes = self.length(place, path);
             if needed {
                 match source {
                     Some(Ok(source)) => {
@@ -203,8 +209,7 @@ impl FileCheck<'_> {
     /// The bytes of a file that is read.
     fn source(
         &self,
-        number: usize,
-        opened: usize,
+        place: Option<(&Checkpoint, usize)>,
         path: &Path,
         budget: &Budget,
         needed: bool,
@@ -212,9 +217,7 @@ impl FileCheck<'_> {
         if !needed {
             return None;
         }
-        if let Some((checkpoint, file)) =
-            self.opened_files().nth(number).filter(|_| number < opened)
-        {
+        if let Some((checkpoint, file)) = place {
             let source = checkpoint.sources().get(file).cloned();
             // the length of a stream is not known, and its bytes are gone
             return source.filter(|source| source.len().is_some()).map(Ok);
@@ -228,8 +231,8 @@ impl FileCheck<'_> {
         Some(self.files.open_named(path, mapping, budget))
     }
 
-    fn length(&self, number: usize, opened: usize, path: &Path) -> u64 {
-        match self.opened_files().nth(number).filter(|_| number < opened) {
+    fn length(&self, place: Option<(&Checkpoint, usize)>, path: &Path) -> u64 {
+        match place {
             Some((checkpoint, file)) => checkpoint.catalog().files()[file].nbytes,
             None if self.files.is_local() => std::fs::metadata(path).map_or(0, |meta| meta.len()),
             // the length of a URL would cost a request; only files that are compared are opened

@@ -6,6 +6,7 @@ use anamnesis::check::{CheckReport, Finding, FindingLevel};
 use anamnesis::quote::escape;
 use anstyle::Style;
 
+use super::listed::OmittedFindings;
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{BOLD, DIM, REFUSED, Screen, WARNING};
 use crate::text::{ByteSize, ExactCount, plural, wrap};
@@ -19,19 +20,25 @@ const WIDE: usize = 120;
 
 pub(super) fn all(
     reports: &[CheckReport],
+    omitted: &[Vec<OmittedFindings>],
     screen: &Screen,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    for (i, report) in reports.iter().enumerate() {
+    for (i, (report, omitted)) in reports.iter().zip(omitted).enumerate() {
         if i > 0 {
             writeln!(out)?;
         }
-        one(report, screen, out)?;
+        one(report, omitted, screen, out)?;
     }
     Ok(())
 }
 
-fn one(report: &CheckReport, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
+fn one(
+    report: &CheckReport,
+    omitted: &[OmittedFindings],
+    screen: &Screen,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let path = report.path.as_deref();
     let title = path.map_or("standard input".into(), |path| escape(path).into_owned());
     let size = format!(
@@ -50,6 +57,10 @@ fn one(report: &CheckReport, screen: &Screen, out: &mut impl Write) -> io::Resul
     let rule_width = rules.fold(RULE_WIDTH, usize::max);
     for finding in &report.findings {
         line(finding, rule_width, screen, out)?;
+    }
+    for OmittedFindings { rule, count } in omitted {
+        let more = format!("… {} more of {rule}", ExactCount(*count));
+        writeln!(out, "{}", screen.paint(DIM, more))?;
     }
     remedies(report, screen, out)?;
     if report.tensors.iter().any(|tensor| tensor.values.is_some()) {

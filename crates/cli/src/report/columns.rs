@@ -1,15 +1,15 @@
 //! The tensors as columns of small numbers. Tensors of one dtype, shape, role and scheme are of one kind, of which a model
 //! has tens, so that a row is its node in the tree of names, its kind and its place in a file.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use anamnesis::Summary;
 use anamnesis::inspect::{TensorSummary, WeightSummary};
-use anamnesis::quote::escape;
+use anamnesis::quote::{escape, is_hidden};
 use serde::Serialize;
 
-use super::names::{NameTree, tree};
+use super::names::{NameTree, components, tree};
 use crate::output::tensors::{TensorNotes, name};
 use crate::text::shortened;
 
@@ -17,6 +17,11 @@ use crate::text::shortened;
 const MAX_TENSORS: usize = 120_000;
 /// Bytes of text of the tensors that a page shows, before equal words are combined.
 const MAX_TEXT: usize = 16 << 20;
+/// Bytes of distinct words and kinds: names that have nothing in common are a page of two megabytes, where those of a model of
+/// a hundred thousand experts need a few kilobytes.
+const MAX_DISTINCT: usize = 700 << 10;
+/// Bytes of a kind in its columns, besides its texts.
+const KIND: usize = 64;
 /// Characters of a name, and of a shape or note.
 const MAX_NAME: usize = 240;
 const MAX_WORD: usize = 120;
@@ -137,9 +142,14 @@ impl TensorColumns {
         &self.rows
     }
 
+    /// Number of tensors that are not shown.
+    pub(super) fn omitted(&self) -> u64 {
+        self.omitted[0]
+    }
+
     /// Whether all tensors are shown.
     pub(super) fn is_complete(&self) -> bool {
-        self.omitted[0] == 0
+        self.omitted() == 0
     }
 }
 
@@ -209,10 +219,22 @@ fn shown(tensors: &[TensorSummary]) -> (Vec<usize>, [u64; 3]) {
     };
     let mut by_size: Vec<usize> = (0..tensors.len()).collect();
     by_size.sort_by_key(|index| std::cmp::Reverse(tensors[*index].nbytes));
-    let mut used = 0;
+    let (mut used, mut distinct) = (0, 0);
+    let (mut words, mut kinds) = (HashSet::new(), HashSet::new());
     let fits = by_size.iter().take(MAX_TENSORS).take_while(|index| {
-        used += text(&tensors[**index]);
-        used <= MAX_TEXT
+        let tensor = &tensors[**index];
+        used += text(tensor);
+        for word in components(&tensor.name) {
+            distinct += if words.insert(word) {
+                page_bytes(word)
+            } else {
+                0
+            };
+        }
+        if kinds.insert((tensor.dtype.as_str(), &tensor.shape[..])) {
+            distinct += KIND + tensor.dtype.len() + (8 * tensor.shape.len()).min(MAX_WORD);
+        }
+        used <= MAX_TEXT && distinct <= MAX_DISTINCT
     });
     let count = fits.count();
     let mut omitted = [0u64; 3];
@@ -225,4 +247,15 @@ fn shown(tensors: &[TensorSummary]) -> (Vec<usize>, [u64; 3]) {
     // back to the order of the summary, which the tree of names keeps
     by_size.sort_unstable();
     (by_size, omitted)
+}
+
+/// Bytes of a word in the data of the page, with quotes and comma, and those of a node of the tree.
+fn page_bytes(word: &str) -> usize {
+    let bytes = |c: char| match c {
+        '<' | '>' | '&' => r"\u003c".len(),
+        '"' | '\\' => 2,
+        c if is_hidden(c) => 1 + c.escape_default().len(),
+        c => c.len_utf8(),
+    };
+    11 + word.chars().take(MAX_NAME).map(bytes).sum::<usize>()
 }

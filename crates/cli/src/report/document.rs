@@ -135,6 +135,11 @@ impl ReportDocument {
         }
     }
 
+    /// Number of tensors that the page has no row for.
+    pub(super) fn omitted_tensors(&self) -> u64 {
+        self.tensors.omitted()
+    }
+
     /// Number of tensors of the model.
     pub(super) fn tensors(&self) -> u64 {
         self.totals.tensors

@@ -33,6 +33,12 @@ struct NameNode {
     names: Vec<usize>,
 }
 
+/// The components of a name that are words of the tree.
+pub(super) fn components(name: &str) -> impl Iterator<Item = &str> {
+    // bounds the depth of the tree, which the file would set otherwise
+    name.splitn(MAX_DEPTH, '.')
+}
+
 /// The tree of names, which are shown as they are: the caller has escaped them.
 pub(super) fn tree<'n>(names: impl Iterator<Item = &'n str>) -> OrderedNames {
     let mut words: HashMap<String, u32> = HashMap::new();
@@ -42,8 +48,7 @@ pub(super) fn tree<'n>(names: impl Iterator<Item = &'n str>) -> OrderedNames {
     let mut edges: HashMap<(u32, u32), u32> = HashMap::new();
     for (index, name) in names.enumerate() {
         let mut at = 0u32;
-        // bounds the depth of the tree, which the file would set otherwise
-        for word in name.splitn(MAX_DEPTH, '.') {
+        for word in components(name) {
             let word = *words.entry(word.to_owned()).or_insert_with(|| {
                 list.push(word.to_owned());
                 number(list.len() - 1)

@@ -125,3 +125,102 @@ fn output_is_linear_in_the_header() {
         }
     }
 }
+
+/// Views of one model, or of two, that answer a question.
+const ANSWERS: &[&[&str]] = &[
+    &["fit", "{}"],
+    &["fit", "--json", "--tp", "8", "{}"],
+    &["check", "{}"],
+    &["check", "--json", "{}"],
+    &["diff", "--all", "{}", "{}"],
+    &["diff", "--json", "--all", "{}", "{}"],
+    &["diff", "--all", "{}", "{other}"],
+    &["diff", "--json", "{}", "{other}"],
+    &["report", "-o", "-", "{}"],
+];
+
+/// The script and the style of a page, which it has for every model.
+const PAGE: usize = 128 << 10;
+
+#[test]
+fn answers_are_linear_in_the_header() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = files(directory.path());
+    let (other, other_header) = files.last().expect("a file").clone();
+    for (path, header) in &files {
+        for view in ANSWERS {
+            let args: Vec<&str> = view
+                .iter()
+                .map(|word| match *word {
+                    "{}" => path_str(path),
+                    "{other}" => path_str(&other),
+                    word => word,
+                })
+                .collect();
+            let mut bytes = *header;
+            if view.contains(&"{other}") {
+                bytes += other_header;
+            }
+            let fixed = if view[0] == "report" {
+                PAGE
+            } else {
+                FIXED_LINES
+            };
+            assert_bounded(&args, bytes, fixed);
+        }
+        // statistics are of values, whose bytes count too
+        let nbytes = usize::try_from(path.metadata().unwrap().len()).unwrap();
+        assert_bounded(
+            &["check", "--stats", "--json", path_str(path)],
+            nbytes,
+            FIXED_LINES,
+        );
+    }
+}
+
+fn assert_bounded(args: &[&str], bytes: usize, fixed: usize) {
+    let output = command(args).output().unwrap();
+    let written = output.stdout.len() + output.stderr.len();
+    println!("{:6.2} {args:?}", written as f64 / bytes as f64);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{args:?}");
+    assert!(
+        written <= MAX_RATIO * bytes + fixed,
+        "{args:?}: {written} bytes for {bytes}"
+    );
+}
+
+#[test]
+fn a_configuration_of_many_layers_is_a_short_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config.json");
+    for layers in [1024, 60_000] {
+        let config = serde_json::json!({"model_type": "llama", "num_hidden_layers": layers, "hidden_size": 64,
+            "num_attention_heads": 4});
+        let text = config.to_string();
+        std::fs::write(&path, &text).unwrap();
+        assert_bounded(&["fit", "--json", path_str(&path)], text.len(), FIXED_LINES);
+    }
+}
+
+/// A finding for each tensor is listed a thousand times; all of them are counted, and decide the status.
+#[test]
+fn findings_that_are_not_listed_are_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("zero.gguf");
+    gguf(&path, 1_500);
+    let found = crate::process::json_of(&["check", "--json", path_str(&path)]);
+    let model = &found["models"][0];
+    let listed = model["findings"].as_array().unwrap().len() as u64;
+    let omitted = model["omitted"].as_array().unwrap();
+    let left_out: u64 = omitted
+        .iter()
+        .map(|row| row["count"].as_u64().unwrap())
+        .sum();
+    assert!(omitted.iter().all(|row| row["count"] == 500), "{omitted:?}");
+    assert_eq!(model["counts"]["note"], listed + left_out);
+    let text = crate::process::stdout_of(&["check", path_str(&path)]);
+    assert!(text.contains("… 500 more of scale-zero"), "{text}");
+    gguf(&path, 1_000);
+    let all = crate::process::json_of(&["check", "--json", path_str(&path)]);
+    assert!(all["models"][0].get("omitted").is_none());
+}

@@ -347,6 +347,43 @@ fn twenty_thousand_tensors_are_less_than_two_megabytes() {
     assert!(page.text.len() < 2_000_000, "{}", page.text.len());
 }
 
+#[test]
+fn twenty_thousand_unrelated_names_are_less_than_two_megabytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("unrelated.safetensors");
+    let mut state = 1u64;
+    let mut word = |most: u64| -> String {
+        let mut next = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        let length = most / 2 + next() % (most / 2);
+        (0..length)
+            .map(|_| char::from(b'a' + u8::try_from(next() % 26).unwrap()))
+            .collect()
+    };
+    // as long as published names are, and as names that a file can hold besides
+    for (most, cut) in [(60, true), (500, true), (8, false)] {
+        let names: Vec<String> = (0..20_000)
+            .map(|_| format!("{}.{}", word(most), word(most)))
+            .collect();
+        let tensors: Vec<(&str, &[usize])> = names
+            .iter()
+            .map(|name| (name.as_str(), &[1usize][..]))
+            .collect();
+        safetensors(&path, "", &tensors);
+        for args in [&[path_str(&path)][..], &[path_str(&path), "--stats"]] {
+            let page = Page::of(args);
+            assert!(page.text.len() < 2_000_000, "{most}: {}", page.text.len());
+            let omitted = page.data["tensors"]["omitted"][0].as_u64().unwrap();
+            assert_eq!(page.names().len() as u64 + omitted, 20_000);
+            assert_eq!(omitted > 0, cut, "{most}: {omitted}");
+        }
+    }
+}
+
 /// A header of many tensors without elements, in text alone.
 fn header(path: &Path, count: usize, shape: &str) {
     let mut header = String::from("{");
