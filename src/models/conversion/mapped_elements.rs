@@ -5,8 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::base::kernel::Dtype;
-use crate::plan::decode::{cast::cast, scratch};
+use crate::plan::decode::through_f32;
 use crate::plan::{DecodeInput, Decoder, Grid, PartRanges};
 
 /// `function` of each element of `inner`.
@@ -39,17 +38,11 @@ impl Decoder for MappedElements {
     }
 
     fn decode(&self, parts: DecodeInput<'_>, out: &mut [u8]) -> Result<()> {
-        let dtype = parts.dtype;
-        // F32 for the function, whatever the output: one rounding, at the end
-        let mut values = scratch(out.len() / dtype.width(), Dtype::F32.width())?;
-        let parts = DecodeInput {
-            dtype: Dtype::F32,
-            ..parts
-        };
-        self.inner.decode(parts, &mut values)?;
-        for cell in values.as_chunks_mut::<4>().0 {
-            *cell = (self.function)(f32::from_le_bytes(*cell)).to_le_bytes();
-        }
-        cast(Dtype::F32, &values, dtype, out)
+        through_f32(&*self.inner, parts, out, |values| {
+            for cell in values {
+                *cell = (self.function)(f32::from_le_bytes(*cell)).to_le_bytes();
+            }
+            Ok(())
+        })
     }
 }

@@ -10,9 +10,8 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
 
-use super::cast;
 use super::factors::to_f32;
-use super::tile_rows::scratch;
+use super::through_f32::through_f32;
 
 /// `(inner + b · a) * columns`, in F32, with one rounding at the end.
 #[derive(Debug)]
@@ -61,12 +60,7 @@ impl Decoder for Smoothed {
     }
 
     fn decode(&self, parts: DecodeInput<'_>, out: &mut [u8]) -> Result<()> {
-        let DecodeInput {
-            shared,
-            inputs,
-            rows,
-            dtype,
-        } = parts;
+        let DecodeInput { shared, inputs, .. } = parts;
         let cols = self.inner.grid().cols as usize;
         let own = usize::from(self.columns.is_some()) + usize::from(self.low_rank.is_some());
         // own ranges come last in both lists, so that the inner decoder gets the ranges that it named
@@ -79,38 +73,35 @@ impl Decoder for Smoothed {
             }
             (None, _) => Vec::new(),
         };
-        let mut values = scratch((rows.end - rows.start) as usize, cols * 4)?;
-        self.inner.decode(
-            DecodeInput {
-                shared,
-                inputs,
-                rows,
-                dtype: Dtype::F32,
-            },
-            &mut values,
-        )?;
-        if let Some(low) = &self.low_rank {
-            let a = to_f32(low.a.1, own_shared.next().map_or(&[][..], |s| s.bytes))?;
-            let b = to_f32(low.b.1, b[0].bytes)?;
-            let mut sum = vec![0.0f32; cols];
-            for (row, b) in values.chunks_mut(cols * 4).zip(b.chunks(low.rank as usize)) {
-                // summed over the ranks before it is added to the row, in the order that `smooth.rs` documents
-                sum.fill(0.0);
-                for (b, a) in b.iter().zip(a.chunks(cols)) {
-                    sum.iter_mut().zip(a).for_each(|(sum, a)| *sum += b * a);
-                }
-                for (cell, sum) in row.as_chunks_mut::<4>().0.iter_mut().zip(&sum) {
-                    *cell = (f32::from_le_bytes(*cell) + sum).to_le_bytes();
+        let parts = DecodeInput {
+            shared,
+            inputs,
+            ..parts
+        };
+        through_f32(&*self.inner, parts, out, |values| {
+            if let Some(low) = &self.low_rank {
+                let a = to_f32(low.a.1, own_shared.next().map_or(&[][..], |s| s.bytes))?;
+                let b = to_f32(low.b.1, b[0].bytes)?;
+                let mut sum = vec![0.0f32; cols];
+                for (row, b) in values.chunks_mut(cols).zip(b.chunks(low.rank as usize)) {
+                    // summed over the ranks before it is added to the row, in the order that `smooth.rs` documents
+                    sum.fill(0.0);
+                    for (b, a) in b.iter().zip(a.chunks(cols)) {
+                        sum.iter_mut().zip(a).for_each(|(sum, a)| *sum += b * a);
+                    }
+                    for (cell, sum) in row.iter_mut().zip(&sum) {
+                        *cell = (f32::from_le_bytes(*cell) + sum).to_le_bytes();
+                    }
                 }
             }
-        }
-        if !columns.is_empty() {
-            for row in values.chunks_mut(cols * 4) {
-                for (cell, factor) in row.as_chunks_mut::<4>().0.iter_mut().zip(&columns) {
-                    *cell = (f32::from_le_bytes(*cell) * factor).to_le_bytes();
+            if !columns.is_empty() {
+                for row in values.chunks_mut(cols) {
+                    for (cell, factor) in row.iter_mut().zip(&columns) {
+                        *cell = (f32::from_le_bytes(*cell) * factor).to_le_bytes();
+                    }
                 }
             }
-        }
-        cast::cast(Dtype::F32, &values, dtype, out)
+            Ok(())
+        })
     }
 }

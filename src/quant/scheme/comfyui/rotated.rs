@@ -10,8 +10,7 @@
 use std::ops::Range;
 
 use crate::base::error::Result;
-use crate::base::kernel::Dtype;
-use crate::plan::decode::{Grouped, cast, scratch};
+use crate::plan::decode::{Grouped, through_f32};
 use crate::plan::{DecodeInput, Decoder, Grid, PartRanges};
 
 /// As the inner decoder, with the rotation of each group of columns undone, in F32 with one rounding at the end.
@@ -36,35 +35,20 @@ impl Decoder for Rotated {
     }
 
     fn decode(&self, parts: DecodeInput<'_>, out: &mut [u8]) -> Result<()> {
-        let DecodeInput {
-            shared,
-            inputs,
-            rows,
-            dtype,
-        } = parts;
-        let (cols, group) = (self.inner.cols as usize, self.group as usize);
-        let mut values = scratch((rows.end - rows.start) as usize, cols * 4)?;
-        self.inner.decode(
-            DecodeInput {
-                shared,
-                inputs,
-                rows,
-                dtype: Dtype::F32,
-            },
-            &mut values,
-        )?;
-        let mut one = vec![0.0f32; group];
-        for bytes in values.chunks_exact_mut(group * 4) {
-            let cells = bytes.as_chunks_mut::<4>().0;
-            for (value, cell) in one.iter_mut().zip(&*cells) {
-                *value = f32::from_le_bytes(*cell);
+        through_f32(&self.inner, parts, out, |values| {
+            let group = self.group as usize;
+            let mut one = vec![0.0f32; group];
+            for cells in values.chunks_exact_mut(group) {
+                for (value, cell) in one.iter_mut().zip(&*cells) {
+                    *value = f32::from_le_bytes(*cell);
+                }
+                rotate(&mut one);
+                for (value, cell) in one.iter().zip(cells) {
+                    *cell = value.to_le_bytes();
+                }
             }
-            rotate(&mut one);
-            for (value, cell) in one.iter().zip(cells) {
-                *cell = value.to_le_bytes();
-            }
-        }
-        cast::cast(Dtype::F32, &values, dtype, out)
+            Ok(())
+        })
     }
 }
 

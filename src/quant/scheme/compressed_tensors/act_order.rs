@@ -38,13 +38,8 @@ impl Decoder for ActOrder {
     }
 
     fn decode(&self, parts: DecodeInput<'_>, out: &mut [u8]) -> Result<()> {
-        let DecodeInput {
-            shared,
-            inputs,
-            rows,
-            dtype,
-        } = parts;
-        let (index, shared) = shared
+        let (index, shared) = parts
+            .shared
             .split_last()
             .expect("`shared` names the group indices last");
         let index: Vec<i32> = index
@@ -56,16 +51,14 @@ impl Decoder for ActOrder {
             .collect();
         // compressed-tensors fills `weight_g_idx` with -1 if act-order is off
         if index.contains(&-1) {
-            return self.inner.decode(
-                DecodeInput {
-                    shared,
-                    inputs,
-                    rows,
-                    dtype,
-                },
-                out,
-            );
+            return self.inner.decode(DecodeInput { shared, ..parts }, out);
         }
+        let DecodeInput {
+            inputs,
+            rows,
+            dtype,
+            ..
+        } = parts;
         let (inner, mut left) = (&self.inner, inputs.iter());
         let scales = inner.scales(shared, &mut left, &rows)?;
         let zeros = inner.zeros(&mut left, &rows, &scales)?;

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
-use crate::plan::decode::{cast, scratch, to_f32};
+use crate::plan::decode::{through_f32, to_f32};
 use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
 
 /// The output of another decoder in F32, times a factor; one rounding at the end.
@@ -45,36 +45,21 @@ impl Decoder for Rescaled {
     }
 
     fn decode(&self, parts: DecodeInput<'_>, out: &mut [u8]) -> Result<()> {
-        let DecodeInput {
-            shared,
-            inputs,
-            rows,
-            dtype,
-        } = parts;
-        let (factors, inputs) = inputs
+        let (factors, inputs) = parts
+            .inputs
             .split_last()
             .expect("`inputs` names the factors last");
         let factors = to_f32(self.factor.1, factors.bytes)?;
-        let (count, row) = (
-            (rows.end - rows.start) as usize,
-            self.inner.grid().cols as usize * 4,
-        );
-        let mut values = scratch(count, row)?;
-        self.inner.decode(
-            DecodeInput {
-                shared,
-                inputs,
-                rows,
-                dtype: Dtype::F32,
-            },
-            &mut values,
-        )?;
-        // a single factor is repeated for every row
-        for (cells, factor) in values.chunks_exact_mut(row).zip(factors.iter().cycle()) {
-            for cell in cells.as_chunks_mut::<4>().0 {
-                *cell = (f32::from_le_bytes(*cell) * factor).to_le_bytes();
+        let row = self.inner.grid().cols as usize;
+        let parts = DecodeInput { inputs, ..parts };
+        through_f32(&*self.inner, parts, out, |values| {
+            // a single factor is repeated for every row
+            for (cells, factor) in values.chunks_exact_mut(row).zip(factors.iter().cycle()) {
+                for cell in cells {
+                    *cell = (f32::from_le_bytes(*cell) * factor).to_le_bytes();
+                }
             }
-        }
-        cast::cast(Dtype::F32, &values, dtype, out)
+            Ok(())
+        })
     }
 }
