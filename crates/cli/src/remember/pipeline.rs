@@ -4,17 +4,17 @@
 //! `model_index.json`, by which clients open the pipeline, is written last.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anamnesis::companions::{Companions, LeftOut};
 use anamnesis::quote::escape;
 use anamnesis::sink::write_companions;
-use anamnesis::{Dtype, ErrorKind};
+use anamnesis::{Checkpoint, Dtype, ErrorKind};
 use anamnesis_os::files::resolved;
 use anamnesis_os::whole_file;
 use serde_json::Value;
 
-use super::{RememberReport, configure, write};
+use super::{PlannedOutput, RememberReport, show_warnings};
 use crate::args::RememberArgs;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
@@ -59,8 +59,8 @@ pub(super) fn write_all(
         let what = "the output would be written into its own source";
         return Err(Failure::new("invalid_argument", what, "choose another path").in_file(output));
     }
-    let components = components(source)?;
-    let (without_weights, missing): (Vec<_>, Vec<_>) = missing(args, &components)?
+    let folder = PipelineFolder::list(source)?;
+    let (without_weights, missing): (Vec<_>, Vec<_>) = missing(args, &folder.components)?
         .into_iter()
         .partition(|name| WITHOUT_WEIGHTS.iter().any(|start| name.starts_with(start)));
     if !missing.is_empty() {
@@ -71,31 +71,51 @@ pub(super) fn write_all(
         let help = "download them too, or set them to null in it";
         return Err(Failure::new("missing_part", what, help).in_file(source));
     }
+    let mut components = Vec::new();
+    for name in &folder.components {
+        let (from, to) = (source.join(name), output.join(name));
+        let model = opened(args, &from, screen, interrupt)?;
+        // a directory, also where it has a dot in its name
+        let output = if model.is_some() { to.join("") } else { to };
+        components.push(Component {
+            name,
+            from,
+            output,
+            model,
+        });
+    }
     // a component that is refused ends the run before the first of them is written
-    for component in &components {
-        let from = source.join(component);
-        if has_tensors(args, &from)? {
-            let checkpoint = args.opening.options().open(&from)?;
-            let checked = configure(&checkpoint, &args.weights).plan()?.check();
-            checked.map_err(|e| Failure::from(e).in_file(&from))?;
+    let mut planned = Vec::new();
+    for Component {
+        from,
+        output,
+        model,
+        ..
+    } in &components
+    {
+        let plan = |model| PlannedOutput::new(args, model, from, output, screen);
+        let model = model.as_ref().map(plan).transpose()?;
+        if let Some(model) = &model {
+            let checked = model.plan.check();
+            checked.map_err(|e| Failure::from(e).in_file(from))?;
         }
+        planned.push(model);
     }
     let mut report = RememberReport::default();
-    for component in &components {
-        let (from, to) = (source.join(component), output.join(component));
-        if has_tensors(args, &from)? {
-            let written = write(args, &from, &to.join(""), screen, interrupt)?;
-            report.add(component, written);
-        } else {
-            let companions = companions_of(args, &from)?;
-            if !companions.files.is_empty() {
-                write_companions(&to, &companions.files, args.overwrite)?;
-            }
-            report.add_companions(component, companions);
+    for (component, planned) in components.iter().zip(planned) {
+        if let Some(planned) = planned {
+            report.add(component.name, planned.write(interrupt)?);
+            continue;
         }
+        let companions = companions_of(args, &component.from)?;
+        if !companions.files.is_empty() {
+            write_companions(&component.output, &companions.files, args.overwrite)?;
+        }
+        report.add_companions(component.name, companions);
     }
     let mut top = companions_of(args, source)?;
-    top.left_out.retain(|left| !components.contains(&left.name));
+    top.left_out
+        .retain(|left| !folder.components.contains(&left.name));
     // `false` sorts first: the index comes last, when all that it names is there
     top.files.sort_by_key(|file| file.name == INDEX);
     write_companions(output, &top.files, args.overwrite)?;
@@ -105,11 +125,10 @@ pub(super) fn write_all(
         let note = format!("{INDEX} names components that are not there: {names}");
         report.notes.push(note);
     }
-    let beside = beside(source);
-    if !beside.is_empty() {
+    if !folder.beside.is_empty() {
         let note = format!(
             "not read: {} (beside the components of the pipeline)",
-            beside.join(", ")
+            folder.beside.join(", ")
         );
         report.notes.push(note);
     }
@@ -145,47 +164,62 @@ fn missing(args: &RememberArgs, components: &[String]) -> Result<Vec<String>, Fa
     Ok(lacking.map(|name| escape(&name).into_owned()).collect())
 }
 
-/// Tensor files beside the components, which are models of their own, such as all components in one file.
-fn beside(source: &Path) -> Vec<String> {
-    const ENDINGS: &[&str] = &["safetensors", "bin", "ckpt", "pt", "pth", "gguf"];
-    let Ok(entries) = fs::read_dir(source) else {
-        return Vec::new();
-    };
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| {
-            name.rsplit_once('.')
-                .is_some_and(|(_, end)| ENDINGS.contains(&end))
-        })
-        .collect();
-    names.sort();
-    names
+/// A component of a pipeline.
+struct Component<'p> {
+    name: &'p str,
+    from: PathBuf,
+    output: PathBuf,
+    /// Its tensors; a tokenizer or a scheduler has none.
+    model: Option<Checkpoint>,
 }
 
-/// The names of the directories in a pipeline, sorted.
-fn components(source: &Path) -> Result<Vec<String>, Failure> {
-    let failure = |e: std::io::Error| Failure::from(anamnesis::Error::from(e).in_file(source));
-    let mut names = Vec::new();
-    for entry in fs::read_dir(source).map_err(failure)? {
-        let entry = entry.map_err(failure)?;
-        // a hub's cache contains links to files, and real directories
-        if let Ok(name) = entry.file_name().into_string()
-            && !name.starts_with('.')
-            && entry.path().is_dir()
-        {
-            names.push(name);
+/// The names in the directory of a pipeline, sorted.
+struct PipelineFolder {
+    components: Vec<String>,
+    /// Tensor files beside the components, which are models of their own, such as all components in one file.
+    beside: Vec<String>,
+}
+
+impl PipelineFolder {
+    fn list(source: &Path) -> Result<Self, Failure> {
+        const ENDINGS: &[&str] = &["safetensors", "bin", "ckpt", "pt", "pth", "gguf"];
+        let failure = |e: std::io::Error| Failure::from(anamnesis::Error::from(e).in_file(source));
+        let (mut components, mut beside) = (Vec::new(), Vec::new());
+        for entry in fs::read_dir(source).map_err(failure)? {
+            let entry = entry.map_err(failure)?;
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
+            let end = name.rsplit_once('.').map(|(_, end)| end);
+            // a hub's cache contains links to files, and real directories
+            if entry.path().is_dir() {
+                components.extend((!name.starts_with('.')).then_some(name));
+            } else if end.is_some_and(|end| ENDINGS.contains(&end)) {
+                beside.push(name);
+            }
         }
+        // the order of a directory differs between file systems, and notes follow it
+        components.sort();
+        beside.sort();
+        Ok(Self { components, beside })
     }
-    // the order of a directory differs between file systems, and notes follow it
-    names.sort();
-    Ok(names)
 }
 
-fn has_tensors(args: &RememberArgs, directory: &Path) -> Result<bool, Failure> {
-    match args.opening.options().open(directory) {
-        Ok(_) => Ok(true),
+/// The tensors of a component, if it has any.
+fn opened(
+    args: &RememberArgs,
+    directory: &Path,
+    screen: &Screen,
+    interrupt: &Interrupt,
+) -> Result<Option<Checkpoint>, Failure> {
+    let options = args.opening.options().cancel(interrupt.token());
+    match options.open(directory) {
+        Ok(checkpoint) => {
+            show_warnings(&checkpoint, screen);
+            Ok(Some(checkpoint))
+        }
         // a tokenizer or a scheduler; any other error is a component that would be missing
-        Err(e) if matches!(e.kind(), ErrorKind::UnknownFormat { .. }) => Ok(false),
+        Err(e) if matches!(e.kind(), ErrorKind::UnknownFormat { .. }) => Ok(None),
         Err(e) => Err(e.into()),
     }
 }
