@@ -50,7 +50,7 @@ use crate::read::catalog::Shape;
 
 pub(crate) use comfyui::{HEADER as COMFYUI_HEADER, markers_of_header};
 pub use config::QuantConfig;
-pub(crate) use config::{is_configuration, is_rotation};
+pub(crate) use config::{is_configuration, is_rotation, method_of};
 pub(crate) use context::{Context, ContextCaches, Sidecars, not_known, plain, unsupported};
 
 /// A quantised weight: its name and shape, the stored tensors it is made from, and its decoder.

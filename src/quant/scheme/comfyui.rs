@@ -23,27 +23,20 @@
 //! Sources: ComfyUI `comfy/quant_ops.py` (`QUANT_ALGOS`), `comfy/ops.py` (`_load_quantized_module`); comfy-kitchen 0.2.40
 //! `backends/eager`, `tensor`.
 
+mod layouts;
 mod marker;
 mod rotated;
 
-use std::sync::Arc;
-
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
-use crate::base::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
 use crate::plan::Decoder;
-use crate::plan::decode::{
-    Codes, Composite, Factors, GlobalScale, Grouped, PartOffset, PartView, Scales,
-    TransposedFactors, Zeros,
-};
+use crate::plan::decode::Grouped;
 use crate::read::catalog::{TensorInfo, quote};
 
 use super::Weight;
-use super::context::{Context, HeaderMarkers, missing, not_known, plain, stem, unsupported};
-use super::granularity::{factors, filled, stack};
-use super::modelopt::SIGNED_NIBBLES;
+use super::context::{Context, HeaderMarkers, missing, not_known, stem, unsupported};
+use super::granularity::filled;
 use super::smooth;
-use super::swizzled_scales::SwizzledScales;
 use marker::LayerMarker;
 pub(crate) use marker::{HEADER, markers_of_header};
 use rotated::Rotated;
@@ -90,11 +83,6 @@ struct ComfyLayer<'x, 'c> {
     stem: &'c str,
     marker: LayerMarker,
 }
-
-/// The values of AWQ's codes less 8.
-const CENTRED_NIBBLES: [f32; 16] = [
-    -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0,
-];
 
 impl ComfyLayer<'_, '_> {
     fn weight(self) -> Result<Weight> {
@@ -161,7 +149,7 @@ impl ComfyLayer<'_, '_> {
         }
     }
 
-    fn other_shape(&self) -> crate::base::error::Error {
+    fn other_shape(&self) -> Error {
         let (info, format) = (self.info, &self.marker.format);
         not_known(
             info,
@@ -198,7 +186,7 @@ impl ComfyLayer<'_, '_> {
         }
     }
 
-    fn other_original(&self, shape: &[u64]) -> crate::base::error::Error {
+    fn other_original(&self, shape: &[u64]) -> Error {
         let said = self.marker.shape().unwrap_or_default();
         not_known(
             self.info,
@@ -233,199 +221,5 @@ impl ComfyLayer<'_, '_> {
             return Err(not_known(self.info, what));
         }
         Ok(Box::new(Rotated { inner, group }))
-    }
-
-    /// Codes of a byte each, with one scale, or one per row or block.
-    fn bytes(
-        &self,
-        dtype: Dtype,
-        scheme: &'static str,
-        block: Option<(u64, u64)>,
-    ) -> Result<Weight> {
-        self.stored(&[dtype])?;
-        let scale = self.part(".weight_scale")?;
-        let scales = factors(self.cx, 1, scale, &self.info.shape, block)?;
-        let (rows, cols, matrix_rows) = stack(&self.info.shape);
-        let value = CodeValue::of(dtype).expect("FP8 and I8 have values");
-        let inner = Grouped {
-            rows,
-            cols,
-            matrix_rows: matrix_rows.max(1),
-            codes: Codes::new(CodePacking::Bytes, value, cols),
-            formula: Formula::Scale,
-            scales: Scales::Stored(scales),
-            zeros: Zeros::None,
-        };
-        let decoder = self.unrotated(inner, self.marker.flag("convrot"))?;
-        let parts = vec![("codes", self.tensor), ("scale", scale)];
-        self.made(scheme, &self.info.shape, parts, decoder)
-    }
-
-    /// Scales of one byte in tiles, for groups along the rows: their part and a view that puts them into rows.
-    fn tiled(
-        &self,
-        rows: u64,
-        cols: u64,
-        group: u64,
-        dtype: Dtype,
-    ) -> Result<(usize, Arc<dyn PartView>)> {
-        let scale = self.part(".weight_scale")?;
-        let info = self.cx.info(scale);
-        let groups = cols / group;
-        let whole = SwizzledScales::bytes(rows, groups) == Some(info.elements());
-        let named = plain(info).is_some_and(|found| found == dtype || found == Dtype::U8);
-        if !cols.is_multiple_of(group) || !whole || !named {
-            let what = format!(
-                "{} {:?} are no tiles of scales for {rows} rows of {cols} in groups of {group}",
-                info.encoding,
-                info.shape.as_slice()
-            );
-            return Err(not_known(info, what));
-        }
-        let view = SwizzledScales {
-            place: PartOffset::whole(1),
-            rows,
-            groups,
-        };
-        Ok((scale, Arc::new(view)))
-    }
-
-    fn nvfp4(&self) -> Result<Weight> {
-        self.stored(&[Dtype::U8])?;
-        let [rows, bytes] = self.matrix()?;
-        let cols = bytes.checked_mul(2).ok_or_else(|| self.other_shape())?;
-        let (scale, view) = self.tiled(rows, cols, 16, Dtype::F8_E4M3)?;
-        let global = self.part(".weight_scale_2")?;
-        let found = self.cx.info(global);
-        if plain(found) != Some(Dtype::F32) || found.elements() != 1 {
-            return Err(not_known(found, "expected a single F32"));
-        }
-        let parts = vec![
-            ("codes", self.tensor),
-            ("scale", scale),
-            ("global_scale", global),
-        ];
-        let [rows, cols] = self.unpadded([rows, cols], 16)?;
-        let inner = Grouped {
-            rows,
-            cols,
-            matrix_rows: rows,
-            codes: Codes::new(
-                CodePacking::HighNibbles,
-                CodeValue::Table(Box::new(E2M1_VALUES)),
-                bytes,
-            ),
-            formula: Formula::Scale,
-            scales: Scales::Times(
-                Factors::per_group(1, Dtype::F8_E4M3, 16),
-                GlobalScale {
-                    part: 2,
-                    dtype: Dtype::F32,
-                    count: 1,
-                },
-            ),
-            zeros: Zeros::None,
-        };
-        let decoder = Composite::new(inner, parts.len(), vec![(1, view)]);
-        self.made("nvfp4", &[rows, cols], parts, Box::new(decoder))
-    }
-
-    fn mxfp8(&self) -> Result<Weight> {
-        self.stored(&[Dtype::F8_E4M3])?;
-        let [rows, bytes] = self.matrix()?;
-        let (scale, view) = self.tiled(rows, bytes, 32, Dtype::F8_E8M0)?;
-        let [rows, cols] = self.unpadded([rows, bytes], 32)?;
-        let inner = Grouped {
-            rows,
-            cols,
-            matrix_rows: rows,
-            codes: Codes::new(CodePacking::Bytes, CodeValue::E4m3, bytes),
-            formula: Formula::Scale,
-            scales: Scales::Stored(Factors::per_group(1, Dtype::F8_E8M0, 32)),
-            zeros: Zeros::None,
-        };
-        let parts = vec![("codes", self.tensor), ("scale", scale)];
-        let decoder = Composite::new(inner, parts.len(), vec![(1, view)]);
-        self.made("mxfp8", &[rows, cols], parts, Box::new(decoder))
-    }
-
-    fn w4a4(&self) -> Result<Weight> {
-        self.stored(&[Dtype::I8, Dtype::U8])?;
-        let [rows, bytes] = self.matrix()?;
-        let cols = bytes.checked_mul(2).ok_or_else(|| self.other_shape())?;
-        let scale = self.part(".weight_scale")?;
-        let scales = factors(self.cx, 1, scale, &[rows, cols], None)?;
-        let inner = Grouped {
-            rows,
-            cols,
-            matrix_rows: rows,
-            codes: Codes::new(
-                CodePacking::LowNibbles,
-                CodeValue::Table(Box::new(SIGNED_NIBBLES)),
-                bytes,
-            ),
-            formula: Formula::Scale,
-            scales: Scales::Stored(scales),
-            zeros: Zeros::None,
-        };
-        let decoder = self.unrotated(inner, true)?;
-        let parts = vec![("codes", self.tensor), ("scale", scale)];
-        self.made("int4", &[rows, cols], parts, decoder)
-    }
-
-    fn awq(&self) -> Result<Weight> {
-        self.stored(&[Dtype::I8, Dtype::U8])?;
-        let [rows, bytes] = self.matrix()?;
-        let cols = bytes.checked_mul(2).ok_or_else(|| self.other_shape())?;
-        let group = self.group("group_size", 64)?;
-        let (scale, zero) = (self.part(".weight_scale")?, self.part(".weight_zeros")?);
-        let groups = cols / group;
-        let mut views: Vec<(usize, Arc<dyn PartView>)> = Vec::new();
-        let mut factors = |part: usize, tensor: usize| -> Result<Factors> {
-            let info = self.cx.info(tensor);
-            let dtype = plain(info).filter(|d| matches!(d, Dtype::F16 | Dtype::BF16 | Dtype::F32));
-            let whole = cols.is_multiple_of(group) && info.shape[..] == [groups, rows];
-            let (Some(dtype), true) = (dtype, whole) else {
-                let what = format!(
-                    "{} {:?} instead of factors for {groups} groups of {rows} rows",
-                    info.encoding,
-                    info.shape.as_slice()
-                );
-                return Err(not_known(info, what));
-            };
-            let entry = dtype.bits() / 8;
-            let view = TransposedFactors {
-                place: PartOffset::whole(part),
-                rows,
-                matrix_rows: rows,
-                padded_rows: rows,
-                groups,
-                lines: groups,
-                entry,
-                factor: 0..entry,
-            };
-            views.push((part, Arc::new(view)));
-            Ok(Factors::per_group(part, dtype, group))
-        };
-        let inner = Grouped {
-            rows,
-            cols,
-            matrix_rows: rows,
-            codes: Codes::new(
-                CodePacking::LowNibbles,
-                CodeValue::Table(Box::new(CENTRED_NIBBLES)),
-                bytes,
-            ),
-            formula: Formula::ScaleOffset,
-            scales: Scales::Stored(factors(1, scale)?),
-            zeros: Zeros::Stored(factors(2, zero)?),
-        };
-        let parts = vec![
-            ("codes", self.tensor),
-            ("scale", scale),
-            ("zero_point", zero),
-        ];
-        let decoder = Composite::new(inner, parts.len(), views);
-        self.made("awq", &[rows, cols], parts, Box::new(decoder))
     }
 }

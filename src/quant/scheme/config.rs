@@ -94,18 +94,14 @@ impl QuantConfig {
     }
 
     fn new(map: Map<String, Value>, model: ModelConfig, origin: String) -> Self {
-        let mut config = Self {
+        Self {
+            method: method_of(&map),
             map,
             model: shared(model),
-            method: None,
             origin: Some(origin),
             further: Vec::new(),
             sections: Vec::new(),
-        };
-        let modelopt = || config.text("quant_algo").map(|_| "modelopt");
-        let method = config.text("quant_method").or_else(modelopt);
-        config.method = method.map(str::to_ascii_lowercase);
-        config
+        }
     }
 
     /// Reads the first configuration file next to `path`, a checkpoint's first file, or in it, a directory. Empty if there
@@ -233,6 +229,16 @@ impl QuantConfig {
     pub(crate) fn map(&self) -> &Map<String, Value> {
         &self.map
     }
+}
+
+/// The method that a configuration names, in lower case. ModelOpt's own has none, and is known by its algorithm.
+pub(crate) fn method_of(map: &Map<String, Value>) -> Option<String> {
+    let text = |key: &str| map.get(key)?.as_str();
+    let modelopt = || text("quant_algo").map(|_| "modelopt");
+    let method = text("quant_method").or_else(modelopt)?;
+    // a longer one is none that a scheme has, and stays so
+    let end = method.floor_char_boundary(MAX_SETTING_BYTES);
+    Some(method[..end].to_ascii_lowercase())
 }
 
 /// A configuration that says nothing takes no memory.

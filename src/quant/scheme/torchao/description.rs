@@ -1,0 +1,90 @@
+//! The description of a tensor of torchao: JSON under the weight's name.
+
+use serde_json::Value as Json;
+
+use crate::base::error::Result;
+use crate::quant::scheme::context::{Context, missing, not_known};
+use crate::quant::settings::KnownValues::Any;
+use crate::quant::settings::SchemeSettings;
+use crate::read::catalog::TensorInfo;
+use crate::read::json::{JsonReader, Tree};
+
+/// Parts that a weight has or not, and by which its values differ.
+static OPTIONAL: &[&str] = &["zero_point", "per_tensor_scale", "act_pre_scale"];
+
+/// The keys of a tensor's description, and the attributes of torchao's classes.
+static DESCRIPTION: SchemeSettings = SchemeSettings {
+    methods: &[],
+    keys: &[
+        ("_type", Any),
+        ("_tensor_data_names", Any),
+        ("_data.act_quant_kwargs", Any),
+        ("_data.activation_dtype", Any),
+        ("_data.activation_quantization", Any),
+        ("_data.block_size", Any),
+        ("_data.dtype", Any),
+        ("_data.elem_dtype", Any),
+        ("_data.gemm_kernel_choice", Any),
+        ("_data.group_size", Any),
+        ("_data.hp_value_lb", Any),
+        ("_data.hp_value_ub", Any),
+        ("_data.is_swizzled_scales", Any),
+        ("_data.kernel_preference", Any),
+        ("_data.mm_config", Any),
+        ("_data.orig_dtype", Any),
+        ("_data.pack_fp6", Any),
+        ("_data.quant_max", Any),
+        ("_data.quant_min", Any),
+        ("_data.reduce_range", Any),
+        ("_data.requires_grad", Any),
+        ("_data.shape", Any),
+        ("_data.target_dtype", Any),
+        ("_data.transposed", Any),
+        ("_data.use_triton_kernel", Any),
+        ("_data.zero_point_domain", Any),
+        // the older class's layout object, and the function that quantises inputs
+        ("_data._layout", Any),
+        // PyTorch's own attribute of parameters, which pickles have
+        ("_data._is_param", Any),
+        ("_data.input_quant_func", Any),
+        ("_data.quant_kwargs", Any),
+    ],
+};
+
+/// Reads a description, and refuses one whose parts are not all there. `flat` is the name of the parts without their suffix.
+pub(super) fn parsed(cx: &Context<'_>, info: &TensorInfo, flat: &str, text: &str) -> Result<Json> {
+    let reader = JsonReader::new(cx.budget, "a tensor's description");
+    let description = reader.parse(text, Tree(&reader), |e| {
+        not_known(info, format!("its description: {e}"))
+    })?;
+    if let Json::Object(map) = &description {
+        cx.know_descriptor(info, "its description", map, &DESCRIPTION)?;
+    }
+    let names = description
+        .get("_tensor_data_names")
+        .and_then(Json::as_array);
+    let names = names.into_iter().flatten().filter_map(Json::as_str);
+    for part in names.filter(|name| OPTIONAL.contains(name)) {
+        cx.budget
+            .steps(1 + flat.len() as u64 / 16, "the parts of a weight")?;
+        if cx.sibling(flat, &["_", part].concat()).is_none() {
+            return Err(missing(info, part));
+        }
+    }
+    Ok(description)
+}
+
+/// The block `(rows, cols)`: the last two entries of `block_size`.
+pub(super) fn sides(block: Option<&Json>) -> Option<(u64, u64)> {
+    match block?.as_array()?.as_slice() {
+        [.., high, wide] => Some((high.as_u64()?, wide.as_u64()?)),
+        _ => None,
+    }
+}
+
+/// The name in `{"_type": "torch.dtype", "_data": name}`.
+pub(super) fn dtype_name(description: &Json) -> Option<&str> {
+    description
+        .as_str()
+        .or_else(|| description.get("_data")?.as_str())
+}
