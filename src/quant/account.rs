@@ -13,7 +13,7 @@
 //! | a tensor on the stem of a weight (`leftovers.rs`), but for biases and scales of activations | the weight is refused; FP8 without scales is made, with a warning |
 //! | a setting that decides how bytes are read, with an unknown value (`settings.rs`) | every weight is refused |
 //! | another unknown setting, also in a marker or another descriptor of a weight | a warning |
-//! | a key of the metadata, a field of a header's entry, a file beside it (`remarks.rs`) | a warning; unclaimed integers are refused |
+//! | a key of the metadata (`metadata.rs`), a field of a header's entry, a file beside it (`remarks.rs`) | a warning; unclaimed integers are refused |
 //! | integers that are most of the bytes, or have scales beside them (`integers.rs`) | they are refused |
 //!
 //! Harmless names are a table with reasons (`harmless.rs`). With `OpenOptions::assume_plain` the refusals become warnings.
@@ -27,6 +27,7 @@ mod harmless;
 mod integers;
 mod leftovers;
 mod markers;
+mod metadata;
 mod remarks;
 mod sidecars;
 mod tensor_claim;
@@ -35,7 +36,7 @@ mod unclaimed;
 use serde_json::Value;
 
 use crate::base::error::{Error, Result};
-use crate::quant::scheme::{Context, SCHEMES};
+use crate::quant::scheme::{Context, SCHEMES, method_of};
 use crate::quant::settings::{SchemeSettings, UnknownSetting, unknown_settings};
 use crate::read::catalog::quote;
 
@@ -57,7 +58,7 @@ struct Evidence {
 impl Evidence {
     /// The evidence of configuration, metadata, header and files. `is_quantised`: a weight was claimed, or integers were not.
     /// Without either, texts about quantisation are about the run that trained a model.
-    fn of(cx: &Context<'_>, is_quantised: bool) -> Result<Self> {
+    fn of(cx: &Context<'_>, slots: &[TensorClaim], is_quantised: bool) -> Result<Self> {
         let mut found = Self {
             deciding: None,
             remarks: Vec::new(),
@@ -65,7 +66,7 @@ impl Evidence {
         };
         found.configured(cx, is_quantised)?;
         found.remarks.extend(cx.take_remarks());
-        remarks::find(cx, is_quantised, &mut found.remarks)?;
+        remarks::find(cx, slots, is_quantised, &mut found.remarks)?;
         Ok(found)
     }
 
@@ -78,14 +79,8 @@ impl Evidence {
     fn configured(&mut self, cx: &Context<'_>, is_quantised: bool) -> Result<()> {
         let documents = cx.config.documents();
         for (place, map) in documents.filter(|(_, map)| !map.is_empty()) {
-            let named = ["quant_method", "quant_algo", "method"]
-                .iter()
-                .find_map(|key| map.get(*key)?.as_str());
-            let method = match (map.get("quant_method").and_then(|m| m.as_str()), named) {
-                (Some(method), _) => method.to_ascii_lowercase(),
-                (None, Some(_)) if map.contains_key("quant_algo") => "modelopt".to_owned(),
-                _ => String::new(),
-            };
+            // the settings of configurations without a method are of the empty one
+            let method = method_of(map).unwrap_or_default();
             let known: Vec<&SchemeSettings> = SCHEMES
                 .iter()
                 .map(|scheme| scheme.settings)

@@ -31,6 +31,7 @@ pub mod scheme_checks;
 pub mod scratch_dir;
 pub mod slices;
 pub mod sparse_file;
+pub mod state_dict;
 pub mod tensor_files;
 #[path = "../../src/base/testing.rs"]
 pub mod testing;

@@ -158,7 +158,7 @@ fn settle(
 ) -> Result<()> {
     let is_claimed = |slot: &TensorClaim| !matches!(slot, TensorClaim::Free);
     let is_quantised = slots.iter().any(is_claimed) || integers::any_unclaimed(cx, slots);
-    let evidence = Evidence::of(cx, is_quantised)?;
+    let evidence = Evidence::of(cx, slots, is_quantised)?;
     let mut refused = Refusals::new();
     leftovers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     markers::find(cx, slots, &mut refused, &mut plan.unexplained)?;

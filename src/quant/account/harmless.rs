@@ -129,6 +129,13 @@ static METADATA: &[(&str, &str)] = &[
     ("anamnesis", "written by this library"),
     ("tensor_names", "torchao's list of its tensors"),
     ("DCP_", "places of pieces, which opening looks at"),
+    ("general.quantized_by", "a name"),
+    ("mradermacher.", "an uploader's notes of its own run"),
+    (
+        "quantize.imatrix.",
+        "the data by which errors were weighed when blocks were made",
+    ),
+    ("tokenizer.", "a vocabulary and its texts"),
 ];
 
 /// Whether a key of the metadata describes a model and not its bytes.

@@ -30,13 +30,13 @@ fn is_parameter(name: &str) -> bool {
 }
 
 /// The stems of claimed weights.
-struct Stems<'s> {
+pub(super) struct Stems<'s> {
     /// The tensor that was claimed, and whether `_` extends the stem too.
     rows: HashMap<&'s str, (usize, bool)>,
 }
 
 impl<'s> Stems<'s> {
-    fn of(cx: &Context<'_>, slots: &'s [TensorClaim]) -> Result<Self> {
+    pub(super) fn of(cx: &Context<'_>, slots: &'s [TensorClaim]) -> Result<Self> {
         const ROW: u64 = 6 * size_of::<usize>() as u64;
         let weights = slots
             .iter()
@@ -64,7 +64,11 @@ impl<'s> Stems<'s> {
     }
 
     /// The weight on whose stem this name is, and what stands behind the stem.
-    fn owner<'n>(&self, cx: &Context<'_>, name: &'n str) -> Result<Option<(usize, &'n str)>> {
+    pub(super) fn owner<'n>(
+        &self,
+        cx: &Context<'_>,
+        name: &'n str,
+    ) -> Result<Option<(usize, &'n str)>> {
         let ends = name.rmatch_indices(['.', '_']).take(MAX_WORDS);
         for (end, sign) in ends {
             cx.budget.steps(1 + end as u64 / 64, WHAT)?;

@@ -34,6 +34,13 @@ impl<'c> Attributes<'_, 'c> {
         here.into_iter().chain(there)
     }
 
+    /// Records that these attributes are known, also where no decoder reads them.
+    pub(super) fn know(&self, keys: &[&str]) {
+        for key in keys {
+            self.value(key);
+        }
+    }
+
     fn value(&self, key: &str) -> Option<&'c Value> {
         self.cx.metadata_value(&self.name(key))
     }

@@ -142,6 +142,7 @@ fn weight(
         scale.dtype,
         zero.dtype,
     );
+    attributes.know(DESCRIPTORS);
     let descriptors = DESCRIPTORS
         .iter()
         .flat_map(|&key| attributes.tensors(key, module).map(move |t| (key, t)));
@@ -153,6 +154,7 @@ fn weight(
             cx,
             prefix: &prefix,
         };
+        own.know(DESCRIPTORS);
         parts.extend(
             DESCRIPTORS
                 .iter()

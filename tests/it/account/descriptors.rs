@@ -52,26 +52,21 @@ fn set(path: &'static str, value: Value) -> Change {
 /// Removes the tensors whose names end so.
 fn remove(end: &'static str) -> Change {
     Box::new(move |stored| {
-        let names: Vec<String> = stored.header.keys().cloned().collect();
-        let mut found = names.iter().filter(|name| name.ends_with(end)).peekable();
-        assert!(found.peek().is_some(), "no {end}");
-        found.for_each(|name| stored.remove_tensor(name));
+        let before = stored.tensors.len();
+        stored.tensors.retain(|tensor| !tensor.name.ends_with(end));
+        assert!(stored.tensors.len() < before, "no {end}");
     })
 }
 
 /// Changes the JSON text of the tensors whose names have this text.
 fn describe(part: &'static str, key: &'static str, value: Value) -> Change {
     Box::new(move |stored| {
-        let names: Vec<String> = stored.header.keys().cloned().collect();
-        let name = names.iter().find(|name| name.contains(part)).unwrap();
-        let span = stored.header[name]["data_offsets"].clone();
-        let offset = |i: usize| usize::try_from(span[i].as_u64().unwrap()).unwrap();
-        let mut map: Map<String, Value> =
-            serde_json::from_slice(&stored.data[offset(0)..offset(1)]).unwrap();
+        let mut tensors = stored.tensors.iter_mut();
+        let tensor = tensors.find(|tensor| tensor.name.contains(part)).unwrap();
+        let mut map: Map<String, Value> = serde_json::from_slice(&tensor.bytes).unwrap();
         map.insert(key.to_owned(), value.clone());
-        let text = serde_json::to_vec(&map).unwrap();
-        stored.remove_tensor(name);
-        stored.add_tensor(name, "U8", &[text.len()], &text);
+        tensor.bytes = serde_json::to_vec(&map).unwrap();
+        tensor.shape = vec![tensor.bytes.len() as u64];
     })
 }
 
@@ -82,19 +77,15 @@ fn mark(key: &'static str, value: Value) -> Change {
 /// Sets a text of the metadata.
 fn metadata(key: &'static str, value: Value) -> Change {
     Box::new(move |stored| {
-        let metadata = stored
-            .header
-            .entry("__metadata__")
-            .or_insert_with(|| json!({}));
-        metadata[key] = json!(value.to_string());
+        let text = json!(value.to_string());
+        stored.metadata.insert(key.to_owned(), text);
     })
 }
 
 /// Changes the attributes of torchao's tensors.
 fn attribute(path: &'static str, value: Value) -> Change {
     Box::new(move |stored| {
-        let metadata = stored.header["__metadata__"].as_object_mut().unwrap();
-        for text in metadata.values_mut() {
+        for text in stored.metadata.values_mut() {
             let Ok(mut description) = serde_json::from_str::<Value>(text.as_str().unwrap()) else {
                 continue;
             };
@@ -108,10 +99,9 @@ fn attribute(path: &'static str, value: Value) -> Change {
 
 fn rename(from: &'static str, to: &'static str) -> Change {
     Box::new(move |stored| {
-        let names: Vec<String> = stored.header.keys().cloned().collect();
-        let name = names.iter().find(|name| name.ends_with(from)).unwrap();
-        let entry = stored.header.remove(name).unwrap();
-        stored.header.insert(name.replace(from, to), entry);
+        let mut tensors = stored.tensors.iter_mut();
+        let tensor = tensors.find(|tensor| tensor.name.ends_with(from)).unwrap();
+        tensor.name = tensor.name.replace(from, to);
     })
 }
 

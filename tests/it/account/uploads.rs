@@ -22,11 +22,7 @@ use Said::{Nothing, Refused, Warned};
 type Row = (&'static str, &'static str, &'static [usize]);
 
 fn stored(rows: &[Row]) -> StoredCheckpoint {
-    let mut stored = StoredCheckpoint {
-        header: serde_json::Map::new(),
-        data: Vec::new(),
-        beside: Vec::new(),
-    };
+    let mut stored = StoredCheckpoint::default();
     for (name, dtype, shape) in rows {
         let width = match *dtype {
             "F32" | "I32" | "U32" => 4,
@@ -41,7 +37,7 @@ fn stored(rows: &[Row]) -> StoredCheckpoint {
 }
 
 fn with_metadata(mut stored: StoredCheckpoint, metadata: Value) -> StoredCheckpoint {
-    stored.header.insert("__metadata__".to_owned(), metadata);
+    stored.metadata = metadata.as_object().unwrap().clone();
     stored
 }
 

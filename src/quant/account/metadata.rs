@@ -1,0 +1,240 @@
+//! Keys of the metadata that speak of quantisation, that name tensors, or that stand on the stem of a weight.
+//!
+//! A header of safetensors has a few keys, which the writer of the weights has chosen. A GGUF has the keys of a model and its
+//! tokenizer too, and a pickle those of a whole state of training: there a key counts by narrower words.
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::quant::scheme::{Context, is_rotation};
+use crate::quant::settings::says_nothing;
+use crate::read::catalog::{Value, quote};
+use crate::read::json::{JsonReader, Tree};
+
+use super::harmless;
+use super::leftovers::Stems;
+use super::tensor_claim::TensorClaim;
+
+const WHAT: &str = "the metadata";
+
+/// Words that speak of quantisation, beside `quant`.
+static METHODS: &[&str] = &[
+    "4bit",
+    "4-bit",
+    "8bit",
+    "8-bit",
+    "2bit",
+    "2-bit",
+    "3bit",
+    "3-bit",
+    "int4",
+    "int8",
+    "fp8",
+    "fp4",
+    "nf4",
+    "mxfp",
+    "awq",
+    "gptq",
+    "hadamard",
+    "nntr",
+    "weight_format",
+];
+
+/// Words that speak of stored bytes where the writer of weights has them, and of much else in the settings of a model.
+static CODINGS: &[&str] = &[
+    "codec", "compress", "packed", "packing", "delta", "rotat", "codebook", "permut",
+];
+
+/// Words of keys that may say how bytes are to be read.
+static KEY_WORDS: &[&str] = &["format", "encod", "pack", "scheme", "bits"];
+
+/// Values of `format`, which names the framework that wrote a file.
+static FRAMEWORKS: &[&str] = &[
+    "pt",
+    "pth",
+    "ckpt",
+    "torch",
+    "pytorch",
+    "tf",
+    "flax",
+    "jax",
+    "np",
+    "numpy",
+    "mlx",
+    "paddle",
+    "safetensors",
+    "diffusers",
+];
+
+/// Namespaces of a GGUF, beside the one of its architecture, whose keys are no writer's of quantised weights.
+static NAMESPACES: &[&str] = &["general.", "tokenizer.", "split.", "adapter.", "quantize."];
+
+/// Namespaces of converters, whose keys say how tensors are stored, and the keys that opening reads.
+static CONVERTERS: &[(&str, &str)] = &[("comfy.gguf.", "comfy.gguf.orig_shape.")];
+
+/// The version of ggml's types that is known, and its key.
+const GGML_VERSION: (&str, Value) = ("general.quantization_version", Value::U64(2));
+
+/// Longest value that is searched.
+const MAX_VALUE: usize = 1 << 20;
+
+/// Remarks that are listed.
+const MAX_LISTED: usize = 8;
+
+/// Adds the keys that are not known to `remarks`.
+pub(super) fn find(
+    cx: &Context<'_>,
+    slots: &[TensorClaim],
+    remarks: &mut Vec<String>,
+) -> Result<()> {
+    let metadata = MetadataKeys::of(cx);
+    let (mut stems, mut left) = (None, MAX_LISTED);
+    for (key, value) in cx.catalog.metadata.iter() {
+        let text = text_of(value);
+        let bytes = key.len() + text.len().min(MAX_VALUE);
+        cx.budget.steps(1 + bytes as u64 / 16, WHAT)?;
+        if says_nothing(value) || cx.consumes_metadata(key) || metadata.is_known(key, value) {
+            continue;
+        }
+        let mut is_evidence = metadata.speaks(key, text)
+            || is_rotation(key)
+            || cx.position(key).is_some()
+            || names_tensors(cx, text)?;
+        // most files have no key that could be on a stem: then no list of stems is made
+        if !is_evidence && key.contains('.') && !metadata.is_of_model(key) {
+            let stems = match &stems {
+                Some(stems) => stems,
+                None => stems.insert(Stems::of(cx, slots)?),
+            };
+            let owner = stems.owner(cx, key)?;
+            is_evidence = owner.is_some_and(|(_, rest)| !harmless::explains_itself(rest));
+        }
+        if is_evidence {
+            remarks.push(format!("{}{} of the metadata", quote(key), shown(value)));
+            left -= 1;
+            if left == 0 {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The keys of a format.
+struct MetadataKeys<'x, 'c> {
+    cx: &'x Context<'c>,
+    /// The namespace of a GGUF's architecture.
+    architecture: Option<String>,
+}
+
+impl<'x, 'c> MetadataKeys<'x, 'c> {
+    fn of(cx: &'x Context<'c>) -> Self {
+        let name = cx.catalog.metadata.text("general.architecture");
+        let is_gguf = cx.catalog.format == "gguf";
+        let architecture = name.filter(|_| is_gguf).map(|name| [name, "."].concat());
+        Self { cx, architecture }
+    }
+
+    /// Whether a key, or its value, is known.
+    fn is_known(&self, key: &str, value: &Value) -> bool {
+        let text = text_of(value);
+        let is_framework = || {
+            FRAMEWORKS
+                .iter()
+                .any(|known| text.eq_ignore_ascii_case(known))
+        };
+        // torchao describes tensors that it has not quantised too
+        let is_plain = text.trim() == r#"{"_type": "Tensor"}"#;
+        let read = CONVERTERS
+            .iter()
+            .find_map(|(_, read)| key.strip_prefix(read));
+        is_plain
+            || harmless::is_description(key)
+            || (key == "format" && is_framework())
+            || (key, value) == (GGML_VERSION.0, &GGML_VERSION.1)
+            // a shape is called after its tensor, which must be there
+            || read.is_some_and(|tensor| self.cx.position(tensor).is_some())
+    }
+
+    /// Whether a key of a GGUF is a model's.
+    fn is_of_model(&self, key: &str) -> bool {
+        let own = self.architecture.as_deref();
+        let mut known = NAMESPACES.iter().copied().chain(own);
+        self.cx.catalog.format == "gguf" && known.any(|start| key.starts_with(start))
+    }
+
+    fn speaks(&self, key: &str, text: &str) -> bool {
+        let key = lower(key);
+        let has = |text: &str, words: &[&str]| words.iter().any(|word| text.contains(word));
+        let names = |text: &str| is_of_quantisation(text) || has(text, METHODS);
+        match self.cx.catalog.format {
+            "gguf" => {
+                let is_converter = CONVERTERS.iter().any(|(start, _)| key.starts_with(start));
+                let is_other = !self.is_of_model(&key);
+                is_converter || names(&key) || (is_other && has(&key, KEY_WORDS))
+            }
+            // a key inside of another is a setting of the run that trained the model
+            "pth" if key.contains('.') => names(&key),
+            "pth" => names(&key) || has(&key, KEY_WORDS) || names(&lower(text)),
+            _ => {
+                let text = lower(text);
+                let says =
+                    |text: &str| text.contains("quant") || has(text, METHODS) || has(text, CODINGS);
+                has(&key, KEY_WORDS) || says(&key) || says(&text)
+            }
+        }
+    }
+}
+
+/// Whether a text speaks of quantisation, and not of the vector quantisers of a model.
+fn is_of_quantisation(text: &str) -> bool {
+    let mut found = text
+        .match_indices("quant")
+        .map(|(at, word)| &text[at + word.len()..]);
+    found.any(|rest| !rest.starts_with("izer") && !rest.starts_with("iser"))
+}
+
+/// The beginning of a text in lower case.
+fn lower(text: &str) -> String {
+    const MAX_BYTES: usize = 4096;
+    text[..text.floor_char_boundary(MAX_BYTES)].to_ascii_lowercase()
+}
+
+fn text_of(value: &Value) -> &str {
+    match value {
+        Value::Text(text) => text,
+        _ => "",
+    }
+}
+
+/// A short value, for messages.
+fn shown(value: &Value) -> String {
+    const MAX_BYTES: usize = 60;
+    match value {
+        Value::Text(text) => format!(": {}", quote(&text[..text.floor_char_boundary(MAX_BYTES)])),
+        Value::Bool(on) => format!(": {on}"),
+        Value::U64(n) => format!(": {n}"),
+        Value::I64(n) => format!(": {n}"),
+        Value::F32(x) => format!(": {x}"),
+        Value::F64(x) => format!(": {x}"),
+        Value::Null | Value::List(_) | Value::Array(_) => String::new(),
+    }
+}
+
+/// Whether a text is a JSON object of which a key is the name of a tensor or module.
+fn names_tensors(cx: &Context<'_>, text: &str) -> Result<bool> {
+    if !text.trim_start().starts_with('{') || text.len() > MAX_VALUE {
+        return Ok(false);
+    }
+    let _tree = cx.budget.scope();
+    let reader = JsonReader::new(cx.budget, WHAT);
+    let map = match reader.parse(text, Tree(&reader), |_| Error::unexplained("no JSON")) {
+        Ok(serde_json::Value::Object(map)) => map,
+        // a text that is no object names nothing
+        Ok(_) => return Ok(false),
+        Err(e) if matches!(e.kind(), ErrorKind::Unexplained(_)) => return Ok(false),
+        Err(e) => return Err(e),
+    };
+    let is_named = |key: &String| {
+        cx.position(key).is_some() || cx.position(&[key, ".weight"].concat()).is_some()
+    };
+    Ok(map.keys().any(is_named))
+}
