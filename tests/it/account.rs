@@ -1,8 +1,12 @@
 //! Signs of quantisation that no scheme explains: a correct quantised checkpoint to which a tensor, a setting, a marker, a key, a field or a file of an
 //! unknown name is added is refused, or warned of by that name, and never decoded without a word.
 
+mod changes;
 mod containers;
 mod descriptors;
+mod markers;
+mod opened_files;
+mod said;
 mod stored_checkpoint;
 mod uploads;
 
@@ -12,20 +16,8 @@ use anamnesis::{Checkpoint, ErrorKind, OpenOptions, remember};
 use crate::support::fixture;
 use crate::support::scratch_dir::ScratchDir;
 use containers::{CONTAINERS, Target};
+use said::{mentions, outputs};
 use stored_checkpoint::StoredCheckpoint;
-
-/// Whether a refusal or a warning of the plan has the text.
-fn mentions(plan: &Plan, text: &str) -> bool {
-    let refused = plan
-        .refused
-        .iter()
-        .any(|r| r.error.to_string().contains(text));
-    refused
-        || plan
-            .unexplained
-            .iter()
-            .any(|warning| warning.contains(text))
-}
 
 /// The first quantised weight of a checkpoint that is decoded whole; `None` if there is none.
 fn target(file: &str, stored: &StoredCheckpoint) -> Option<(Plan, Target)> {
@@ -84,21 +76,6 @@ fn what_is_added_is_refused_or_named() {
     }
 }
 
-/// The name and the elements of every output that is made, and the plan.
-fn outputs(checkpoint: &Checkpoint) -> (Plan, Vec<(String, Vec<u8>)>) {
-    let plan = remember(checkpoint).plan().unwrap();
-    // refused weights are errors of a run
-    let made: Vec<String> = plan
-        .jobs
-        .iter()
-        .map(|job| job.output.name.to_string())
-        .collect();
-    let wanted = move |name: &str| made.iter().any(|made| made == name);
-    let all = remember(checkpoint).filter(wanted).all().unwrap();
-    let named = |output: anamnesis::Remembered| (output.spec.name.to_string(), output.bytes);
-    (plan, all.into_iter().map(named).collect())
-}
-
 /// Parts without which a weight has other values, and whose absence nothing in the files shows.
 ///
 /// `(text of the failure, reason)`.
@@ -126,10 +103,6 @@ static UNKNOWABLE: &[(&str, &str)] = &[
     (
         "a.fc.global_scale (mlx)",
         "MLX writes NVFP4 with one and without, under the same configuration",
-    ),
-    (
-        "weight_zero_point_2 (quark)",
-        "the configuration says symmetric, and Quark wrote such weights without zero points",
     ),
     (
         "ct/g_idx/model.safetensors model.layers.0.mlp.down_proj.weight: model.layers.0.mlp.down_proj.weight_g_idx",

@@ -16,8 +16,9 @@
 //! and `weight_scale` as the FP8's, `w = (q - zero) * scale_2 * scale`. Scales that were quantised themselves are in
 //! `scales.rs`.
 //!
-//! Refused: no zero points although `symmetric` is false; no second scale although a step has `is_scale_quant`; other dtypes; outputs that are no multiple of 8 for a scale per group; nested scales that are not described in
-//! the configuration.
+//! Refused: no zero points although `symmetric` is false, or of a second step; no second scale although a step has
+//! `is_scale_quant`; other dtypes; outputs that are no multiple of 8 for a scale per group; nested scales that are not
+//! described in the configuration.
 //!
 //! Source: Quark 0.13, `torch/utils/pack.py`, `torch/export/nn/modules/realquantizer.py` and
 //! `torch/kernel/hw_emulation/hw_emulation_interface.py` (`dequantize_int`, `dequantize_fp8`).
@@ -206,8 +207,11 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         .checked_mul(per_item)
         .ok_or_else(|| not_known(info, "too long"))?;
     let zero = part("weight_zero_point");
-    if zero.is_none() {
-        config::needs_no_zeros(info, spec, of_step)?;
+    match zero {
+        Some(_) => {}
+        // Quark writes them for each step of integers, also where they are symmetric, and loads no file that lacks them
+        None if twice.is_some() => return Err(missing(info, "weight_zero_point_2")),
+        None => config::needs_no_zeros(info, spec)?,
     }
     let codes = QuarkCodes {
         cx,

@@ -1,27 +1,15 @@
 //! Layouts as people upload them, built in code: each kind is refused or named, and the harmless files beside it are not.
 
-use std::path::Path;
-
-use anamnesis::{Checkpoint, ErrorKind, OpenOptions, remember};
 use serde_json::{Value, json};
 
-use super::{StoredCheckpoint, mentions};
-use crate::support::fixture;
-use crate::support::scratch_dir::ScratchDir;
-
-/// The statement of a plan.
-#[derive(Clone, Copy, Debug)]
-enum Said {
-    Refused(&'static str),
-    Warned(&'static str),
-    Nothing,
-}
-use Said::{Nothing, Refused, Warned};
+use super::StoredCheckpoint;
+use super::said::Said::{self, Nothing, Refused, Warned};
+use super::said::statements;
 
 /// A tensor of a file: name, dtype, shape. Its bytes are small and not zero.
-type Row = (&'static str, &'static str, &'static [usize]);
+pub(super) type Row = (&'static str, &'static str, &'static [usize]);
 
-fn stored(rows: &[Row]) -> StoredCheckpoint {
+pub(super) fn stored(rows: &[Row]) -> StoredCheckpoint {
     let mut stored = StoredCheckpoint::default();
     for (name, dtype, shape) in rows {
         let width = match *dtype {
@@ -50,24 +38,8 @@ fn hold(cases: impl IntoIterator<Item = (String, StoredCheckpoint, Said)>) {
     let mut failures = Vec::new();
     for (case, stored, said) in cases {
         let plan = stored.plan("model.safetensors");
-        let holds = match said {
-            Refused(text) => {
-                !plan.refused.is_empty()
-                    && plan
-                        .refused
-                        .iter()
-                        .all(|refused| matches!(refused.error.kind(), ErrorKind::Unexplained(_)))
-                    && mentions(&plan, text)
-            }
-            Warned(text) => plan.refused.is_empty() && mentions(&plan, text),
-            Nothing => plan.refused.is_empty() && plan.unexplained.is_empty(),
-        };
-        if !holds {
-            let refused: Vec<String> = plan.refused.iter().map(|r| r.error.to_string()).collect();
-            failures.push(format!(
-                "{case}, {said:?}: {refused:?} {:?}",
-                plan.unexplained
-            ));
+        if !said.holds(&plan) {
+            failures.push(format!("{case}, {said:?}: {}", statements(&plan)));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
@@ -365,110 +337,4 @@ fn metadata_of_a_training_run_is_no_evidence() {
             Warned("ot_config"),
         ),
     ]);
-}
-
-#[test]
-fn assumed_codes_are_listed() {
-    let directory = ScratchDir::new("account-assumed");
-    let path = stored(&[("a.weight", "BF16", &[64, 64]), ("x.codes", "U8", &[8, 8])])
-        .write(&directory, "model.safetensors");
-    let checkpoint = OpenOptions::new().assume_plain(true).open(&path).unwrap();
-    let plan = remember(&checkpoint).plan().unwrap();
-    assert!(plan.refused.is_empty(), "{:?}", plan.refused);
-    assert!(
-        plan.notes.iter().any(|note| note.contains("`x.codes`")),
-        "{:?}",
-        plan.notes
-    );
-}
-
-#[test]
-fn a_check_fails_where_planning_does() {
-    use anamnesis::check::{FindingLevel, check};
-    let directory = ScratchDir::new("account-check");
-    // AQLM, which is known and not supported
-    let path = stored(&[
-        ("a.weight", "BF16", &[64, 64]),
-        ("q.codes", "I16", &[64, 8, 1]),
-        ("q.codebooks", "F16", &[1, 256, 1, 8]),
-        ("q.scales", "F16", &[64, 1, 1, 1]),
-    ])
-    .write(&directory, "model.safetensors");
-    let checkpoint = Checkpoint::open(&path).unwrap();
-    let plan = remember(&checkpoint).plan().unwrap();
-    assert!(matches!(
-        plan.refused[0].error.kind(),
-        ErrorKind::Unsupported(_)
-    ));
-    let report = check(&checkpoint).run().unwrap();
-    assert!(report.found(FindingLevel::Warning), "{:?}", report.findings);
-}
-
-#[test]
-fn a_check_that_assumes_does_not_advise_to_assume() {
-    let path = fixture("unexplained/v-offset/model.safetensors");
-    let remedies = |assume: bool| {
-        let options = OpenOptions::new().assume_plain(assume);
-        let report = anamnesis::check::check_path(&path, &options).run().unwrap();
-        let unexplained = report
-            .findings
-            .into_iter()
-            .filter(|f| f.rule == "unexplained");
-        unexplained
-            .map(|finding| finding.remedy.is_some())
-            .collect::<Vec<_>>()
-    };
-    assert!(remedies(false).contains(&true));
-    assert_eq!(remedies(true), [false]);
-}
-
-#[test]
-fn parts_that_are_opened_alone_say_so() {
-    let directory = ScratchDir::new("account-parts");
-    let open = |name: &str| {
-        let path = stored(&[("w", "F32", &[2])]).write(&directory, name);
-        let checkpoint = Checkpoint::open(path).unwrap();
-        let warnings = checkpoint.catalog().warnings().iter();
-        warnings
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join("; ")
-    };
-    for (name, text) in [
-        ("rank_0_of_2.safetensors", "rank 0 of 2"),
-        ("model.rank1.safetensors", "rank 1"),
-        ("model_00001_of_00003.safetensors", "file 1 of 3"),
-    ] {
-        assert!(open(name).contains(text), "{name}: {}", open(name));
-    }
-    for name in [
-        "lora.rank16.safetensors",
-        "rank_0_of_1.safetensors",
-        "model_1_of_1.safetensors",
-    ] {
-        assert_eq!(open(name), "", "{name}");
-    }
-}
-
-#[test]
-fn models_of_several_folders_say_what_they_are() {
-    for (list, text) in [
-        ("model_index.json", "pipeline of diffusers"),
-        ("modules.json", "sentence-transformers"),
-    ] {
-        let directory = ScratchDir::new("account-folders");
-        let root = directory.path("");
-        std::fs::write(directory.path(list), "{}").unwrap();
-        let message = |path: &Path| Checkpoint::open(path).unwrap_err().to_string();
-        assert!(message(&root).contains(text), "{}", message(&root));
-    }
-    let directory = ScratchDir::new("account-underscores");
-    for number in 1..=2 {
-        let name = format!("model_{number:05}_of_00002.safetensors");
-        stored(&[("w", "F32", &[2])]).write(&directory, &name);
-    }
-    let error = Checkpoint::open(directory.path(""))
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("2 files of one checkpoint"), "{error}");
 }

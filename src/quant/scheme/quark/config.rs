@@ -37,12 +37,11 @@ pub(super) fn of_scales(step: &Json) -> bool {
 }
 
 /// Refuses a weight without zero points where its step is not symmetric: Quark stores them then, whatever their values are.
-pub(super) fn needs_no_zeros(info: &TensorInfo, step: &Json, suffix: &str) -> Result<()> {
+pub(super) fn needs_no_zeros(info: &TensorInfo, step: &Json) -> Result<()> {
     if !step.get("symmetric").is_some_and(is_off) {
         return Ok(());
     }
-    let part = ["weight_zero_point", suffix].concat();
-    Err(missing_by(info, &part, "symmetric", "false"))
+    Err(missing_by(info, "weight_zero_point", "symmetric", "false"))
 }
 
 /// The settings of the first step, if the method is Quark.

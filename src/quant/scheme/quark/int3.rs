@@ -56,7 +56,7 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -
     let mut parts = vec![("codes", tensor), ("scale", scale)];
     let zero = cx.sibling(stem, ".weight_zero_point");
     if zero.is_none() {
-        needs_no_zeros(info, spec, "")?;
+        needs_no_zeros(info, spec)?;
     }
     parts.extend(zero.map(|zero| ("zero_point", zero)));
     let there = cx.info(scale);
