@@ -68,6 +68,8 @@ rules! {
     INDEX_SPLIT "index-split" Error "the files of a split contradict each other" INDEX, false;
     DUPLICATE_NAME "duplicate-name" Error "two files have a tensor of one name" INDEX, false;
     INDEX_UNLISTED "index-unlisted" Warning "a file has a tensor that the index does not list" INDEX, false;
+    PART_ALONE "part-alone" Note "a file holds a part of a model, and is checked without the others"
+        Some("check the directory of the model, or its index"), false;
     INDEX_TOTAL_SIZE "index-total-size" Note "total_size of the index is not the sum of the tensors" None, false;
     UNDECODABLE "undecodable" Note "a tensor cannot be read or decoded; its values were not looked at" None, false;
     UNEXPLAINED "unexplained" Error "something about stored weights that is not known, so that they could be wrong"

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Remedy, Result};
 use crate::base::limits::Budget;
 use crate::read::catalog::quote;
-use crate::read::checkpoint::{OpenFault, OpenFaultKind};
+use crate::read::checkpoint::{Checkpoint, OpenFault, OpenFaultKind};
 use crate::read::format::is_lfs_pointer;
 use crate::read::source::file_system::MapMode;
 use crate::read::source::files::Files;
@@ -136,6 +136,16 @@ pub(super) fn of_faults(
         }
     }
     Ok(())
+}
+
+/// The warnings of opening that the file is a part of a model. Other rules report the causes of the others.
+pub(super) fn of_parts(
+    checkpoint: &Checkpoint,
+    add: &mut dyn FnMut(Finding) -> Result<()>,
+) -> Result<()> {
+    let warnings = checkpoint.catalog().warnings().iter();
+    let mut parts = warnings.filter(|warning| warning.remedy() == Some(Remedy::OpenWhole));
+    parts.try_for_each(|warning| add(Finding::new(&check_rules::PART_ALONE, warning.text())))
 }
 
 fn grouped(rule: &'static CheckRule, group: &[OpenFault], root: &Path) -> Finding {

@@ -154,6 +154,7 @@ impl CheckRun<'_> {
     ) -> Result<Vec<CheckedTensor>> {
         let check = self.check;
         let wanted = |name: &str| check.options.selection.contains(name);
+        opening::of_parts(checkpoint, add)?;
         layers::compare(checkpoint.catalog(), &wanted, budget, add)?;
         // F32 holds every value of the other dtypes; `untie` shows both names of tied weights
         let mut plan = remember(checkpoint)

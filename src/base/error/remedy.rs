@@ -59,6 +59,8 @@ pub enum Remedy {
     },
     /// The other files of a split GGUF cannot be found by the name of this one.
     RenameOrOpenAlone,
+    /// The file holds a part of a model, and was opened alone.
+    OpenWhole,
     /// Outputs have the names of llama.cpp, and could have the names of transformers.
     NameAsTransformers,
     /// Requests are not allowed, and nothing on this machine has what is read.
@@ -115,6 +117,7 @@ impl fmt::Display for Remedy {
                 );
             }
             Self::RenameOrOpenAlone => "rename it, or open it alone with `OpenOptions::single`",
+            Self::OpenWhole => "open the directory of the model, or its index",
             Self::NameAsTransformers => "`Names::HuggingFace` makes those of transformers",
             Self::AllowRequests => "requests are sent unless `RemoteOptions::offline` is set",
         };

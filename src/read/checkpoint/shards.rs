@@ -48,7 +48,8 @@ pub(super) fn open(files: &Files, path: &Path, options: &OpenOptions) -> Result<
     };
     let alone = part_alone(files, path, &file);
     let mut checkpoint = merge_single_or_split(files, path, file, options, &budget)?;
-    checkpoint.catalog.warnings.extend(alone.map(Note::from));
+    let alone = alone.map(|text| Note::with_remedy(text, Remedy::OpenWhole));
+    checkpoint.catalog.warnings.extend(alone);
     Ok(checkpoint)
 }
 
@@ -56,7 +57,7 @@ pub(super) fn open(files: &Files, path: &Path, options: &OpenOptions) -> Result<
 fn part_alone(files: &Files, path: &Path, file: &ParsedFile) -> Option<String> {
     if file.catalog.metadata.get(pieces::PLACES).is_some() {
         return Some(format!(
-            "a part of a checkpoint: {} says at which offsets its tensors are; open the directory",
+            "a part of a checkpoint: {} says at which offsets its tensors are",
             pieces::PLACES
         ));
     }
@@ -88,8 +89,7 @@ fn part_alone(files: &Files, path: &Path, file: &ParsedFile) -> Option<String> {
     let of = of.map_or(String::new(), |of| format!(" of {of}"));
     several.then(|| {
         format!(
-            "the file of rank {rank}{of}: it holds a part of every tensor that tensor parallelism divides, and shapes are those \
-             of the parts"
+            "the file of rank {rank}{of}: it holds a part of every tensor that tensor parallelism divides, with the part's shape"
         )
     })
 }
@@ -139,7 +139,8 @@ fn merge_single_or_split(
         let text = format!(
             "one of the {count} files of a split GGUF; the tensors of the others are not listed"
         );
-        checkpoint.catalog.warnings.push(text.into());
+        let note = Note::with_remedy(text, Remedy::OpenWhole);
+        checkpoint.catalog.warnings.push(note);
         return Ok(checkpoint);
     }
     open_split(files, path, file, count, options, budget)
