@@ -19,10 +19,16 @@ const MAX_WARNINGS: usize = 4;
 
 /// Gives tensors the shapes that the metadata state. A shape of another number of elements is left out, with a warning.
 pub(super) fn restore(catalog: &mut Catalog, budget: &Budget) -> Result<()> {
-    const ROW: u64 = 4 * size_of::<(&str, Shape)>() as u64;
-    let mut shapes: HashMap<&str, Shape> = HashMap::new();
+    const ROW: u64 = 4 * size_of::<(&str, Option<Shape>)>() as u64;
+    // `None` for a value that is no list of sizes
+    let mut shapes: HashMap<&str, Option<Shape>> = HashMap::new();
     for (key, value) in catalog.metadata.iter() {
-        let (Some(name), Value::Array(array)) = (key.strip_prefix(KEY), value) else {
+        let Some(name) = key.strip_prefix(KEY) else {
+            continue;
+        };
+        budget.memory(ROW, "the shapes of tensors")?;
+        let Value::Array(array) = value else {
+            shapes.insert(name, None);
             continue;
         };
         let sizes = array.first.iter().map(|size| match *size {
@@ -32,10 +38,7 @@ pub(super) fn restore(catalog: &mut Catalog, budget: &Budget) -> Result<()> {
         });
         // weights have few dimensions, so all of them are among the first elements
         let sizes: Option<Shape> = sizes.collect();
-        if let Some(shape) = sizes.filter(|shape| shape.len() as u64 == array.len) {
-            budget.memory(ROW, "the shapes of tensors")?;
-            shapes.insert(name, shape);
-        }
+        shapes.insert(name, sizes.filter(|shape| shape.len() as u64 == array.len));
     }
     if shapes.is_empty() {
         return Ok(());
@@ -45,15 +48,19 @@ pub(super) fn restore(catalog: &mut Catalog, budget: &Budget) -> Result<()> {
         let Some(shape) = shapes.remove(&*tensor.name) else {
             continue;
         };
-        if elements(&shape) == Some(tensor.elements()) {
-            tensor.shape = shape;
-        } else if warned < MAX_WARNINGS {
+        let found = tensor.elements();
+        let why = match shape {
+            Some(shape) if elements(&shape) == Some(found) => {
+                tensor.shape = shape;
+                continue;
+            }
+            Some(shape) => format!("the shape {shape:?} of {KEY} has not its {found} elements"),
+            None => format!("its shape under {KEY} is no list of sizes"),
+        };
+        if warned < MAX_WARNINGS {
             warned += 1;
-            catalog.warnings.push(Note::from(format!(
-                "tensor {}: the shape {shape:?} of {KEY} has not its {} elements, and is ignored",
-                quote(&tensor.name),
-                tensor.elements()
-            )));
+            let text = format!("tensor {}: {why}, and is ignored", quote(&tensor.name));
+            catalog.warnings.push(Note::from(text));
         }
     }
     Ok(())
