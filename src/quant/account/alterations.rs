@@ -59,9 +59,14 @@ pub(super) fn find(
                 continue;
             }
             let (weight, factor) = (quote(&cx.info(weight).name), quote(&info.name));
-            format!("{weight}: {factor} beside it, which is not known for {encoding}")
+            format!(
+                "{weight}: {factor} beside it is not known for {encoding}; the weight is copied without it"
+            )
         } else if is_quantised && is_rotation(last) && info.shape.len() > 1 {
-            format!("{} beside quantised weights", quote(&info.name))
+            format!(
+                "{} beside quantised weights is a rotation by its name; the weights are not rotated back",
+                quote(&info.name)
+            )
         } else {
             continue;
         };

@@ -164,12 +164,14 @@ fn settle(
     markers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     distant_scales::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     alterations::find(cx, slots, is_quantised, &mut plan.unexplained)?;
+    let mut decided = 0;
     if let Some(why) = &evidence.deciding {
         let claimed = slots
             .iter()
             .enumerate()
             .filter(|(_, slot)| is_decided(slot));
         for (tensor, _) in claimed {
+            decided += 1;
             let why = format!("{why} is not known, and decides how its bytes are read");
             add(cx, &mut refused, tensor, why)?;
         }
@@ -182,9 +184,12 @@ fn settle(
         }
     }
     integers::find(cx, slots, failed, &evidence, &mut refused)?;
-    for remark in evidence.deciding.iter().chain(&evidence.remarks) {
+    // each refusal says what decides
+    let deciding = evidence.deciding.iter().filter(|_| decided == 0);
+    for remark in deciding.chain(&evidence.remarks) {
         cx.budget.text(remark.len(), PLAN)?;
-        plan.unexplained.push(format!("{remark} is not known"));
+        plan.unexplained
+            .push(format!("{remark} is not known, and is ignored"));
     }
     refuse_all(cx, plan, slots, refused, wanted)
 }
@@ -200,7 +205,7 @@ fn refuse_all(
     for (tensor, why) in refused {
         if cx.assume_plain {
             plan.unexplained
-                .push(format!("{}: {why}", quote(&cx.info(tensor).name)));
+                .push(format!("ignored: {}: {why}", quote(&cx.info(tensor).name)));
             continue;
         }
         let name = match &slots[tensor] {
@@ -221,7 +226,9 @@ fn refuse_all(
     if plan.unexplained.len() > SHOWN {
         let more = plan.unexplained.len() - SHOWN;
         plan.unexplained.truncate(SHOWN);
-        plan.unexplained.push(format!("{more} further ones"));
+        plan.unexplained.push(format!(
+            "{more} further signs of quantisation, which are not listed"
+        ));
     }
     for text in &plan.unexplained {
         cx.note(text.clone());

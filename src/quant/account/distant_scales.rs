@@ -167,7 +167,8 @@ fn elsewhere(
             add(cx, refused, weight, why)?;
         } else {
             cx.budget.text(why.len() + own.len(), WHAT)?;
-            warnings.push(format!("{}: {why}", quote(own)));
+            let own = quote(own);
+            warnings.push(format!("{own}: {why}; the weight is made without it"));
         }
     }
     Ok(())

@@ -144,7 +144,8 @@ pub(super) fn find(
         if claimed.scheme == "ggml" || (is_unscaled(&slots[weight]) && !cx.config.claims_scales()) {
             if claimed.scheme != "ggml" || !rest.contains('.') {
                 cx.budget.text(why.len() + claimed.name.len(), WHAT)?;
-                warnings.push(format!("{}: {why}", quote(&claimed.name)));
+                let name = quote(&claimed.name);
+                warnings.push(format!("{name}: {why}; the weight is made without it"));
             }
         } else {
             let why = format!("{why} ({})", claimed.scheme);

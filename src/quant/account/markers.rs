@@ -57,7 +57,7 @@ pub(super) fn find(
     }
     if refused.len() == before {
         cx.budget.text(why.len(), WHAT)?;
-        warnings.push(why);
+        warnings.push(format!("{why}, and is ignored"));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Keys of the metadata that speak of quantisation, that name tensors, or that stand on the stem of a weight.
 //!
 //! A header of safetensors has a few keys, which the writer of the weights has chosen. A GGUF has the keys of a model and its
-//! tokenizer too, and a pickle those of a whole state of training: there a key counts by narrower words.
+//! tokenizer too, and a pickle the settings of a whole state of training: there a key counts by narrower words.
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::quant::scheme::{Context, is_rotation};
@@ -108,7 +108,14 @@ pub(super) fn find(
             is_evidence = owner.is_some_and(|(_, rest)| !harmless::explains_itself(rest));
         }
         if is_evidence {
-            remarks.push(format!("{}{} of the metadata", quote(key), shown(value)));
+            let is_lost = read_by_opening(key).is_some();
+            let why = if is_lost {
+                " (no tensor has this name)"
+            } else {
+                ""
+            };
+            let (key, value) = (quote(key), shown(value));
+            remarks.push(format!("{key}{value} of the metadata{why}"));
             left -= 1;
             if left == 0 {
                 break;
@@ -143,15 +150,12 @@ impl<'x, 'c> MetadataKeys<'x, 'c> {
         };
         // torchao describes tensors that it has not quantised too
         let is_plain = text.trim() == r#"{"_type": "Tensor"}"#;
-        let read = CONVERTERS
-            .iter()
-            .find_map(|(_, read)| key.strip_prefix(read));
         is_plain
             || harmless::is_description(key)
             || (key == "format" && is_framework())
             || (key, value) == (GGML_VERSION.0, &GGML_VERSION.1)
             // a shape is called after its tensor, which must be there
-            || read.is_some_and(|tensor| self.cx.position(tensor).is_some())
+            || read_by_opening(key).is_some_and(|tensor| self.cx.position(tensor).is_some())
     }
 
     /// Whether a key of a GGUF is a model's.
@@ -182,6 +186,12 @@ impl<'x, 'c> MetadataKeys<'x, 'c> {
             }
         }
     }
+}
+
+/// The tensor that a key which opening reads is about.
+fn read_by_opening(key: &str) -> Option<&str> {
+    let mut rows = CONVERTERS.iter();
+    rows.find_map(|(_, read)| key.strip_prefix(read))
 }
 
 /// Whether a text speaks of quantisation, and not of the vector quantisers of a model.

@@ -30,6 +30,6 @@ pub(super) fn find(
         format!("the field {field} of tensor {tensor} in the header")
     }));
     let files = cx.sidecars.files.iter().take(MAX_LISTED);
-    remarks.extend(files.map(|name| format!("the file {} beside it", quote(name))));
+    remarks.extend(files.map(|name| format!("the file {} beside the checkpoint", quote(name))));
     Ok(())
 }
