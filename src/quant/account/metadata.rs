@@ -108,8 +108,8 @@ pub(super) fn find(
             is_evidence = owner.is_some_and(|(_, rest)| !harmless::explains_itself(rest));
         }
         if is_evidence {
-            let is_lost = read_by_opening(key).is_some();
-            let why = if is_lost {
+            let tensor = read_by_opening(key);
+            let why = if tensor.is_some_and(|tensor| cx.position(tensor).is_none()) {
                 " (no tensor has this name)"
             } else {
                 ""
@@ -155,7 +155,8 @@ impl<'x, 'c> MetadataKeys<'x, 'c> {
             || (key == "format" && is_framework())
             || (key, value) == (GGML_VERSION.0, &GGML_VERSION.1)
             // a shape is called after its tensor, which must be there
-            || read_by_opening(key).is_some_and(|tensor| self.cx.position(tensor).is_some())
+            || (matches!(value, Value::Array(_))
+                && read_by_opening(key).is_some_and(|tensor| self.cx.position(tensor).is_some()))
     }
 
     /// Whether a key of a GGUF is a model's.

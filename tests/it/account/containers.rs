@@ -277,6 +277,15 @@ static OF_GGUF: &[Addition] = &[
         refused: false,
         add: |stored, _| key(stored, "comfy.gguf.orig_shape.absent", json!("4, 4")),
     },
+    // a shape is an array
+    Addition {
+        name: "comfy.gguf.orig_shape",
+        refused: false,
+        add: |stored, target| {
+            let name = format!("comfy.gguf.orig_shape.{}", target.codes);
+            key(stored, &name, json!("4, 4"))
+        },
+    },
     Addition {
         name: "unknown_codes",
         refused: true,
