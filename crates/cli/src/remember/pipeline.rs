@@ -14,7 +14,8 @@ use anamnesis_os::files::resolved;
 use anamnesis_os::whole_file;
 use serde_json::Value;
 
-use super::{PlannedOutput, RememberReport, show_warnings};
+use super::planned_output::PlannedOutput;
+use super::{RememberReport, show_warnings};
 use crate::args::RememberArgs;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
