@@ -12,10 +12,10 @@ use serde_json::json;
 use crate::args::{CheckArgs, Color};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
+use crate::name_filter::NameFilter;
 use crate::output::{Screen, Stdout, json, progress};
 use crate::output_file::OutputFile;
 use crate::paths::{self, InputPath};
-use crate::select;
 
 pub(crate) use show::finding_text;
 
@@ -28,6 +28,7 @@ pub(crate) fn run(
     let screen = Screen::new(color);
     let options = args.opening.options().cancel(interrupt.token());
     interrupt.handle();
+    let filter = NameFilter::new(&args.filter);
     let (mut reports, mut failures) = (Vec::new(), Vec::new());
     match named_files(args, &options) {
         // without the list that was named nothing is checked: a run that reads all bytes and compares none would look
@@ -39,11 +40,22 @@ pub(crate) fn run(
                     return Ok(Completion::Interrupted);
                 }
                 // a model that cannot be read does not keep the others from being checked
-                match input.and_then(|input| one(&input, args, list.as_ref(), &options, interrupt))
-                {
+                let report = input.and_then(|input| {
+                    one(&input, args, &filter, list.as_ref(), &options, interrupt)
+                });
+                match report {
                     Ok(report) => reports.push(report),
                     Err(failure) => failures.push(failure),
                 }
+            }
+            // what could not be read might have had a name that matches
+            if failures.is_empty()
+                && reports.iter().all(|report| report.readable)
+                && let Err(failure) = filter.require_matches()
+            {
+                // what was found about other names is no answer
+                reports.clear();
+                failures.push(failure);
             }
             if interrupt.requested() {
                 return Ok(Completion::Interrupted);
@@ -109,6 +121,7 @@ fn named_files<'a>(
 fn one(
     input: &InputPath,
     args: &CheckArgs,
+    filter: &NameFilter<'_>,
     list: Option<&DigestList>,
     options: &OpenOptions,
     interrupt: &Interrupt,
@@ -124,7 +137,7 @@ fn one(
             check(&opened)
         }
     };
-    let report = with_progress(configured(check, args, list), interrupt);
+    let report = with_progress(configured(check, args, filter, list), interrupt);
     report.map_err(|error| match error.kind() {
         // the path is in the message
         ErrorKind::Cancelled => Failure::from(error),
@@ -146,10 +159,15 @@ pub(crate) fn with_progress(
 }
 
 /// The check with the options of the arguments.
-fn configured<'c>(check: Check<'c>, args: &'c CheckArgs, list: Option<&DigestList>) -> Check<'c> {
+fn configured<'c>(
+    check: Check<'c>,
+    args: &'c CheckArgs,
+    filter: &'c NameFilter<'_>,
+    list: Option<&DigestList>,
+) -> Check<'c> {
     let mut check = check.threads(args.threads);
-    if !args.filter.is_empty() {
-        check = check.filter(|name| select::passes(&args.filter, name));
+    if !filter.is_empty() {
+        check = check.filter(|name| filter.passes(name));
     }
     if args.stats {
         check = check.statistics();

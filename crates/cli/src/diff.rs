@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 use crate::args::{Color, DiffArgs, DiffOrder};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
+use crate::name_filter::NameFilter;
 use crate::output::{Screen, Stdout, json, progress};
 use crate::paths::InputPath;
-use crate::{request_stats, select};
+use crate::request_stats;
 
 pub(crate) fn run(
     args: &DiffArgs,
@@ -57,6 +58,7 @@ pub(crate) fn run(
 
 fn differences(args: &DiffArgs, interrupt: &Interrupt) -> Result<Differences, Failure> {
     let options = args.opening.options().cancel(interrupt.token());
+    let filter = NameFilter::new(&args.filter).excluding(&args.exclude);
     let a = open(&args.a, args, &options)?;
     let b = open(&args.b, args, &options)?;
     // from here on an interrupt cancels, so that the progress bar is cleared
@@ -70,8 +72,8 @@ fn differences(args: &DiffArgs, interrupt: &Interrupt) -> Result<Differences, Fa
         .headers_only(args.quick)
         .verdict_only(args.quiet)
         .list_equal(args.all)
-        .filter(|name| select::passes(&args.filter, name))
-        .exclude(|name| args.exclude.iter().any(|x| x.is_match(name)))
+        .filter(|name| filter.selects(name))
+        .exclude(|name| filter.excludes(name))
         .progress(progress::on(&bar))
         .cancel(interrupt.token());
     if args.nmse.is_some() || args.max_abs.is_some() {
@@ -84,7 +86,9 @@ fn differences(args: &DiffArgs, interrupt: &Interrupt) -> Result<Differences, Fa
     let found = diff.run();
     // before an error is returned: a message must not appear behind a bar
     bar.finish_and_clear();
-    Ok(found?)
+    let found = found?;
+    filter.require_matches()?;
+    Ok(found)
 }
 
 fn open(path: &Path, args: &DiffArgs, options: &OpenOptions) -> Result<Checkpoint, Failure> {

@@ -21,6 +21,8 @@ pub(crate) enum Completion {
     Failed,
     /// Failure of a verb whose status 1 is an answer, already reported: exit status 2.
     Unreadable,
+    /// Invalid arguments, which only reading showed and which have been reported: exit status 2.
+    Invalid,
     /// Interrupted by SIGINT or SIGTERM: exit status 130.
     Interrupted,
     /// The verb ran a child process and returns its exit status.
@@ -60,6 +62,9 @@ pub(crate) struct Failure {
     // not a path: a file may be called `-`, and scripts read `path` as one
     #[serde(skip)]
     stdin: bool,
+    /// Whether the arguments are at fault, and not a file.
+    #[serde(skip)]
+    of_arguments: bool,
 }
 
 impl Failure {
@@ -77,6 +82,21 @@ impl Failure {
             offset: None,
             remedy,
             stdin: false,
+            of_arguments: false,
+        }
+    }
+
+    /// Says that the arguments are at fault: the exit status is 2 in every verb.
+    pub(crate) fn of_arguments(mut self) -> Self {
+        self.of_arguments = true;
+        self
+    }
+
+    /// The result of a verb that this failure ends, once it is reported.
+    pub(crate) fn completion(&self) -> Completion {
+        match self.of_arguments {
+            true => Completion::Invalid,
+            false => Completion::Failed,
         }
     }
 
@@ -201,6 +221,7 @@ impl From<anamnesis::Error> for Failure {
             offset: error.offset(),
             remedy: error.remedy().map(|remedy| remedy_text(remedy).into()),
             stdin: false,
+            of_arguments: false,
         }
     }
 }
@@ -228,7 +249,7 @@ pub(crate) fn status(result: Result<Completion, RunError>) -> u8 {
     match result {
         Ok(Completion::Done) => 0,
         Ok(Completion::Failed) => 1,
-        Ok(Completion::Unreadable) => 2,
+        Ok(Completion::Unreadable | Completion::Invalid) => 2,
         Ok(Completion::Interrupted) => 130,
         #[cfg(target_os = "linux")]
         Ok(Completion::Child(status)) => {
@@ -252,7 +273,7 @@ pub(crate) fn status(result: Result<Completion, RunError>) -> u8 {
         }
         Err(RunError::Failure(failure)) => {
             failure.report();
-            1
+            status(Ok(failure.completion()))
         }
     }
 }

@@ -7,6 +7,7 @@ use anamnesis::{OpenOptions, Summary, Value};
 use crate::args::{Color, InspectArgs};
 use crate::exit::{Completion, Failure, RunError, note_text};
 use crate::interrupt::Interrupt;
+use crate::name_filter::NameFilter;
 use crate::output::json::InspectDocument;
 use crate::output::{Screen, Stdout, metadata, overview, tensors, tree};
 use crate::paths::{self, InputPath};
@@ -37,23 +38,25 @@ pub(crate) fn run(
         .json
         .then(|| InspectDocument::start(args, out))
         .transpose()?;
+    let filter = NameFilter::new(&args.filter);
     let mut completion = Completion::Done;
-    let mut shown = 0;
+    let (mut shown, mut failed) = (0, false);
     for input in paths::expand(&args.paths) {
         if interrupt.requested() {
             break;
         }
-        let failure = match input.and_then(|input| inspect(&input, args, &options, interrupt)) {
-            Err(failure) => Some(failure),
-            Ok(inspection) => {
-                match &mut document {
-                    Some(document) => document.add_checkpoint(&inspection.summary, out)?,
-                    None => show(&inspection, args, &screen, shown > 0, out)?,
+        let failure =
+            match input.and_then(|input| inspect(&input, args, &filter, &options, interrupt)) {
+                Err(failure) => Some(failure),
+                Ok(inspection) => {
+                    match &mut document {
+                        Some(document) => document.add_checkpoint(&inspection.summary, out)?,
+                        None => show(&inspection, args, &screen, shown > 0, out)?,
+                    }
+                    shown += 1;
+                    inspection.failure
                 }
-                shown += 1;
-                inspection.failure
-            }
-        };
+            };
         if let Some(failure) = failure {
             // standard output first, so that a message on a terminal follows what was shown before it
             out.flush()?;
@@ -61,12 +64,22 @@ pub(crate) fn run(
             document
                 .iter_mut()
                 .for_each(|document| document.add_failure(failure.clone()));
-            completion = Completion::Failed;
+            (completion, failed) = (Completion::Failed, true);
         }
     }
     if interrupt.requested() {
         // an incomplete document would look like a complete one
         return Ok(Completion::Interrupted);
+    }
+    // after the last one: a pattern for one shard is no mistake where several are named; and what could not be read might
+    // have had a name that matches
+    if let (false, Err(failure)) = (failed, filter.require_matches()) {
+        out.flush()?;
+        failure.report();
+        completion = failure.completion();
+        document
+            .iter_mut()
+            .for_each(|document| document.add_failure(failure.clone()));
     }
     if let Some(document) = document {
         document.finish(request_stats::document(&args.opening), out)?;
@@ -77,11 +90,12 @@ pub(crate) fn run(
 fn inspect(
     input: &InputPath,
     args: &InspectArgs,
+    filter: &NameFilter<'_>,
     options: &OpenOptions,
     interrupt: &Interrupt,
 ) -> Result<Inspection, Failure> {
-    let mut inspection =
-        summarise(input, args, options, interrupt).map_err(|failure| input.locate(failure))?;
+    let mut inspection = summarise(input, args, filter, options, interrupt)
+        .map_err(|failure| input.locate(failure))?;
     inspection.failure = inspection.failure.map(|failure| input.locate(failure));
     Ok(inspection)
 }
@@ -89,6 +103,7 @@ fn inspect(
 fn summarise(
     input: &InputPath,
     args: &InspectArgs,
+    filter: &NameFilter<'_>,
     options: &OpenOptions,
     interrupt: &Interrupt,
 ) -> Result<Inspection, Failure> {
@@ -108,7 +123,7 @@ fn summarise(
         // the summary shortens long arrays; the key that was named is complete
         summary.metadata.set(key, value.clone());
     }
-    let wanted = |name: &str| select::passes(&args.filter, name);
+    let wanted = |name: &str| filter.passes(name);
     // before the filter and the order are applied: hashes are stored by the tensor's place in the catalog
     let failure = if args.hash {
         hash::fill(&checkpoint, &mut summary, wanted, interrupt).err()
@@ -117,7 +132,10 @@ fn summarise(
     };
     // the overview says how many pass of how many
     let unfiltered_count = summary.tensors.len();
-    if !args.filter.is_empty() {
+    if !filter.is_empty() {
+        let refused = checkpoint.catalog().refused();
+        // listed whatever the filter is, with the reason
+        refused.iter().for_each(|entry| filter.observe(&entry.name));
         summary.retain(|tensor| wanted(&tensor.name));
     }
     if args.summary {

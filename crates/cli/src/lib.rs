@@ -30,6 +30,7 @@ mod load;
 mod man;
 #[cfg(target_os = "linux")]
 mod model_argument;
+mod name_filter;
 mod output;
 mod output_file;
 mod paths;

@@ -16,13 +16,14 @@ use zeropool::BufferPool;
 use crate::args::{Color, LoadArgs, LoaderName};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
+use crate::name_filter::NameFilter;
 use crate::output::table::{Column, Table};
 use crate::output::{BOLD, DIM, Screen, Stdout, json, progress};
 use crate::paths::shown;
 use crate::resource_usage::ResourceUsage;
 use crate::template::SavedTemplate;
 use crate::text::{ByteSize, plural};
-use crate::{request_stats, select, template};
+use crate::{request_stats, template};
 
 /// The measurements of one round.
 struct LoadRound {
@@ -73,7 +74,7 @@ pub(crate) fn run(
             return Ok(if interrupt.requested() {
                 Completion::Interrupted
             } else {
-                Completion::Failed
+                failure.completion()
             });
         }
     }
@@ -92,6 +93,11 @@ fn measure(args: &LoadArgs, interrupt: &Interrupt) -> Result<LoadReport, Failure
     }
     let options = args.opening.options().cancel(interrupt.token());
     let checkpoint = options.open(&args.source)?;
+    let filter = NameFilter::new(&args.filter);
+    let tensors = checkpoint.catalog().tensors().iter();
+    tensors.for_each(|tensor| filter.observe(&tensor.name));
+    let required = filter.require_matches();
+    required.map_err(|failure| failure.in_file(&args.source))?;
     interrupt.handle();
     // one pool for all rounds, so that the second round shows a load without page faults
     let pool = BufferPool::new();
@@ -130,6 +136,7 @@ fn measure(args: &LoadArgs, interrupt: &Interrupt) -> Result<LoadReport, Failure
             args,
             interrupt,
             &checkpoint,
+            &filter,
             &pool,
             is_owned,
             &used,
@@ -201,17 +208,17 @@ fn run_round(
     args: &LoadArgs,
     interrupt: &Interrupt,
     checkpoint: &Checkpoint,
+    filter: &NameFilter<'_>,
     pool: &BufferPool,
     is_owned: bool,
     choice: &LoaderChoice,
     storage: &StorageInfo,
 ) -> Result<(usize, u64, LoadRound), Failure> {
-    let wanted = |name: &str| select::passes(&args.filter, name);
     let bar = progress::bar("loading", checkpoint.catalog().nbytes());
     let load = load(checkpoint)
         .pool(pool)
         .threads(args.threads)
-        .filter(wanted)
+        .filter(|name| filter.passes(name))
         .choice(choice.clone())
         .progress(progress::on(&bar))
         .cancel(interrupt.token());
@@ -236,13 +243,6 @@ fn run_round(
     let seconds = begun.elapsed().as_secs_f64();
     bar.finish_and_clear();
     let loaded = loaded.map_err(|e| Failure::from(e.in_file(&args.source)))?;
-    // a rate of 0 bytes would hide a misspelt pattern
-    if loaded.tensors().is_empty() && !args.filter.is_empty() {
-        return Err(
-            Failure::new("no_match", "no tensor matches the filter", "check --filter")
-                .in_file(&args.source),
-        );
-    }
     let io = loaded.report().cloned();
     let round = LoadRound {
         seconds,

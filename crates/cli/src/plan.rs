@@ -25,9 +25,12 @@ pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Com
         .open(&args.source)
         .map_err(Failure::from)?;
     show_warnings(&checkpoint, &Screen::new(color));
-    let remember = configure(&checkpoint, &args.weights);
+    let filter = args.weights.name_filter();
+    let remember = configure(&checkpoint, &args.weights, &filter);
     let in_source = |e: anamnesis::Error| Failure::from(e.in_file(&args.source));
     let plan = remember.plan().map_err(in_source)?;
+    let required = filter.require_matches();
+    required.map_err(|failure| failure.in_file(&args.source))?;
     let dtype = remember.output_dtype().map_err(in_source)?;
     let catalog = checkpoint.catalog();
     if args.json {

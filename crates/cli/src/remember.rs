@@ -15,11 +15,12 @@ use serde_json::json;
 use crate::args::{Color, RememberArgs, WeightArgs};
 use crate::exit::{Completion, Failure, RunError, note_text};
 use crate::interrupt::Interrupt;
+use crate::name_filter::NameFilter;
 use crate::output::{Screen, Stdout, WARNING, json};
 use crate::paths::shown;
 use crate::template::SavedTemplate;
 use crate::text::{ByteSize, plural};
-use crate::{request_stats, select, template};
+use crate::{request_stats, template};
 use planned_output::PlannedOutput;
 
 pub(crate) fn run(
@@ -30,10 +31,18 @@ pub(crate) fn run(
 ) -> Result<Completion, RunError> {
     let screen = Screen::new(color);
     let started = Instant::now();
+    let filter = args.weights.name_filter();
     let written = if pipeline::is_pipeline(&args.source) {
-        pipeline::write_all(args, &screen, interrupt)
+        pipeline::write_all(args, &filter, &screen, interrupt)
     } else {
-        write(args, &args.source, &args.output, &screen, interrupt)
+        write(
+            args,
+            &filter,
+            &args.source,
+            &args.output,
+            &screen,
+            interrupt,
+        )
     };
     match written {
         Ok(report) if args.json => {
@@ -90,7 +99,7 @@ pub(crate) fn run(
             Ok(if interrupt.requested() {
                 Completion::Interrupted
             } else {
-                Completion::Failed
+                failure.completion()
             })
         }
     }
@@ -149,6 +158,7 @@ fn description(report: &RememberReport) -> String {
 /// Writes the output of one checkpoint, and the template of `--record`.
 fn write(
     args: &RememberArgs,
+    filter: &NameFilter<'_>,
     source: &Path,
     output: &Path,
     screen: &Screen,
@@ -165,7 +175,10 @@ fn write(
     let options = args.opening.options().cancel(interrupt.token());
     let checkpoint = options.open(source)?;
     show_warnings(&checkpoint, screen);
-    PlannedOutput::new(args, &checkpoint, source, output, screen)?.write(interrupt)
+    let planned = PlannedOutput::new(args, filter, &checkpoint, source, output, screen)?;
+    let required = filter.require_matches();
+    required.map_err(|failure| failure.in_file(source))?;
+    planned.write(interrupt)
 }
 
 /// Shows the warnings of opening: values that were counted or set aside, and files that hold a part of each tensor.
@@ -282,13 +295,12 @@ fn left_out_json(left: &LeftOut) -> serde_json::Value {
 pub(crate) fn configure<'c>(
     checkpoint: &'c Checkpoint,
     args: &'c WeightArgs,
+    filter: &'c NameFilter<'_>,
 ) -> anamnesis::Remember<'c> {
     remember(checkpoint)
         .dtype(args.dtype.unwrap_or(Dtype::BF16.into()))
         .cast(args.cast)
         .native_rounding(args.native_rounding)
         .names(args.names.unwrap_or_default())
-        .filter(|name| {
-            select::passes(&args.filter, name) && !args.exclude.iter().any(|x| x.is_match(name))
-        })
+        .filter(|name| filter.passes(name))
 }

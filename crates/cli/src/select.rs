@@ -1,16 +1,10 @@
-//! Filtering and sorting of tensors.
+//! Sorting of tensors.
 
 use anamnesis::Summary;
 use anamnesis::catalog::natural_order;
 use anamnesis::inspect::TensorSummary;
-use globset::GlobMatcher;
 
 use crate::args::SortKey;
-
-/// Whether a name matches at least one of `filters`; without filters, every name passes.
-pub(crate) fn passes(filters: &[GlobMatcher], name: &str) -> bool {
-    filters.is_empty() || filters.iter().any(|f| f.is_match(name))
-}
 
 /// Sorts the tensors of a summary. Ties keep the file order, because the sort is stable.
 pub(crate) fn sort(summary: &mut Summary, by: Option<SortKey>, reverse: bool) {

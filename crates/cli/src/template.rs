@@ -15,7 +15,7 @@ use crate::exit::{Completion, Failure, RunError};
 use crate::output::{Screen, Stdout, json};
 
 #[cfg(target_os = "linux")]
-pub(crate) use predict::prediction;
+pub(crate) use predict::{filter_of, prediction};
 pub(crate) use save::{SavedTemplate, check_output, save};
 
 pub(crate) fn run(

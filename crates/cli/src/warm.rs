@@ -77,7 +77,10 @@ pub(crate) fn run(
         return Ok(if report.is_complete() {
             Completion::Done
         } else {
-            Completion::Failed
+            let mut failures = report.failures.iter().map(Failure::completion);
+            // of arguments before those of files: the status says whose fault it is
+            let invalid = failures.find(|completion| *completion == Completion::Invalid);
+            invalid.unwrap_or(Completion::Failed)
         });
     };
     Ok(wait(interrupt, Some(child), &never))

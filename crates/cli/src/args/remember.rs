@@ -8,6 +8,7 @@ use globset::GlobMatcher;
 
 use super::OpenArgs;
 use super::values::{bytes, name_pattern, output_dtype, replacement, tensor_names, threads};
+use crate::name_filter::NameFilter;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -123,4 +124,11 @@ pub(crate) struct WeightArgs {
     /// Round HQQ, MLX and quanto weights after each operation, in the dtype of the scales, as their references do.
     #[arg(long)]
     pub(crate) native_rounding: bool,
+}
+
+impl WeightArgs {
+    /// The patterns of names.
+    pub(crate) fn name_filter(&self) -> NameFilter<'_> {
+        NameFilter::new(&self.filter).excluding(&self.exclude)
+    }
 }

@@ -19,6 +19,7 @@ use super::{RememberReport, show_warnings};
 use crate::args::RememberArgs;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
+use crate::name_filter::NameFilter;
 use crate::output::Screen;
 
 const INDEX: &str = "model_index.json";
@@ -41,6 +42,7 @@ pub(super) fn is_pipeline(source: &Path) -> bool {
 
 pub(super) fn write_all(
     args: &RememberArgs,
+    filter: &NameFilter<'_>,
     screen: &Screen,
     interrupt: &Interrupt,
 ) -> Result<RememberReport, Failure> {
@@ -94,7 +96,7 @@ pub(super) fn write_all(
         ..
     } in &components
     {
-        let plan = |model| PlannedOutput::new(args, model, from, output, screen);
+        let plan = |model| PlannedOutput::new(args, filter, model, from, output, screen);
         let model = model.as_ref().map(plan).transpose()?;
         if let Some(model) = &model {
             let checked = model.plan.check();
@@ -102,6 +104,9 @@ pub(super) fn write_all(
         }
         planned.push(model);
     }
+    // of all components: a pattern is usually for one of them
+    let required = filter.require_matches();
+    required.map_err(|failure| failure.in_file(source))?;
     let mut report = RememberReport::default();
     for (component, planned) in components.iter().zip(planned) {
         if let Some(planned) = planned {

@@ -13,6 +13,7 @@ use super::{RememberReport, configure, notes_of, renamed, wrapper_prefix};
 use crate::args::RememberArgs;
 use crate::exit::{Failure, refusal_text};
 use crate::interrupt::Interrupt;
+use crate::name_filter::NameFilter;
 use crate::output::{Screen, progress};
 use crate::template;
 
@@ -31,12 +32,13 @@ pub(super) struct PlannedOutput<'c> {
 impl<'c> PlannedOutput<'c> {
     pub(super) fn new(
         args: &'c RememberArgs,
+        filter: &'c NameFilter<'_>,
         checkpoint: &'c Checkpoint,
         source: &'c Path,
         output: &'c Path,
         screen: &Screen,
     ) -> Result<Self, Failure> {
-        let remember = configure(checkpoint, &args.weights);
+        let remember = configure(checkpoint, &args.weights, filter);
         let sharding = remember.sharding(output, args.shard_size)?;
         let default = match sharding {
             // clients take the dtype from the configuration next to the shards; a single file has none
@@ -72,12 +74,18 @@ impl<'c> PlannedOutput<'c> {
         // made before the sink: a refused checkpoint must not leave an empty output
         let plan = remember.plan()?;
         if plan.jobs.is_empty() && plan.refused.is_empty() {
-            let failure = Failure::new(
-                "no_match",
-                "no weight matches the filters",
-                "check --filter and --exclude",
-            );
-            return Err(failure.in_file(source));
+            // a pattern without a match is named before anything else
+            let required = filter.require_matches();
+            required.map_err(|failure| failure.in_file(source))?;
+            let (what, help) = match checkpoint.tensors().len() {
+                0 => ("there is no weight", "choose a file that holds some"),
+                _ => (
+                    "no weight is left by the filters",
+                    "check --filter and --exclude",
+                ),
+            };
+            let failure = Failure::new("no_match", what, help);
+            return Err(failure.in_file(source).of_arguments());
         }
         // the first one is the error that ends the run
         for refused in plan.refused.iter().skip(1) {

@@ -1,15 +1,13 @@
 //! `anamnesis template predict`: makes a template from a checkpoint's headers.
 
-use std::path::Path;
-
 use anamnesis::template::parallel::Rules;
 use anamnesis::{Checkpoint, Predict, predict};
 
 use super::{check_output, save};
 use crate::args::{PredictArgs, PredictionArgs};
 use crate::exit::{Completion, Failure, RunError};
+use crate::name_filter::NameFilter;
 use crate::output::Stdout;
-use crate::select;
 
 pub(super) fn run(args: &PredictArgs, out: &mut Stdout) -> Result<Completion, RunError> {
     check_output(
@@ -22,7 +20,11 @@ pub(super) fn run(args: &PredictArgs, out: &mut Stdout) -> Result<Completion, Ru
         .options()
         .open(&args.source)
         .map_err(Failure::from)?;
-    let predict = prediction(&args.prediction, &checkpoint, &args.source)?;
+    let filter = filter_of(&args.prediction);
+    let predict = prediction(&args.prediction, &filter, &checkpoint);
+    // a template without accesses is valid, and a misspelt pattern would go unnoticed until a service starts slowly
+    let required = filter.require_matches();
+    required.map_err(|failure| failure.in_file(&args.source))?;
     let predict = args
         .parameter
         .iter()
@@ -36,23 +38,19 @@ pub(super) fn run(args: &PredictArgs, out: &mut Stdout) -> Result<Completion, Ru
     Ok(Completion::Done)
 }
 
-/// The prediction that the arguments describe.
+/// The patterns of a prediction.
+pub(crate) fn filter_of(args: &PredictionArgs) -> NameFilter<'_> {
+    NameFilter::new(&args.filter).rules(&args.rule)
+}
+
+/// The prediction that the arguments describe. `filter` has noticed all names afterwards.
 pub(crate) fn prediction<'c>(
     args: &'c PredictionArgs,
+    filter: &'c NameFilter<'c>,
     checkpoint: &'c Checkpoint,
-    source: &Path,
-) -> Result<Predict<'c>, Failure> {
-    // a template without accesses is valid, and a misspelt pattern would go unnoticed until a service starts slowly
-    if !args.filter.is_empty()
-        && !checkpoint
-            .catalog()
-            .tensors()
-            .iter()
-            .any(|t| select::passes(&args.filter, &t.name))
-    {
-        let failure = Failure::new("no_match", "no tensor matches the filter", "check --filter");
-        return Err(failure.in_file(source));
-    }
+) -> Predict<'c> {
+    let tensors = checkpoint.catalog().tensors().iter();
+    tensors.for_each(|tensor| filter.observe(&tensor.name));
     let mut rules = Rules::default();
     // the first --rule has the highest precedence
     args.rule
@@ -68,7 +66,7 @@ pub(crate) fn prediction<'c>(
         .order(args.order)
         .whole(args.whole)
         .max_gap(args.gap.unwrap_or(0))
-        .filter(|name| select::passes(&args.filter, name));
+        .filter(|name| filter.passes(name));
     let predict = args
         .heads
         .into_iter()
@@ -77,8 +75,7 @@ pub(crate) fn prediction<'c>(
         .kv_heads
         .into_iter()
         .fold(predict, anamnesis::Predict::kv_heads);
-    Ok(args
-        .experts
+    args.experts
         .into_iter()
-        .fold(predict, anamnesis::Predict::experts))
+        .fold(predict, anamnesis::Predict::experts)
 }

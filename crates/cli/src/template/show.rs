@@ -34,6 +34,7 @@ pub(super) fn run(
                 "list the workers with `template show` without --group",
             )
             .in_file(&args.template)
+            .of_arguments()
         })?),
     };
     writeln!(

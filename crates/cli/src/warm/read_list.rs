@@ -15,7 +15,7 @@ use crate::exit::Failure;
 use crate::interrupt::Interrupt;
 use crate::model_argument::model_among;
 use crate::runtime_failure::failure;
-use crate::template::prediction;
+use crate::template::{filter_of, prediction};
 
 /// A model that a policy prefetches.
 #[derive(Debug, PartialEq)]
@@ -57,9 +57,10 @@ impl WarmList {
         }
         let source = local_path(&args.source)?;
         let options = args.opening.options().cancel(interrupt.token());
+        let filter = filter_of(&args.prediction);
         let predicted = |path: &Path| -> Result<RootedTemplate, Failure> {
             let checkpoint = options.open(path)?;
-            let predict = prediction(&args.prediction, &checkpoint, path)?;
+            let predict = prediction(&args.prediction, &filter, &checkpoint);
             let template = predict.cancel(interrupt.token()).template();
             let template = template.map_err(|e| Failure::from(e.in_file(path)))?;
             Ok(RootedTemplate {
@@ -75,6 +76,8 @@ impl WarmList {
         // the error of a single model is the error of the run; of several, each is reported and the rest is read
         if let [only] = &paths[..] {
             let one = predicted(only)?;
+            let required = filter.require_matches();
+            required.map_err(|failure| failure.in_file(only))?;
             return Self::new(one.root.clone(), vec![one], &args.rank);
         }
         let (mut found, mut failures) = (Vec::new(), Vec::new());
@@ -92,6 +95,10 @@ impl WarmList {
                 "name a model or a directory of models",
             )
             .in_file(&source));
+        }
+        // a model that could not be read might have had the name
+        if failures.is_empty() {
+            filter.require_matches()?;
         }
         let list = Self::new(source, found, &args.rank)?;
         Ok(Self { failures, ..list })

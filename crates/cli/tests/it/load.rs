@@ -93,7 +93,7 @@ fn failures_have_a_remedy_and_a_kind() {
     ]);
     let document: Value = serde_json::from_str(&none.stdout).unwrap();
     assert!(
-        none.code == 1 && document["error"]["kind"] == "no_match",
+        none.code == 2 && document["error"]["kind"] == "no_match",
         "{document}"
     );
     assert_eq!(run(&["load", "x", "--loader", "ftp"]).code, 2);

@@ -28,6 +28,7 @@ mod library;
 mod load;
 #[cfg(target_os = "linux")]
 mod mapped_files;
+mod name_filters;
 mod numbers;
 mod output_size;
 #[cfg(target_os = "linux")]

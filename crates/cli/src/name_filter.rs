@@ -1,0 +1,266 @@
+//! The patterns of names that a verb takes (`--filter`, `--exclude`, `--rule`), and the one rule about them: a pattern that
+//! matches no name is a mistake of the caller's, in every verb. It would load, compare or check nothing, and look like a
+//! success.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use anamnesis::template::parallel::{Rule, Rules};
+use globset::GlobMatcher;
+
+use crate::exit::Failure;
+
+/// Names that are proposed for a pattern without a match.
+const PROPOSED: usize = 3;
+/// Names that are remembered for proposals. Layers count once, so that these are all of most models.
+const REMEMBERED: usize = 4096;
+/// The longest name and pattern that are compared for proposals.
+const LONGEST: usize = 256;
+
+/// A pattern of an option.
+struct NamePattern<'a> {
+    option: &'static str,
+    text: &'a str,
+    matches: Box<dyn Fn(&str) -> bool + Send + Sync + 'a>,
+    /// Whether it has matched a name.
+    used: AtomicBool,
+}
+
+impl<'a> NamePattern<'a> {
+    fn of_globs(
+        option: &'static str,
+        globs: &'a [GlobMatcher],
+    ) -> impl Iterator<Item = NamePattern<'a>> {
+        globs.iter().map(move |glob| NamePattern {
+            option,
+            text: glob.glob().glob(),
+            matches: Box::new(|name| glob.is_match(name)),
+            used: AtomicBool::new(false),
+        })
+    }
+
+    fn accepts(&self, name: &str) -> bool {
+        let accepts = (self.matches)(name);
+        // a store for every name would move the line between threads
+        if accepts && !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+        accepts
+    }
+
+    fn is_unused(&self) -> bool {
+        !self.used.load(Ordering::Relaxed)
+    }
+}
+
+/// The filters of a verb, which notice what they have matched. One value is for all models of a run: a pattern for a tensor
+/// of one shard is no mistake where several shards are named.
+#[derive(Default)]
+pub(crate) struct NameFilter<'a> {
+    included: Vec<NamePattern<'a>>,
+    excluded: Vec<NamePattern<'a>>,
+    /// Patterns that choose something other than which tensors are looked at.
+    others: Vec<NamePattern<'a>>,
+    seen: Mutex<SeenNames>,
+}
+
+impl<'a> NameFilter<'a> {
+    /// Accepts names that one of `filters` matches; without filters, every name.
+    pub(crate) fn new(filters: &'a [GlobMatcher]) -> Self {
+        Self {
+            included: NamePattern::of_globs("--filter", filters).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Rejects names that one of `filters` matches.
+    pub(crate) fn excluding(mut self, filters: &'a [GlobMatcher]) -> Self {
+        self.excluded = NamePattern::of_globs("--exclude", filters).collect();
+        self
+    }
+
+    /// Patterns of `--rule`, which match as [`Rules`] does.
+    pub(crate) fn rules(mut self, rules: &'a [(String, Rule)]) -> Self {
+        let pattern = |(pattern, _): &'a (String, Rule)| {
+            let mut only = Rules::none();
+            // any rule but the one of names without a rule
+            only.put_first(pattern, Rule::Column);
+            NamePattern {
+                option: "--rule",
+                text: pattern,
+                matches: Box::new(move |name| only.rule(name) == Rule::Column),
+                used: AtomicBool::new(false),
+            }
+        };
+        self.others = rules.iter().map(pattern).collect();
+        self
+    }
+
+    /// Whether there is no pattern of `--filter`.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.included.is_empty()
+    }
+
+    /// Whether the filters select a name.
+    pub(crate) fn passes(&self, name: &str) -> bool {
+        self.selects(name) && !self.excludes(name)
+    }
+
+    /// Whether `--filter` accepts a name.
+    pub(crate) fn selects(&self, name: &str) -> bool {
+        self.observe(name);
+        self.is_empty() || self.included.iter().any(|pattern| pattern.accepts(name))
+    }
+
+    /// Whether `--exclude` matches a name.
+    pub(crate) fn excludes(&self, name: &str) -> bool {
+        self.excluded.iter().any(|pattern| pattern.accepts(name))
+    }
+
+    /// Notices a name, whether or not it is selected: a pattern that another one precedes is used as well.
+    pub(crate) fn observe(&self, name: &str) {
+        if self.patterns().all(|pattern| !pattern.is_unused()) {
+            return;
+        }
+        for pattern in self.patterns().filter(|pattern| pattern.is_unused()) {
+            pattern.accepts(name);
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.add(name);
+    }
+
+    fn patterns(&self) -> impl Iterator<Item = &NamePattern<'a>> {
+        let patterns = self.included.iter().chain(&self.excluded);
+        patterns.chain(&self.others)
+    }
+
+    /// Refuses the first pattern that has matched none of the names so far, with the names that are most like it.
+    ///
+    /// # Errors
+    ///
+    /// A pattern matched nothing; the exit status is that of invalid arguments.
+    pub(crate) fn require_matches(&self) -> Result<(), Failure> {
+        let Some(pattern) = self.patterns().find(|pattern| pattern.is_unused()) else {
+            return Ok(());
+        };
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let nearest: Vec<String> = seen.nearest(pattern.text).map(quoted).collect();
+        let found = match &nearest[..] {
+            [] => "there are no tensors".to_owned(),
+            [one] => format!("the only name is {one}"),
+            several => format!("the nearest names are {}", several.join(", ")),
+        };
+        let (option, text) = (pattern.option, quoted(pattern.text));
+        let message = format!("no tensor matches {text} of {option}; {found}");
+        let help = "correct the pattern; `anamnesis inspect` lists all names";
+        Err(Failure::new("no_match", message, help).of_arguments())
+    }
+}
+
+/// A name in a message, which is escaped where it is printed.
+fn quoted(name: &str) -> String {
+    format!("`{name}`")
+}
+
+/// Names for proposals.
+#[derive(Default)]
+struct SeenNames {
+    names: Vec<Box<str>>,
+    /// Names without their numbers: one layer stands for all.
+    forms: HashSet<Box<str>>,
+}
+
+impl SeenNames {
+    fn add(&mut self, name: &str) {
+        if self.names.len() == REMEMBERED || name.len() > LONGEST {
+            return;
+        }
+        let mut form = String::with_capacity(name.len());
+        for c in name.chars() {
+            let c = if c.is_ascii_digit() { '0' } else { c };
+            if c != '0' || !form.ends_with('0') {
+                form.push(c);
+            }
+        }
+        if self.forms.insert(form.into()) {
+            self.names.push(name.into());
+        }
+    }
+
+    /// The names that are most like a pattern, nearest first.
+    fn nearest(&self, pattern: &str) -> impl Iterator<Item = &str> {
+        let pattern: String = pattern.chars().take(LONGEST).collect();
+        let names = self.names.iter();
+        let mut rows: Vec<(usize, &str)> = names
+            .map(|name| (distance(&pattern, name), &**name))
+            .collect();
+        // stable: equally near names in file order
+        rows.sort_by_key(|(distance, _)| *distance);
+        rows.into_iter().take(PROPOSED).map(|(_, name)| name)
+    }
+}
+
+/// How many characters of a name have to be inserted, removed or replaced until a pattern matches it. `*` and `?` match as in
+/// patterns; other special characters count as themselves, which is enough for a proposal.
+fn distance(pattern: &str, name: &str) -> usize {
+    let name: Vec<char> = name.chars().collect();
+    let mut row: Vec<usize> = (0..=name.len()).collect();
+    for p in pattern.chars() {
+        let mut diagonal = row[0];
+        row[0] += usize::from(p != '*');
+        for (i, n) in name.iter().enumerate() {
+            let (above, left) = (row[i + 1], row[i]);
+            row[i + 1] = match p {
+                '*' => above.min(left),
+                _ => {
+                    let replaced = diagonal + usize::from(p != '?' && p != *n);
+                    replaced.min(above + 1).min(left + 1)
+                }
+            };
+            diagonal = above;
+        }
+    }
+    row[name.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use globset::Glob;
+
+    use super::*;
+
+    #[test]
+    fn distances_are_zero_where_a_pattern_matches() {
+        for (pattern, name, expected) in [
+            ("*.down_proj.*", "layers.0.mlp.down_proj.weight", 0),
+            ("*.down_porj.*", "layers.0.mlp.down_proj.weight", 2),
+            ("lm_head", "lm_head.weight", 7),
+            ("h?ad", "head", 0),
+            ("", "abc", 3),
+            ("*", "", 0),
+            ("ab", "", 2),
+        ] {
+            assert_eq!(distance(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn every_pattern_needs_a_match() {
+        let globs = |texts: &[&str]| -> Vec<GlobMatcher> {
+            let compiled = texts.iter().map(|text| Glob::new(text).unwrap());
+            compiled.map(|glob| glob.compile_matcher()).collect()
+        };
+        let (include, exclude) = (globs(&["a.*", "*.w"]), globs(&["*.b"]));
+        let filter = NameFilter::new(&include).excluding(&exclude);
+        assert!(filter.passes("a.w") && !filter.passes("c.x"));
+        // no name was excluded so far
+        assert!(filter.require_matches().is_err());
+        assert!(!filter.passes("a.b"));
+        assert!(filter.require_matches().is_ok());
+        // the second of two that match the same name
+        let filter = NameFilter::new(&include);
+        assert!(filter.passes("a.w"));
+        assert!(filter.require_matches().is_ok());
+    }
+}
