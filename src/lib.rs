@@ -207,7 +207,9 @@ pub use quant::scheme::QuantConfig;
 pub use read::catalog::{
     Catalog, Encoding, Endian, Item, Layout, Metadata, StoredArray, TensorInfo, Value,
 };
-pub use read::checkpoint::{Checkpoint, CheckpointHandle, Objects, OpenOptions, checkpoints_below};
+pub use read::checkpoint::{
+    Checkpoint, CheckpointHandle, Objects, OpenOptions, UnreadFile, checkpoints_below,
+};
 pub use read::digest::{Digests, digest};
 pub use read::format::Format;
 pub use read::source::Source;

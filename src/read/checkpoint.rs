@@ -11,6 +11,7 @@ mod merge;
 mod named_files;
 mod objects;
 mod open;
+mod other_files;
 mod pieces;
 mod ranks;
 mod replaced;
@@ -18,6 +19,7 @@ mod search;
 mod shards;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +27,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, KeptMemory, Limits, Usage};
+use crate::base::note::Note;
 use crate::base::progress::CancelToken;
 use crate::read::catalog::{Catalog, Value};
 use crate::read::format::{self, Format};
@@ -40,6 +43,8 @@ pub(crate) use files::TemplateFiles;
 pub use handle::CheckpointHandle;
 pub(crate) use handle::Ownership;
 pub use objects::Objects;
+pub use other_files::UnreadFile;
+pub(crate) use other_files::{is_model_file, is_training_state, names_in, unread_files};
 pub use search::checkpoints_below;
 
 /// Options of opening: limits, mapping, and what the file does not state itself.
@@ -67,6 +72,8 @@ pub struct OpenOptions {
     urls: UrlOptions,
     /// See [`Self::survey`].
     faults: Option<FaultList>,
+    /// See [`Self::passing_over`].
+    passed_over: Option<Arc<BTreeSet<String>>>,
 }
 
 impl Default for OpenOptions {
@@ -86,6 +93,7 @@ impl Default for OpenOptions {
             cancel: None,
             urls: UrlOptions::default(),
             faults: None,
+            passed_over: None,
         }
     }
 }
@@ -274,7 +282,10 @@ impl OpenOptions {
         {
             path = snapshot.into();
         }
-        let open = || shards::open(&files, &path, self);
+        let open = || {
+            self.forget_faults();
+            shards::open(&files, &path, self)
+        };
         let opened = match files.is_local() {
             true => replaced::open_stable(&path, self, open),
             false => open(),
@@ -386,6 +397,10 @@ pub struct Checkpoint {
     path: Option<PathBuf>,
     /// Where the path is.
     files: Files,
+    /// See [`Self::other_models`].
+    other_models: Option<Note>,
+    /// The index or the `.metadata` that a directory was opened by.
+    described_by: Option<PathBuf>,
 }
 
 impl Checkpoint {
@@ -446,6 +461,29 @@ impl Checkpoint {
     /// The path that was opened: a file, a directory or an index; `None` for a reader or bytes.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
+    }
+
+    /// A note that names the files of other models in the directory that was opened, such as the same weights in another
+    /// format; `None` if there are none. Opening reads one model of a directory, and these were not read.
+    ///
+    /// ```
+    /// let dir = std::env::temp_dir().join(format!("other-models-{}", std::process::id()));
+    /// std::fs::create_dir_all(&dir)?;
+    /// std::fs::copy("fixtures/model/scribe.safetensors", dir.join("model.safetensors"))?;
+    /// std::fs::copy("fixtures/model/scribe-Q8_0.gguf", dir.join("model.gguf"))?;
+    /// let checkpoint = anamnesis::Checkpoint::open(&dir)?;
+    /// assert_eq!(checkpoint.catalog().format(), "safetensors");
+    /// assert!(checkpoint.other_models().unwrap().contains("not read: model.gguf"));
+    /// # std::fs::remove_dir_all(dir)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn other_models(&self) -> Option<&Note> {
+        self.other_models.as_ref()
+    }
+
+    /// The index, or the `.metadata` of torch.distributed.checkpoint, by which a directory was opened.
+    pub(crate) fn described_by(&self) -> Option<&Path> {
+        self.described_by.as_deref()
     }
 
     /// See [`OpenOptions::assume_plain`].

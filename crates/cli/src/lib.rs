@@ -17,6 +17,7 @@
 
 mod args;
 mod check;
+mod checkpoint_warnings;
 #[cfg(target_os = "linux")]
 mod child;
 mod completions;

@@ -14,9 +14,9 @@ use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::tensors::{ShapeText, name};
 use crate::output::{BOLD, DIM, DTYPE, REFUSED, Screen, Stdout, WARNING, json};
 use crate::paths::shown;
-use crate::remember::{configure, notes_of, show_warnings};
-use crate::request_stats;
+use crate::remember::{configure, notes_of};
 use crate::text::{ByteSize, ExactCount, plural};
+use crate::{checkpoint_warnings, request_stats};
 
 pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Completion, RunError> {
     let checkpoint = args
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Com
         .options()
         .open(&args.source)
         .map_err(Failure::from)?;
-    show_warnings(&checkpoint, &Screen::new(color));
+    checkpoint_warnings::show(&checkpoint, &Screen::new(color));
     let filter = args.weights.name_filter();
     let remember = configure(&checkpoint, &args.weights, &filter);
     let in_source = |e: anamnesis::Error| Failure::from(e.in_file(&args.source));

@@ -20,6 +20,7 @@ use anamnesis_ppc::source::{self, CaptureMode};
 use anamnesis_ppc::{self as ppc, EventSource, FileEntry, Namespace, Runtime};
 
 use crate::args::RecordArgs;
+use crate::checkpoint_warnings::show_other_models;
 use crate::child::{ChildCommand, run_until, wait};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
@@ -225,7 +226,10 @@ fn wait_for_end(
 
 /// The template with tensors completed from the checkpoint's catalog; unchanged if `dir` is no checkpoint.
 fn completed_template(dir: &Path, template: Template) -> Template {
-    let completed = Checkpoint::open(dir).and_then(|checkpoint| complete(&checkpoint, &template));
+    let completed = Checkpoint::open(dir).and_then(|checkpoint| {
+        show_other_models(&checkpoint);
+        complete(&checkpoint, &template)
+    });
     completed.unwrap_or_else(|error| {
         eprintln!("anamnesis: warning: tensors are not completed, because the checkpoint cannot be opened: {error}");
         template

@@ -20,7 +20,7 @@ use crate::output::{Screen, Stdout, WARNING, json};
 use crate::paths::shown;
 use crate::template::SavedTemplate;
 use crate::text::{ByteSize, plural};
-use crate::{request_stats, template};
+use crate::{checkpoint_warnings, request_stats, template};
 use planned_output::PlannedOutput;
 
 pub(crate) fn run(
@@ -174,22 +174,11 @@ fn write(
     }
     let options = args.opening.options().cancel(interrupt.token());
     let checkpoint = options.open(source)?;
-    show_warnings(&checkpoint, screen);
+    checkpoint_warnings::show(&checkpoint, screen);
     let planned = PlannedOutput::new(args, filter, &checkpoint, source, output, screen)?;
     let required = filter.require_matches();
     required.map_err(|failure| failure.in_file(source))?;
     planned.write(interrupt)
-}
-
-/// Shows the warnings of opening: values that were counted or set aside, and files that hold a part of each tensor.
-pub(crate) fn show_warnings(checkpoint: &Checkpoint, screen: &Screen) {
-    for warning in checkpoint.catalog().warnings() {
-        eprintln!(
-            "{} {}",
-            screen.paint(WARNING, "warning:"),
-            escape(&note_text(warning))
-        );
-    }
 }
 
 /// The notes of a plan, in the words of this command.

@@ -106,7 +106,9 @@ fn rule(kind: OpenFaultKind) -> Option<&'static CheckRule> {
         OpenFaultKind::DuplicateName => &check_rules::DUPLICATE_NAME,
         OpenFaultKind::SplitMetadata => &check_rules::INDEX_SPLIT,
         // the error of a file decides about it, and one of several checkpoints is no fault
-        OpenFaultKind::UnreadableFile | OpenFaultKind::OneOfSeveral => return None,
+        OpenFaultKind::UnreadableFile | OpenFaultKind::OneOfSeveral | OpenFaultKind::Selected => {
+            return None;
+        }
     })
 }
 
@@ -128,7 +130,7 @@ pub(super) fn of_faults(
         rest = others;
         match rule(first.kind) {
             Some(rule) => add(grouped(rule, group, root))?,
-            None if first.kind == OpenFaultKind::OneOfSeveral => {}
+            None if first.kind != OpenFaultKind::UnreadableFile => {}
             None => {
                 let found = unreadable(&first.error, first.file.as_deref(), root, files);
                 found.map_or(Ok(()), &mut *add)?;

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::limits::{Budget, text_cost};
+use crate::base::limits::Budget;
 use crate::read::source::files::Files;
 
 use super::OpenOptions;
 use super::distributed;
 use super::faults::{OpenFault, OpenFaultKind};
-use super::named_files::{INDEX, charge_files, require, split_name};
+use super::named_files::{charge_files, require, split_name};
+use super::other_files::{TENSOR_ENDINGS, is_index_name, names_in};
 use super::pieces::piece_number;
 use super::ranks::{is_deepspeed, rank_of, underscored_shard};
 
@@ -18,7 +19,12 @@ use super::ranks::{is_deepspeed, rank_of, underscored_shard};
 pub(super) struct FileSelection {
     pub(super) files: Vec<PathBuf>,
     pub(super) warning: Option<String>,
+    /// All names in the directory.
+    pub(super) names: Vec<String>,
 }
+
+/// The chosen files, and a warning about them.
+type Chosen = (Vec<PathBuf>, Option<String>);
 
 /// Selects the files of a directory: its index, else the only file or the complete set of shards of the first extension
 /// in the list.
@@ -28,46 +34,42 @@ pub(super) fn select_files(
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<FileSelection> {
-    let mut names: Vec<String> = Vec::new();
+    let mut names = names_in(files, directory, budget)?;
     // lists of names that are searched refer to them
     const REFERENCES: u64 = 4 * size_of::<&String>() as u64;
-    files.list(directory, &|_| true, &mut |name| {
-        let name = name.to_string_lossy().into_owned();
-        budget.memory(text_cost(name.capacity()) + REFERENCES, "the directory")?;
-        budget.push(&mut names, name, "the directory")
-    })?;
-    // the order of a listing is unspecified, and the choice must not depend on it
-    names.sort();
+    budget.memory(REFERENCES * names.len() as u64, "the directory")?;
+    names.retain(|name| !options.passes_over(name));
+    let (selected, warning) = choose(files, directory, &names, options, budget)?;
+    Ok(FileSelection {
+        files: selected,
+        warning,
+        names,
+    })
+}
+
+/// Chooses among the names in a directory.
+fn choose(
+    files: &Files,
+    directory: &Path,
+    names: &[String],
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Chosen> {
     let all = |with: &str| {
         names
             .iter()
             .filter(|n| n.ends_with(with))
             .collect::<Vec<_>>()
     };
-    let one = |name: &String, warning| {
-        Ok(FileSelection {
-            files: vec![directory.join(name)],
-            warning,
-        })
-    };
-    let indexes: Vec<&String> = all(INDEX)
-        .into_iter()
-        .filter(|n| n.contains(".safetensors") || n.contains(".bin"))
-        .collect();
+    let one = |name: &String, warning| Ok((vec![directory.join(name)], warning));
+    let indexes: Vec<&String> = names.iter().filter(|name| is_index_name(name)).collect();
     // the names that transformers writes
     for preferred in [
         "model.safetensors.index.json",
         "pytorch_model.bin.index.json",
     ] {
         if let Some(name) = indexes.iter().find(|n| **n == preferred) {
-            let others: Vec<&str> = indexes
-                .iter()
-                .filter(|n| n != &name)
-                .map(|n| n.as_str())
-                .collect();
-            let warning = (!others.is_empty())
-                .then(|| format!("{name} was read; not read: {}", others.join(", ")));
-            return one(name, warning);
+            return one(name, None);
         }
     }
     if names
@@ -86,18 +88,7 @@ pub(super) fn select_files(
         [only] => return one(only, None),
         several => return Err(ambiguous(directory, several, options, budget)),
     }
-    // safer and faster formats first
-    for extension in [
-        "safetensors",
-        "gguf",
-        distributed::EXTENSION,
-        "bin",
-        "pth",
-        "pt",
-        "ckpt",
-        "npz",
-        "npy",
-    ] {
+    for extension in TENSOR_ENDINGS {
         let found = all(&format!(".{extension}"));
         // the names that transformers reads, where several files have the extension
         let main = found
@@ -110,40 +101,25 @@ pub(super) fn select_files(
             (_, None) if extension == distributed::EXTENSION => {
                 let metadata = directory.join(distributed::METADATA);
                 require(files, std::slice::from_ref(&metadata))?;
-                return Ok(FileSelection {
-                    files: vec![metadata],
-                    warning: None,
-                });
+                return Ok((vec![metadata], None));
             }
             // one shard of several is not a checkpoint
             ([only], _) if split_name(only).is_none_or(|(_, _, of)| of == 1) => {
                 let warning =
-                    composite(&names).map(|what| format!("{only} was read; beside it is {what}"));
+                    composite(names).map(|what| format!("{only} was read; beside it is {what}"));
                 return one(only, warning);
             }
             // pieces of tensors, whose places are in the headers
             (several, None) if several.iter().all(|name| piece_number(name).is_some()) => {
-                return Ok(FileSelection {
-                    files: several.iter().map(|name| directory.join(name)).collect(),
-                    warning: None,
-                });
+                let pieces = several.iter().map(|name| directory.join(name));
+                return Ok((pieces.collect(), None));
             }
-            (several, Some(main)) => {
-                let others: Vec<&str> = several
-                    .iter()
-                    .filter(|n| n != &main)
-                    .map(|n| n.as_str())
-                    .collect();
-                return one(
-                    main,
-                    Some(format!("{main} was read; not read: {}", others.join(", "))),
-                );
-            }
+            (_, Some(main)) => return one(main, None),
             // the first extension with files decides; files of other extensions are usually the same model in another
             // format
             (several, None) => {
                 let selected = shard_set(files, directory, several, options, budget);
-                return selected.map_err(|error| match composite(&names) {
+                return selected.map_err(|error| match composite(names) {
                     Some(what) if !options.surveys() => {
                         Error::unsupported(format!("{what}; {}", error.kind()))
                     }
@@ -153,7 +129,7 @@ pub(super) fn select_files(
         }
     }
     Err(Error::new(ErrorKind::UnknownFormat {
-        looks_like: composite(&names)
+        looks_like: composite(names)
             .unwrap_or("a directory without tensor files")
             .into(),
     }))
@@ -203,7 +179,7 @@ fn shard_set(
     names: &[&String],
     options: &OpenOptions,
     budget: &Budget,
-) -> Result<FileSelection> {
+) -> Result<Chosen> {
     // Mistral's repositories have the same weights under its own names too; the numbered files are for transformers
     let (own, names): (Vec<&String>, Vec<&String>) = names
         .iter()
@@ -224,10 +200,7 @@ fn shard_set(
     let extension = names[0].rsplit_once('.').map_or("", |(_, e)| e);
     if extension == "gguf" {
         // `open_split` finds the other files from any of them
-        return Ok(FileSelection {
-            files: vec![directory.join(names[0])],
-            warning: None,
-        });
+        return Ok((vec![directory.join(names[0])], None));
     }
     // a file name must not make this build a list of 2⁶⁴ paths
     if of > 1_000_000 {
@@ -257,17 +230,7 @@ fn shard_set(
             None => directory.join(format!("{prefix}-{n:0width$}{behind}")),
         })
         .collect();
-    let warning = (!own.is_empty() && own != names).then(|| {
-        let own: Vec<&str> = own.iter().map(|name| name.as_str()).collect();
-        format!(
-            "the numbered files were read, as transformers reads them; not read: {}",
-            own.join(", ")
-        )
-    });
-    Ok(FileSelection {
-        files: options.present(files, paths, budget)?,
-        warning,
-    })
+    Ok((options.present(files, paths, budget)?, None))
 }
 
 /// The error for a directory of DeepSpeed, whose files have parts of flat buffers.

@@ -3,6 +3,7 @@
 //! Opening is one code for both. Where it finds a fault it calls [`OpenOptions::fault`], which returns the fault's error, or
 //! keeps the fault for the caller of [`OpenOptions::survey`].
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
@@ -35,6 +36,8 @@ pub(crate) enum OpenFaultKind {
     SplitMetadata,
     /// One of several checkpoints of a directory, each of which can be opened.
     OneOfSeveral,
+    /// A file that was selected of a directory, which is no fault: a survey of the rest passes over it.
+    Selected,
 }
 
 /// A fault, and the error of opening without a list of faults.
@@ -62,6 +65,11 @@ impl OpenFault {
     pub(crate) fn one_of_several(&self) -> Option<PathBuf> {
         let path = (self.kind == OpenFaultKind::OneOfSeveral).then_some(self.file.as_ref())?;
         path.cloned()
+    }
+
+    /// Whether this is no fault, but a file that was selected.
+    pub(crate) fn is_selected(&self) -> bool {
+        self.kind == OpenFaultKind::Selected
     }
 
     /// Whether a file that is there was not read.
@@ -96,6 +104,40 @@ impl OpenOptions {
             checkpoint,
             faults: std::mem::take(&mut list),
         }
+    }
+
+    /// The same options, for a directory as if these names were not in it.
+    pub(crate) fn passing_over(&self, names: Arc<BTreeSet<String>>) -> Self {
+        Self {
+            passed_over: Some(names),
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn passes_over(&self, name: &str) -> bool {
+        let names = self.passed_over.as_ref();
+        names.is_some_and(|names| names.contains(name))
+    }
+
+    /// Forgets the faults of an attempt that is repeated, which would be in the list twice.
+    pub(super) fn forget_faults(&self) {
+        if let Some(list) = &self.faults {
+            list.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
+
+    /// Notices the files that were selected of a directory, if faults are collected.
+    pub(super) fn selected(&self, paths: &[PathBuf], budget: &Budget) -> Result<()> {
+        for path in paths.iter().filter(|_| self.surveys()) {
+            let fault = OpenFault {
+                kind: OpenFaultKind::Selected,
+                file: Some(path.clone()),
+                tensor: None,
+                error: Error::unsupported("a file that was selected"),
+            };
+            self.fault(fault, budget)?;
+        }
+        Ok(())
     }
 
     /// Whether faults are collected.

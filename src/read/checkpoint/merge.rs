@@ -93,6 +93,8 @@ pub(super) fn merge(
         opaque: options.opaque,
         assume_plain: options.assume_plain,
         path: None,
+        other_models: None,
+        described_by: None,
         files: Files::default(),
     })
 }

@@ -126,6 +126,8 @@ impl OpenOptions {
                 private: self.private,
                 opaque: self.opaque,
                 path: None,
+                other_models: None,
+                described_by: None,
                 files: Files::default(),
             },
         }))

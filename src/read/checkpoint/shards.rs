@@ -23,6 +23,7 @@ use super::index::{IndexSeed, compare, compare_size};
 use super::merge::{ParsedFile, merge};
 use super::named_files::{charge_files, file_name, is_index, name_below, split_name};
 use super::open::{parse_path, parse_source};
+use super::other_files::other_models;
 use super::{Checkpoint, OpenOptions};
 use super::{pieces, ranks};
 
@@ -30,7 +31,7 @@ pub(super) fn open(files: &Files, path: &Path, options: &OpenOptions) -> Result<
     let budget = options.budget();
     // before the file is opened: an index is text, which no format recognises
     if is_index(path) && !files.is_directory(path) {
-        return open_index(files, path, options, &budget);
+        return open_index(files, path, true, options, &budget);
     }
     if distributed::is_metadata(path) && files.is_file(path) {
         return distributed::open(files, path, options, &budget);
@@ -101,8 +102,10 @@ fn open_directory(
     budget: &Budget,
 ) -> Result<Checkpoint> {
     let selection = select_files(files, path, options, budget)?;
+    options.selected(&selection.files, budget)?;
     let mut checkpoint = match selection.files.as_slice() {
-        [one] if is_index(one) => open_index(files, one, options, budget)?,
+        // files that the index does not name are among the directory's other models
+        [one] if is_index(one) => open_index(files, one, false, options, budget)?,
         [one] if distributed::is_metadata(one) => distributed::open(files, one, options, budget)?,
         [one] => {
             let file = parse_path(files, one, options, budget)?;
@@ -114,10 +117,17 @@ fn open_directory(
             merge(parsed, options, budget)?
         }
     };
+    let catalog = &checkpoint.catalog;
+    checkpoint.other_models = other_models(path, &selection.names, &selection.files, catalog);
+    checkpoint.described_by = match selection.files.as_slice() {
+        [one] if is_index(one) || distributed::is_metadata(one) => Some(one.clone()),
+        _ => None,
+    };
+    let others = checkpoint.other_models.clone();
     checkpoint
         .catalog
         .warnings
-        .extend(selection.warning.map(Note::from));
+        .extend(selection.warning.map(Note::from).into_iter().chain(others));
     Ok(checkpoint)
 }
 
@@ -181,15 +191,18 @@ fn parse_all<'p>(
 fn open_index(
     files: &Files,
     path: &Path,
+    names_others: bool,
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<Checkpoint> {
-    read_index(files, path, options, budget).map_err(|e| e.in_file(path).in_format("index"))
+    read_index(files, path, names_others, options, budget)
+        .map_err(|e| e.in_file(path).in_format("index"))
 }
 
 fn read_index(
     files: &Files,
     path: &Path,
+    names_others: bool,
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<Checkpoint> {
@@ -223,7 +236,10 @@ fn read_index(
     }
     let (read, parsed) = parse_all(files, &present, options, budget)?;
     let mut checkpoint = merge(parsed, options, budget)?;
-    let unnamed = unnamed_files(files, directory, &names, budget)?;
+    let unnamed = match names_others {
+        true => unnamed_files(files, directory, &names, budget)?,
+        false => None,
+    };
     checkpoint.catalog.warnings.extend(unnamed.map(Note::from));
     compare(&index, directory, &read, &mut checkpoint, options, budget)?;
     // the index states the size of all files together

@@ -14,8 +14,8 @@ use anamnesis_os::files::resolved;
 use anamnesis_os::whole_file;
 use serde_json::Value;
 
+use super::RememberReport;
 use super::planned_output::PlannedOutput;
-use super::{RememberReport, show_warnings};
 use crate::args::RememberArgs;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
@@ -221,7 +221,7 @@ fn opened(
     let options = args.opening.options().cancel(interrupt.token());
     match options.open(directory) {
         Ok(checkpoint) => {
-            show_warnings(&checkpoint, screen);
+            checkpoint_warnings::show(&checkpoint, screen);
             Ok(Some(checkpoint))
         }
         // a tokenizer or a scheduler; any other error is a component that would be missing

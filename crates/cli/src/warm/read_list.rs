@@ -11,6 +11,7 @@ use anamnesis::{Checkpoint, checkpoints_below};
 use anamnesis_ppc::{FileRange, Namespace};
 
 use crate::args::WarmArgs;
+use crate::checkpoint_warnings::show_other_models;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
 use crate::model_argument::model_among;
@@ -60,6 +61,7 @@ impl WarmList {
         let filter = filter_of(&args.prediction);
         let predicted = |path: &Path| -> Result<RootedTemplate, Failure> {
             let checkpoint = options.open(path)?;
+            show_other_models(&checkpoint);
             let predict = prediction(&args.prediction, &filter, &checkpoint);
             let template = predict.cancel(interrupt.token()).template();
             let template = template.map_err(|e| Failure::from(e.in_file(path)))?;
