@@ -28,10 +28,11 @@ pub(crate) fn run(
     match differences(args, interrupt) {
         Ok(mut found) => {
             sort(&mut found.tensors, args.sort);
-            let completion = if found.same {
-                Completion::Done
-            } else {
-                Completion::Failed
+            let completion = match (found.same, found.compared) {
+                (true, _) => Completion::Done,
+                // nothing that is equal, and nothing that differs
+                (false, 0) => Completion::Unreadable,
+                (false, _) => Completion::Failed,
             };
             if args.json {
                 json::write_line(&document(&found, args), out)?;

@@ -1,5 +1,6 @@
 //! The output of the verbs: tables, trees, JSON and progress bars.
 
+pub(crate) mod coverage;
 pub(crate) mod json;
 pub(crate) mod metadata;
 pub(crate) mod overview;

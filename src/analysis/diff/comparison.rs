@@ -23,6 +23,8 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
         let side = Side::new(checkpoint, rename, cancel, &budget, &mut own)?;
         notes.extend(own.into_iter().map(|note| format!("{name}: {note}")));
         notes.extend(side.unreadable().map(|note| format!("{name}: {note}")));
+        let others = side.checkpoint.other_models();
+        notes.extend(others.map(|note| format!("{name}: {note}")));
         Ok::<_, crate::base::error::Error>(side)
     };
     let mut side_a = side_of(a, &diff.rename[..], "A")?;
@@ -45,8 +47,11 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
         (None, None)
     };
     notes.extend(note);
+    let mut sidecars = Vec::new();
+    sidecars.extend(config.as_ref().map(|_| "config.json"));
     if let Some(note) = config::tokenizers(a, b)? {
-        notes.push(note);
+        sidecars.push(config::TOKENIZER);
+        notes.extend(note);
     }
     let metadata = metadata::differences(a, b, &budget)?;
     // the cheap differences first: headers and configuration may make reading unnecessary
@@ -87,6 +92,7 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
         outcomes: &outcomes,
         heads: &heads,
         notes,
+        sidecars,
         config,
         metadata,
     };

@@ -60,14 +60,17 @@ fn read(checkpoint: &Checkpoint, budget: &Budget) -> Result<Option<Map<String, J
     }
 }
 
-/// A note if both sides have a `tokenizer.json`, of other bytes. The meaning of the differences is not known here.
-pub(super) fn tokenizers(a: &Checkpoint, b: &Checkpoint) -> Result<Option<String>> {
-    const NAME: &str = "tokenizer.json";
+/// The file that [`tokenizers`] compares.
+pub(super) const TOKENIZER: &str = "tokenizer.json";
+
+/// A note if the `tokenizer.json` of the two sides has other bytes; `None` if not both have one. The meaning of the
+/// differences is not known here.
+pub(super) fn tokenizers(a: &Checkpoint, b: &Checkpoint) -> Result<Option<Option<String>>> {
     let open = |checkpoint: &Checkpoint| {
         // a file that was named alone stands for itself
         let is_directory = |path: &&Path| checkpoint.files().is_directory(path);
         let directory = checkpoint.path().filter(is_directory)?;
-        let (files, at) = (checkpoint.files(), directory.join(NAME));
+        let (files, at) = (checkpoint.files(), directory.join(TOKENIZER));
         let budget = checkpoint.budget();
         let mapping = MapMode {
             mmap: false,
@@ -84,7 +87,7 @@ pub(super) fn tokenizers(a: &Checkpoint, b: &Checkpoint) -> Result<Option<String
     // lengths first, so that different files are hardly read
     let same = x_len == y_len
         && ranges_equal((&*x, 0), (&*y, 0), x_len).map_err(|(_, e)| Error::from(e))?;
-    Ok((!same).then(|| format!("{NAME}: other bytes")))
+    Ok(Some((!same).then(|| format!("{TOKENIZER}: other bytes"))))
 }
 
 /// Memory of an entry, beyond its key.

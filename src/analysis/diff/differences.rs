@@ -3,6 +3,8 @@
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
+use crate::read::checkpoint::UnreadFile;
+
 /// The differences between two checkpoints, A and B.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Differences {
@@ -12,6 +14,9 @@ pub struct Differences {
     pub b: DiffSide,
     /// Whether they are the same, by what [decides](super::CheckpointDiff).
     pub same: bool,
+    /// The number of tensors that were compared: pairs, and those that one side alone has. Without any, the two sides are
+    /// not the same.
+    pub compared: u64,
     /// Tensors by kind of difference. Each counts once.
     pub counts: DifferenceCounts,
     /// The tensors that differ, A's in file order, then those that B alone has; with
@@ -34,8 +39,16 @@ pub struct DiffSide {
     pub path: Option<String>,
     /// Its format.
     pub format: &'static str,
-    /// Tensors and dequantised weights that were compared. A weight counts once, whatever number of tensors store it.
+    /// Tensors and dequantised weights. A weight counts once, whatever number of tensors store it.
     pub tensors: u64,
+    /// Tensors and weights that were compared: those that the filters leave.
+    pub compared: u64,
+    /// Files that were opened.
+    pub files: u64,
+    /// Files of the model: of a directory, all files directly in it.
+    pub of_files: u64,
+    /// Files of the directory that were not opened, and why.
+    pub unread: Vec<UnreadFile>,
     /// Names of the types of its stored tensors, the most bytes first.
     pub dtypes: Vec<String>,
 }

@@ -27,6 +27,8 @@ pub(super) struct Listing<'l, 'c> {
     pub(super) outcomes: &'l [PairOutcome],
     pub(super) heads: &'l HeadNotes,
     pub(super) notes: Vec<String>,
+    /// Names of files beside the tensors that were compared.
+    pub(super) sidecars: Vec<&'static str>,
     pub(super) config: Option<ConfigDifferences>,
     pub(super) metadata: MetadataDifferences,
 }
@@ -76,10 +78,22 @@ pub(super) fn listed(listing: Listing<'_, '_>, budget: &Budget) -> Result<Differ
         .as_ref()
         .is_some_and(|config| !config.is_empty());
     let metadata_differs = listing.diff.metadata && !listing.metadata.is_empty();
+    let Pairing {
+        pairs,
+        only_a,
+        only_b,
+    } = listing.pairing;
+    let compared = |alone: &[usize]| (pairs.len() + alone.len()) as u64;
+    let all = compared(only_a) + only_b.len() as u64;
     Ok(Differences {
-        a: listing.a.describe(),
-        b: listing.b.describe(),
-        same: !(decided || config_differs || metadata_differs),
+        a: listing
+            .a
+            .describe(compared(only_a), &listing.sidecars, budget)?,
+        b: listing
+            .b
+            .describe(compared(only_b), &listing.sidecars, budget)?,
+        same: !(decided || config_differs || metadata_differs) && all > 0,
+        compared: all,
         counts,
         tensors,
         total: TotalDistance {

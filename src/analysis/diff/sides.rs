@@ -1,6 +1,8 @@
 //! One side of a comparison: its dequantised weights and plain tensors, and the stored tensors that are neither.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::path::Path;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::kernel::Dtype;
@@ -11,8 +13,9 @@ use crate::models::architectures::gguf_model;
 use crate::models::conversion::Names;
 use crate::plan::{Job, PLAIN, Plan};
 use crate::read::catalog::{Catalog, Encoding, TensorInfo, quote};
-use crate::read::checkpoint::Checkpoint;
+use crate::read::checkpoint::{Checkpoint, UnreadFile, unread_files};
 
+use super::config::TOKENIZER;
 use super::differences::DiffSide;
 use super::rename::{RenameRule, renamed};
 
@@ -200,7 +203,13 @@ impl<'c> Side<'c> {
         })
     }
 
-    pub(super) fn describe(&self) -> DiffSide {
+    /// `compared` is the number of its tensors that were, `sidecars` the names of files beside the tensors.
+    pub(super) fn describe(
+        &self,
+        compared: u64,
+        sidecars: &[&str],
+        budget: &Budget,
+    ) -> Result<DiffSide> {
         let mut bytes = HashMap::<&str, u64>::new();
         for info in self.catalog().tensors() {
             let sum = bytes.entry(info.encoding.name()).or_default();
@@ -210,7 +219,17 @@ impl<'c> Side<'c> {
         // then by name: the order of the map is random
         dtypes.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0)));
         let dtypes = dtypes.into_iter().map(|(name, _)| name.to_owned());
-        DiffSide {
+        let unread = self.unread(sidecars, budget)?;
+        let opened = match &unread {
+            Some((all, unread)) => all - unread.len() as u64,
+            None => self.catalog().files.len() as u64,
+        };
+        let unread = unread.map_or(Vec::new(), |(_, unread)| unread);
+        Ok(DiffSide {
+            compared,
+            files: opened,
+            of_files: opened + unread.len() as u64,
+            unread,
             path: self
                 .checkpoint
                 .path()
@@ -218,7 +237,34 @@ impl<'c> Side<'c> {
             format: self.catalog().format(),
             tensors: self.tensors.len() as u64,
             dtypes: dtypes.collect(),
+        })
+    }
+
+    /// The number of files in the directory of the side, and those that were not opened; `None` if it is no directory.
+    fn unread(&self, sidecars: &[&str], budget: &Budget) -> Result<Option<(u64, Vec<UnreadFile>)>> {
+        let (checkpoint, files) = (self.checkpoint, self.checkpoint.files());
+        let directory = checkpoint.path().filter(|path| files.is_directory(path));
+        let Some(directory) = directory else {
+            return Ok(None);
+        };
+        let opened = self
+            .catalog()
+            .files
+            .iter()
+            .filter_map(|file| file.path.as_deref());
+        let opened: HashSet<&OsStr> = opened
+            .chain(checkpoint.described_by())
+            .filter(|path| path.parent() == Some(directory))
+            .filter_map(Path::file_name)
+            .collect();
+        let is_read = |name: &str| opened.contains(OsStr::new(name)) || sidecars.contains(&name);
+        let (all, mut unread) = unread_files(files, directory, &is_read, budget)?;
+        for file in &mut unread {
+            if matches!(&*file.path, "config.json" | TOKENIZER) {
+                file.why = "not compared with the other side";
+            }
         }
+        Ok(Some((all, unread)))
     }
 
     /// Replaces the tensors of a GGUF that are `free` by the tensors of its class in transformers, if one of those is among

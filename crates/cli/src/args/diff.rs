@@ -16,8 +16,8 @@ Examples:
   anamnesis diff a/ b.gguf --nmse 1e-4 --no-config    the same within a tolerance
   anamnesis diff old.pth new/ --rename module.=model. names that are known to be others
 
-Exit status: 0 the same, 1 they differ, 2 a side could not be read or invalid
-arguments, 130 interrupted.";
+Exit status: 0 the same, 1 they differ, 2 a side could not be read, no tensor
+was compared, or invalid arguments, 130 interrupted.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

@@ -7,6 +7,7 @@ use anamnesis::quote::escape;
 use serde_json::{Map, Value};
 
 use crate::args::DiffArgs;
+use crate::output::coverage;
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{BOLD, DIM, DTYPE, Screen, WARNING};
 use crate::text::{ExactCount, plural, wrap};
@@ -30,6 +31,17 @@ pub(super) fn differences(
     }
     for line in summary(found) {
         writeln!(out, "   {}", wrap(&line, screen.width, INDENT))?;
+    }
+    for (letter, side) in [("A", &found.a), ("B", &found.b)] {
+        let tensors = (side.compared, side.tensors);
+        let counted = coverage::counted(tensors, (side.files, side.of_files));
+        let lines = [counted]
+            .into_iter()
+            .chain(coverage::unread_lines(&side.unread));
+        for line in lines {
+            let text = wrap(&format!("{letter}: {line}"), screen.width, INDENT + 3);
+            writeln!(out, "   {text}")?;
+        }
     }
     if !args.stat {
         let decides_by_value = args.values || args.nmse.is_some() || args.max_abs.is_some();
@@ -137,7 +149,11 @@ fn summary(found: &Differences) -> Vec<String> {
     let config = found.config.as_ref().filter(|config| !config.is_empty());
     let config = config.map(|_| "config.json differs".to_owned());
     let parts: Vec<String> = by_scheme.into_iter().chain(parts).chain(config).collect();
-    let verdict = if found.same { "same" } else { "different" };
+    let verdict = match (found.same, found.compared) {
+        (true, _) => "same",
+        (false, 0) => "no tensor was compared",
+        (false, _) => "different",
+    };
     match parts.is_empty() {
         true => lines.push(verdict.to_owned()),
         false => lines.push(format!("{verdict}: {}", parts.join(", "))),

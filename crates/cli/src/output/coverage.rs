@@ -1,0 +1,42 @@
+//! How much was looked at, and which files were not.
+
+use anamnesis::UnreadFile;
+use anamnesis::quote::escape;
+
+use crate::text::ExactCount;
+
+/// Names that are shown for each reason; the document has all of them.
+const NAMED: usize = 32;
+
+/// `checked 20 of 21 tensors, 1 of 3 files`.
+pub(crate) fn counted(tensors: (u64, u64), files: (u64, u64)) -> String {
+    format!(
+        "checked {} of {} tensors, {} of {} files",
+        ExactCount(tensors.0),
+        ExactCount(tensors.1),
+        ExactCount(files.0),
+        ExactCount(files.1)
+    )
+}
+
+/// A line for each reason: `not looked at: LICENSE, README.md (no tensors)`.
+pub(crate) fn unread_lines(unread: &[UnreadFile]) -> Vec<String> {
+    let mut reasons: Vec<&str> = Vec::new();
+    for file in unread {
+        if !reasons.contains(&file.why) {
+            reasons.push(file.why);
+        }
+    }
+    let line = |why: &&str| {
+        let files = unread.iter().filter(|file| file.why == *why);
+        let count = files.clone().count();
+        let names = files.take(NAMED).map(|file| escape(&file.path));
+        let mut names = names.collect::<Vec<_>>().join(", ");
+        if count > NAMED {
+            let more = ExactCount((count - NAMED) as u64);
+            names.push_str(&format!(" and {more} more (--json)"));
+        }
+        format!("not looked at: {names} ({why})")
+    };
+    reasons.iter().map(line).collect()
+}
