@@ -9,16 +9,22 @@ mod archives;
 mod blocks;
 mod builder;
 mod check_rules;
+mod checked_model;
 mod checked_weight;
+mod digest_lines;
 mod digest_list;
 mod duplicates;
+mod evidence;
 mod expected;
+mod file_digest;
 mod files;
 mod hashing;
 mod histogram;
 mod layers;
 mod level;
+mod listed_names;
 mod numbers;
+mod opened;
 mod opening;
 mod percentile_memory;
 mod places;
@@ -39,16 +45,21 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::limits::Budget;
-use crate::read::checkpoint::{Checkpoint, CheckpointHandle, OpenFault, OpenOptions, Survey};
+use crate::read::checkpoint::{Checkpoint, CheckpointHandle, OpenOptions};
 use crate::read::run_options::RunOptions;
+use crate::read::source::snapshot::snapshot_of;
 
 pub use check_rules::{CheckRule, rules};
 pub use digest_list::{DigestList, json_list, sha256_lines};
+pub use evidence::{Evidence, EvidenceKind};
 pub use level::FindingLevel;
-pub use report::{CheckReport, CheckedFile, CheckedTensor, Finding, FindingCounts, StoredTensor};
+pub use report::{
+    CheckCoverage, CheckReport, CheckedFile, CheckedModelFiles, CheckedTensor, Finding,
+    FindingCounts, StoredTensor,
+};
 pub use statistics::{Percentiles, ValueStatistics};
 
+use opened::{OpenedModels, around_globals};
 use run::CheckRun;
 
 /// Checks a model. Made by [`check`] or [`check_path`].
@@ -143,11 +154,6 @@ pub fn open_readable(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Ch
     }
 }
 
-/// The tensors around a refused global, which can be read; nothing is called.
-fn around_globals(path: &Path, options: &OpenOptions) -> Option<Checkpoint> {
-    options.clone().opaque(true).open(path).ok()
-}
-
 impl Check<'_> {
     /// Checks the model.
     ///
@@ -170,9 +176,9 @@ impl Check<'_> {
                     check: self,
                     checkpoints: vec![checkpoint],
                     path: checkpoint.path(),
+                    shown: checkpoint.path(),
                     files: checkpoint.files(),
-                    faults: &[],
-                    failure: None,
+                    opened: None,
                 };
                 run.report(&checkpoint.budget())?
             }
@@ -189,72 +195,23 @@ impl Check<'_> {
     }
 
     fn run_path(&self, path: &Path, options: &OpenOptions) -> Result<CheckReport> {
-        let Survey {
-            checkpoint,
-            mut faults,
-        } = options.survey(path);
         let (files, shown) = options.files(path)?;
-        let (mut opened, mut failure) = (Vec::new(), None);
-        match checkpoint {
-            Ok(checkpoint) => opened.push(checkpoint),
-            Err(error) => match error.kind() {
-                ErrorKind::RefusedGlobal { .. } => {
-                    // the tensors around a refused global are still checked
-                    opened.extend(around_globals(path, options));
-                    failure = Some(error);
-                }
-                // not statements about the model: a report with them would pass for a judgement
-                ErrorKind::Cancelled | ErrorKind::Limit { .. } | ErrorKind::InvalidArgument(_) => {
-                    return Err(error);
-                }
-                // a path that is not there is the caller's mistake, and a server that fails says nothing about the file
-                ErrorKind::Io(_) if !files.exists(&shown) || !files.is_local() => {
-                    return Err(error);
-                }
-                _ => failure = Some(error),
-            },
+        let mut place = shown.clone();
+        if files.is_local()
+            && let Some(snapshot) = snapshot_of(&shown)?
+        {
+            // a repository in the hub's cache has its files there
+            place = snapshot.into();
         }
-        let several: Vec<PathBuf> = faults
-            .iter()
-            .filter_map(OpenFault::one_of_several)
-            .collect();
-        if !several.is_empty() {
-            // the error was that the directory has several checkpoints: each is checked by itself
-            failure = None;
-        }
-        for path in several {
-            let survey = options.survey(&path);
-            faults.extend(survey.faults);
-            match survey.checkpoint {
-                Ok(checkpoint) => opened.push(checkpoint),
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::Limit { .. }) =>
-                {
-                    return Err(error);
-                }
-                // one unreadable checkpoint does not hide the others of the directory
-                Err(error) => faults.push(OpenFault::unreadable(&path, error)),
-            }
-        }
-        let budget = match &opened[..] {
-            [first, others @ ..] => {
-                let budget = first.budget();
-                for other in others {
-                    // all of them are open at the same time, so that they share one limit
-                    budget.keep_too(other.kept(), "the checkpoints of the directory")?;
-                }
-                budget
-            }
-            // nothing could be opened, so that only the faults are reported
-            [] => Budget::new(options.limits_of()),
-        };
+        let opened = OpenedModels::open(&place, &files, options)?;
+        let budget = opened.budget(options.limits_of())?;
         let run = CheckRun {
             check: self,
-            path: Some(&shown),
-            files: opened.first().map_or(&files, Checkpoint::files),
-            checkpoints: opened.iter().collect(),
-            faults: &faults,
-            failure: failure.as_ref(),
+            path: Some(&place),
+            shown: Some(&shown),
+            files: opened.checkpoints.first().map_or(&files, Checkpoint::files),
+            checkpoints: opened.checkpoints.iter().collect(),
+            opened: Some(&opened),
         };
         run.report(&budget)
     }

@@ -5,6 +5,7 @@
 
 mod files;
 mod sha256;
+mod sha512;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::progress::{RunControl, RunProgress};
@@ -15,9 +16,10 @@ use crate::read::checkpoint::CheckpointHandle;
 use crate::read::run_options::{RunOptions, run_options};
 use crate::read::tensor::Tensor;
 
-pub(crate) use files::{FileHashes, GitObjectId};
+pub(crate) use files::{FileDigests, FileHashes, GitObjectId};
 pub use sha256::Sha256Digest;
 use sha256::Sha256State;
+pub(crate) use sha512::Sha512Digest;
 
 /// Computes the SHA-256 of tensors. Made by [`digest`].
 #[derive(Clone)]

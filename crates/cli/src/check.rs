@@ -48,12 +48,12 @@ pub(crate) fn run(
                     Err(failure) => failures.push(failure),
                 }
             }
-            // what could not be read might have had a name that matches
+            // a model that could not be read might have had a name that matches
             if failures.is_empty()
                 && reports.iter().all(|report| report.readable)
                 && let Err(failure) = filter.require_matches()
             {
-                // what was found about other names is no answer
+                // findings about other names are no answer
                 reports.clear();
                 failures.push(failure);
             }
@@ -92,8 +92,14 @@ pub(crate) fn run(
     out.flush()?;
     failures.iter().for_each(Failure::report);
     let is_unreadable = |report: &CheckReport| !report.readable;
+    let is_empty = |report: &CheckReport| report.is_empty();
+    // a filter for a tensor of one model leaves nothing of the others
+    let read_nothing = match filter.is_empty() {
+        true => reports.iter().any(is_empty),
+        false => reports.iter().all(is_empty),
+    };
     Ok(
-        if !failures.is_empty() || reports.iter().any(is_unreadable) {
+        if !failures.is_empty() || reports.iter().any(is_unreadable) || read_nothing {
             Completion::Unreadable
         } else if found {
             Completion::Failed
@@ -112,7 +118,8 @@ fn named_files<'a>(
     let compared = args.manifest.as_deref().map(list).transpose()?;
     let output = args.write.as_deref().map(|path| {
         // a list belongs beside the files that it is of
-        let is_list = |path: &Path| list(path).is_ok();
+        // all lines of it are digests: a text that has one in it is no list
+        let is_list = |path: &Path| list(path).is_ok_and(|list| list.unused_lines() == 0);
         OutputFile::checked(path, args.overwrite, &args.models, is_list)
     });
     Ok((compared, output.transpose()?))

@@ -71,8 +71,8 @@ pub(crate) fn run(
         // an incomplete document would look like a complete one
         return Ok(Completion::Interrupted);
     }
-    // after the last one: a pattern for one shard is no mistake where several are named; and what could not be read might
-    // have had a name that matches
+    // after the last one: a pattern for one shard is no mistake where several are named; and a model that could not be
+    // read might have had a name that matches
     if let (false, Err(failure)) = (failed, filter.require_matches()) {
         out.flush()?;
         failure.report();

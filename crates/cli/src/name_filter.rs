@@ -139,7 +139,7 @@ impl<'a> NameFilter<'a> {
     ///
     /// # Errors
     ///
-    /// A pattern matched nothing; the exit status is that of invalid arguments.
+    /// A pattern matched nothing; the exit status is 2, as of invalid arguments.
     pub(crate) fn require_matches(&self) -> Result<(), Failure> {
         let Some(pattern) = self.patterns().find(|pattern| pattern.is_unused()) else {
             return Ok(());

@@ -78,7 +78,7 @@ pub(crate) fn run(
             Completion::Done
         } else {
             let mut failures = report.failures.iter().map(Failure::completion);
-            // of arguments before those of files: the status says whose fault it is
+            // a mistake in the arguments comes first: the status says whose fault it is
             let invalid = failures.find(|completion| *completion == Completion::Invalid);
             invalid.unwrap_or(Completion::Failed)
         });

@@ -61,6 +61,8 @@ rules! {
     HASH "hash" Error "a file or tensor does not have the digest that it should have" AGAIN, false;
     HASH_MISSING_FILE "hash-missing-file" Error "a file or tensor of the list of digests is not there"
         Some("download the file, or take its line out of the list"), false;
+    HASH_LIST "hash-list" Warning "a list of digests next to the files, or a line of it, could not be used"
+        Some("correct the list, or make it again with `sha256sum` or `--write`"), false;
     INDEX_MISSING_FILE "index-missing-file" Error "a file that the index names is not there"
         Some("download the missing file"), false;
     INDEX_MISSING_TENSOR "index-missing-tensor" Error "the index lists a tensor that its file does not contain" INDEX, false;

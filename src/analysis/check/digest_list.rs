@@ -1,5 +1,6 @@
 //! Lists of digests: read in the forms that other programs write, and written.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use serde_json::Value;
@@ -8,9 +9,11 @@ use crate::base::error::{Error, Result};
 use crate::base::limits::{Budget, Limits, text_cost};
 use crate::read::catalog::quote;
 use crate::read::checkpoint::OpenOptions;
-use crate::read::digest::Sha256Digest;
 use crate::read::json::{JsonReader, Tree};
 
+use super::digest_lines::{self, LineForm, parse_line};
+use super::evidence::uncomputed_algorithm;
+use super::file_digest::FileDigest;
 use super::report::CheckReport;
 
 /// Digests of files, and of tensors in them.
@@ -28,6 +31,10 @@ pub struct DigestList {
     /// Where it is from, for the report.
     pub(super) origin: String,
     pub(super) entries: Vec<DigestEntry>,
+    /// Lines that are not used.
+    pub(super) odd: OddLines,
+    /// Whether it is signed, which is not verified.
+    pub(super) is_signed: bool,
 }
 
 /// One line.
@@ -36,17 +43,43 @@ pub(super) struct DigestEntry {
     /// As it is written; empty for the only file of the model.
     pub(super) file: String,
     pub(super) tensor: Option<String>,
-    pub(super) sha256: Sha256Digest,
+    pub(super) digest: FileDigest,
+}
+
+/// Lines of a list that say something which is not used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct OddLines {
+    pub(super) count: u64,
+    /// The first one.
+    pub(super) first: String,
+}
+
+impl OddLines {
+    pub(super) fn add(&mut self, text: impl FnOnce() -> String) {
+        if self.count == 0 {
+            self.first = text();
+        }
+        self.count += 1;
+    }
+
+    /// The first of the lines, and how many there are.
+    pub(super) fn text(&self) -> String {
+        match self.count {
+            0 | 1 => self.first.clone(),
+            n => format!("{}, and {} more lines", self.first, n - 1),
+        }
+    }
 }
 
 const WHAT: &str = "the list of digests";
 
 impl DigestList {
-    /// Reads a list: lines of `sha256sum` (also with `--binary`, `--tag` and escaped names), digests with the prefix `sha256:`,
-    /// lines of `llama-gguf-hash`, or the JSON that a check writes.
+    /// Reads a list: lines of `sha256sum` and `sha512sum` (also with `--binary`, `--tag` and escaped names), digests with the
+    /// prefix `sha256:`, lines of OpenSSL and of `llama-gguf-hash`, or the JSON that a check writes; in UTF-8 or UTF-16, also
+    /// inside of a signature of OpenPGP, which is not verified. A check reports lines in other forms.
     ///
     /// # Errors
-    /// I/O; a line in none of these forms; a list over [`Limits::memory`].
+    /// I/O; no line in one of these forms; a list over [`Limits::memory`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         Self::read_with(path, &OpenOptions::new())
     }
@@ -58,7 +91,12 @@ impl DigestList {
     pub fn read_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         let (files, path) = options.files(path.as_ref())?;
         let budget = Budget::new(options.limits_of());
+        let name = path.file_name().and_then(|name| name.to_str());
         let read = || {
+            if let Some(algorithm) = name.and_then(uncomputed_algorithm) {
+                let what = format!("digests of {algorithm} are not computed");
+                return Err(Error::unsupported(what));
+            }
             let (bytes, _charge) = files.read_whole(&path, &budget, WHAT)?;
             Self::parse(&bytes, &budget)
         };
@@ -81,37 +119,69 @@ impl DigestList {
         files.map(|entry| &*entry.file)
     }
 
+    /// The number of lines, or of entries of JSON, that are in no known form or have a digest of a kind that is not computed.
+    /// A check reports them as a finding.
+    pub fn unused_lines(&self) -> u64 {
+        self.odd.count
+    }
+
     pub(super) fn parse(bytes: &[u8], budget: &Budget) -> Result<Self> {
-        let text = std::str::from_utf8(bytes)
-            .map_err(|_| Error::malformed("the list of digests is not UTF-8"))?;
+        // a text of UTF-16 is made anew, with up to three bytes for two
+        let _text = budget.temporary(2 * bytes.len() as u64, WHAT)?;
+        let text = digest_lines::text_of(bytes)
+            .ok_or_else(|| Error::malformed("the list of digests is neither UTF-8 nor UTF-16"))?;
         // no line of the other forms begins so
         if text.trim_start().starts_with('{') {
-            return Self::parse_json(text, budget);
+            return Self::parse_json(&text, budget);
         }
-        let mut list = Self::default();
-        for (number, line) in (1..).zip(text.lines()) {
-            let line = line.trim_end_matches('\r');
-            if line.trim().is_empty() || line.starts_with('#') {
-                continue;
-            }
+        // each line has a byte or more, and an entry in the list of lines
+        let count = text.lines().count() as u64;
+        // and perhaps one in the table of names
+        let _lines = budget.temporary(200 * count + bytes.len() as u64, WHAT)?;
+        let (lines, is_signed) = digest_lines::lines(&text);
+        let mut list = Self {
+            is_signed,
+            ..Self::default()
+        };
+        let mut others = Vec::new();
+        for (number, line) in lines {
             match parse_line(line) {
-                LineForm::Entry(entry) => {
-                    let tensor = entry.tensor.as_ref().map_or(0, String::len);
-                    budget.memory(text_cost(entry.file.len()) + text_cost(tensor), WHAT)?;
+                LineForm::Entry {
+                    file,
+                    tensor,
+                    digest,
+                } => {
+                    let nbytes = text_cost(file.len()) + text_cost(tensor.map_or(0, str::len));
+                    budget.memory(nbytes, WHAT)?;
+                    let entry = DigestEntry {
+                        file: file.into_owned(),
+                        tensor: tensor.map(str::to_owned),
+                        digest,
+                    };
                     budget.push(&mut list.entries, entry, WHAT)?;
                 }
-                LineForm::OtherDigest => {}
-                LineForm::Unknown => {
-                    return Err(Error::malformed(format!(
-                        "line {number} of the list of digests, {}, is in no known form",
-                        quote(line)
-                    )));
-                }
+                LineForm::OtherDigest(name) => others.push((number, line, name)),
+                LineForm::Unknown => list
+                    .odd
+                    .add(|| format!("line {number}, {}, is in no known form", quote(line))),
+            }
+        }
+        // programs write several digests of each file, of which one is enough
+        let named: HashSet<String> = list.entries.iter().map(DigestEntry::name).collect();
+        for (number, line, name) in others {
+            if !named.contains(name) {
+                list.odd.add(|| {
+                    let line = quote(line);
+                    format!("line {number}, {line}, has a digest of a kind that is not computed")
+                });
             }
         }
         if list.entries.is_empty() {
             // an empty list would compare nothing and look like success
-            return Err(Error::malformed("the list has no SHA-256"));
+            return Err(Error::malformed(match list.odd.count {
+                0 => "the list has no SHA-256 and no SHA-512".to_owned(),
+                _ => format!("the list of digests: {}", list.odd.text()),
+            }));
         }
         Ok(list)
     }
@@ -129,87 +199,40 @@ impl DigestList {
         let named = files.iter().map(|row| (row, "path"));
         for (row, key) in named.chain(tensors.iter().map(|row| (row, "name"))) {
             let text = |key: &str| row.get(key).and_then(Value::as_str);
-            let (Some(name), Some(digest)) = (text(key), text("sha256")) else {
-                let what = format!("an entry of the list of digests lacks `{key}` or `sha256`");
-                return Err(Error::malformed(what));
+            let digest = text("sha256").and_then(|digest| digest.parse().ok());
+            let (Some(name), Some(digest)) = (text(key), digest) else {
+                list.odd
+                    .add(|| format!("an entry lacks `{key}`, or a valid `sha256`"));
+                continue;
             };
             budget.memory(text_cost(name.len()), WHAT)?;
             let (file, tensor) = match key {
                 "path" => (name.to_owned(), None),
                 _ => (String::new(), Some(name.to_owned())),
             };
-            let sha256 = digest.parse()?;
-            budget.push(
-                &mut list.entries,
-                DigestEntry {
-                    file,
-                    tensor,
-                    sha256,
-                },
-                WHAT,
-            )?;
+            let digest = FileDigest::Sha256(digest);
+            let entry = DigestEntry {
+                file,
+                tensor,
+                digest,
+            };
+            budget.push(&mut list.entries, entry, WHAT)?;
+        }
+        if list.entries.is_empty() {
+            return Err(Error::malformed("the list of digests has no entry"));
         }
         Ok(list)
     }
 }
 
-/// The form of a line.
-enum LineForm {
-    Entry(DigestEntry),
-    /// A digest of another kind.
-    OtherDigest,
-    Unknown,
-}
-
-fn parse_line(line: &str) -> LineForm {
-    let entry = |digest: &str, file: String, tensor: Option<&str>| match digest.parse() {
-        Ok(sha256) => LineForm::Entry(DigestEntry {
-            file,
-            tensor: tensor.map(str::to_owned),
-            sha256,
-        }),
-        Err(_) => LineForm::Unknown,
-    };
-    // `sha256sum --tag`
-    if let Some(rest) = line.strip_prefix("SHA256 (") {
-        // from the right: a name may contain these characters, a digest does not
-        return match rest.rsplit_once(") = ") {
-            Some((file, digest)) => entry(digest.trim(), file.to_owned(), None),
-            None => LineForm::Unknown,
-        };
-    }
-    let (first, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    // `llama-gguf-hash`: the algorithm, the digest, and `FILE:TENSOR`
-    match first {
-        "sha256" => {
-            let (digest, name) = rest
-                .trim_start()
-                .split_once("  ")
-                .unwrap_or((rest.trim(), ""));
-            // names of tensors have no colon, paths may
-            return match name.rsplit_once(':') {
-                Some((file, tensor)) => entry(digest, file.to_owned(), Some(tensor)),
-                None => entry(digest, name.to_owned(), None),
-            };
+impl DigestEntry {
+    /// The name as lines with other digests of the same thing have it.
+    fn name(&self) -> String {
+        match &self.tensor {
+            Some(tensor) => format!("{}:{tensor}", self.file),
+            None => self.file.clone(),
         }
-        "xxh64" | "sha1" | "uuid" => return LineForm::OtherDigest,
-        _ => {}
     }
-    let (escaped, digest) = match first.strip_prefix('\\') {
-        Some(digest) => (true, digest),
-        None => (false, first),
-    };
-    let digest = digest.strip_prefix("sha256:").unwrap_or(digest);
-    // a second space is text mode, a star binary mode
-    let name = rest.strip_prefix([' ', '*']).unwrap_or(rest);
-    let name = if escaped {
-        name.replace("\\n", "\n")
-            .replace("\\r", "\r")
-            .replace("\\\\", "\\")
-    } else {
-        name.to_owned()
-    };
-    entry(digest, name, None)
 }
 
 /// The list of a report's files in the form of `sha256sum`.
@@ -265,6 +288,10 @@ mod tests {
             (format!("sha256:{DIGEST}  a.gguf"), "a.gguf", None),
             (format!("sha256:{DIGEST}"), "", None),
             (format!("SHA256 (a) b) = {DIGEST}"), "a) b", None),
+            (format!("SHA2-256(a=b.bin)= {DIGEST}"), "a=b.bin", None),
+            (format!("\\{DIGEST}  a\\\\nb"), "a\\nb", None),
+            (format!("sha512:{}  a", DIGEST.repeat(2)), "a", None),
+            (format!("SHA512 (a) = {}", DIGEST.repeat(2)), "a", None),
             (
                 format!("sha256    {DIGEST}  m/a.gguf:blk.0.w"),
                 "m/a.gguf",
@@ -282,7 +309,7 @@ mod tests {
                 (file, tensor),
                 "{line}"
             );
-            assert_eq!(entry.sha256.to_string(), DIGEST);
+            assert!(entry.digest.to_string().ends_with(DIGEST));
         }
         for wrong in [
             "",
@@ -293,5 +320,50 @@ mod tests {
         ] {
             assert!(DigestList::from_text(wrong.as_bytes()).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn encodings_and_signatures_are_read() {
+        let text = format!("{DIGEST}  a.gguf\r\n");
+        let utf16 = |mark: &[u8], unit: fn(u16) -> [u8; 2]| {
+            let units = text.encode_utf16().flat_map(unit);
+            mark.iter().copied().chain(units).collect::<Vec<u8>>()
+        };
+        let signed = format!(
+            "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA512\n\n{text}- {DIGEST}  -b\n\
+             -----BEGIN PGP SIGNATURE-----\n\niQIzBAEBCgAdFiEE\n=abcd\n-----END PGP SIGNATURE-----\n"
+        );
+        for (bytes, count) in [
+            (text.clone().into_bytes(), 1),
+            (format!("\u{feff}{text}").into_bytes(), 1),
+            (utf16(&[0xff, 0xfe], u16::to_le_bytes), 1),
+            (utf16(&[0xfe, 0xff], u16::to_be_bytes), 1),
+            (utf16(&[], u16::to_le_bytes), 1),
+            (utf16(&[], u16::to_be_bytes), 1),
+            (signed.into_bytes(), 2),
+        ] {
+            let list = DigestList::from_text(&bytes).unwrap();
+            assert_eq!(list.odd.count, 0, "{:?}", list.odd);
+            assert_eq!(list.is_signed, count == 2);
+            assert_eq!(list.files().count(), count);
+            assert_eq!(list.files().next(), Some("a.gguf"));
+        }
+        let odd = utf16(&[0xff, 0xfe], u16::to_le_bytes);
+        assert!(DigestList::from_text(&odd[..odd.len() - 1]).is_err());
+    }
+
+    #[test]
+    fn an_odd_line_leaves_the_others() {
+        let md5 = "900150983cd24fb0d6963f7d28e17f72";
+        let text =
+            format!("{DIGEST}  a\n???\nMD5 (a) = {md5}\n{md5}  b\nxxh64  0123456789abcdef  c\n");
+        let list = DigestList::from_text(text.as_bytes()).unwrap();
+        assert_eq!(list.files().collect::<Vec<_>>(), ["a"]);
+        assert_eq!(list.odd.count, 3);
+        assert!(
+            list.odd
+                .text()
+                .starts_with("line 2, `???`, is in no known form")
+        );
     }
 }

@@ -1,179 +1,299 @@
-//! The digests that files should have: from a list that the caller gives, else from what is next to the files: names of blobs in
-//! the hub's cache, what its client writes about a download, `SHA256SUMS`.
+//! The digests that files should have: from a list that the caller gives, else from what is next to the files: lists such as
+//! `SHA256SUMS`, names of blobs in the hub's cache, and what its client writes about a download. A file has to have all of
+//! them. Evidence that is there and is not used is a finding.
 
-use std::collections::{HashMap, HashSet};
-use std::fmt;
-use std::path::{Component, Path, PathBuf};
+use std::collections::HashMap;
+use std::path::Path;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::Budget;
-use crate::read::digest::{GitObjectId, Sha256Digest};
-use crate::read::source::files::Files;
+use crate::read::catalog::quote;
+use crate::read::digest::Sha256Digest;
 
+use super::check_rules;
+use super::checked_model::CheckedModel;
 use super::digest_list::DigestList;
+use super::evidence::{Evidence, EvidenceKind, evidence_beside, subject_of, uncomputed_algorithm};
+use super::file_digest::FileDigest;
+use super::listed_names::{FoundFile, ListedNames};
 use super::places::below;
+use super::report::Finding;
 
-/// A digest that a file should have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FileDigest {
-    Sha256(Sha256Digest),
-    /// The id of the git object of a file that is not in LFS.
-    Git(GitObjectId),
-}
+/// A digest that a file should have, and where it is from.
+pub(super) type ExpectedDigest = (FileDigest, String);
 
-impl FileDigest {
-    /// Reads an etag or the name of a blob: 64 digits are a SHA-256, 40 the id of a git object.
-    fn from_etag(text: &str) -> Option<Self> {
-        // servers put a weak mark and quotes around an ETag
-        let text = text.trim().trim_start_matches("W/").trim_matches('"');
-        let sha256 = text.parse().ok().map(Self::Sha256);
-        sha256.or_else(|| GitObjectId::from_text(text).map(Self::Git))
-    }
-}
-
-impl fmt::Display for FileDigest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sha256(digest) => digest.fmt(f),
-            Self::Git(id) => write!(f, "sha1:{id}"),
-        }
-    }
-}
+/// A tensor's name, the digest that it should have, and the list that says so.
+pub(super) type ExpectedTensor = (String, Sha256Digest, String);
 
 /// The expectations about the files of a model.
 #[derive(Debug, Default)]
 pub(super) struct ExpectedDigests {
-    /// By the path below the model's directory: the digest, and where it is from.
-    pub(super) files: HashMap<String, (FileDigest, String)>,
+    /// By the path below the model's directory.
+    pub(super) files: HashMap<String, Vec<ExpectedDigest>>,
     /// Digests of tensors, by name.
-    pub(super) tensors: Vec<(String, Sha256Digest)>,
-    /// Listed files that are not there, with the list.
-    pub(super) missing: Vec<String>,
-}
-
-/// The model whose files are looked at.
-pub(super) struct CheckedModel<'m> {
-    pub(super) files: &'m Files,
-    pub(super) root: &'m Path,
-    /// Paths of the files that belong to it.
-    pub(super) paths: &'m [PathBuf],
-    /// Whether the model is a directory, of which all files of a list of digests must be there.
-    pub(super) whole: bool,
+    pub(super) tensors: Vec<ExpectedTensor>,
+    /// Lists and signatures, and whether they were used.
+    pub(super) evidence: Vec<Evidence>,
+    /// Listed files that are not there, and evidence that could not be used.
+    pub(super) findings: Vec<Finding>,
 }
 
 const WHAT: &str = "the digests of the files";
 
 impl ExpectedDigests {
-    /// Takes the digests of a list. Names refer to files below the model's directory; those elsewhere to the file of the
-    /// same name in it.
+    /// Takes the digests of the caller's list; lists next to the files are named, and not used.
     pub(super) fn of_list(
         model: &CheckedModel<'_>,
         list: &DigestList,
         budget: &Budget,
     ) -> Result<Self> {
         let mut expected = Self::default();
-        let shown: Vec<String> = model
-            .paths
-            .iter()
-            .map(|path| below(model.root, path))
-            .collect();
-        // a list may have as many lines as the model has files
-        let known_names: HashSet<&str> = shown.iter().map(String::as_str).collect();
-        for entry in &list.entries {
-            budget.steps(1, WHAT)?;
-            budget.memory(256 + 2 * entry.file.len() as u64, WHAT)?;
-            if let Some(tensor) = &entry.tensor {
-                budget.memory(64 + tensor.len() as u64, WHAT)?;
-                expected.tensors.push((tensor.clone(), entry.sha256));
-                continue;
-            }
-            let digest = (FileDigest::Sha256(entry.sha256), list.origin.clone());
-            let name = plain(&entry.file);
-            let known = match (&name, &shown[..]) {
-                (None, [only]) if entry.file.is_empty() => Some(only.clone()),
-                // a list that was made elsewhere has that machine's paths
-                (None, _) => Path::new(&entry.file)
-                    .file_name()
-                    .map(|name| name.to_string_lossy().into_owned())
-                    .filter(|name| known_names.contains(&**name)),
-                (Some(name), _) => Some(name.clone()).filter(|name| {
-                    known_names.contains(&**name)
-                        || (model.whole && model.files.exists(&model.root.join(name)))
-                }),
-            };
-            match known {
-                Some(name) => {
-                    expected.files.insert(name, digest);
-                }
-                // a list of a directory has files of other models too
-                None if model.whole => expected.missing.push(entry.file.clone()),
-                None => {}
-            }
-        }
+        let origin = match &*list.origin {
+            "" => "the list of digests",
+            origin => origin,
+        };
+        let name = Path::new(origin).file_name().and_then(|name| name.to_str());
+        expected.add_list(model, origin, list, name.and_then(subject_of), budget)?;
+        expected.name_unused(model, "another list was given", budget)?;
+        Ok(expected)
+    }
+
+    /// Takes no digest: names the evidence next to the files, which was not used.
+    pub(super) fn unused(model: &CheckedModel<'_>, why: &str, budget: &Budget) -> Result<Self> {
+        let mut expected = Self::default();
+        expected.name_unused(model, why, budget)?;
         Ok(expected)
     }
 
     /// Takes the digests that lie next to the files. Only local files have that.
     pub(super) fn beside(model: &CheckedModel<'_>, budget: &Budget) -> Result<Self> {
         let mut expected = Self::default();
+        for (name, kind) in evidence_beside(model, budget)? {
+            match kind {
+                EvidenceKind::Digests => expected.add_file(model, &name, budget)?,
+                EvidenceKind::Signature => {
+                    let why = "signatures are not verified".to_owned();
+                    expected.add_evidence(name, kind, 0, Some(why), budget)?;
+                }
+            }
+        }
         // each look at a server would be a request, for files that are rarely there
         if !model.files.is_local() {
             return Ok(expected);
         }
-        let sums = model.root.join("SHA256SUMS");
-        if model.files.is_file(&sums) {
-            let (bytes, _charge) = model.files.read_whole(&sums, budget, WHAT)?;
-            // another program's list is no error of the model
-            if let Ok(mut list) = DigestList::parse(&bytes, budget) {
-                list.origin = "SHA256SUMS".to_owned();
-                expected = Self::of_list(model, &list, budget)?;
-            }
-        }
         for path in model.paths {
             budget.memory(256 + 2 * path.as_os_str().len() as u64, WHAT)?;
-            // the download's own record first: it names the revision that was downloaded
-            let found = of_metadata(model, path, budget)?.or_else(|| of_blob(path));
-            if let Some(found) = found {
-                expected.files.insert(below(model.root, path), found);
+            let of_download = expected.of_metadata(model, path, budget)?;
+            // the record of the download names the same revision as the blob
+            if let Some(found) = of_download.or_else(|| of_blob(path)) {
+                let file = below(model.root, path);
+                expected.files.entry(file).or_default().push(found);
             }
         }
         Ok(expected)
     }
-}
 
-/// A name as a path below the model's directory; `None` if it is anything else.
-fn plain(name: &str) -> Option<String> {
-    let mut parts = Vec::new();
-    for part in Path::new(name).components() {
-        match part {
-            Component::Normal(part) => parts.push(part.to_str()?),
-            Component::CurDir => {}
-            // absolute paths and `..` would compare files outside of the model
-            _ => return None,
+    /// Takes a list that lies next to the files.
+    fn add_file(&mut self, model: &CheckedModel<'_>, name: &str, budget: &Budget) -> Result<()> {
+        let kind = EvidenceKind::Digests;
+        if let Some(algorithm) = uncomputed_algorithm(name) {
+            return self.refuse(
+                name,
+                format!("digests of {algorithm} are not computed"),
+                budget,
+            );
+        }
+        let path = model.root.join(name);
+        let read = model.files.read_whole(&path, budget, WHAT);
+        let list = read.and_then(|(bytes, _charge)| match bytes.is_empty() {
+            true => Err(Error::malformed("it is empty")),
+            false if is_detached_signature(&bytes) => Ok(None),
+            false => DigestList::parse(&bytes, budget).map(Some),
+        });
+        match list {
+            Ok(Some(list)) => self.add_list(model, name, &list, subject_of(name), budget),
+            Ok(None) => {
+                let why = "signatures are not verified".to_owned();
+                self.add_evidence(
+                    name.to_owned(),
+                    EvidenceKind::Signature,
+                    0,
+                    Some(why),
+                    budget,
+                )
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Cancelled) => Err(error),
+            // a limit too: a list of any length would otherwise switch the comparison off without a word
+            Err(error) => {
+                let why = error.kind().to_string();
+                self.add_evidence(name.to_owned(), kind, 0, Some(why.clone()), budget)?;
+                self.find_unused(name, &why, budget)
+            }
         }
     }
-    (!parts.is_empty()).then(|| parts.join("/"))
+
+    /// Takes the digests of a list. Names refer to files below the model's directory; those elsewhere to the file of the
+    /// same name in it. `subject` is the file of lines without a name.
+    fn add_list(
+        &mut self,
+        model: &CheckedModel<'_>,
+        origin: &str,
+        list: &DigestList,
+        subject: Option<&str>,
+        budget: &Budget,
+    ) -> Result<()> {
+        let names = ListedNames::new(model, list, budget)?;
+        let (mut compared, mut odd) = (0, list.odd.clone());
+        for entry in &list.entries {
+            budget.steps(1, WHAT)?;
+            budget.memory(256 + 2 * (entry.file.len() + origin.len()) as u64, WHAT)?;
+            if let Some(tensor) = &entry.tensor {
+                match entry.digest {
+                    FileDigest::Sha256(digest) => {
+                        budget.memory(64 + tensor.len() as u64, WHAT)?;
+                        let expected = (tensor.clone(), digest, origin.to_owned());
+                        budget.push(&mut self.tensors, expected, WHAT)?;
+                        compared += 1;
+                    }
+                    _ => odd.add(|| format!("{}: digests of tensors are SHA-256", quote(tensor))),
+                }
+                continue;
+            }
+            match names.find(&entry.file, subject) {
+                FoundFile::File(file) => {
+                    compared += 1;
+                    let digests = self.files.entry(file).or_default();
+                    digests.push((entry.digest, origin.to_owned()));
+                }
+                FoundFile::Ambiguous => {
+                    odd.add(|| format!("several entries have the name of {}", quote(&entry.file)))
+                }
+                // a list of a directory has files of other models too
+                FoundFile::Missing if model.whole => {
+                    let text = format!("is in {origin}, and not there");
+                    let found = Finding::new(&check_rules::HASH_MISSING_FILE, text);
+                    self.find(found.of_file(&*entry.file), budget)?;
+                    compared += 1;
+                }
+                FoundFile::Missing => {}
+            }
+        }
+        let mut why = (odd.count > 0).then(|| odd.text());
+        if compared == 0 && odd.count == 0 {
+            let text = "it names no file of the model";
+            why = Some(text.to_owned());
+        }
+        if let Some(why) = &why {
+            self.find_unused(origin, why, budget)?;
+        }
+        if list.is_signed && why.is_none() {
+            // not a finding: the digests were compared, and who wrote them is not known of any list
+            why = Some("its signature is not verified".to_owned());
+        }
+        self.add_evidence(
+            origin.to_owned(),
+            EvidenceKind::Digests,
+            compared,
+            why,
+            budget,
+        )
+    }
+
+    /// Names the evidence next to the files, none of which was used.
+    fn name_unused(&mut self, model: &CheckedModel<'_>, why: &str, budget: &Budget) -> Result<()> {
+        let given = self.evidence.first().map(|given| given.path.clone());
+        for (name, kind) in evidence_beside(model, budget)? {
+            // the list that was given may be one of them
+            if given.as_deref() == model.root.join(&name).to_str() {
+                continue;
+            }
+            let why = match kind {
+                EvidenceKind::Digests => why,
+                EvidenceKind::Signature => "signatures are not verified",
+            };
+            self.add_evidence(name, kind, 0, Some(why.to_owned()), budget)?;
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, name: &str, why: String, budget: &Budget) -> Result<()> {
+        self.find_unused(name, &why, budget)?;
+        self.add_evidence(name.to_owned(), EvidenceKind::Digests, 0, Some(why), budget)
+    }
+
+    fn find_unused(&mut self, origin: &str, why: &str, budget: &Budget) -> Result<()> {
+        let text = format!("not used: {why}");
+        self.find(
+            Finding::new(&check_rules::HASH_LIST, text).of_file(origin),
+            budget,
+        )
+    }
+
+    fn find(&mut self, finding: Finding, budget: &Budget) -> Result<()> {
+        budget.memory(finding.memory(), WHAT)?;
+        budget.push(&mut self.findings, finding, WHAT)
+    }
+
+    fn add_evidence(
+        &mut self,
+        path: String,
+        kind: EvidenceKind,
+        compared: u64,
+        unused: Option<String>,
+        budget: &Budget,
+    ) -> Result<()> {
+        let texts = path.len() + unused.as_ref().map_or(0, String::len);
+        budget.memory(64 + texts as u64, WHAT)?;
+        let evidence = Evidence {
+            path,
+            kind,
+            compared,
+            unused,
+        };
+        budget.push(&mut self.evidence, evidence, WHAT)
+    }
+
+    /// The record that the hub's client wrote next to a download: the commit, the etag and the time.
+    fn of_metadata(
+        &mut self,
+        model: &CheckedModel<'_>,
+        path: &Path,
+        budget: &Budget,
+    ) -> Result<Option<ExpectedDigest>> {
+        let name = format!(
+            ".cache/huggingface/download/{}.metadata",
+            below(model.root, path)
+        );
+        let metadata = model.root.join(&name);
+        if !model.files.exists(&metadata) {
+            return Ok(None);
+        }
+        let digest = match model.files.read_whole(&metadata, budget, WHAT) {
+            Ok((bytes, _charge)) => {
+                let text = String::from_utf8_lossy(&bytes);
+                // the second of three lines, as huggingface_hub writes them
+                let etag = text.lines().nth(1).map(FileDigest::from_etag);
+                etag.ok_or_else(|| "it has no etag".to_owned())
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Cancelled) => return Err(error),
+            Err(error) => Err(error.kind().to_string()),
+        };
+        match digest {
+            Ok(Some(digest)) => return Ok(Some((digest, name))),
+            // a mirror's etags may be anything
+            Ok(None) => {
+                let why = "its etag is no digest".to_owned();
+                self.add_evidence(name, EvidenceKind::Digests, 0, Some(why), budget)?;
+            }
+            Err(why) => self.refuse(&name, why, budget)?,
+        }
+        Ok(None)
+    }
 }
 
-/// The record that the hub's client wrote next to a download: the commit, the etag and the time.
-fn of_metadata(
-    model: &CheckedModel<'_>,
-    path: &Path,
-    budget: &Budget,
-) -> Result<Option<(FileDigest, String)>> {
-    let name = format!(
-        ".cache/huggingface/download/{}.metadata",
-        below(model.root, path)
-    );
-    let metadata = model.root.join(&name);
-    if !model.files.is_file(&metadata) {
-        return Ok(None);
-    }
-    let (bytes, _charge) = model.files.read_whole(&metadata, budget, WHAT)?;
-    let text = String::from_utf8_lossy(&bytes);
-    // the second of three lines, as huggingface_hub writes them
-    let digest = text.lines().nth(1).and_then(FileDigest::from_etag);
-    Ok(digest.map(|digest| (digest, name)))
+/// Whether a file is a signature alone, without the text that is signed.
+fn is_detached_signature(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"-----BEGIN PGP SIGNATURE-----")
 }
 
 /// The name of a blob of the hub's cache, which its files are links to.
@@ -184,31 +304,4 @@ fn of_blob(path: &Path) -> Option<(FileDigest, String)> {
     (folder == "blobs").then_some(())?;
     let digest = FileDigest::from_etag(name.to_str()?)?;
     Some((digest, "hub cache".to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_stay_below_the_directory() {
-        assert_eq!(plain("./a/b.bin").as_deref(), Some("a/b.bin"));
-        for outside in ["../a", "/a", "a/../../b", ""] {
-            assert_eq!(plain(outside), None, "{outside}");
-        }
-    }
-
-    #[test]
-    fn etags_are_digests() {
-        let git = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391";
-        assert!(matches!(
-            FileDigest::from_etag(&format!("W/\"{git}\"")),
-            Some(FileDigest::Git(_))
-        ));
-        assert!(matches!(
-            FileDigest::from_etag(&"0".repeat(64)),
-            Some(FileDigest::Sha256(_))
-        ));
-        assert_eq!(FileDigest::from_etag("\"5f3-612\""), None);
-    }
 }

@@ -7,10 +7,10 @@ use crate::base::error::{Error, Result};
 use crate::base::progress::{RunControl, RunProgress};
 use crate::base::sync::PoisonMutex;
 use crate::base::threads::{for_each_of, thread_count_for};
-use crate::read::digest::{FileHashes, GitObjectId, Sha256Digest};
+use crate::read::digest::{FileDigests, FileHashes};
 use crate::read::source::Source;
 
-use super::expected::FileDigest;
+use super::file_digest::FileDigest;
 
 /// A file to be read.
 pub(super) struct FileToHash {
@@ -19,30 +19,16 @@ pub(super) struct FileToHash {
     pub(super) nbytes: u64,
     /// Whether the id of its git object is computed too.
     pub(super) git: bool,
+    /// Whether its SHA-512 is computed too.
+    pub(super) sha512: bool,
 }
 
-/// The digests of a file.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HashedFile {
-    pub(super) sha256: Sha256Digest,
-    pub(super) git: Option<GitObjectId>,
-}
-
-impl HashedFile {
-    /// Whether the file has a digest.
-    pub(super) fn has(&self, expected: &FileDigest) -> bool {
-        match expected {
-            FileDigest::Sha256(digest) => self.sha256 == *digest,
-            FileDigest::Git(id) => self.git == Some(*id),
-        }
-    }
-
-    /// Its digest of the kind that is expected.
-    pub(super) fn like(&self, expected: &FileDigest) -> FileDigest {
-        match (expected, self.git) {
-            (FileDigest::Git(_), Some(id)) => FileDigest::Git(id),
-            _ => FileDigest::Sha256(self.sha256),
-        }
+/// The digest of a file of the kind that is expected.
+pub(super) fn like(made: &FileDigests, expected: &FileDigest) -> FileDigest {
+    match (expected, made.git, made.sha512) {
+        (FileDigest::Git(_), Some(id), _) => FileDigest::Git(id),
+        (FileDigest::Sha512(_), _, Some(digest)) => FileDigest::Sha512(digest),
+        _ => FileDigest::Sha256(made.sha256),
     }
 }
 
@@ -54,7 +40,7 @@ pub(super) fn hash_files(
     files: &[FileToHash],
     threads: usize,
     control: &RunControl<'_>,
-) -> Result<Vec<Result<HashedFile>>> {
+) -> Result<Vec<Result<FileDigests>>> {
     let total = files
         .iter()
         .map(|file| file.nbytes)
@@ -86,9 +72,8 @@ pub(super) fn hash_files(
     Ok(hashed.into_inner().expect("no thread panicked"))
 }
 
-fn hash(file: &FileToHash, progress: &RunProgress<'_>) -> Result<HashedFile> {
-    let mut state = FileHashes::new(file.git.then_some(file.nbytes));
+fn hash(file: &FileToHash, progress: &RunProgress<'_>) -> Result<FileDigests> {
+    let mut state = FileHashes::new(file.git.then_some(file.nbytes), file.sha512);
     state.read(&*file.source, file.nbytes, &mut |n| progress.add(n as u64))?;
-    let (sha256, git) = state.finish();
-    Ok(HashedFile { sha256, git })
+    Ok(state.finish())
 }

@@ -3,9 +3,11 @@
 
 use serde::Serialize;
 
+use crate::read::checkpoint::UnreadFile;
 use crate::read::digest::Sha256Digest;
 
 use super::check_rules::CheckRule;
+use super::evidence::Evidence;
 use super::level::FindingLevel;
 use super::statistics::ValueStatistics;
 
@@ -178,6 +180,32 @@ pub struct FindingCounts {
     pub note: u64,
 }
 
+/// How much of a model was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct CheckCoverage {
+    /// Stored tensors whose bytes were looked at; with [`Check::headers`](super::Check::headers) none.
+    pub tensors: u64,
+    /// Stored tensors of the files that could be opened.
+    pub of_tensors: u64,
+    /// Files that were opened or whose digest was computed.
+    pub files: u64,
+    /// Files of the model: of a directory, all files directly in it, and those that a list of digests names.
+    pub of_files: u64,
+}
+
+/// One of the models that a check has looked at: a directory may have several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct CheckedModelFiles {
+    /// Its files, by their paths below the directory; the first ones of very many.
+    pub files: Vec<String>,
+    /// Its format.
+    pub format: &'static str,
+    /// Its stored tensors.
+    pub tensors: u64,
+}
+
 /// The outcome of a check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -196,8 +224,23 @@ pub struct CheckReport {
     pub seconds: f64,
     /// Bytes of the files that were checked.
     pub nbytes: u64,
-    /// Stored tensors that were looked at, and that no error or warning names.
+    /// Stored tensors whose bytes were looked at by all rules, and that no error or warning names: none where headers alone
+    /// were read, or some rules alone were applied.
     pub sound: u64,
+    /// How much was looked at, of how much.
+    pub checked: CheckCoverage,
+    /// The models that were looked at.
+    pub models: Vec<CheckedModelFiles>,
+    /// Files of the directory that were not looked at, and why.
+    pub unread: Vec<UnreadFile>,
+    /// Lists of digests and signatures, and whether they were used.
+    pub evidence: Vec<Evidence>,
+    /// Whether headers alone were read.
+    pub headers: bool,
+    /// The rules whose findings alone are reported; empty for all.
+    pub only: Vec<String>,
+    /// The rules whose findings are left out.
+    pub allowed: Vec<String>,
     /// Whether all files could be opened. Where not, the others were checked.
     pub readable: bool,
 }
@@ -206,5 +249,17 @@ impl CheckReport {
     /// Whether there is a finding of this level or above.
     pub fn found(&self, level: FindingLevel) -> bool {
         self.findings.iter().any(|finding| finding.level >= level)
+    }
+
+    /// Whether there is nothing that the check says anything about: no bytes of a tensor were looked at and no digest was
+    /// compared; of headers, no file was opened.
+    pub fn is_empty(&self) -> bool {
+        match self.headers {
+            true => self.checked.files == 0,
+            false => {
+                let is_compared = |file: &CheckedFile| file.sha256.is_some();
+                self.checked.tensors == 0 && !self.files.iter().any(is_compared)
+            }
+        }
     }
 }

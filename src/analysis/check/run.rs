@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::limits::Budget;
 use crate::engine::remember::remember;
 use crate::plan::Plan;
-use crate::read::checkpoint::{Checkpoint, OpenFault};
+use crate::read::checkpoint::Checkpoint;
 use crate::read::digest::Sha256Digest;
 use crate::read::source::files::Files;
 
@@ -17,8 +17,12 @@ use super::check_rules::{self, rules};
 use super::checked_weight::ScannedWeight;
 use super::files::{self, FileCheck};
 use super::level::FindingLevel;
+use super::opened::OpenedModels;
 use super::opening::{self, root_of};
-use super::report::{CheckReport, CheckedTensor, Finding, FindingCounts, StoredTensor};
+use super::report::{
+    CheckCoverage, CheckReport, CheckedModelFiles, CheckedTensor, Finding, FindingCounts,
+    StoredTensor,
+};
 use super::values::{self, ValueCheck};
 use super::{Check, archives, layers, token_ids};
 
@@ -45,11 +49,20 @@ pub(super) struct CheckRun<'r> {
     pub(super) check: &'r Check<'r>,
     /// The checkpoints that were opened: several are independent checkpoints of one directory.
     pub(super) checkpoints: Vec<&'r Checkpoint>,
+    /// Where the files are.
     pub(super) path: Option<&'r Path>,
+    /// The path as it was given.
+    pub(super) shown: Option<&'r Path>,
     pub(super) files: &'r Files,
-    pub(super) faults: &'r [OpenFault],
-    /// Why nothing, or not all of it, was opened.
-    pub(super) failure: Option<&'r Error>,
+    /// The findings of opening a path; `None` of a checkpoint that was open.
+    pub(super) opened: Option<&'r OpenedModels>,
+}
+
+/// The tensors of a checkpoint, as far as they were looked at.
+struct LookedAt {
+    tensors: Vec<CheckedTensor>,
+    /// The number of stored tensors whose bytes were looked at.
+    count: u64,
 }
 
 impl CheckRun<'_> {
@@ -64,25 +77,37 @@ impl CheckRun<'_> {
             check,
             list: Vec::new(),
         };
-        if let Some(error) = self.failure {
+        for error in self.opened.iter().flat_map(|opened| &opened.failures) {
             let found = opening::unreadable(error, self.path, &root, self.files);
             let found = found.ok_or_else(|| error.duplicate())?;
             findings.add(found, budget)?;
         }
+        let faults = self.opened.map_or(&[][..], |opened| &opened.faults);
         let mut add = |finding: Finding| findings.add(finding, budget);
-        opening::of_faults(self.faults, &root, self.files, &mut add)?;
+        opening::of_faults(faults, &root, self.files, &mut add)?;
         let files = FileCheck {
             check,
             checkpoints: &self.checkpoints,
+            opened: self.opened,
             path: self.path,
             root: &root,
             files: self.files,
         };
-        let (files, tensor_digests) = files.run(budget, &mut add)?;
+        let outcome = files.run(budget, &mut add)?;
         let mut tensors = Vec::new();
-        let mut looked_at = 0;
-        for checkpoint in &self.checkpoints {
-            looked_at += checkpoint.catalog().tensors().len() as u64;
+        let mut checked = CheckCoverage {
+            files: outcome.checked,
+            of_files: outcome.checked + outcome.unread.len() as u64,
+            ..CheckCoverage::default()
+        };
+        let mut models = Vec::new();
+        for (number, checkpoint) in self.checkpoints.iter().enumerate() {
+            checked.of_tensors += checkpoint.catalog().tensors().len() as u64;
+            budget.push(
+                &mut models,
+                self.model(checkpoint, budget)?,
+                "the list of models",
+            )?;
             // independent checkpoints may have the same names
             let file = files::shown(checkpoint, 0, self.path, self.files);
             let file = file.filter(|_| self.checkpoints.len() > 1);
@@ -90,7 +115,10 @@ impl CheckRun<'_> {
                 finding.file = finding.file.or_else(|| file.clone());
                 add(finding)
             };
-            tensors.extend(self.tensors(checkpoint, &tensor_digests, budget, &mut add)?);
+            let digests = outcome.tensors.get(number).map_or(&[][..], Vec::as_slice);
+            let looked_at = self.tensors(checkpoint, digests, budget, &mut add)?;
+            checked.tensors += looked_at.count;
+            tensors.extend(looked_at.tensors);
         }
         let mut list = findings.list;
         let order = |finding: &Finding| rules().iter().position(|rule| rule.id == finding.rule);
@@ -117,30 +145,52 @@ impl CheckRun<'_> {
             let rule = rules().iter().find(|rule| rule.id == finding.rule);
             rule.is_some_and(|rule| rule.unreadable)
         };
-        let readable = match self.failure {
-            // the file with a refused global was read, and judged
-            Some(error) if self.checkpoints.is_empty() => {
-                matches!(error.kind(), ErrorKind::RefusedGlobal { .. })
-            }
-            _ => {
-                !list.iter().any(is_unreadable)
-                    && !self.faults.iter().any(OpenFault::is_unreadable_file)
-            }
-        };
+        let is_readable = !list.iter().any(is_unreadable)
+            && !self.opened.is_some_and(OpenedModels::has_unreadable);
+        // some rules alone say nothing about the others
+        let judges_all = !check.headers && check.only.is_empty();
         Ok(CheckReport {
-            path: self.path.map(|path| path.display().to_string()),
-            nbytes: files
+            path: self.shown.map(|path| path.display().to_string()),
+            nbytes: outcome
+                .files
                 .iter()
                 .map(|file| file.nbytes)
                 .fold(0, u64::saturating_add),
-            files,
+            files: outcome.files,
             findings: list,
             tensors,
             counts,
             // the caller's, which measures the opening too
             seconds: 0.0,
-            sound: looked_at.saturating_sub(unsound),
-            readable,
+            sound: match judges_all {
+                true => checked.tensors.saturating_sub(unsound),
+                false => 0,
+            },
+            checked,
+            models,
+            unread: outcome.unread,
+            evidence: outcome.evidence,
+            headers: check.headers,
+            only: check.only.clone(),
+            allowed: check.allowed.clone(),
+            readable: is_readable,
+        })
+    }
+
+    /// The row of a report about a model among others.
+    fn model(&self, checkpoint: &Checkpoint, budget: &Budget) -> Result<CheckedModelFiles> {
+        /// Names in the list: a checkpoint of thousands of shards is known by the first.
+        const NAMED: usize = 16;
+        let catalog = checkpoint.catalog();
+        let numbers = 0..catalog.files().len().min(NAMED);
+        let names = numbers.filter_map(|n| files::shown(checkpoint, n, self.path, self.files));
+        let names: Vec<String> = names.collect();
+        let nbytes = names.iter().map(|name| name.len() as u64 + 40).sum();
+        budget.memory(nbytes, "the list of models")?;
+        Ok(CheckedModelFiles {
+            files: names,
+            format: catalog.format(),
+            tensors: catalog.tensors().len() as u64,
         })
     }
 
@@ -151,7 +201,7 @@ impl CheckRun<'_> {
         digests: &[Option<Sha256Digest>],
         budget: &Budget,
         add: &mut dyn FnMut(Finding) -> Result<()>,
-    ) -> Result<Vec<CheckedTensor>> {
+    ) -> Result<LookedAt> {
         let check = self.check;
         let wanted = |name: &str| check.options.selection.contains(name);
         opening::of_parts(checkpoint, add)?;
@@ -207,9 +257,17 @@ impl CheckRun<'_> {
         }
         let outputs = plan.jobs.iter().map(|job| &job.output);
         token_ids::compare(checkpoint, outputs, budget, add)?;
+        let mut seen = SeenTensors::new(checkpoint, budget)?;
         if check.headers {
-            return Ok(Vec::new());
+            return Ok(LookedAt {
+                tensors: Vec::new(),
+                count: 0,
+            });
         }
+        // a damaged member was read, and has a finding
+        (0..tensors.len())
+            .filter(|tensor| wanted(&tensors[*tensor].name) && is_damaged(*tensor))
+            .for_each(|tensor| seen.add(tensor));
         // their bytes are known to be wrong: values would give further findings about the same damage
         plan.jobs
             .retain(|job| !job.parts.iter().any(|part| is_damaged(part.tensor)));
@@ -224,11 +282,36 @@ impl CheckRun<'_> {
             control: &check.options.control,
             statistics: check.statistics,
         };
-        let looked = values.run(plan, add)?;
-        if !check.statistics && digests.is_empty() {
-            return Ok(Vec::new());
-        }
-        checked_tensors(checkpoint, looked, digests, budget)
+        let looked = values.run(plan, &mut |tensor| seen.add(tensor), add)?;
+        let tensors = match check.statistics || !digests.is_empty() {
+            true => checked_tensors(checkpoint, looked, digests, budget)?,
+            false => Vec::new(),
+        };
+        Ok(LookedAt {
+            tensors,
+            count: seen.count,
+        })
+    }
+}
+
+/// The stored tensors whose bytes were looked at.
+struct SeenTensors {
+    seen: Vec<bool>,
+    count: u64,
+}
+
+impl SeenTensors {
+    fn new(checkpoint: &Checkpoint, budget: &Budget) -> Result<Self> {
+        let mut seen = Vec::new();
+        let count = checkpoint.catalog().tensors().len();
+        budget.reserve(&mut seen, count, "the list of tensors")?;
+        seen.resize(count, false);
+        Ok(Self { seen, count: 0 })
+    }
+
+    /// Several weights may be made of one tensor.
+    fn add(&mut self, tensor: usize) {
+        self.count += u64::from(!std::mem::replace(&mut self.seen[tensor], true));
     }
 }
 

@@ -40,13 +40,15 @@ type Watched = Option<(Arc<BlockCounts>, &'static BlockFormat)>;
 const WHAT: &str = "the check of values";
 
 impl ValueCheck<'_, '_> {
-    /// Looks at the values of all jobs of a plan, and at the scales of all weights.
+    /// Looks at the values of all jobs of a plan, and at the scales of all weights. `see` receives the stored tensors of
+    /// those whose values could be looked at.
     ///
     /// # Errors
     /// Cancellation; memory over the limits.
     pub(super) fn run(
         &self,
         mut plan: Plan,
+        see: &mut dyn FnMut(usize),
         add: &mut dyn FnMut(Finding) -> Result<()>,
     ) -> Result<Vec<ScannedWeight>> {
         let catalog = self.checkpoint.catalog();
@@ -74,6 +76,8 @@ impl ValueCheck<'_, '_> {
         plan.jobs.retain(|job| match self.indices_in_range(job) {
             Ok(None) => true,
             Ok(Some(finding)) => {
+                // an index that is out of range was looked at
+                job.parts.iter().for_each(|part| see(part.tensor));
                 refused.push(Ok(finding));
                 false
             }
@@ -101,6 +105,7 @@ impl ValueCheck<'_, '_> {
                     continue;
                 }
             };
+            job.parts.iter().for_each(|part| see(part.tensor));
             let counts = watched.map(|(counts, format)| (counts.counts(format), format));
             self.judge(&job, &values, counts, &explained, add)?;
             looked.push(ScannedWeight { job, values });

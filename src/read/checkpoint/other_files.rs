@@ -65,17 +65,17 @@ fn ending(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(_, ending)| ending)
 }
 
-/// Whether a name is that of an index of shards.
+/// Whether a file is an index of shards by its name.
 pub(super) fn is_index_name(name: &str) -> bool {
     name.ends_with(INDEX) && (name.contains(".safetensors") || name.contains(".bin"))
 }
 
-/// Whether a name is that of a state to resume training from.
+/// Whether a file is a state to resume training from by its name.
 pub(crate) fn is_training_state(name: &str) -> bool {
     TRAINING_STATE.iter().any(|start| name.starts_with(start))
 }
 
-/// Whether a name is that of a model, or of a part of one: a file of tensors or an index.
+/// Whether a file is a model or a part of one by its name: a file of tensors or an index.
 pub(crate) fn is_model_file(name: &str) -> bool {
     let is_tensors = TENSOR_ENDINGS.contains(&ending(name)) || is_index_name(name);
     // hidden files are other programs' own
@@ -121,7 +121,7 @@ pub(crate) fn unread_files(
         if is_read(&path) {
             continue;
         }
-        // of a URL this is not known without a request, and listings of those have files only
+        // at a URL this is not known without a request, and listings have files only
         let is_regular = !files.is_local() || files.is_file(&directory.join(&path));
         let why = reason(&path, is_regular);
         budget.push(&mut unread, UnreadFile { path, why }, WHAT)?;

@@ -18,8 +18,8 @@ Examples:
   anamnesis check --write llama.json llama/       make such a list
   anamnesis check --stats --json model.gguf | jq '.models[0].tensors[].values.std'
 
-Exit status: 0 nothing above a note, 1 findings, 2 a model could not be read or
-invalid arguments.";
+Exit status: 0 nothing above a note, 1 findings, 2 a model could not be read,
+nothing was looked at, or invalid arguments.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -28,10 +28,11 @@ pub(crate) struct CheckArgs {
     #[arg(value_name = "MODEL", required = true, value_hint = ValueHint::AnyPath)]
     pub(crate) models: Vec<PathBuf>,
 
-    /// Compare with the digests in FILE: lines of sha256sum or llama-gguf-hash, digests with `sha256:`, or the JSON of --write.
+    /// Compare with the digests in FILE: lines of sha256sum, sha512sum or llama-gguf-hash, digests with `sha256:`, or the JSON of
+    /// --write.
     ///
-    /// Without it, what is next to the files is used: names of blobs in the hub's cache, what its client writes about a
-    /// download (`.cache/huggingface/download/*.metadata`), and SHA256SUMS.
+    /// Without it, what is next to the files is used: lists such as SHA256SUMS, names of blobs in the hub's cache, and what its
+    /// client writes about a download (`.cache/huggingface/download/*.metadata`).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "headers", help_heading = "Digests")]
     pub(crate) manifest: Option<PathBuf>,
     /// Write the digests of all files to FILE; of all tensors too, if its name ends in .json.
@@ -46,7 +47,7 @@ pub(crate) struct CheckArgs {
     /// Percentiles need a screen of 120 columns.
     #[arg(long, conflicts_with = "headers", help_heading = "Rules")]
     pub(crate) stats: bool,
-    /// Read headers only, which takes seconds for any size.
+    /// Read headers only, which takes seconds for any size; no tensor is called sound then.
     #[arg(long, help_heading = "Rules")]
     pub(crate) headers: bool,
     /// The level from which on a finding makes the exit status 1.

@@ -1,12 +1,14 @@
 //! The text of `check`: findings by level, statistics, and a line that counts.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use anamnesis::check::{CheckReport, Finding, FindingLevel};
+use anamnesis::check::{CheckReport, CheckedModelFiles, Finding, FindingLevel};
 use anamnesis::quote::escape;
 use anstyle::Style;
 
 use super::listed::OmittedFindings;
+use crate::output::coverage;
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{BOLD, DIM, REFUSED, Screen, WARNING};
 use crate::text::{ByteSize, ExactCount, plural, wrap};
@@ -15,6 +17,10 @@ use crate::text::{ByteSize, ExactCount, plural, wrap};
 const LEVEL_WIDTH: usize = 9;
 /// Least width of a rule's name and the space behind it.
 const RULE_WIDTH: usize = 18;
+/// Indentation of the second line of a long text.
+const INDENT: usize = 2;
+/// Models of a directory that are named.
+const MODELS: usize = 32;
 /// Width of a screen from which on percentiles are shown.
 const WIDE: usize = 120;
 
@@ -85,16 +91,83 @@ fn one(
     } else {
         counts.join(", ")
     };
-    let rest = if report.readable {
-        ""
+    writeln!(out, "{found}{}", verdict(report))?;
+    for line in covered(report) {
+        writeln!(out, "{}", wrap(&line, screen.width, INDENT))?;
+    }
+    Ok(())
+}
+
+/// The verdict about the model. Tensors are called sound only where all rules were applied to their bytes.
+fn verdict(report: &CheckReport) -> String {
+    let mut text = String::new();
+    if report.is_empty() {
+        text.push_str("; nothing was read");
+    } else if report.headers {
+        text.push_str(match report.readable && report.counts.error == 0 {
+            true => "; headers are well-formed",
+            false => "; headers alone were read",
+        });
+    } else if report.only.is_empty() {
+        text.push_str(&format!("; {} sound", plural(report.sound, "tensor")));
+    }
+    if !report.only.is_empty() {
+        text.push_str(&format!("; by {} alone", report.only.join(", ")));
+    }
+    if !report.allowed.is_empty() {
+        text.push_str(&format!("; without {}", report.allowed.join(", ")));
+    }
+    if !report.readable {
+        text.push_str("; not all of it could be read");
+    }
+    text
+}
+
+/// How much was looked at, and what was not used.
+fn covered(report: &CheckReport) -> Vec<String> {
+    let checked = report.checked;
+    let tensors = (checked.tensors, checked.of_tensors);
+    let mut lines = vec![coverage::counted(
+        tensors,
+        (checked.files, checked.of_files),
+    )];
+    if report.models.len() > 1 {
+        let formats: BTreeSet<&str> = report.models.iter().map(|model| model.format).collect();
+        let several = match formats.len() {
+            1 => "models",
+            _ => "models of several formats",
+        };
+        let named = report.models.iter().take(MODELS).map(model);
+        let more = match report.models.len().saturating_sub(MODELS) {
+            0 => String::new(),
+            more => format!(" and {more} more (--json)"),
+        };
+        let named = named.collect::<Vec<_>>().join(", ");
+        lines.push(format!("{} {several}: {named}{more}", report.models.len()));
+    }
+    lines.extend(coverage::unread_lines(&report.unread));
+    for evidence in &report.evidence {
+        if let Some(why) = &evidence.unused {
+            let (path, why) = (escape(&evidence.path), escape(why));
+            lines.push(match evidence.compared {
+                0 => format!("not used: {path} ({why})"),
+                _ => format!("{path}: {why}"),
+            });
+        }
+    }
+    lines
+}
+
+/// `model.gguf (gguf, 20 tensors)`.
+fn model(model: &CheckedModelFiles) -> String {
+    let first = model.files.first().map_or("", String::as_str);
+    let more = if model.files.len() > 1 {
+        " and more"
     } else {
-        "; not all of it could be read"
+        ""
     };
-    writeln!(
-        out,
-        "{found}; {} sound{rest}",
-        plural(report.sound, "tensor")
-    )
+    let tensors = plural(model.tensors, "tensor");
+    format!("{}{more} ({}, {tensors})", escape(first), model.format)
 }
 
 /// Time and rate, on a terminal: elsewhere the text is the same for the same files.

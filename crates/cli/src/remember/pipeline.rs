@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::RememberReport;
 use super::planned_output::PlannedOutput;
 use crate::args::RememberArgs;
+use crate::checkpoint_warnings;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
 use crate::name_filter::NameFilter;
@@ -104,7 +105,7 @@ pub(super) fn write_all(
         }
         planned.push(model);
     }
-    // of all components: a pattern is usually for one of them
+    // after all components: a pattern is usually for one of them
     let required = filter.require_matches();
     required.map_err(|failure| failure.in_file(source))?;
     let mut report = RememberReport::default();

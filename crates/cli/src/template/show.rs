@@ -34,7 +34,6 @@ pub(super) fn run(
                 "list the workers with `template show` without --group",
             )
             .in_file(&args.template)
-            .of_arguments()
         })?),
     };
     writeln!(

@@ -266,10 +266,13 @@ fn filter_and_sort_select_and_order_rows() {
         stdout_of(&["inspect", "--filter", "*f16", GGUF])
             .contains("tensors       2 of 8 pass the filter, 33 elements")
     );
+    let nothing = run(&["inspect", "--filter", "nothing", GGUF]);
     assert!(
-        stdout_of(&["inspect", "--filter", "nothing", GGUF])
+        nothing
+            .stdout
             .contains("tensors       0 of 8 pass the filter")
     );
+    assert_eq!(nothing.code, 2, "{}", nothing.stderr);
 }
 
 #[test]

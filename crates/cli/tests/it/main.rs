@@ -17,6 +17,7 @@ mod fit;
 mod giants;
 #[cfg(target_os = "linux")]
 mod guesses;
+mod honest_check;
 #[cfg(target_os = "linux")]
 mod hub_cache;
 mod inspect_json;

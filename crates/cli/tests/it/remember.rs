@@ -168,7 +168,7 @@ fn a_refused_weight_is_named_and_nothing_is_written() {
             "nothing"
         ])
         .code,
-        1
+        2
     );
 }
 

@@ -1,0 +1,218 @@
+//! Files in a model's directory that say what its files should be: lists of digests, which are compared, and signatures,
+//! which are not verified and therefore named.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::base::error::{ErrorKind, Result};
+use crate::base::limits::Budget;
+
+use super::checked_model::CheckedModel;
+use super::places::below;
+
+const WHAT: &str = "the lists of digests";
+
+/// A file that says what others should be, or who signed them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Evidence {
+    /// Its path: below the model's directory or, of the list that was given, as it was given.
+    pub path: String,
+    /// Its kind.
+    pub kind: EvidenceKind,
+    /// Digests of it that were compared.
+    pub compared: u64,
+    /// Why it, or a part of it, was not used; `None` if all of it was.
+    pub unused: Option<String>,
+}
+
+/// A kind of evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EvidenceKind {
+    /// A list of digests.
+    Digests,
+    /// A signature.
+    Signature,
+}
+
+/// Algorithms of lists, as their names begin or end.
+const ALGORITHMS: [&str; 12] = [
+    "sha256", "sha512", "sha384", "sha224", "sha1", "sha3", "sha", "md5", "b2", "b3", "blake2",
+    "blake3",
+];
+
+/// Endings of signatures.
+const SIGNATURES: [&str; 12] = [
+    "sig", "asc", "gpg", "pgp", "minisig", "sigstore", "signify", "p7s", "p7m", "att", "intoto",
+    "bundle",
+];
+
+/// The evidence that a file is by its name.
+pub(super) fn kind_of(name: &str) -> Option<EvidenceKind> {
+    let name = name.to_ascii_lowercase();
+    let (stem, ending) = name.rsplit_once('.').unwrap_or((&name, ""));
+    // a signed list is a list
+    if ending == "asc" && kind_of(stem) == Some(EvidenceKind::Digests) {
+        return Some(EvidenceKind::Digests);
+    }
+    if is_list(&name) {
+        return Some(EvidenceKind::Digests);
+    }
+    let inner = stem.rsplit_once('.').map_or("", |(_, inner)| inner);
+    let is_signature = SIGNATURES.contains(&ending)
+        // `model.sigstore.json`, `claims.intoto.jsonl`
+        || (matches!(ending, "json" | "jsonl") && SIGNATURES.contains(&inner));
+    is_signature.then_some(EvidenceKind::Signature)
+}
+
+/// Whether a file is a list by its name: `SHA256SUMS`, `sha512sum.txt`, `checksums.txt`, `model.gguf.sha256`.
+fn is_list(name: &str) -> bool {
+    let (first, rest) = name.split_once('.').unwrap_or((name, ""));
+    let of_algorithm = |text: &str| {
+        let sums = text
+            .strip_suffix("sums")
+            .or_else(|| text.strip_suffix("sum"));
+        let algorithm = sums.map(|text| text.trim_end_matches(['-', '_']));
+        algorithm.is_some_and(|text| ALGORITHMS.contains(&text))
+    };
+    let is_text = matches!(rest, "" | "txt" | "md5" | "sha256" | "sha512");
+    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    (is_text && (of_algorithm(first) || matches!(first, "checksum" | "checksums")))
+        || (ALGORITHMS.contains(&ending) && ending != "sha")
+        || (ending != name && of_algorithm(ending))
+}
+
+/// The algorithm that the name of a list says, if its digests are not computed here; `None` if the lines say what they are.
+pub(super) fn uncomputed_algorithm(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_lowercase();
+    // two of these have digests of the length of a SHA-256 or a SHA-512
+    [
+        ("md5", "MD5"),
+        ("b2", "BLAKE2"),
+        ("b3", "BLAKE3"),
+        ("blake2", "BLAKE2"),
+        ("blake3", "BLAKE3"),
+        ("sha1", "SHA-1"),
+        ("sha3", "SHA-3"),
+        ("sha224", "SHA-224"),
+        ("sha384", "SHA-384"),
+    ]
+    .into_iter()
+    .find(|(text, _)| {
+        let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+        let of = |part: &str| {
+            let rest = part.strip_prefix(text);
+            rest.is_some_and(|rest| matches!(rest, "" | "sum" | "sums"))
+        };
+        of(ending) || of(name.split_once('.').map_or(&*name, |(first, _)| first))
+    })
+    .map(|(_, algorithm)| algorithm)
+}
+
+/// The file that a list is about by its name: `model.gguf` of `model.gguf.sha256`.
+pub(super) fn subject_of(name: &str) -> Option<&str> {
+    let (stem, ending) = name.rsplit_once('.')?;
+    let ending = ending.to_ascii_lowercase();
+    let stem_is_list =
+        kind_of(stem) == Some(EvidenceKind::Digests) || is_list(&stem.to_ascii_lowercase());
+    (ALGORITHMS
+        .iter()
+        .any(|algorithm| ending.starts_with(algorithm))
+        && !stem_is_list)
+        .then_some(stem)
+}
+
+/// The names of evidence in the directory of a model, sorted.
+pub(super) fn evidence_beside(
+    model: &CheckedModel<'_>,
+    budget: &Budget,
+) -> Result<Vec<(String, EvidenceKind)>> {
+    let mut found = Vec::new();
+    // each look at a server would be a request, for files that are rarely there
+    if !model.files.is_local() {
+        return Ok(found);
+    }
+    // the parent of a bare file name is empty, and an empty path is no directory
+    let directory = match model.root.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => model.root,
+    };
+    let listed = model.files.list(
+        directory,
+        &|name| name.to_str().and_then(kind_of).is_some(),
+        &mut |name| {
+            let Some((name, kind)) = name.to_str().and_then(|name| Some((name, kind_of(name)?)))
+            else {
+                return Ok(());
+            };
+            budget.memory(64 + name.len() as u64, WHAT)?;
+            budget.push(&mut found, (name.to_owned(), kind), WHAT)
+        },
+    );
+    match listed {
+        // a directory that may be entered, and not listed, hides what there is: the files themselves could be read
+        Err(error) if matches!(error.kind(), ErrorKind::Io(_)) => return Ok(Vec::new()),
+        listed => listed?,
+    }
+    // a list of one file beside others is no evidence about them
+    if !model.whole {
+        let names: HashSet<String> = model
+            .paths
+            .iter()
+            .map(|path| below(model.root, path))
+            .collect();
+        found.retain(|(name, _)| {
+            let subject = subject_of(name).or_else(|| name.rsplit_once('.').map(|(stem, _)| stem));
+            let is_of_other = |subject: &str| {
+                !names.contains(subject) && model.files.exists(&model.root.join(subject))
+            };
+            !subject.is_some_and(is_of_other)
+        });
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_evidence_a_file_is() {
+        use EvidenceKind::{Digests, Signature};
+        for (name, kind) in [
+            ("SHA256SUMS", Some(Digests)),
+            ("SHA512SUMS", Some(Digests)),
+            ("sha256sum.txt", Some(Digests)),
+            ("SHA256SUMS.asc", Some(Digests)),
+            ("checksums.txt", Some(Digests)),
+            ("CHECKSUM", Some(Digests)),
+            ("md5sums", Some(Digests)),
+            ("B2SUMS", Some(Digests)),
+            ("model.gguf.sha256", Some(Digests)),
+            ("model.gguf.sha256sum", Some(Digests)),
+            ("checksums.sha256", Some(Digests)),
+            ("SHA256SUMS.sig", Some(Signature)),
+            ("model.sig", Some(Signature)),
+            ("model.safetensors.asc", Some(Signature)),
+            ("model.sigstore.json", Some(Signature)),
+            ("model.gguf", None),
+            ("config.json", None),
+            ("sha", None),
+            ("README.md", None),
+            ("checksum_model.safetensors", None),
+        ] {
+            assert_eq!(kind_of(name), kind, "{name}");
+        }
+        assert_eq!(uncomputed_algorithm("B2SUMS"), Some("BLAKE2"));
+        assert_eq!(uncomputed_algorithm("a.gguf.blake3"), Some("BLAKE3"));
+        assert_eq!(uncomputed_algorithm("SHA256SUMS"), None);
+        assert_eq!(uncomputed_algorithm("checksums.txt"), None);
+        assert_eq!(subject_of("model.gguf.sha256"), Some("model.gguf"));
+        assert_eq!(subject_of("checksums.sha256"), None);
+        assert_eq!(subject_of("SHA256SUMS"), None);
+    }
+}

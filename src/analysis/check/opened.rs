@@ -1,0 +1,244 @@
+//! Opening all models that a path has: the checkpoint of a file or a directory and, of a directory, every other model in it.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits::{Budget, Limits};
+use crate::read::checkpoint::{
+    Checkpoint, OpenFault, OpenFaultKind, OpenOptions, Survey, is_model_file, is_training_state,
+    names_in,
+};
+use crate::read::source::files::Files;
+
+/// Why a file that a finding is about was not looked at.
+pub(super) const UNREADABLE: &str = "cannot be read";
+/// Why an index was not looked at that is left of files which were not downloaded.
+const ABSENT: &str = "an index of files that are not there";
+
+/// The models that could be opened, and the faults of the others.
+#[derive(Default)]
+pub(super) struct OpenedModels {
+    /// Independent of each other.
+    pub(super) checkpoints: Vec<Checkpoint>,
+    pub(super) faults: Vec<OpenFault>,
+    /// Why a model was not opened, or not all of it.
+    pub(super) failures: Vec<Error>,
+    /// Names in the directory that opening has dealt with.
+    seen: BTreeSet<String>,
+    /// Files that are there and were not read.
+    unreadable: BTreeSet<PathBuf>,
+    /// Their names.
+    unreadable_names: BTreeSet<OsString>,
+    /// Names of indexes whose files are all missing.
+    absent: Vec<String>,
+}
+
+/// The place of what is opened.
+struct OpeningPlace<'p> {
+    files: &'p Files,
+    directory: &'p Path,
+    options: &'p OpenOptions,
+}
+
+impl OpenedModels {
+    /// Opens a path as far as it can be opened.
+    ///
+    /// # Errors
+    /// Cancellation; a limit; a path that is not there; a server that fails.
+    pub(super) fn open(path: &Path, files: &Files, options: &OpenOptions) -> Result<Self> {
+        let mut opened = Self::default();
+        let place = OpeningPlace {
+            files,
+            directory: path,
+            options,
+        };
+        opened.add(&place, path, options, true)?;
+        if files.is_directory(path) {
+            opened.add_others(&place)?;
+        }
+        opened.find_unreadable();
+        Ok(opened)
+    }
+
+    /// Opens the models that the first one is not. Each round is an opening of the directory as if what was dealt with were
+    /// not in it, so that shards, splits and indexes are found as they are in a directory of their own.
+    fn add_others(&mut self, place: &OpeningPlace<'_>) -> Result<()> {
+        let budget = Budget::new(place.options.limits_of());
+        let names = match names_in(place.files, place.directory, &budget) {
+            // opening has said so
+            Err(error) if matches!(error.kind(), ErrorKind::Io(_)) => return Ok(()),
+            names => names?,
+        };
+        let is_left =
+            |opened: &Self, name: &&String| is_model_file(name) && !opened.seen.contains(*name);
+        loop {
+            self.note_seen(place.directory);
+            let left: Vec<&String> = names.iter().filter(|name| is_left(self, name)).collect();
+            if left.is_empty() {
+                return Ok(());
+            }
+            let state = names.iter().filter(|name| is_training_state(name));
+            let passed: BTreeSet<String> = self.seen.iter().chain(state).cloned().collect();
+            let options = place.options.passing_over(Arc::new(passed));
+            let mut round = Self::default();
+            round.add(place, place.directory, &options, false)?;
+            round.note_seen(place.directory);
+            if left.iter().any(|name| round.seen.contains(*name)) {
+                self.append(round);
+                continue;
+            }
+            // no rule says what they are together: what was said about the directory as a whole is in the list already
+            for name in left {
+                self.add(place, &place.directory.join(name), place.options, false)?;
+                self.seen.insert(name.clone());
+            }
+        }
+    }
+
+    fn append(&mut self, mut round: Self) {
+        self.checkpoints.append(&mut round.checkpoints);
+        self.faults.append(&mut round.faults);
+        self.failures.append(&mut round.failures);
+        self.absent.append(&mut round.absent);
+        self.seen.append(&mut round.seen);
+    }
+
+    fn add(
+        &mut self,
+        place: &OpeningPlace<'_>,
+        path: &Path,
+        options: &OpenOptions,
+        is_first: bool,
+    ) -> Result<()> {
+        let Survey {
+            checkpoint,
+            mut faults,
+        } = options.survey(path);
+        let several: Vec<PathBuf> = faults
+            .iter()
+            .filter_map(OpenFault::one_of_several)
+            .collect();
+        match checkpoint {
+            Ok(checkpoint) => self.checkpoints.push(checkpoint),
+            Err(error) => match error.kind() {
+                ErrorKind::RefusedGlobal { .. } => {
+                    // the tensors around a refused global are still checked
+                    self.checkpoints.extend(around_globals(path, options));
+                    self.failures.push(error);
+                }
+                // not statements about the model: a report with them would pass for a judgement
+                ErrorKind::Cancelled | ErrorKind::Limit { .. } | ErrorKind::InvalidArgument(_) => {
+                    return Err(error);
+                }
+                // a path that is not there is the caller's mistake, and a server that fails says nothing about the file
+                ErrorKind::Io(_) if !place.files.exists(path) || !place.files.is_local() => {
+                    return Err(error);
+                }
+                // the error was that the directory has several checkpoints: each is checked by itself
+                _ if !several.is_empty() => {}
+                // an index that came along with a download of other files is no broken model
+                ErrorKind::MissingPart(_) if !is_first && is_index_alone(&faults) => {
+                    let selected = faults.iter().find(|fault| fault.is_selected());
+                    let name = selected.and_then(|fault| fault.file.as_deref()?.file_name());
+                    let name = name.map(|name| name.to_string_lossy().into_owned());
+                    self.absent.extend(name);
+                    faults.retain(OpenFault::is_selected);
+                }
+                // said once, about the first model: no rule says what the rest of the directory is
+                _ if !is_first && error.path() == Some(place.directory) => {}
+                _ => self.failures.push(error),
+            },
+        }
+        self.faults.extend(faults);
+        several
+            .iter()
+            .try_for_each(|path| self.add(place, path, place.options, false))
+    }
+
+    /// Notes the names in the directory that were opened, selected or found faulty.
+    fn note_seen(&mut self, directory: &Path) {
+        let opened = self.checkpoints.iter().flat_map(|c| c.catalog().files());
+        let opened = opened.filter_map(|file| file.path.as_deref());
+        let faulty = self.faults.iter().filter_map(|fault| fault.file.as_deref());
+        let failed = self.failures.iter().filter_map(Error::path);
+        let paths = opened.chain(faulty).chain(failed);
+        let names: Vec<String> = paths
+            .filter(|path| path.parent() == Some(directory))
+            .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+            .collect();
+        self.seen.extend(names);
+    }
+
+    fn find_unreadable(&mut self) {
+        let faulty = self
+            .faults
+            .iter()
+            .filter(|fault| fault.is_unreadable_file());
+        let faulty = faulty.filter_map(|fault| fault.file.clone());
+        let is_refusal = |error: &&Error| matches!(error.kind(), ErrorKind::RefusedGlobal { .. });
+        // the pickle of a file with a refused global was read
+        let failed = self.failures.iter().filter(|error| !is_refusal(error));
+        let failed = failed.filter_map(|error| error.path().map(Path::to_owned));
+        let unreadable: BTreeSet<PathBuf> = faulty.chain(failed).collect();
+        let names = unreadable.iter().filter_map(|path| path.file_name());
+        self.unreadable_names = names.map(OsStr::to_owned).collect();
+        self.unreadable = unreadable;
+    }
+
+    /// Whether a file was there and could not be opened, or nothing was.
+    pub(super) fn has_unreadable(&self) -> bool {
+        let is_refusal = |error: &Error| matches!(error.kind(), ErrorKind::RefusedGlobal { .. });
+        self.failures.iter().any(|error| !is_refusal(error))
+            || self.faults.iter().any(OpenFault::is_unreadable_file)
+    }
+
+    /// The files that are there and could not be read.
+    pub(super) fn unreadable(&self) -> &BTreeSet<PathBuf> {
+        &self.unreadable
+    }
+
+    /// Whether a file of the directory was read, by its name.
+    pub(super) fn has_read(&self, name: &str) -> bool {
+        self.seen.contains(name) && self.why_unread(name).is_none()
+    }
+
+    /// Why a file of the directory was not read, as far as opening knows.
+    pub(super) fn why_unread(&self, name: &str) -> Option<&'static str> {
+        if self.unreadable_names.contains(OsStr::new(name)) {
+            return Some(UNREADABLE);
+        }
+        self.absent
+            .iter()
+            .any(|absent| absent == name)
+            .then_some(ABSENT)
+    }
+
+    /// One budget for all checkpoints, which are open at the same time.
+    pub(super) fn budget(&self, limits: Limits) -> Result<Budget> {
+        let [first, others @ ..] = &self.checkpoints[..] else {
+            // nothing could be opened, so that only the faults are reported
+            return Ok(Budget::new(limits));
+        };
+        let budget = first.budget();
+        for other in others {
+            // all of them are open at the same time, so that they share one limit
+            budget.keep_too(other.kept(), "the checkpoints of the directory")?;
+        }
+        Ok(budget)
+    }
+}
+
+/// Whether an index was selected, and none of its files is there.
+fn is_index_alone(faults: &[OpenFault]) -> bool {
+    let mut others = faults.iter().filter(|fault| !fault.is_selected());
+    let selected = faults.iter().filter(|fault| fault.is_selected()).count();
+    selected == 1 && others.all(|fault| fault.kind == OpenFaultKind::MissingFile)
+}
+
+/// The tensors around a refused global, which can be read; nothing is called.
+pub(super) fn around_globals(path: &Path, options: &OpenOptions) -> Option<Checkpoint> {
+    options.clone().opaque(true).open(path).ok()
+}
