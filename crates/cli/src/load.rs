@@ -103,8 +103,7 @@ fn measure(args: &LoadArgs, interrupt: &Interrupt) -> Result<LoadReport, Failure
     interrupt.handle();
     // one pool for all rounds, so that the second round shows a load without page faults
     let pool = BufferPool::new();
-    // the loader `mmap` borrows by its nature: copying its bytes would measure `pread` with detours
-    let is_owned = !args.borrow_mapped && args.loader != LoaderName::Mmap;
+    let is_owned = is_owned(args);
     let mut report: Option<LoadReport> = None;
     for _ in 0..args.repeat.max(1) {
         if args.cold {
@@ -140,7 +139,6 @@ fn measure(args: &LoadArgs, interrupt: &Interrupt) -> Result<LoadReport, Failure
             &checkpoint,
             &filter,
             &pool,
-            is_owned,
             &used,
             &storage,
         )?;
@@ -205,6 +203,12 @@ fn choose_loader(
     })
 }
 
+/// Whether tensors are copied into the pool, and not borrowed.
+fn is_owned(args: &LoadArgs) -> bool {
+    // the loader `mmap` borrows by its nature: copying its bytes would measure `pread` with detours
+    !args.borrow_mapped && args.loader != LoaderName::Mmap
+}
+
 /// Loads the checkpoint once. Returns the number of tensors, their bytes, and the measurements.
 fn run_round(
     args: &LoadArgs,
@@ -212,10 +216,10 @@ fn run_round(
     checkpoint: &Checkpoint,
     filter: &NameFilter<'_>,
     pool: &BufferPool,
-    is_owned: bool,
     choice: &LoaderChoice,
     storage: &StorageInfo,
 ) -> Result<(usize, u64, LoadRound), Failure> {
+    let is_owned = is_owned(args);
     let bar = progress::bar("loading", checkpoint.catalog().nbytes());
     let load = load(checkpoint)
         .pool(pool)

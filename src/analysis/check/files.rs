@@ -136,9 +136,10 @@ impl<'r> FileCheck<'r> {
             }
         }
         let compute = self.check.tensor_digests;
-        let tensors = match self.check.headers || !(compute || !expected.tensors.is_empty()) {
-            true => Vec::new(),
-            false => digest_tensors(self.check, self.checkpoints, &expected.tensors, add)?,
+        let is_wanted = compute || !expected.tensors.is_empty();
+        let tensors = match is_wanted && !self.check.headers {
+            true => digest_tensors(self.check, self.checkpoints, &expected.tensors, add)?,
+            false => Vec::new(),
         };
         let (checked, unread) = self.unread(&expected.evidence, &listed, budget)?;
         Ok(FileOutcome {
