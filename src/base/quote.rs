@@ -131,7 +131,7 @@ fn location(url: &str, is_azure: bool) -> Cow<'_, str> {
     let place = url.split(['?', '#']).next().unwrap_or_default();
     let (host, path) = place.split_at(place.find('/').unwrap_or(place.len()));
     let plain = match host.rsplit_once('@') {
-        // of Azure, the container stands in front of the account's host
+        // in URLs of Azure, the container stands in front of the account's host
         Some((container, _)) if is_azure && !container.contains(':') => return place.into(),
         Some((_, host)) => host,
         // the revision of a repository of the hub stands behind its name, and so behind a slash

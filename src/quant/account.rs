@@ -45,8 +45,8 @@ pub(crate) use sidecars::sidecars;
 pub(crate) use tensor_claim::TensorClaim;
 pub(crate) use unclaimed::{UnclaimedTensor, classify_unclaimed};
 
-/// Evidence that concerns all stored weights.
-struct Evidence {
+/// AccountEvidence that concerns all stored weights.
+struct AccountEvidence {
     /// A setting that decides how bytes are read, and is not known.
     deciding: Option<String>,
     /// Further unknown things, in the order in which they were found.
@@ -55,7 +55,7 @@ struct Evidence {
     map: Option<String>,
 }
 
-impl Evidence {
+impl AccountEvidence {
     /// The evidence of configuration, metadata, header and files. `is_quantised`: a weight was claimed, or integers were not.
     /// Without either, texts about quantisation are about the run that trained a model.
     fn of(cx: &Context<'_>, slots: &[TensorClaim], is_quantised: bool) -> Result<Self> {

@@ -50,6 +50,21 @@ static EXCEPTIONS: &[(&str, &[&str], &str)] = &[
         "words in names of matrices that files of scaled FP8 cast, in models of any kind",
     ),
     (
+        "src/engine/companions/names.rs",
+        &["encoder"],
+        "a name of a file of tokenizers",
+    ),
+    (
+        "src/quant/account/metadata.rs",
+        &["general.architecture"],
+        "the namespace of a container's keys",
+    ),
+    (
+        "src/read/checkpoint/other_files.rs",
+        &["optimizer", "scaler"],
+        "words in names of files of training",
+    ),
+    (
         "src/quant/account/sidecars.rs",
         &["output"],
         "a word in names of files",

@@ -24,13 +24,9 @@ static RULES: &[Rule] = &[
             ".create_new(true)",
             ".truncate(true)",
         ],
-        instead: "`anamnesis_os::whole_file`, in the command `OutputFile`, or a sink",
+        instead: "`anamnesis_os::whole_file`, in the command `WrittenFile`, or a sink",
         allowed: &[
             ("crates/os/src/files.rs", "makes files under construction"),
-            (
-                "src/engine/sink/safetensors/operations.rs",
-                "the file operations of the sink, which tests replace",
-            ),
             (
                 "crates/remote/src/header_cache/directory.rs",
                 "entries of the user's own cache, renamed when they are whole",

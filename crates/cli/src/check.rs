@@ -14,8 +14,8 @@ use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::name_filter::NameFilter;
 use crate::output::{Screen, Stdout, json, progress};
-use crate::output_file::OutputFile;
 use crate::paths::{self, InputPath};
+use crate::written_file::WrittenFile;
 
 pub(crate) use show::finding_text;
 
@@ -113,14 +113,14 @@ pub(crate) fn run(
 fn named_files<'a>(
     args: &'a CheckArgs,
     options: &OpenOptions,
-) -> Result<(Option<DigestList>, Option<OutputFile<'a>>), Failure> {
+) -> Result<(Option<DigestList>, Option<WrittenFile<'a>>), Failure> {
     let list = |path: &Path| DigestList::read_with(path, options);
     let compared = args.manifest.as_deref().map(list).transpose()?;
     let output = args.write.as_deref().map(|path| {
         // a list belongs beside the files that it is of
         // all lines of it are digests: a text that has one in it is no list
         let is_list = |path: &Path| list(path).is_ok_and(|list| list.unused_lines() == 0);
-        OutputFile::checked(path, args.overwrite, &args.models, is_list)
+        WrittenFile::checked(path, args.overwrite, &args.models, is_list)
     });
     Ok((compared, output.transpose()?))
 }
@@ -203,7 +203,7 @@ fn is_json(path: &Path) -> bool {
 }
 
 /// Writes the list of digests of the model.
-fn write(output: &OutputFile<'_>, reports: &[CheckReport]) -> Result<(), Failure> {
+fn write(output: &WrittenFile<'_>, reports: &[CheckReport]) -> Result<(), Failure> {
     let [report] = reports else {
         let message = "a list of digests is of one model";
         let failure = Failure::new("invalid_argument", message, "give one MODEL with --write");

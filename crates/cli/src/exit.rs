@@ -10,7 +10,7 @@ use anamnesis::source::shown_path;
 use anamnesis::{Note, Remedy};
 use serde::Serialize;
 
-use crate::paths::shown;
+use crate::shown_path::shown;
 
 /// The result of a verb whose failures, if any, have been reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,8 +16,9 @@ use crate::checkpoint_warnings::show_other_models;
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::output::{Screen, Stdout, json};
-use crate::paths::{self, InputPath, is_url, shown};
+use crate::paths::{self, InputPath, is_url};
 use crate::request_stats;
+use crate::shown_path::shown;
 
 /// Further models that are loaded with each model.
 struct Extras {

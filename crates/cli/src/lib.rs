@@ -33,7 +33,6 @@ mod man;
 mod model_argument;
 mod name_filter;
 mod output;
-mod output_file;
 mod paths;
 mod plan;
 #[cfg(target_os = "linux")]
@@ -47,6 +46,7 @@ mod resource_usage;
 #[cfg(target_os = "linux")]
 mod runtime_failure;
 mod select;
+mod shown_path;
 #[cfg(unix)]
 mod sigbus;
 mod template;
@@ -56,6 +56,7 @@ mod version;
 mod warm;
 #[cfg(target_os = "linux")]
 mod warnings;
+mod written_file;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

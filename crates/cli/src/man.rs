@@ -9,7 +9,7 @@ use clap::CommandFactory;
 use crate::args::{Cli, ManArgs};
 use crate::exit::{Completion, Failure, RunError};
 use crate::output::Stdout;
-use crate::output_file::OutputFile;
+use crate::written_file::WrittenFile;
 
 pub(crate) fn run(args: &ManArgs, out: &mut Stdout) -> Result<Completion, RunError> {
     let mut command = Cli::command().disable_help_subcommand(true);
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &ManArgs, out: &mut Stdout) -> Result<Completion, RunErr
                 ));
                 std::fs::create_dir_all(directory)
                     .map_err(|e| Failure::from(anamnesis::Error::from(e).in_file(directory)))?;
-                OutputFile::checked(&path, args.overwrite, &[], |_| false)?.write(&text)?;
+                WrittenFile::checked(&path, args.overwrite, &[], |_| false)?.write(&text)?;
             }
         }
     }

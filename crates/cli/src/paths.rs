@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
 
-use anamnesis::source::{FileSource, MmapSource, StreamSource, shown_path};
+use anamnesis::source::{FileSource, MmapSource, StreamSource};
 use anamnesis::{Checkpoint, OpenOptions};
 
 use crate::exit::Failure;
@@ -52,11 +52,6 @@ pub(crate) fn expand(arguments: &[PathBuf]) -> impl Iterator<Item = Result<Input
             _ => vec![Ok(InputPath::Path(argument.clone()))],
         }
     })
-}
-
-/// A path as every message, table and document shows it: a URL without its secrets.
-pub(crate) fn shown(path: &Path) -> String {
-    shown_path(path).display().to_string()
 }
 
 /// Whether an argument is a URL, which need not exist as a path, and whose `?` is no pattern.

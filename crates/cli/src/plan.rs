@@ -13,8 +13,8 @@ use crate::exit::{Completion, Failure, RunError, refusal_text};
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::tensors::{ShapeText, name};
 use crate::output::{BOLD, DIM, DTYPE, REFUSED, Screen, Stdout, WARNING, json};
-use crate::paths::shown;
 use crate::remember::{configure, notes_of};
+use crate::shown_path::shown;
 use crate::text::{ByteSize, ExactCount, plural};
 use crate::{checkpoint_warnings, request_stats};
 

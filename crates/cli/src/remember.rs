@@ -17,7 +17,7 @@ use crate::exit::{Completion, Failure, RunError, note_text};
 use crate::interrupt::Interrupt;
 use crate::name_filter::NameFilter;
 use crate::output::{Screen, Stdout, WARNING, json};
-use crate::paths::shown;
+use crate::shown_path::shown;
 use crate::template::SavedTemplate;
 use crate::text::{ByteSize, plural};
 use crate::{checkpoint_warnings, request_stats, template};

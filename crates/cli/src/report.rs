@@ -20,9 +20,10 @@ use crate::check::with_progress;
 use crate::exit::{Completion, Failure, RunError, note_text};
 use crate::interrupt::Interrupt;
 use crate::output::Stdout;
-use crate::output_file::OutputFile;
-use crate::paths::{InputPath, expand, shown};
+use crate::paths::{InputPath, expand};
+use crate::shown_path::shown;
 use crate::text::{ByteSize, ExactCount, plural};
+use crate::written_file::WrittenFile;
 use anamnesis::quote::escape;
 
 pub(crate) fn run(
@@ -34,7 +35,7 @@ pub(crate) fn run(
     // before the model is read, which may take minutes
     let output = match to_stdout {
         true => None,
-        false => Some(OutputFile::checked(
+        false => Some(WrittenFile::checked(
             &args.output,
             args.overwrite,
             std::slice::from_ref(&args.model),

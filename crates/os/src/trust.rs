@@ -12,7 +12,7 @@ pub struct Stranger {
     pub right: StrangersRight,
 }
 
-/// Why somebody else may change a file or directory.
+/// Why another user may change a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StrangersRight {
@@ -21,7 +21,7 @@ pub enum StrangersRight {
     /// Their group may write to it.
     Group(u32),
     /// All users may write to it.
-    Everybody,
+    AllUsers,
 }
 
 impl std::fmt::Display for Stranger {
@@ -30,14 +30,14 @@ impl std::fmt::Display for Stranger {
         match self.right {
             StrangersRight::Owner(user) => write!(f, "{path} belongs to user {user}"),
             StrangersRight::Group(group) => write!(f, "group {group} can write to {path}"),
-            StrangersRight::Everybody => write!(f, "other users can write to {path}"),
+            StrangersRight::AllUsers => write!(f, "other users can write to {path}"),
         }
     }
 }
 
-/// Who, besides this user and root, may replace the file or directory at `path`, or change it. `None`: nobody.
+/// The user, besides this one and root, who may replace the file or directory at `path`, or change it. `None`: there is none.
 ///
-/// A directory above it with the sticky bit, such as `/tmp`, lets others make names and not replace those of this user. The
+/// A directory above it with the sticky bit, such as `/tmp`, lets others make names, and not replace a name of this user. The
 /// group of the user's own number, which has no other members by convention, is the user.
 ///
 /// Always `None` where files have no such owners.
@@ -78,7 +78,7 @@ fn right(own: u32, owner: u32, group: u32, mode: u32, is_sticky: bool) -> Option
         return None;
     }
     if mode & 0o002 != 0 {
-        return Some(StrangersRight::Everybody);
+        return Some(StrangersRight::AllUsers);
     }
     let is_own_group = group == 0 || group == own;
     (mode & 0o020 != 0 && !is_own_group).then_some(StrangersRight::Group(group))
@@ -93,14 +93,14 @@ mod tests {
 
     #[test]
     fn rights_are_those_of_owner_group_and_others() {
-        use StrangersRight::{Everybody, Group, Owner};
+        use StrangersRight::{AllUsers, Group, Owner};
         for (own, owner, group, mode, is_sticky, expected) in [
             (7, 7, 7, 0o755, false, None),
             (7, 0, 0, 0o755, false, None),
             (7, 7, 7, 0o775, false, None),
             (7, 0, 0, 0o775, false, None),
             (7, 7, 9, 0o775, false, Some(Group(9))),
-            (7, 7, 7, 0o777, false, Some(Everybody)),
+            (7, 7, 7, 0o777, false, Some(AllUsers)),
             (7, 0, 0, 0o777, true, None),
             (7, 9, 9, 0o700, true, Some(Owner(9))),
             (0, 7, 7, 0o700, false, Some(Owner(7))),

@@ -59,7 +59,7 @@ pub(super) struct CheckRun<'r> {
 }
 
 /// The tensors of a checkpoint, as far as they were looked at.
-struct LookedAt {
+struct CheckedValues {
     tensors: Vec<CheckedTensor>,
     /// The number of stored tensors whose bytes were looked at.
     count: u64,
@@ -201,7 +201,7 @@ impl CheckRun<'_> {
         digests: &[Option<Sha256Digest>],
         budget: &Budget,
         add: &mut dyn FnMut(Finding) -> Result<()>,
-    ) -> Result<LookedAt> {
+    ) -> Result<CheckedValues> {
         let check = self.check;
         let wanted = |name: &str| check.options.selection.contains(name);
         opening::of_parts(checkpoint, add)?;
@@ -259,7 +259,7 @@ impl CheckRun<'_> {
         token_ids::compare(checkpoint, outputs, budget, add)?;
         let mut seen = SeenTensors::new(checkpoint, budget)?;
         if check.headers {
-            return Ok(LookedAt {
+            return Ok(CheckedValues {
                 tensors: Vec::new(),
                 count: 0,
             });
@@ -287,7 +287,7 @@ impl CheckRun<'_> {
             true => checked_tensors(checkpoint, looked, digests, budget)?,
             false => Vec::new(),
         };
-        Ok(LookedAt {
+        Ok(CheckedValues {
             tensors,
             count: seen.count,
         })

@@ -7,7 +7,9 @@ use crate::quant::scheme::{Context, SCHEMES, Weight};
 use crate::read::catalog::quote;
 
 use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
-use super::{Evidence, alterations, distant_scales, integers, leftovers, markers, unexplained};
+use super::{
+    AccountEvidence, alterations, distant_scales, integers, leftovers, markers, unexplained,
+};
 
 const PLAN: &str = "the plan";
 
@@ -158,7 +160,7 @@ fn settle(
 ) -> Result<()> {
     let is_claimed = |slot: &TensorClaim| !matches!(slot, TensorClaim::Free);
     let is_quantised = slots.iter().any(is_claimed) || integers::any_unclaimed(cx, slots);
-    let evidence = Evidence::of(cx, slots, is_quantised)?;
+    let evidence = AccountEvidence::of(cx, slots, is_quantised)?;
     let mut refused = Refusals::new();
     leftovers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     markers::find(cx, slots, &mut refused, &mut plan.unexplained)?;

@@ -7,7 +7,7 @@ use crate::base::kernel::Dtype;
 use crate::quant::scheme::Context;
 use crate::read::catalog::{Encoding, quote};
 
-use super::Evidence;
+use super::AccountEvidence;
 use super::harmless::{self, is_of_activations};
 use super::leftovers::MAX_WORDS;
 use super::tensor_claim::{Refusals, TensorClaim, add};
@@ -43,7 +43,7 @@ pub(super) fn find(
     cx: &Context<'_>,
     slots: &[TensorClaim],
     failed: &[usize],
-    evidence: &Evidence,
+    evidence: &AccountEvidence,
     refused: &mut Refusals,
 ) -> Result<()> {
     if !MODELS.contains(&cx.catalog.format) {

@@ -70,7 +70,13 @@ impl Outcomes {
         // it may be over a limit
         let _ = anamnesis::fit(&checkpoint).memory(1 << 30).estimate();
         if let Ok(found) = anamnesis::diff(&checkpoint, &checkpoint).threads(1).run() {
-            assert!(found.same, "{}: differs from itself", what());
+            // without a tensor nothing is compared, and so nothing is the same
+            let is_without_tensors = found.compared == 0 && found.tensors.is_empty();
+            assert!(
+                found.same || is_without_tensors,
+                "{}: differs from itself",
+                what()
+            );
         }
         let mut remember = remember(&checkpoint).threads(1);
         if let Some(config) = config.and_then(|text| QuantConfig::from_json(text).ok()) {

@@ -12,7 +12,7 @@ use super::policy::PolicyArgument;
 use super::status;
 use crate::args::{PpcRegArgs, PpcRmArgs};
 use crate::exit::{Completion, Failure, RunError};
-use crate::paths::shown;
+use crate::shown_path::shown;
 
 pub(super) fn register(args: &PpcRegArgs) -> Result<Completion, RunError> {
     let change = PolicyChange::Register {

@@ -17,11 +17,11 @@ use crate::args::PpcRunArgs;
 use crate::child::{ChildCommand, run_until, wait};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
-use crate::output_file::OutputFile;
-use crate::paths::shown;
+use crate::shown_path::shown;
 use crate::text::{ByteSize, ExactCount, plural};
 use crate::warm::{WarmList, alongside};
 use crate::warnings;
+use crate::written_file::WrittenFile;
 
 pub(super) fn run(args: &PpcRunArgs, interrupt: &Interrupt) -> Result<Completion, RunError> {
     warnings::show_from(args.log);
@@ -41,7 +41,7 @@ pub(super) fn run(args: &PpcRunArgs, interrupt: &Interrupt) -> Result<Completion
 
 /// Checks that a log of events may be made at `path`.
 fn check_log(path: &Path, dir: &Path) -> Result<(), Failure> {
-    OutputFile::checked(path, false, &[dir.to_owned()], |_| false)?;
+    WrittenFile::checked(path, false, &[dir.to_owned()], |_| false)?;
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() && !parent.is_dir() => {
             let missing = std::io::Error::from(std::io::ErrorKind::NotFound);

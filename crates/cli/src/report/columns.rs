@@ -17,8 +17,8 @@ use crate::text::shortened;
 const MAX_TENSORS: usize = 120_000;
 /// Bytes of text of the tensors that a page shows, before equal words are combined.
 const MAX_TEXT: usize = 16 << 20;
-/// Bytes of distinct words and kinds: names that have nothing in common are a page of two megabytes, where those of a model of
-/// a hundred thousand experts need a few kilobytes.
+/// Bytes of distinct words and kinds: names that have nothing in common are a page of two megabytes, where the names of a
+/// hundred thousand experts need a few kilobytes.
 const MAX_DISTINCT: usize = 700 << 10;
 /// Bytes of a kind in its columns, besides its texts.
 const KIND: usize = 64;
@@ -249,7 +249,7 @@ fn shown(tensors: &[TensorSummary]) -> (Vec<usize>, [u64; 3]) {
     (by_size, omitted)
 }
 
-/// Bytes of a word in the data of the page, with quotes and comma, and those of a node of the tree.
+/// Bytes of a word in the data of the page, with quotes and comma, and of a node of the tree.
 fn page_bytes(word: &str) -> usize {
     let bytes = |c: char| match c {
         '<' | '>' | '&' => r"\u003c".len(),

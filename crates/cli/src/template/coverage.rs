@@ -11,7 +11,7 @@ use crate::args::CompareArgs;
 use crate::exit::{Completion, RunError};
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{Screen, Stdout, json};
-use crate::paths::shown;
+use crate::shown_path::shown;
 use crate::text::ByteSize;
 
 pub(super) fn run(

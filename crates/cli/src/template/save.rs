@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::output::{Stdout, json};
-use crate::output_file::OutputFile;
-use crate::paths::shown;
+use crate::shown_path::shown;
 use crate::text::{ByteSize, ExactCount, plural};
+use crate::written_file::WrittenFile;
 
 /// A written template and its description.
 pub(crate) struct SavedTemplate {
@@ -28,14 +28,14 @@ pub(crate) struct SavedTemplate {
 ///
 /// # Errors
 ///
-/// The errors of [`OutputFile::checked`].
+/// The errors of [`WrittenFile::checked`].
 pub(crate) fn check_output(
     path: &Path,
     overwrite: bool,
     models: &[PathBuf],
 ) -> Result<(), Failure> {
     let is_template = |path: &Path| Template::load(path, &TemplateLimits::default()).is_ok();
-    OutputFile::checked(path, overwrite, models, is_template).map(drop)
+    WrittenFile::checked(path, overwrite, models, is_template).map(drop)
 }
 
 /// Writes a template; as JSON if the name ends in `.json`.

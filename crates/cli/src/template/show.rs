@@ -11,7 +11,7 @@ use crate::args::ShowArgs;
 use crate::exit::{Completion, Failure, RunError};
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{BOLD, DIM, Screen, Stdout};
-use crate::paths::shown;
+use crate::shown_path::shown;
 use crate::text::{ByteSize, ExactCount};
 
 pub(super) fn run(

@@ -1,5 +1,5 @@
 //! The largest published models, and one of twice their size, through every verb at the default limits. Files are headers with
-//! holes behind them: names, shapes, shards and offsets are those of the models.
+//! holes behind them: with the names, shapes, shards and offsets of the models.
 
 #[path = "../../../template/tests/it/checkpoint_shapes.rs"]
 mod checkpoint_shapes;

@@ -1,4 +1,4 @@
-//! What the command guesses is opened as a guess: an argument of a COMMAND that is a stream is left to the program.
+//! Guesses of the command are opened as guesses: an argument of a COMMAND that is a stream is left to the program.
 
 use std::fs;
 

@@ -18,7 +18,7 @@ pub(crate) fn parse_listing(text: &[u8], folder: &str, room: u64) -> Result<(Str
         "" => String::new(),
         folder => format!("{folder}/"),
     };
-    let mut listing = Listing {
+    let mut listing = HubListing {
         prefix: &prefix,
         room,
         fault: None,
@@ -44,7 +44,7 @@ pub(crate) fn parse_listing(text: &[u8], folder: &str, room: u64) -> Result<(Str
 }
 
 /// The fields of an answer that are read.
-struct Listing<'p> {
+struct HubListing<'p> {
     prefix: &'p str,
     room: u64,
     fault: Option<&'static str>,
@@ -52,7 +52,7 @@ struct Listing<'p> {
     names: Option<Vec<String>>,
 }
 
-impl<'de> DeserializeSeed<'de> for &mut Listing<'_> {
+impl<'de> DeserializeSeed<'de> for &mut HubListing<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -60,7 +60,7 @@ impl<'de> DeserializeSeed<'de> for &mut Listing<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for &mut Listing<'_> {
+impl<'de> Visitor<'de> for &mut HubListing<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,7 +80,7 @@ impl<'de> Visitor<'de> for &mut Listing<'_> {
 }
 
 /// The array of a repository's files.
-struct Siblings<'a, 'p>(&'a mut Listing<'p>);
+struct Siblings<'a, 'p>(&'a mut HubListing<'p>);
 
 impl<'de> DeserializeSeed<'de> for Siblings<'_, '_> {
     type Value = ();
@@ -98,7 +98,7 @@ impl<'de> Visitor<'de> for Siblings<'_, '_> {
     }
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut files: S) -> Result<(), S::Error> {
-        let fail = |fault, listing: &mut Listing<'_>| {
+        let fail = |fault, listing: &mut HubListing<'_>| {
             listing.fault = Some(fault);
             serde::de::Error::custom(fault)
         };
@@ -133,8 +133,8 @@ struct Sibling(Option<String>);
 
 impl<'de> serde::Deserialize<'de> for Sibling {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-        impl<'de> Visitor<'de> for Fields {
+        struct SiblingFields;
+        impl<'de> Visitor<'de> for SiblingFields {
             type Value = Sibling;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -152,7 +152,7 @@ impl<'de> serde::Deserialize<'de> for Sibling {
                 Ok(Sibling(name))
             }
         }
-        deserializer.deserialize_map(Fields)
+        deserializer.deserialize_map(SiblingFields)
     }
 }
 

@@ -27,12 +27,12 @@ const MODEL_ENDINGS: [&str; 12] = [
 ];
 
 /// A file that is about to be written.
-pub(crate) struct OutputFile<'p> {
+pub(crate) struct WrittenFile<'p> {
     path: &'p Path,
     overwrite: bool,
 }
 
-impl<'p> OutputFile<'p> {
+impl<'p> WrittenFile<'p> {
     /// Checks that a file may be written to `path`, before the work that makes its content. `models` are the arguments that are
     /// read. None of them is replaced, and another file of a model only if it is what this verb writes (`is_own`): a list of
     /// digests belongs into the directory that it describes.
