@@ -38,6 +38,9 @@ static METHODS: &[&str] = &[
     "weight_format",
 ];
 
+/// Names of types, which say nothing of the weights as the last part of a GGUF's key.
+static TYPES: &[&str] = &["int8", "uint8", "int4", "uint4"];
+
 /// Words that speak of stored bytes where the writer of weights has them, and of much else in the settings of a model.
 static CODINGS: &[&str] = &[
     "codec", "compress", "packed", "packing", "delta", "rotat", "codebook", "permut",
@@ -174,7 +177,11 @@ impl<'x, 'c> MetadataKeys<'x, 'c> {
             "gguf" => {
                 let is_converter = CONVERTERS.iter().any(|(start, _)| key.starts_with(start));
                 let is_other = !self.is_of_model(&key);
-                is_converter || names(&key) || (is_other && has(&key, KEY_WORDS))
+                let named = key
+                    .rsplit_once('.')
+                    .filter(|(_, last)| TYPES.contains(last));
+                let named = named.map_or(&*key, |(front, _)| front);
+                is_converter || names(named) || (is_other && has(&key, KEY_WORDS))
             }
             // a key inside of another is a setting of the run that trained the model
             "pth" if key.contains('.') => names(&key),

@@ -288,7 +288,7 @@ pub fn difference(bytes: &[u8]) {
     if let Ok(found) = found {
         // a tensor that is stored alike on both sides is equal, whatever its bytes are
         assert!(
-            first != second || options_byte & 64 != 0 || found.same,
+            first != second || options_byte & 64 != 0 || found.same || found.compared == 0,
             "a file differs from itself: {found:?}"
         );
         let _ = format!("{found:?}");
