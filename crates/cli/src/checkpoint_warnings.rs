@@ -5,6 +5,7 @@ use anamnesis::quote::escape;
 
 use crate::exit::note_text;
 use crate::output::{Screen, WARNING};
+use crate::shown_path::shown;
 
 /// Shows the warnings of opening: values that were counted or set aside, files that hold a part of each tensor, and models
 /// of a directory that were not read.
@@ -22,7 +23,7 @@ pub(crate) fn show(checkpoint: &Checkpoint, screen: &Screen) {
 /// is odd in it.
 pub(crate) fn show_other_models(checkpoint: &Checkpoint) {
     if let Some(note) = checkpoint.other_models() {
-        let path = checkpoint.path().map(|path| path.display().to_string());
+        let path = checkpoint.path().map(shown);
         let path = path.unwrap_or_default();
         eprintln!(
             "anamnesis: warning: {}: {}",

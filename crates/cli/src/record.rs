@@ -94,8 +94,9 @@ pub(crate) fn run(
     let source = Box::new(source);
     let (completion, result) = run_until(&runtime, source, |ended| {
         let completion = wait_for_end(interrupt, child, args.pid, ended);
-        // the source reports the last events with a delay
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        // the source reports the last events with a delay; an interrupt is not kept waiting for all of them
+        let delay = if interrupt.requested() { 50 } else { 300 };
+        std::thread::sleep(std::time::Duration::from_millis(delay));
         completion
     });
     let status = runtime.status();

@@ -153,7 +153,9 @@ fn deepseek_v3_goes_through_every_verb() {
     giant.through_every_verb();
 }
 
+/// Takes a minute, and twice as much of the same is tried below.
 #[test]
+#[ignore = "long"]
 fn kimi_k2_goes_through_every_verb() {
     let giant = giant(&checkpoint_shapes::kimi_k2(), 61, 384, 64);
     assert_eq!(giant.tensors, 139_583);

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::process::{command, path_str, send_signal};
 
-/// The time from the signal to the end, in the best of a few runs: tests run beside each other.
-const MOST: Duration = Duration::from_millis(100);
+/// The time from the signal to the end, in the best of a few runs. It is below 100 ms on an idle machine; here tests run beside
+/// each other, and share the device.
+const MOST: Duration = Duration::from_millis(500);
 const RUNS: usize = 8;
 
 /// Tensors of zeros, in a file with holes: 8 GB, which take seconds.
@@ -63,7 +64,7 @@ fn an_interrupt_ends_every_verb() {
     for verb in verbs {
         // closing an unfinished file waits for pages of it that are being written
         let most = if verb[0] == "remember" {
-            20 * MOST
+            6 * MOST
         } else {
             MOST
         };

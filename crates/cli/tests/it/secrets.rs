@@ -261,6 +261,6 @@ fn paths_are_shown_by_one_function() {
     }
     assert!(
         wrong.is_empty(),
-        "use `paths::shown` instead of `.display()`: {wrong:?}"
+        "use `shown_path::shown` instead of `.display()`: {wrong:?}"
     );
 }
