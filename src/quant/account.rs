@@ -29,6 +29,7 @@ mod leftovers;
 mod markers;
 mod metadata;
 mod remarks;
+mod searched_words;
 mod sidecars;
 mod tensor_claim;
 mod unclaimed;

@@ -3,6 +3,8 @@
 //! A header of safetensors has a few keys, which the writer of the weights has chosen. A GGUF has the keys of a model and its
 //! tokenizer too, and a pickle the settings of a whole state of training: there a key counts by narrower words.
 
+use std::borrow::Cow;
+
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::quant::scheme::{Context, is_rotation};
 use crate::quant::settings::says_nothing;
@@ -11,43 +13,59 @@ use crate::read::json::{JsonReader, Tree};
 
 use super::harmless;
 use super::leftovers::Stems;
+use super::searched_words::{SearchedText, SearchedWord, word};
 use super::tensor_claim::TensorClaim;
 
 const WHAT: &str = "the metadata";
 
+static QUANT: &[SearchedWord] = &[word("quant")];
+
 /// Words that speak of quantisation, beside `quant`.
-static METHODS: &[&str] = &[
-    "4bit",
-    "4-bit",
-    "8bit",
-    "8-bit",
-    "2bit",
-    "2-bit",
-    "3bit",
-    "3-bit",
-    "int4",
-    "int8",
-    "fp8",
-    "fp4",
-    "nf4",
-    "mxfp",
-    "awq",
-    "gptq",
-    "hadamard",
-    "nntr",
-    "weight_format",
+static METHODS: &[SearchedWord] = &[
+    word("4bit"),
+    word("4-bit"),
+    word("8bit"),
+    word("8-bit"),
+    word("2bit"),
+    word("2-bit"),
+    word("3bit"),
+    word("3-bit"),
+    word("int4"),
+    word("int8"),
+    word("fp8"),
+    word("fp4"),
+    word("nf4"),
+    word("mxfp"),
+    word("awq"),
+    word("gptq"),
+    word("hadamard"),
+    word("nntr"),
+    word("weight_format"),
 ];
 
 /// Names of types, which say nothing of the weights as the last part of a GGUF's key.
 static TYPES: &[&str] = &["int8", "uint8", "int4", "uint4"];
 
 /// Words that speak of stored bytes where the writer of weights has them, and of much else in the settings of a model.
-static CODINGS: &[&str] = &[
-    "codec", "compress", "packed", "packing", "delta", "rotat", "codebook", "permut",
+static CODINGS: &[SearchedWord] = &[
+    word("codec"),
+    word("compress"),
+    word("packed"),
+    word("packing"),
+    word("delta"),
+    word("rotat"),
+    word("codebook"),
+    word("permut"),
 ];
 
 /// Words of keys that may say how bytes are to be read.
-static KEY_WORDS: &[&str] = &["format", "encod", "pack", "scheme", "bits"];
+static KEY_WORDS: &[SearchedWord] = &[
+    word("format"),
+    word("encod"),
+    word("pack"),
+    word("scheme"),
+    word("bits"),
+];
 
 /// Values of `format`, which names the framework that wrote a file.
 static FRAMEWORKS: &[&str] = &[
@@ -170,30 +188,36 @@ impl<'x, 'c> MetadataKeys<'x, 'c> {
     }
 
     fn speaks(&self, key: &str, text: &str) -> bool {
-        let key = lower(key);
-        let has = |text: &str, words: &[&str]| words.iter().any(|word| text.contains(word));
-        let names = |text: &str| is_of_quantisation(text) || has(text, METHODS);
+        let lower_key = lower(key);
+        let key = SearchedText::new(&lower_key);
         match self.cx.catalog.format {
             "gguf" => {
-                let is_converter = CONVERTERS.iter().any(|(start, _)| key.starts_with(start));
-                let is_other = !self.is_of_model(&key);
-                let named = key
-                    .rsplit_once('.')
-                    .filter(|(_, last)| TYPES.contains(last));
-                let named = named.map_or(&*key, |(front, _)| front);
-                is_converter || names(named) || (is_other && has(&key, KEY_WORDS))
+                let is_converter = CONVERTERS
+                    .iter()
+                    .any(|(start, _)| lower_key.starts_with(start));
+                let is_other = || !self.is_of_model(&lower_key);
+                let named = lower_key.rsplit_once('.');
+                let named = named.filter(|(_, last)| TYPES.contains(last));
+                let named = named.map_or(key, |(front, _)| SearchedText::new(front));
+                is_converter || names(named) || (key.has(KEY_WORDS) && is_other())
             }
             // a key inside of another is a setting of the run that trained the model
-            "pth" if key.contains('.') => names(&key),
-            "pth" => names(&key) || has(&key, KEY_WORDS) || names(&lower(text)),
+            "pth" if lower_key.contains('.') => names(key),
+            "pth" => names(key) || key.has(KEY_WORDS) || names(SearchedText::new(&lower(text))),
             _ => {
                 let text = lower(text);
-                let says =
-                    |text: &str| text.contains("quant") || has(text, METHODS) || has(text, CODINGS);
-                has(&key, KEY_WORDS) || says(&key) || says(&text)
+                let says = |text: SearchedText<'_>| {
+                    text.has(QUANT) || text.has(METHODS) || text.has(CODINGS)
+                };
+                key.has(KEY_WORDS) || says(key) || says(SearchedText::new(&text))
             }
         }
     }
+}
+
+/// Whether a text names quantisation or a method of it.
+fn names(text: SearchedText<'_>) -> bool {
+    (text.has(QUANT) && is_of_quantisation(text.text())) || text.has(METHODS)
 }
 
 /// The tensor that a key which opening reads is about.
@@ -210,10 +234,14 @@ fn is_of_quantisation(text: &str) -> bool {
     found.any(|rest| !rest.starts_with("izer") && !rest.starts_with("iser"))
 }
 
-/// The beginning of a text in lower case.
-fn lower(text: &str) -> String {
+/// The beginning of a text in lower case, which most are.
+fn lower(text: &str) -> Cow<'_, str> {
     const MAX_BYTES: usize = 4096;
-    text[..text.floor_char_boundary(MAX_BYTES)].to_ascii_lowercase()
+    let text = &text[..text.floor_char_boundary(MAX_BYTES)];
+    match text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        true => Cow::Owned(text.to_ascii_lowercase()),
+        false => Cow::Borrowed(text),
+    }
 }
 
 fn text_of(value: &Value) -> &str {
