@@ -18,6 +18,18 @@ use super::tensor_claim::TensorClaim;
 
 const WHAT: &str = "the metadata";
 
+/// Words of which each name of a rotation has one.
+static ALTERING: &[SearchedWord] = &[
+    word("rotat"),
+    word("transform"),
+    word("hadamard"),
+    word("spinquant"),
+    word("quarot"),
+    word("permut"),
+    word("codebook"),
+    word("offset"),
+];
+
 static QUANT: &[SearchedWord] = &[word("quant")];
 
 /// Words that speak of quantisation, beside `quant`.
@@ -115,9 +127,11 @@ pub(super) fn find(
         if says_nothing(value) || cx.consumes_metadata(key) || metadata.is_known(key, value) {
             continue;
         }
-        let mut is_evidence = metadata.speaks(key, text)
-            || is_rotation(key)
-            || cx.position(key).is_some()
+        let lower_key = lower(key);
+        let words = SearchedText::new(&lower_key);
+        let mut is_evidence = metadata.speaks(words, text)
+            || (words.has(ALTERING) && is_rotation(key))
+            || (!metadata.is_of_model(key) && cx.position(key).is_some())
             || names_tensors(cx, text)?;
         // most files have no key that could be on a stem: then no list of stems is made
         if !is_evidence && key.contains('.') && !metadata.is_of_model(key) {
@@ -187,22 +201,20 @@ impl<'x, 'c> MetadataKeys<'x, 'c> {
         self.cx.catalog.format == "gguf" && known.any(|start| key.starts_with(start))
     }
 
-    fn speaks(&self, key: &str, text: &str) -> bool {
-        let lower_key = lower(key);
-        let key = SearchedText::new(&lower_key);
+    fn speaks(&self, key: SearchedText<'_>, text: &str) -> bool {
         match self.cx.catalog.format {
             "gguf" => {
                 let is_converter = CONVERTERS
                     .iter()
-                    .any(|(start, _)| lower_key.starts_with(start));
-                let is_other = || !self.is_of_model(&lower_key);
-                let named = lower_key.rsplit_once('.');
+                    .any(|(start, _)| key.text().starts_with(start));
+                let is_other = || !self.is_of_model(key.text());
+                let named = key.text().rsplit_once('.');
                 let named = named.filter(|(_, last)| TYPES.contains(last));
                 let named = named.map_or(key, |(front, _)| SearchedText::new(front));
                 is_converter || names(named) || (key.has(KEY_WORDS) && is_other())
             }
             // a key inside of another is a setting of the run that trained the model
-            "pth" if lower_key.contains('.') => names(key),
+            "pth" if key.text().contains('.') => names(key),
             "pth" => names(key) || key.has(KEY_WORDS) || names(SearchedText::new(&lower(text))),
             _ => {
                 let text = lower(text);
