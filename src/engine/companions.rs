@@ -1,6 +1,6 @@
 //! The files of a checkpoint that hold no tensors: configuration, tokenizer, chat template, licence.
 //!
-//! A client opens a directory by its `config.json`, and reads the rest by fixed names ([`names`]). These are carried over, and
+//! A client opens a directory by its `config.json`, and reads the rest by fixed names. These are carried over, and
 //! everything else in the directory is named as left out. Files that describe the tensors as they were stored, indexes and
 //! quantisation settings, have counterparts in the output or need none. Python files are code, and are only carried over when
 //! the caller requests it.
