@@ -4,7 +4,7 @@
 //! with one that is killed. Where directories cannot be locked (NFS, Windows), it is the lock of a file in the directory,
 //! which is removed when the lock is released.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -104,7 +104,9 @@ fn is_unsupported(error: &io::Error) -> bool {
 
 #[cfg(unix)]
 fn lock_directory(path: &Path) -> io::Result<Option<DirectoryLock>> {
+    use std::fs::OpenOptions;
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+
     for _ in 0..ATTEMPTS {
         let mut options = OpenOptions::new();
         let flags = rustix::fs::OFlags::DIRECTORY;

@@ -95,6 +95,7 @@ pub(super) fn memory_size(text: &str) -> Result<u64, String> {
 }
 
 /// Bytes per second, with a unit: `500MB`.
+#[cfg(target_os = "linux")]
 pub(super) fn rate(text: &str) -> Result<u64, String> {
     with_unit(text, "MB")
 }
@@ -122,6 +123,7 @@ pub(super) fn threads() -> RangedU64ValueParser<usize> {
 }
 
 /// Threads that prefetch.
+#[cfg(target_os = "linux")]
 pub(super) fn prefetch_threads() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=256)
 }
