@@ -26,7 +26,7 @@ pub(crate) fn parse_listing(text: &[u8], folder: &str, room: u64) -> Result<(Str
         names: None,
     };
     let mut json = serde_json::Deserializer::from_slice(text);
-    let parsed = (&mut listing)
+    let parsed = ReadObject(&mut listing)
         .deserialize(&mut json)
         .and_then(|()| json.end());
     if let Some(fault) = listing.fault {
@@ -52,7 +52,25 @@ struct HubListing<'p> {
     names: Option<Vec<String>>,
 }
 
-impl<'de> DeserializeSeed<'de> for &mut HubListing<'_> {
+impl ObjectFields for HubListing<'_> {
+    fn field<'de, M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
+        match key {
+            "sha" => self.commit = Some(map.next_value::<ShortText>()?.0),
+            "siblings" => map.next_value_seed(Siblings(self))?,
+            _ => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
+}
+
+/// Reads an object field by field, keeping none that its reader does not take.
+trait ObjectFields {
+    fn field<'de, M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error>;
+}
+
+struct ReadObject<'f, F>(&'f mut F);
+
+impl<'de, F: ObjectFields> DeserializeSeed<'de> for ReadObject<'_, F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -60,20 +78,16 @@ impl<'de> DeserializeSeed<'de> for &mut HubListing<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for &mut HubListing<'_> {
+impl<'de, F: ObjectFields> Visitor<'de> for ReadObject<'_, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the description of a repository")
+        f.write_str("an object")
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
         while let Some(key) = map.next_key::<ShortText>()? {
-            match &*key.0 {
-                "sha" => self.commit = Some(map.next_value::<ShortText>()?.0),
-                "siblings" => map.next_value_seed(Siblings(self))?,
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
+            self.0.field(&key.0, &mut map)?;
         }
         Ok(())
     }
@@ -128,31 +142,25 @@ impl<'de> Visitor<'de> for Siblings<'_, '_> {
     }
 }
 
-/// One file of the array: its name, if it has one.
+/// The name of one file of the array, if it has one.
+#[derive(Default)]
 struct Sibling(Option<String>);
+
+impl ObjectFields for Sibling {
+    fn field<'de, M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
+        match key {
+            "rfilename" => self.0 = Some(map.next_value::<ShortText>()?.0),
+            _ => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
+}
 
 impl<'de> serde::Deserialize<'de> for Sibling {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct SiblingFields;
-        impl<'de> Visitor<'de> for SiblingFields {
-            type Value = Sibling;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a file")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Sibling, M::Error> {
-                let mut name = None;
-                while let Some(key) = map.next_key::<ShortText>()? {
-                    match &*key.0 {
-                        "rfilename" => name = Some(map.next_value::<ShortText>()?.0),
-                        _ => drop(map.next_value::<IgnoredAny>()?),
-                    }
-                }
-                Ok(Sibling(name))
-            }
-        }
-        deserializer.deserialize_map(SiblingFields)
+        let mut sibling = Self::default();
+        ReadObject(&mut sibling).deserialize(deserializer)?;
+        Ok(sibling)
     }
 }
 
@@ -217,7 +225,7 @@ pub(super) fn all_files_of_index(text: &[u8], is_there: &mut dyn FnMut(&str) -> 
         last: None,
     };
     let mut json = serde_json::Deserializer::from_slice(text);
-    let parsed = (&mut files)
+    let parsed = ReadObject(&mut files)
         .deserialize(&mut json)
         .and_then(|()| json.end());
     parsed.is_ok() && files.last.is_some()
@@ -229,57 +237,25 @@ struct IndexFiles<'a> {
     last: Option<String>,
 }
 
-impl<'de> DeserializeSeed<'de> for &mut IndexFiles<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for &mut IndexFiles<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an index of a checkpoint")
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
-        while let Some(key) = map.next_key::<ShortText>()? {
-            match &*key.0 {
-                "weight_map" => map.next_value_seed(WeightMap(self))?,
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
+impl ObjectFields for IndexFiles<'_> {
+    fn field<'de, M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
+        match key {
+            "weight_map" => map.next_value_seed(ReadObject(&mut WeightMap(self))),
+            _ => map.next_value::<IgnoredAny>().map(drop),
         }
-        Ok(())
     }
 }
 
 struct WeightMap<'a, 'b>(&'a mut IndexFiles<'b>);
 
-impl<'de> DeserializeSeed<'de> for WeightMap<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for WeightMap<'_, '_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map of weights to files")
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
-        while let Some((_, ShortText(file))) = map.next_entry::<IgnoredAny, ShortText>()? {
-            let is_known = self.0.last.as_ref() == Some(&file);
-            if file.is_empty() || (!is_known && !(self.0.is_there)(&file)) {
-                return Err(serde::de::Error::custom("a file is missing"));
-            }
-            self.0.last = Some(file);
+impl ObjectFields for WeightMap<'_, '_> {
+    fn field<'de, M: MapAccess<'de>>(&mut self, _: &str, map: &mut M) -> Result<(), M::Error> {
+        let ShortText(file) = map.next_value()?;
+        let is_known = self.0.last.as_ref() == Some(&file);
+        if file.is_empty() || (!is_known && !(self.0.is_there)(&file)) {
+            return Err(serde::de::Error::custom("a file is missing"));
         }
+        self.0.last = Some(file);
         Ok(())
     }
 }
