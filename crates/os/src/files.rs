@@ -47,6 +47,23 @@ pub fn open_without_waiting(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
+/// Opens a regular file for reading, as [`open_without_waiting`] does.
+///
+/// # Errors
+///
+/// The errors of `open`; [`io::ErrorKind::InvalidInput`] for anything but a regular file, or a link to one.
+pub fn open_regular(path: &Path) -> io::Result<(File, fs::Metadata)> {
+    let file = open_without_waiting(path)?;
+    let metadata = file.metadata()?;
+    match metadata.is_file() {
+        true => Ok((file, metadata)),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "not a regular file",
+        )),
+    }
+}
+
 /// Creates a file under construction, locked while it is open. `None` if another process locked or removed it between the
 /// two calls, because it took it for one of a dead process: the caller tries another name.
 ///

@@ -34,11 +34,7 @@ pub struct WriteOptions {
 ///
 /// The errors of reading; [`io::ErrorKind::InvalidInput`] for anything but a regular file; [`io::ErrorKind::FileTooLarge`].
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let file = files::open_without_waiting(path)?;
-    if !file.metadata()?.is_file() {
-        let what = "a directory, a pipe, a socket or a device is in the place of a regular file";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-    }
+    let (file, _) = files::open_regular(path)?;
     let mut bytes = Vec::new();
     // a file that grows meanwhile, or a file of `/proc`, has an end
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;

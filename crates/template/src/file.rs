@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use anamnesis_os::files::open_without_waiting;
+use anamnesis_os::files::open_regular;
 
 use crate::content_key::ContentKey;
 use crate::error::{Error, Result, quote};
@@ -93,18 +93,6 @@ impl File {
             _ => true,
         };
         self.path == other.path && self.nbytes == other.nbytes && keys
-    }
-}
-
-/// Opens a file that a template names, or a template. A named pipe would otherwise be waited for, and a device read without
-/// end.
-pub(crate) fn open_regular(path: &Path) -> std::io::Result<(fs::File, fs::Metadata)> {
-    let opened = open_without_waiting(path)?;
-    let metadata = opened.metadata()?;
-    if metadata.is_file() {
-        Ok((opened, metadata))
-    } else {
-        Err(std::io::Error::other("not a regular file"))
     }
 }
 

@@ -3,10 +3,10 @@
 use std::io::Read;
 use std::path::Path;
 
+use anamnesis_os::files::open_regular;
 use anamnesis_os::whole_file::{self, WriteOptions};
 
 use crate::error::{Error, Result};
-use crate::file::open_regular;
 use crate::{Template, TemplateLimits};
 
 impl Template {
