@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use crate::base::error::Result;
+use crate::base::kernel::Dtype;
 use crate::plan::{Grid, PartBytes, PartRange, PartRanges};
 
 use super::composite::{PartOffset, PartView};
@@ -24,6 +25,29 @@ pub(crate) struct TransposedFactors {
     /// Bytes of an entry; the bytes within it that are the factor (an entry may hold scale and zero point).
     pub(crate) entry: u64,
     pub(crate) factor: Range<u64>,
+}
+
+impl TransposedFactors {
+    /// A part that holds nothing but these factors, without padding between the rows. `rows` are of all matrices and of one.
+    pub(crate) fn alone(
+        part: usize,
+        dtype: Dtype,
+        [rows, matrix_rows]: [u64; 2],
+        groups: u64,
+        lines: u64,
+    ) -> Self {
+        let entry = dtype.bits() / 8;
+        Self {
+            place: PartOffset::whole(part),
+            rows,
+            matrix_rows,
+            padded_rows: matrix_rows,
+            groups,
+            lines,
+            entry,
+            factor: 0..entry,
+        }
+    }
 }
 
 impl PartView for TransposedFactors {

@@ -244,18 +244,8 @@ fn interleaved(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             let what = format!("{room} of them do not go with groups of {group} of {cols} inputs");
             return Err(not_known(found, what));
         }
-        let (groups, entry) = (cols.div_ceil(group), dtype.bits() / 8);
-        let place = PartOffset::whole(part);
-        let view = TransposedFactors {
-            place,
-            rows,
-            matrix_rows: rows,
-            padded_rows: rows,
-            groups,
-            lines: room,
-            entry,
-            factor: 0..entry,
-        };
+        let groups = cols.div_ceil(group);
+        let view = TransposedFactors::alone(part, dtype, [rows, rows], groups, room);
         made.push((part, Arc::new(view) as Arc<dyn PartView>));
         Ok(Factors::per_group(part, dtype, group))
     };

@@ -181,17 +181,7 @@ impl ComfyLayer<'_, '_> {
                 );
                 return Err(not_known(info, what));
             };
-            let entry = dtype.bits() / 8;
-            let view = TransposedFactors {
-                place: PartOffset::whole(part),
-                rows,
-                matrix_rows: rows,
-                padded_rows: rows,
-                groups,
-                lines: groups,
-                entry,
-                factor: 0..entry,
-            };
+            let view = TransposedFactors::alone(part, dtype, [rows, rows], groups, groups);
             views.push((part, Arc::new(view)));
             Ok(Factors::per_group(part, dtype, group))
         };

@@ -90,17 +90,7 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -
             ));
         }
         // a view turns `[groups, out]` into rows of groups
-        let (entry, place) = (dtype.bits() / 8, PartOffset::whole(1));
-        let view = TransposedFactors {
-            place,
-            rows,
-            matrix_rows: rows,
-            padded_rows: rows,
-            groups,
-            lines: groups,
-            entry,
-            factor: 0..entry,
-        };
+        let view = TransposedFactors::alone(1, dtype, [rows, rows], groups, groups);
         made.push((1, Arc::new(view) as Arc<dyn PartView>));
         scales = Some(Factors::per_group(1, dtype, cols / groups));
     }

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
-use crate::plan::decode::{Factors, PartOffset, PartView, TransposedFactors};
+use crate::plan::decode::{Factors, PartView, TransposedFactors};
 use crate::quant::scheme::context::{Context, missing, not_known, plain};
 use crate::quant::scheme::granularity::{filled, stack};
 use crate::read::catalog::{Shape, TensorInfo};
@@ -101,17 +101,7 @@ pub(super) fn transposed_factors(
         return Err(not_known(info, what));
     };
     // stored group-major, since the kernels read the factors of neighbouring outputs together; a view turns the order
-    let entry = dtype.bits() / 8;
-    let view = TransposedFactors {
-        place: PartOffset::whole(part),
-        rows,
-        matrix_rows,
-        padded_rows: matrix_rows,
-        groups,
-        lines: groups,
-        entry,
-        factor: 0..entry,
-    };
+    let view = TransposedFactors::alone(part, dtype, [rows, matrix_rows], groups, groups);
     Ok((Factors::per_group(part, dtype, group), Arc::new(view)))
 }
 
