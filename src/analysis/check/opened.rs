@@ -13,6 +13,8 @@ use crate::read::checkpoint::{
 };
 use crate::read::source::files::Files;
 
+const WHAT: &str = "the checkpoints of the directory";
+
 /// Why a file that a finding is about was not looked at.
 pub(super) const UNREADABLE: &str = "cannot be read";
 /// Why an index was not looked at that is left of files which were not downloaded.
@@ -41,6 +43,9 @@ struct OpeningPlace<'p> {
     files: &'p Files,
     directory: &'p Path,
     options: &'p OpenOptions,
+    /// All checkpoints are open at the same time, and share one limit: charged as each is opened, so that a directory of
+    /// many models ends there and not when all of them are in memory.
+    shared: &'p Budget,
 }
 
 impl OpenedModels {
@@ -54,6 +59,7 @@ impl OpenedModels {
             files,
             directory: path,
             options,
+            shared: &Budget::new(options.limits_of()),
         };
         opened.add(&place, path, options, true)?;
         if files.is_directory(path) {
@@ -122,11 +128,13 @@ impl OpenedModels {
             .filter_map(OpenFault::one_of_several)
             .collect();
         match checkpoint {
-            Ok(checkpoint) => self.checkpoints.push(checkpoint),
+            Ok(checkpoint) => self.keep(place, checkpoint)?,
             Err(error) => match error.kind() {
                 ErrorKind::RefusedGlobal { .. } => {
                     // the tensors around a refused global are still checked
-                    self.checkpoints.extend(around_globals(path, options));
+                    if let Some(checkpoint) = around_globals(path, options) {
+                        self.keep(place, checkpoint)?;
+                    }
                     self.failures.push(error);
                 }
                 // not statements about the model: a report with them would pass for a judgement
@@ -156,6 +164,12 @@ impl OpenedModels {
         several
             .iter()
             .try_for_each(|path| self.add(place, path, place.options, false))
+    }
+
+    fn keep(&mut self, place: &OpeningPlace<'_>, checkpoint: Checkpoint) -> Result<()> {
+        place.shared.keep_too(checkpoint.kept(), WHAT)?;
+        self.checkpoints.push(checkpoint);
+        Ok(())
     }
 
     /// Notes the names in the directory that were opened, selected or found faulty.
@@ -224,8 +238,7 @@ impl OpenedModels {
         };
         let budget = first.budget();
         for other in others {
-            // all of them are open at the same time, so that they share one limit
-            budget.keep_too(other.kept(), "the checkpoints of the directory")?;
+            budget.keep_too(other.kept(), WHAT)?;
         }
         Ok(budget)
     }
