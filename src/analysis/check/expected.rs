@@ -71,10 +71,7 @@ impl ExpectedDigests {
         for (name, kind) in evidence_beside(model, budget)? {
             match kind {
                 EvidenceKind::Digests => expected.add_file(model, &name, budget)?,
-                EvidenceKind::Signature => {
-                    let why = "signatures are not verified".to_owned();
-                    expected.add_evidence(name, kind, 0, Some(why), budget)?;
-                }
+                EvidenceKind::Signature => expected.add_signature(name, budget)?,
             }
         }
         // each look at a server would be a request, for files that are rarely there
@@ -95,7 +92,6 @@ impl ExpectedDigests {
 
     /// Takes a list that lies next to the files.
     fn add_file(&mut self, model: &CheckedModel<'_>, name: &str, budget: &Budget) -> Result<()> {
-        let kind = EvidenceKind::Digests;
         if let Some(algorithm) = uncomputed_algorithm(name) {
             return self.refuse(
                 name,
@@ -112,23 +108,10 @@ impl ExpectedDigests {
         });
         match list {
             Ok(Some(list)) => self.add_list(model, name, &list, subject_of(name), budget),
-            Ok(None) => {
-                let why = "signatures are not verified".to_owned();
-                self.add_evidence(
-                    name.to_owned(),
-                    EvidenceKind::Signature,
-                    0,
-                    Some(why),
-                    budget,
-                )
-            }
+            Ok(None) => self.add_signature(name.to_owned(), budget),
             Err(error) if matches!(error.kind(), ErrorKind::Cancelled) => Err(error),
             // a limit too: a list of any length would otherwise switch the comparison off without a word
-            Err(error) => {
-                let why = error.kind().to_string();
-                self.add_evidence(name.to_owned(), kind, 0, Some(why.clone()), budget)?;
-                self.find_unused(name, &why, budget)
-            }
+            Err(error) => self.refuse(name, error.kind().to_string(), budget),
         }
     }
 
@@ -207,15 +190,17 @@ impl ExpectedDigests {
             if given.as_deref() == model.root.join(&name).to_str() {
                 continue;
             }
-            let why = match kind {
-                EvidenceKind::Digests => why,
-                EvidenceKind::Signature => "signatures are not verified",
-            };
-            self.add_evidence(name, kind, 0, Some(why.to_owned()), budget)?;
+            match kind {
+                EvidenceKind::Digests => {
+                    self.add_evidence(name, kind, 0, Some(why.to_owned()), budget)?;
+                }
+                EvidenceKind::Signature => self.add_signature(name, budget)?,
+            }
         }
         Ok(())
     }
 
+    /// Names a list of which nothing was used, and finds fault with that.
     fn refuse(&mut self, name: &str, why: String, budget: &Budget) -> Result<()> {
         self.find_unused(name, &why, budget)?;
         self.add_evidence(name.to_owned(), EvidenceKind::Digests, 0, Some(why), budget)
@@ -232,6 +217,11 @@ impl ExpectedDigests {
     fn find(&mut self, finding: Finding, budget: &Budget) -> Result<()> {
         budget.memory(finding.memory(), WHAT)?;
         budget.push(&mut self.findings, finding, WHAT)
+    }
+
+    fn add_signature(&mut self, name: String, budget: &Budget) -> Result<()> {
+        let why = "signatures are not verified".to_owned();
+        self.add_evidence(name, EvidenceKind::Signature, 0, Some(why), budget)
     }
 
     fn add_evidence(
