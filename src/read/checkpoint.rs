@@ -44,7 +44,9 @@ pub use handle::CheckpointHandle;
 pub(crate) use handle::Ownership;
 pub use objects::Objects;
 pub use other_files::UnreadFile;
-pub(crate) use other_files::{is_model_file, is_training_state, names_in, unread_files};
+pub(crate) use other_files::{
+    has_tensor_ending, is_model_file, is_training_state, names_in, unread_files,
+};
 pub use search::checkpoints_below;
 
 /// Options of opening: limits, mapping, and what the file does not state itself.

@@ -4,6 +4,8 @@
 //! Mistral's own. Nothing else is carried over, because a directory, and even more the surroundings of a single file, may
 //! hold files that must stay there, such as notes and passwords.
 
+use crate::read::checkpoint::has_tensor_ending;
+
 /// Names of models' configurations, which describe the weights: of transformers and diffusers, and of Mistral.
 pub(super) static CONFIGURATIONS: &[&str] = &["config.json", "params.json"];
 
@@ -99,19 +101,6 @@ static DESCRIPTIONS: &[&str] = &[
     "hadamard.json",
 ];
 
-/// Endings of files that hold tensors, which are read or said not to be when the directory is opened.
-static TENSOR_ENDINGS: &[&str] = &[
-    ".safetensors",
-    ".bin",
-    ".pt",
-    ".pth",
-    ".ckpt",
-    ".gguf",
-    ".npy",
-    ".npz",
-    ".distcp",
-];
-
 /// The files that are looked for next to a file on a web server, which does not list its files.
 pub(super) static TRIED: &[&str] = &[
     "added_tokens.json",
@@ -147,13 +136,13 @@ pub(super) enum NameClass {
 /// The class of a name, where weights stay `quantised` no less than before or not: descriptions are then true of the output.
 pub(super) fn class_of(name: &str, quantised: bool) -> NameClass {
     let is_index = name.contains(".index.") && name.ends_with(".json");
-    let ends_with = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
     let settings = STORAGE_SETTINGS.contains(&name);
     if name.starts_with('.')
         // also the index of a variant of diffusers, `….index.fp16.json`
         || is_index
         || (settings && !quantised)
-        || ends_with(TENSOR_ENDINGS)
+        // read, or named as not read, when the directory is opened
+        || has_tensor_ending(name)
     {
         return NameClass::OfStorage;
     }
@@ -172,7 +161,8 @@ pub(super) fn class_of(name: &str, quantised: bool) -> NameClass {
             .is_some_and(|rest| rest.starts_with(['_', '-']))
     });
     // Mistral numbers the versions of its tokenizers, `tokenizer.model.v3`
-    let has_ending = ends_with(ENDINGS) || name.starts_with("tokenizer.model.");
+    let has_ending =
+        ENDINGS.iter().any(|ending| name.ends_with(ending)) || name.starts_with("tokenizer.model.");
     let is_known = has_ending && (STEMS.contains(&stem) || is_of_family)
         // named after the model
         || name.ends_with(".tiktoken")

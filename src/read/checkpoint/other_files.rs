@@ -75,9 +75,14 @@ pub(crate) fn is_training_state(name: &str) -> bool {
     TRAINING_STATE.iter().any(|start| name.starts_with(start))
 }
 
+/// Whether a name has the ending of a file that holds tensors.
+pub(crate) fn has_tensor_ending(name: &str) -> bool {
+    TENSOR_ENDINGS.contains(&ending(name))
+}
+
 /// Whether a file is a model or a part of one by its name: a file of tensors or an index.
 pub(crate) fn is_model_file(name: &str) -> bool {
-    let is_tensors = TENSOR_ENDINGS.contains(&ending(name)) || is_index_name(name);
+    let is_tensors = has_tensor_ending(name) || is_index_name(name);
     // hidden files are other programs' own
     is_tensors && !name.starts_with('.') && !is_training_state(name)
 }
