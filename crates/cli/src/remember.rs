@@ -19,7 +19,7 @@ use crate::name_filter::NameFilter;
 use crate::output::{Screen, Stdout, WARNING, json};
 use crate::shown_path::shown;
 use crate::template::SavedTemplate;
-use crate::text::{ByteSize, plural};
+use crate::text::{ByteSize, listed, plural};
 use crate::{checkpoint_warnings, request_stats, template};
 use planned_output::PlannedOutput;
 
@@ -149,7 +149,11 @@ fn description(report: &RememberReport) -> String {
     parts.push(ByteSize(report.nbytes).to_string());
     if !report.companions.is_empty() {
         let count = report.companions.len() as u64;
-        let names = listed(&report.companions);
+        let names = listed(
+            report.companions.iter().map(|name| escape(name)),
+            MOST_LISTED,
+            "",
+        );
         parts.push(format!("with {}: {names}", plural(count, "companion file")));
     }
     parts.join(", ")
@@ -240,33 +244,20 @@ fn wrapper_prefix(checkpoint: &Checkpoint, plan: &Plan, args: &RememberArgs) -> 
 /// Names of a list that are shown, of a directory that has any number.
 const MOST_LISTED: usize = 100;
 
-/// `a, b and 3 more`.
-fn listed(names: &[String]) -> String {
-    let shown: Vec<_> = names
-        .iter()
-        .take(MOST_LISTED)
-        .map(|name| escape(name))
-        .collect();
-    let shown = shown.join(", ");
-    match names.len().saturating_sub(MOST_LISTED) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
-}
-
 /// Notes about files of the source that are not in the output, one for each reason.
 fn left_out_notes(report: &RememberReport) -> Vec<String> {
     let mut notes: Vec<String> = report
         .left_out
         .chunk_by(|a, b| a.reason == b.reason)
         .map(|left| {
-            let names: Vec<String> = left.iter().map(|left| left.name.clone()).collect();
+            let names = left.iter().map(|left| escape(&left.name));
+            let names = listed(names, MOST_LISTED, "");
             let reason = left[0].reason;
             let remedy = match reason {
                 LeftOutReason::Code => "; --code copies it",
                 _ => "",
             };
-            format!("not copied: {} ({reason}{remedy})", listed(&names))
+            format!("not copied: {names} ({reason}{remedy})")
         })
         .collect();
     if report.left_out_more > 0 {

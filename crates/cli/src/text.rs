@@ -19,6 +19,27 @@ pub(crate) fn escape_lines(text: &str) -> String {
     out
 }
 
+/// `a, b and 3 more`: the first names of a list of any length. `hint` stands behind the number.
+pub(crate) fn listed(
+    names: impl IntoIterator<Item = impl AsRef<str>>,
+    most: usize,
+    hint: &str,
+) -> String {
+    let (mut text, mut count) = (String::new(), 0);
+    for name in names {
+        if count < most {
+            text.push_str(if count > 0 { ", " } else { "" });
+            text.push_str(name.as_ref());
+        }
+        count += 1;
+    }
+    if count > most {
+        let more = ExactCount((count - most) as u64);
+        text.push_str(&format!(" and {more} more{hint}"));
+    }
+    text
+}
+
 /// Width of the text in terminal columns.
 pub(crate) fn width(text: &str) -> usize {
     // nearly all names: no look-up for each character

@@ -11,7 +11,7 @@ use super::listed::OmittedFindings;
 use crate::output::coverage;
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{BOLD, DIM, REFUSED, Screen, WARNING};
-use crate::text::{ByteSize, ExactCount, plural, wrap};
+use crate::text::{ByteSize, ExactCount, listed, plural, wrap};
 
 /// Width of a level and the space behind it.
 const LEVEL_WIDTH: usize = 9;
@@ -137,13 +137,8 @@ fn covered(report: &CheckReport) -> Vec<String> {
             1 => "models",
             _ => "models of several formats",
         };
-        let named = report.models.iter().take(MODELS).map(model);
-        let more = match report.models.len().saturating_sub(MODELS) {
-            0 => String::new(),
-            more => format!(" and {more} more (--json)"),
-        };
-        let named = named.collect::<Vec<_>>().join(", ");
-        lines.push(format!("{} {several}: {named}{more}", report.models.len()));
+        let named = listed(report.models.iter().map(model), MODELS, " (--json)");
+        lines.push(format!("{} {several}: {named}", report.models.len()));
     }
     lines.extend(coverage::unread_lines(&report.unread));
     for evidence in &report.evidence {

@@ -3,7 +3,7 @@
 use anamnesis::UnreadFile;
 use anamnesis::quote::escape;
 
-use crate::text::ExactCount;
+use crate::text::{ExactCount, listed};
 
 /// Names that are shown for each reason; the document has all of them.
 const NAMED: usize = 32;
@@ -29,13 +29,7 @@ pub(crate) fn unread_lines(unread: &[UnreadFile]) -> Vec<String> {
     }
     let line = |why: &&str| {
         let files = unread.iter().filter(|file| file.why == *why);
-        let count = files.clone().count();
-        let names = files.take(NAMED).map(|file| escape(&file.path));
-        let mut names = names.collect::<Vec<_>>().join(", ");
-        if count > NAMED {
-            let more = ExactCount((count - NAMED) as u64);
-            names.push_str(&format!(" and {more} more (--json)"));
-        }
+        let names = listed(files.map(|file| escape(&file.path)), NAMED, " (--json)");
         format!("not looked at: {names} ({why})")
     };
     reasons.iter().map(line).collect()
