@@ -19,6 +19,16 @@ struct Writer {
     replaces: bool,
 }
 
+impl Writer {
+    /// The file that it reads in the place of this one of the model: merging reads a template.
+    fn source(&self, name: &'static str) -> &'static str {
+        match self.verb {
+            "template merge" => "t.iot",
+            _ => name,
+        }
+    }
+}
+
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
@@ -211,13 +221,7 @@ static RULES: &[Rule] = &[
         what: "a file of the model",
         holds: |files, writer| {
             for name in ["model/model.safetensors", "model/config.json"] {
-                // the model of this verb is a template
-                let name = if writer.verb == "template merge" {
-                    "t.iot"
-                } else {
-                    name
-                };
-                refused_always(files, writer, &files.path(name))?;
+                refused_always(files, writer, &files.path(writer.source(name)))?;
             }
             Ok(())
         },
@@ -225,11 +229,7 @@ static RULES: &[Rule] = &[
     Rule {
         what: "a link to one",
         holds: |files, writer| {
-            let target = if writer.verb == "template merge" {
-                "t.iot"
-            } else {
-                "model/model.safetensors"
-            };
+            let target = writer.source("model/model.safetensors");
             let link = files.path("out/link");
             symlink(files.path(target), &link).unwrap();
             refused_always(files, writer, &link)?;
@@ -240,11 +240,7 @@ static RULES: &[Rule] = &[
     Rule {
         what: "a hard link of one",
         holds: |files, writer| {
-            let target = if writer.verb == "template merge" {
-                "t.iot"
-            } else {
-                "model/model.safetensors"
-            };
+            let target = writer.source("model/model.safetensors");
             let link = files.path("out/link");
             fs::hard_link(files.path(target), &link).unwrap();
             refused_always(files, writer, &link)?;
