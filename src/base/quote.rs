@@ -170,7 +170,7 @@ mod tests {
             ("https://user:se?cret@h/a", "https://…"),
             ("https://[::1]:80/a?x", "https://[::1]:80/a"),
             ("ftp://user:secret@h/a", "ftp://h/a"),
-            ("/work/https:/user:secret@h/a?x", "/work/https:/h/a"),
+            ("/data/https:/user:secret@h/a?x", "/data/https:/h/a"),
             ("hf://org/model@v1/a.gguf", "hf://org/model@v1/a.gguf"),
             ("abfss://container@account/a", "abfss://container@account/a"),
             ("abfss://name:secret@account/a", "abfss://account/a"),
