@@ -30,6 +30,9 @@ const MOST_FOR_TENSORS: u64 = 528_u64.div_ceil(25);
 /// The most memory with the default limits.
 const MOST_MEMORY: u64 = 256 << 20;
 
+/// Sizes of inputs: a cost that grows with the square of the length is the 2000-fold in the last one.
+const SIZES: [usize; 3] = [64 << 10, 1 << 20, 3 << 20];
+
 /// Steps per byte that was read or charged.
 const STEPS_PER_BYTE: u64 = 4;
 
@@ -39,8 +42,8 @@ const TIME_PER_BYTE: Duration = Duration::from_nanos(500);
 const TIME_AT_LEAST: Duration = Duration::from_millis(100);
 
 /// The most processor time, of inputs that are at most a few megabytes long. The bound of a release build is 2 s; with
-/// little optimisation the slowest input takes 2.7 s on an idle machine and 5.6 s beside two builds on two cores. An input
-/// whose time grows faster than its length takes a multiple of that.
+/// little optimisation the slowest input of 6 MiB took 2.7 s on an idle machine and 5.6 s beside two builds on two cores. An
+/// input whose time grows faster than its length takes a multiple of that.
 const MOST_TIME: Duration = Duration::from_secs(12);
 
 /// The cost of opening and listing one input.
@@ -225,7 +228,7 @@ fn cost_what_is_charged(all: fn(usize) -> Vec<Amplifier>) -> [usize; 2] {
     let scratch = ScratchDir::new("amplifiers");
     let (mut wrong, mut worst) = (Vec::new(), Worst::default());
     let mut made = [0; 3];
-    for nbytes in [64 << 10, 1 << 20, 6 << 20] {
+    for nbytes in SIZES {
         for amplifier in all(nbytes) {
             let costs = amplified(&amplifier, &scratch);
             for (call, cost) in costs.iter().enumerate() {
@@ -364,7 +367,7 @@ fn plans_cost_what_is_charged() {
 fn models_of_ggufs_cost_what_is_charged() {
     in_own_process!();
     let (mut wrong, mut written) = (Vec::new(), 0);
-    for nbytes in [64 << 10, 1 << 20, 6 << 20] {
+    for nbytes in SIZES {
         for (what, bytes) in model_amplifiers::all(nbytes) {
             let found = model_cost(&bytes);
             if std::env::var_os("ANAMNESIS_SHOW").is_some() {

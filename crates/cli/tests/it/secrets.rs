@@ -159,25 +159,31 @@ fn written(mut command: Command, out: &Path) -> (Option<i32>, Vec<(String, Vec<u
     (output.status.code(), all)
 }
 
-#[test]
-fn no_output_shows_a_secret() {
-    let server = TestServer::start();
-    serve(&server, "/m/scribe.gguf", "model/scribe-Q8_0.gguf");
-    serve(&server, "/m/config.json", "fit/gpt-oss.json");
-    server.put(
-        "/m/damaged.safetensors",
-        b"\x08\0\0\0\0\0\0\0{\"a\":[}}".to_vec(),
-    );
-    server.put("/m/t.iot", b"no template".to_vec());
-    let failing = failing_server();
-    let scratch = tempfile::tempdir().unwrap();
-    let out = scratch.path().join("out");
-    std::fs::create_dir(&out).unwrap();
-    let fixtures = workspace().join("fixtures").canonicalize().unwrap();
-    std::os::unix::fs::symlink(fixtures, scratch.path().join("fixtures")).unwrap();
-    let (mut count, mut leaks, mut statuses) = (0, Vec::new(), [0; 3]);
-    for url in urls(&server, &failing) {
-        for run in runs(&url, &out) {
+/// The outcomes of runs.
+#[derive(Default)]
+struct Outcomes {
+    leaks: Vec<String>,
+    /// How many ended with status 0, with 1, and with another.
+    statuses: [usize; 3],
+}
+
+impl Outcomes {
+    fn add(&mut self, other: Self) {
+        self.leaks.extend(other.leaks);
+        for (sum, more) in self.statuses.iter_mut().zip(other.statuses) {
+            *sum += more;
+        }
+    }
+
+    /// Runs every verb with this URL, in a directory of its own.
+    fn of(url: &str, failing: &str) -> Self {
+        let mut this = Self::default();
+        let scratch = tempfile::tempdir().unwrap();
+        let out = scratch.path().join("out");
+        std::fs::create_dir(&out).unwrap();
+        let fixtures = workspace().join("fixtures").canonicalize().unwrap();
+        std::os::unix::fs::symlink(fixtures, scratch.path().join("fixtures")).unwrap();
+        for run in runs(url, &out) {
             let formats = if has_json(&run) {
                 &[false, true][..]
             } else {
@@ -200,24 +206,56 @@ fn no_output_shows_a_secret() {
                 // where no bucket is, an output that is a URL is a path below the working directory
                 command.current_dir(scratch.path());
                 let (code, all) = written(command, &out);
-                count += 1;
                 let code = code.unwrap_or_else(|| panic!("{args:?}: ended by a signal"));
-                statuses[usize::try_from(code).unwrap().min(2)] += 1;
+                this.statuses[usize::try_from(code).unwrap().min(2)] += 1;
                 for (place, bytes) in all {
-                    let text = String::from_utf8_lossy(&bytes);
-                    for secret in [QUERY, PASSWORD, FRAGMENT, HEADER] {
-                        if let Some(at) = text.find(secret) {
-                            let from = text.floor_char_boundary(at.saturating_sub(100));
-                            leaks.push(format!(
-                                "{args:?}, {place}: …{}",
-                                &text[from..at + secret.len()]
-                            ));
-                        }
-                    }
+                    this.search(&format!("{args:?}, {place}"), &bytes);
                 }
             }
         }
+        this
     }
+
+    fn search(&mut self, place: &str, bytes: &[u8]) {
+        let text = String::from_utf8_lossy(bytes);
+        for secret in [QUERY, PASSWORD, FRAGMENT, HEADER] {
+            if let Some(at) = text.find(secret) {
+                let from = text.floor_char_boundary(at.saturating_sub(100));
+                let shown = &text[from..at + secret.len()];
+                self.leaks.push(format!("{place}: …{shown}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn no_output_shows_a_secret() {
+    let server = TestServer::start();
+    serve(&server, "/m/scribe.gguf", "model/scribe-Q8_0.gguf");
+    serve(&server, "/m/config.json", "fit/gpt-oss.json");
+    server.put(
+        "/m/damaged.safetensors",
+        b"\x08\0\0\0\0\0\0\0{\"a\":[}}".to_vec(),
+    );
+    server.put("/m/t.iot", b"no template".to_vec());
+    let failing = failing_server();
+    // most of the time is waits between attempts
+    const AT_ONCE: usize = 8;
+    let urls = std::sync::Mutex::new(urls(&server, &failing));
+    let outcomes = std::sync::Mutex::new(Outcomes::default());
+    let work = || {
+        loop {
+            let next = urls.lock().unwrap().pop();
+            let Some(url) = next else { break };
+            let found = Outcomes::of(&url, &failing);
+            outcomes.lock().unwrap().add(found);
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..AT_ONCE).for_each(|_| drop(scope.spawn(work)));
+    });
+    let Outcomes { leaks, statuses } = outcomes.into_inner().unwrap();
+    let count: usize = statuses.iter().sum();
     println!("{count} runs; {} succeeded", statuses[0]);
     // otherwise the outputs of verbs that read a URL were not looked at
     assert!(
