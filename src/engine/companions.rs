@@ -154,6 +154,17 @@ impl Companions {
         }
     }
 
+    /// The configurations of models in a local directory that are not among these files: a run that writes them there leaves
+    /// these beside the weights of another model.
+    pub fn others_in(&self, directory: &Path) -> Vec<&'static str> {
+        let mut found = CONFIGURATIONS.to_vec();
+        found.retain(|name| {
+            let is_ours = self.files.iter().any(|file| file.name == *name);
+            !is_ours && directory.join(name).is_file()
+        });
+        found
+    }
+
     /// The companion files in a directory without tensors, such as the tokenizer or the scheduler of a pipeline of diffusers.
     /// `config.json` is edited as for weights of `dtype`.
     ///

@@ -20,6 +20,7 @@ use crate::output::{Screen, Stdout, WARNING, json};
 use crate::shown_path::shown;
 use crate::template::SavedTemplate;
 use crate::text::{ByteSize, listed, plural};
+use crate::written_file::check_apart;
 use crate::{checkpoint_warnings, request_stats, template};
 use planned_output::PlannedOutput;
 
@@ -175,6 +176,7 @@ fn write(
             args.overwrite,
             std::slice::from_ref(&source.to_owned()),
         )?;
+        check_apart(path, output)?;
     }
     let options = args.opening.options().cancel(interrupt.token());
     let checkpoint = options.open(source)?;

@@ -103,6 +103,19 @@ impl<'p> WrittenFile<'p> {
     }
 }
 
+/// Refuses a file that would replace, or be replaced by, the other output of the same run: `output` itself, or a file in it.
+///
+/// # Errors
+///
+/// The path is the output, or lies within it.
+pub(crate) fn check_apart(path: &Path, output: &Path) -> Result<(), Failure> {
+    if !files::is_within(path, output) {
+        return Ok(());
+    }
+    let what = "this is, or is in, the other output of this run";
+    Err(Failure::new("invalid_argument", what, "choose another path").in_file(path))
+}
+
 /// Whether a file is in the directory of a model, or beside a file of one and by its name a part of it.
 fn is_beside(path: &Path, model: &Path) -> bool {
     let is_directory = model.is_dir();

@@ -148,6 +148,27 @@ pub fn is_same(a: &Path, b: &Path) -> bool {
     }
 }
 
+/// Whether a path lies within a directory, or is that directory: by device and number of each directory above it, through
+/// links and through mounts of one directory at several places. The last components of the path may not exist yet.
+pub fn is_within(path: &Path, directory: &Path) -> bool {
+    let path = resolved(path);
+    let directory = resolved(directory);
+    path.starts_with(&directory) || path.ancestors().any(|above| is_same(above, &directory))
+}
+
+/// How much a file permits, for comparison with others: what anybody may do counts most, then what its group may, then its
+/// owner.
+pub fn permitted(file: &fs::Metadata) -> u32 {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let mode = file.mode();
+        (mode & 0o007) << 6 | (mode & 0o070) | (mode & 0o700) >> 6
+    }
+    #[cfg(not(unix))]
+    u32::from(!file.permissions().readonly())
+}
+
 /// Gives a file that is about to replace another one the permissions of that, and its owner where the process may.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anamnesis_os::files::{is_same, resolved};
+use anamnesis_os::files::{is_same, is_within, resolved};
 
 use crate::base::error::{Error, Result};
 use crate::engine::sink::Sharding;
@@ -110,10 +110,9 @@ pub(super) fn check_not_source(
     // through links, since the output may not exist yet while its directory is a link to the source
     let output = resolved(path);
     if let Some(source) = checkpoint.path().filter(|source| source.is_dir()) {
-        let source = resolved(source);
         // also one file: readers of the directory would find it beside the files of the source
-        if output.starts_with(&source) {
-            return refused(&source);
+        if is_within(&output, source) {
+            return refused(&resolved(source));
         }
     }
     for file in &checkpoint.catalog().files {
@@ -121,7 +120,8 @@ pub(super) fn check_not_source(
         let source = resolved(source);
         let replaced = match sharding {
             Sharding::SingleFile => source == output || is_same(&source, &output),
-            Sharding::Shards(_) => source.parent() == Some(&output),
+            // by number: one directory may be mounted at several places
+            Sharding::Shards(_) => source.parent().is_some_and(|own| is_same(own, &output)),
         };
         if replaced {
             return refused(&source);

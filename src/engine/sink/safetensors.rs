@@ -17,6 +17,7 @@ mod output;
 #[cfg(all(test, target_os = "linux"))]
 mod power_loss;
 mod publish;
+mod set_aside;
 #[cfg(target_os = "linux")]
 mod staging;
 #[cfg(feature = "remote")]

@@ -119,6 +119,10 @@ impl<'c> PlannedOutput<'c> {
         let mut notes = notes_of(&plan);
         notes.extend(wrapper_prefix(self.checkpoint, &plan, args));
         let sink = remember.safetensors(self.output, self.sharding)?;
+        let others = sink.companion_files().others_in(self.output);
+        notes.extend(others.into_iter().map(|name| {
+            format!("{name} was in the directory before, and stays: it is not of this model")
+        }));
         let mut sink = args.opening.remote_sink(sink);
         let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
         let (weights, nbytes) = (plan.jobs.len() - plain, plan.nbytes());

@@ -56,6 +56,8 @@ mod remote_models;
 mod remote_offline;
 #[cfg(all(feature = "remote", target_os = "linux"))]
 mod remote_tls;
+#[cfg(unix)]
+mod replaced_models;
 mod report;
 #[cfg(target_os = "linux")]
 mod robustness;

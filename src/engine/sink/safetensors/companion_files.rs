@@ -92,6 +92,17 @@ impl Companion {
         Ok(())
     }
 
+    /// Lets `take` move the file of other bytes that has the name.
+    pub(super) fn set_aside(&mut self, take: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        if self.replaces() {
+            // its successor has its permissions
+            self.file.carry_permissions()?;
+            take(self.file.target())?;
+            self.existing = Existing::Nothing;
+        }
+        Ok(())
+    }
+
     pub(super) fn sync(&self) -> Result<()> {
         self.file.sync()
     }

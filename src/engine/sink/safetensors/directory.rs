@@ -157,6 +157,7 @@ impl OutputDirectory {
             // now: the workers sync their files' directory and not those above it
             self.sink.sync_directory(directory_of(&created))?;
         }
+        self.sink.settle_set_aside(&self.parts, &self.stem)?;
         self.remove_abandoned();
         let origins = (0..self.files.len()).map(|file| self.origin(file));
         let origins = origins.collect::<Result<Vec<_>>>()?;

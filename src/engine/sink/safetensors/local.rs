@@ -167,6 +167,7 @@ impl LocalOutput {
         let stem = self.stem()?;
         if let Sharding::Shards(_) = self.sharding {
             self.lock = Some(self.create_and_lock_directory()?);
+            self.settle_set_aside(parts, &stem)?;
             // readers prefer either the index or the single file: only one of them may remain
             self.check_free(&self.target.join(stem.index()))?;
             self.check_free(&self.target.join(stem.single()))?;
@@ -246,6 +247,7 @@ impl OutputPlace for LocalOutput {
     fn write_companions(&mut self, files: &[CompanionFile]) -> Result<()> {
         let _lock = self.create_and_lock_directory()?;
         let parts = self.parts()?;
+        self.settle_set_aside(&parts, &self.stem()?)?;
         self.remove_abandoned(&parts, &self.stem()?);
         self.companions = self.create_companions(&parts, files)?;
         self.companions.iter().try_for_each(Companion::sync)?;

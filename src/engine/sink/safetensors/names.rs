@@ -182,6 +182,37 @@ impl PartNames {
             .join(format!("{}{process}-{number}{shards}.part", self.prefix))
     }
 
+    /// A hidden name for a file of this name: `.anamnesis-TARGET-PROCESS-NUMBER.NAME.old`.
+    pub(super) fn set_aside(&self, name: &OsStr) -> PathBuf {
+        let unused = self.unused(None).with_extension("");
+        let mut hidden = unused.into_os_string();
+        hidden.push(".");
+        hidden.push(name);
+        hidden.push(".old");
+        hidden.into()
+    }
+
+    /// The files in the directory that have such names, and the paths that they had.
+    pub(super) fn all_set_aside(&self) -> io::Result<Vec<(PathBuf, PathBuf)>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let own = name.to_str().and_then(|name| {
+                let rest = name.strip_prefix(&self.prefix)?.strip_suffix(".old")?;
+                rest.split_once('.').map(|(_, own)| own)
+            });
+            // others may have made a directory of such a name
+            if let Some(own) = own.filter(|own| !own.is_empty() && !own.contains(".."))
+                && !entry.file_type()?.is_dir()
+            {
+                found.push((entry.path(), self.directory.join(own)));
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
     /// The files under construction of processes that have ended.
     pub(super) fn abandoned(&self) -> io::Result<Vec<AbandonedPart>> {
         let mut found = Vec::new();

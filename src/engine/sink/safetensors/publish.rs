@@ -8,34 +8,41 @@
 //! the complete old checkpoint or the complete new one, or after step 2 none:
 //!
 //! 1. Each file is synced.
-//! 2. Companion files that would get other bytes are removed, so that no client, all of which need them, finds
-//!    tensors beside the configuration of others: from here to the commit the directory contains no checkpoint. Where
-//!    all of them are new or equal, nothing is removed, and a reader finds a complete checkpoint at any time.
+//! 2. Where companion files would get other bytes, the old checkpoint is set aside (`set_aside.rs`): its files get hidden
+//!    names, the index or the only file first, so that no client finds tensors beside the configuration of others. From here
+//!    to the commit the directory contains no checkpoint. Where all of them are new or equal, nothing is set aside, and a
+//!    reader finds a complete checkpoint at any time.
 //! 3. For several shards: the index gets a temporary name that records the names of the shards. The shards get names that no
 //!    shard in the directory has (`ShardNames::generation`), so that the index which is still in place keeps its shards. The
 //!    directory and the parents of new directories are synced.
-//! 4. Companion files get their names; after step 2, what the old checkpoint leaves is removed before that.
+//! 4. Companion files get their names.
 //! 5. The index, or the only file, gets its name by one rename or link. This is the commit. The directory is synced.
-//! 6. The old checkpoint's leftovers are removed: the files that its index names, and all numbered shards. Some readers
-//!    prefer the index to `model.safetensors`, some the reverse: a new index is in place before the old single file goes,
-//!    and a new single file before the old index. An old index is removed, and the directory synced, before its shards are.
+//! 6. The old checkpoint's leftovers are removed: the files that were set aside, those that its index names, and all numbered
+//!    shards. Some readers prefer the index to `model.safetensors`, some the reverse: a new index is in place before the old
+//!    single file goes, and a new single file before the old index. An old index is removed, and the directory synced, before
+//!    its shards are.
 //!
-//! A run that ends between 2 and 5 leaves shards without an index. The record of step 3 lets the next run remove them;
-//! companion files that it left are the next run's too, or are refused without `overwrite`. A directory of numbered shards
-//! without an index has no such commit: until step 5 it contains two numbered sets, which readers refuse as ambiguous.
+//! An error before 5 gives the files of step 2 their names back. A run that is killed between 2 and 5 leaves them to the next
+//! run, which gives them their names back too, and leaves shards without an index, which the record of step 3 lets the next
+//! run remove; companion files that it left are the next run's too, or are refused without `overwrite`. A directory of
+//! numbered shards without an index has no such commit: until step 5 it contains two numbered sets, which readers refuse as
+//! ambiguous.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anamnesis_os::files;
+
 use crate::base::error::{Error, Result};
 
 use super::companion_files::{Companion, remove_if_there};
-use super::directory_of;
 use super::file::Shard;
 use super::local::LocalOutput;
 use super::names::{PartNames, Stem};
+use super::set_aside::{self, SetAside};
 #[cfg(target_os = "linux")]
 use super::staging;
+use super::{Sharding, directory_of};
 
 impl LocalOutput {
     /// Removes what dead runs to this target left. An overwrite leaves their shards, and the record of them, until its own
@@ -50,6 +57,13 @@ impl LocalOutput {
                 let _ = part.remove_with_shards(&*self.system, parts.directory(), stem);
             }
         }
+    }
+
+    /// Gives the files their names back that a killed run to this directory has set aside. Called under the directory's lock.
+    pub(super) fn settle_set_aside(&self, parts: &PartNames, stem: &Stem) -> Result<()> {
+        let first = [stem.index(), stem.single()];
+        let settled = set_aside::settle(&*self.system, parts, &first);
+        settled.map_err(|e| Error::from(e).in_file(parts.directory()))
     }
 
     /// Whether the file that readers open first has its name.
@@ -68,11 +82,15 @@ impl LocalOutput {
     /// Names the files, or removes those that nothing refers to.
     pub(super) fn name_all(&mut self, parts: &PartNames) -> Result<()> {
         let replaces = self.companions.iter().any(Companion::replaces);
+        if self.overwrite && matches!(self.sharding, Sharding::Shards(_)) {
+            self.carry_old_permissions(parts.directory())?;
+        }
         #[cfg(target_os = "linux")]
         if replaces && self.exchange_directories(parts)? {
             return Ok(());
         }
-        let named = self.name_files(parts.directory(), replaces);
+        let mut old = SetAside::new(&self.system);
+        let named = self.name_files(parts, replaces, &mut old);
         if named.is_err() {
             // A single file is not removed: it may have replaced another. Shards have replaced none, and without their
             // index nothing refers to them.
@@ -83,13 +101,31 @@ impl LocalOutput {
             }
             if !self.is_committed() {
                 self.companions.iter().for_each(Companion::remove);
+                old.restore(parts.directory());
+                return named;
             }
         }
-        named
+        named.and(old.remove())
+    }
+
+    /// Lets the files of tensors have the permissions of the old ones, whose names may be others: private weights stay private.
+    fn carry_old_permissions(&mut self, directory: &Path) -> Result<()> {
+        let stem = self.stem()?;
+        let mut old = vec![directory.join(stem.index()), directory.join(stem.single())];
+        old.extend(self.old_shards(directory)?);
+        let found = old.iter().filter_map(|path| path.symlink_metadata().ok());
+        let found = found.filter(fs::Metadata::is_file);
+        if let Some(like) = found.min_by_key(files::permitted) {
+            let index = self.index.as_mut().map(|(index, _)| index);
+            let written = self.shards.iter_mut().chain(index);
+            written.for_each(|file| file.set_like(&like));
+        }
+        Ok(())
     }
 
     /// Steps 2 to 5 of the protocol.
-    fn name_files(&mut self, directory: &Path, replaces: bool) -> Result<()> {
+    fn name_files(&mut self, parts: &PartNames, replaces: bool, old: &mut SetAside) -> Result<()> {
+        let directory = parts.directory();
         for created in &self.created_directories {
             self.sync_directory(directory_of(created))?;
         }
@@ -97,23 +133,10 @@ impl LocalOutput {
             index.name_temporarily(Some(*names))?;
         }
         if replaces {
-            let system = &*self.system;
-            let mut companions = self.companions.iter_mut();
-            companions.try_for_each(|companion| companion.remove_replaced(system))?;
-            self.sync_directory(directory)?;
+            self.set_aside(parts, old)?;
         }
         if self.index.is_some() {
             self.shards.iter_mut().try_for_each(Shard::publish_new)?;
-            self.sync_directory(directory)?;
-        }
-        if replaces {
-            let stem = self.stem()?;
-            for old in [stem.index(), stem.single()] {
-                remove_if_there(&*self.system, &directory.join(old))?;
-            }
-            self.sync_directory(directory)?;
-            // some readers open numbered shards without an index
-            self.remove_old_shards(directory)?;
             self.sync_directory(directory)?;
         }
         if !self.companions.is_empty() {
@@ -133,6 +156,24 @@ impl LocalOutput {
             } else {
                 file.publish_new()?;
             }
+        }
+        self.sync_directory(directory)
+    }
+
+    /// Step 2: gives the files of the old checkpoint hidden names.
+    fn set_aside(&mut self, parts: &PartNames, old: &mut SetAside) -> Result<()> {
+        let (directory, stem) = (parts.directory(), self.stem()?);
+        for first in [stem.index(), stem.single()] {
+            old.take(parts, &directory.join(first))?;
+        }
+        // what readers open first is away before the rest is, also after a loss of power
+        self.sync_directory(directory)?;
+        // some readers open numbered shards without an index
+        for shard in self.old_shards(directory)? {
+            old.take(parts, &shard)?;
+        }
+        for companion in &mut self.companions {
+            companion.set_aside(|path| old.take(parts, path))?;
         }
         self.sync_directory(directory)
     }

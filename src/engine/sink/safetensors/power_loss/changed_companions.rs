@@ -4,7 +4,10 @@ use std::fs;
 use std::sync::Arc;
 
 use super::recording::{Operation, RecordingFiles};
-use super::{Form, NEW, OLD, RUNS, RecordedRun, TestDirectory, is_hidden, record, run_over, write};
+use super::{
+    CONFIG, Form, NEW, OLD, RUNS, RecordedRun, TestDirectory, found_values, is_hidden, record,
+    run_over, write,
+};
 use crate::engine::companions::{CompanionContent, CompanionFile};
 
 /// `config.json` with this text.
@@ -130,25 +133,30 @@ fn a_run_after_a_killed_one_leaves_one_of_their_checkpoints() {
     }
 }
 
-/// A case that no exchange is possible for: a directory in the directory. The old checkpoint may be lost, but no tensors are
-/// found beside the configuration of others.
+/// A run over an old checkpoint where no exchange is possible: there is a directory in the directory.
+fn record_without_exchange(old: Form, new: Form, unnamed: bool) -> RecordedRun {
+    let root = TestDirectory::new();
+    let system = || Arc::new(RecordingFiles::new(unnamed));
+    write(&root.0, old, OLD, false, system(), config([OLD])).unwrap();
+    fs::create_dir(root.0.join("out/directory")).unwrap();
+    let (tree, system) = (root.tree(), system());
+    write(&root.0, new, NEW, true, system.clone(), config([NEW])).unwrap();
+    let run = RecordedRun {
+        operations: system.operations(),
+        old: tree,
+        root,
+    };
+    assert_eq!(exchanges(&run.operations), 0);
+    assert!(run.root.0.join("out/directory").is_dir());
+    run
+}
+
+/// A reader may find no checkpoint for a moment, and never tensors beside the configuration of others.
 #[test]
 fn without_an_exchange_no_tensors_are_found_beside_the_configuration_of_others() {
     for (old, new) in directory_runs().filter(|(old, _)| old.is_some()) {
         for unnamed in [true, false] {
-            let root = TestDirectory::new();
-            let system = || Arc::new(RecordingFiles::new(unnamed));
-            write(&root.0, old.unwrap(), OLD, false, system(), config([OLD])).unwrap();
-            fs::create_dir(root.0.join("out/directory")).unwrap();
-            let (tree, system) = (root.tree(), system());
-            write(&root.0, new, NEW, true, system.clone(), config([NEW])).unwrap();
-            let run = RecordedRun {
-                operations: system.operations(),
-                old: tree,
-                root,
-            };
-            assert_eq!(exchanges(&run.operations), 0);
-            assert!(run.root.0.join("out/directory").is_dir());
+            let run = record_without_exchange(old.unwrap(), new, unnamed);
             let violation =
                 run.state_not(&run.operations, 0, |value, config, is_end| match value {
                     None => !is_end,
@@ -160,6 +168,33 @@ fn without_an_exchange_no_tensors_are_found_beside_the_configuration_of_others()
             assert_eq!(violation, None, "{old:?} to {new:?}, unnamed: {unnamed}");
         }
     }
+}
+
+/// Whatever a killed run leaves, the next one finds the old checkpoint or the new one, also if it may not replace it.
+#[test]
+fn without_an_exchange_a_killed_run_loses_no_checkpoint() {
+    let mut restored = 0;
+    for (old, new) in directory_runs().filter(|(old, _)| old.is_some()) {
+        for unnamed in [true, false] {
+            let run = record_without_exchange(old.unwrap(), new, unnamed);
+            for tree in run.states_left() {
+                let directory = TestDirectory::new();
+                directory.write(&tree);
+                let before = found_values(&directory.0);
+                let system = Arc::new(RecordingFiles::new(true));
+                let next = write(&directory.0, new, 3, false, system, config([3]));
+                let what = || format!("{old:?} to {new:?}: {:?}", tree.keys());
+                assert!(next.is_err(), "{}", what());
+                let values = found_values(&directory.0);
+                let value = values[0].unwrap_or_else(|| panic!("no checkpoint, {}", what()));
+                assert_eq!(values[1], Some(value), "{}", what());
+                let config = fs::read(directory.0.join(CONFIG)).unwrap();
+                assert_eq!(config, [value], "{}", what());
+                restored += usize::from(before == [None; 2] && value == OLD);
+            }
+        }
+    }
+    assert!(restored > 20, "{restored}");
 }
 
 /// A configuration that stays the same needs no exchange.
