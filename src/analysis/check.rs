@@ -11,6 +11,7 @@ mod builder;
 mod check_rules;
 mod checked_model;
 mod checked_weight;
+mod digest_json;
 mod digest_lines;
 mod digest_list;
 mod duplicates;

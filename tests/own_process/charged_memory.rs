@@ -23,9 +23,9 @@ use crate::support::{model_amplifiers, object_amplifiers};
 const SLACK: u64 = 1 << 20;
 
 /// The most that is charged by default for anything, and for each byte of headers that describe tensors: an entry has 25
-/// bytes at least, and allows 528.
+/// bytes at least, and allows 792.
 const MOST_WITHOUT_TENSORS: u64 = 160 << 20;
-const MOST_FOR_TENSORS: u64 = 528_u64.div_ceil(25);
+const MOST_FOR_TENSORS: u64 = 792_u64.div_ceil(25);
 
 /// The most memory with the default limits.
 const MOST_MEMORY: u64 = 256 << 20;

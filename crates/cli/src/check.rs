@@ -3,10 +3,13 @@
 mod listed;
 mod show;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anamnesis::check::{Check, CheckReport, DigestList, check_path, json_list, sha256_lines};
+use anamnesis::check::{
+    Check, CheckReport, CheckedFile, DigestList, check_path, json_list, sha256_lines,
+};
 use anamnesis::{Checkpoint, ErrorKind, OpenOptions, check};
+use anamnesis_os::files::is_same;
 use serde_json::json;
 
 use crate::args::{CheckArgs, Color};
@@ -63,7 +66,9 @@ pub(crate) fn run(
             if let Some(output) = output
                 // a list of a part of the models would pass for the whole later
                 && failures.is_empty()
-                && let Err(failure) = write(&output, &reports)
+                // and a list of nothing for one of a model
+                && !reports.iter().any(CheckReport::is_empty)
+                && let Err(failure) = write(&output, &args.models, &mut reports)
             {
                 failures.push(failure);
             }
@@ -202,17 +207,28 @@ fn is_json(path: &Path) -> bool {
         .is_some_and(|extension| extension == "json")
 }
 
-/// Writes the list of digests of the model.
-fn write(output: &WrittenFile<'_>, reports: &[CheckReport]) -> Result<(), Failure> {
-    let [report] = reports else {
+/// Writes the list of digests of the model, without the list itself, which may lie in the model's directory.
+fn write(
+    output: &WrittenFile<'_>,
+    models: &[PathBuf],
+    reports: &mut [CheckReport],
+) -> Result<(), Failure> {
+    let ([report], [model]) = (reports, models) else {
         let message = "a list of digests is of one model";
         let failure = Failure::new("invalid_argument", message, "give one MODEL with --write");
         return Err(failure.in_file(output.path()));
     };
+    let is_list = |file: &CheckedFile| is_same(&model.join(&file.path), output.path());
+    let list = report.files.iter().position(is_list);
+    let list = list.map(|at| (at, report.files.remove(at)));
     let text = if is_json(output.path()) {
         json_list(report)
     } else {
         sha256_lines(report)
     };
+    // it was looked at, and is counted
+    if let Some((at, file)) = list {
+        report.files.insert(at, file);
+    }
     output.write(text.as_bytes())
 }

@@ -3,14 +3,12 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use serde_json::Value;
-
 use crate::base::error::{Error, Result};
 use crate::base::limits::{Budget, Limits, text_cost};
 use crate::read::catalog::quote;
 use crate::read::checkpoint::OpenOptions;
-use crate::read::json::{JsonReader, Tree};
 
+use super::digest_json;
 use super::digest_lines::{self, LineForm, parse_line};
 use super::evidence::uncomputed_algorithm;
 use super::file_digest::FileDigest;
@@ -132,7 +130,7 @@ impl DigestList {
             .ok_or_else(|| Error::malformed("the list of digests is neither UTF-8 nor UTF-16"))?;
         // no line of the other forms begins so
         if text.trim_start().starts_with('{') {
-            return Self::parse_json(&text, budget);
+            return digest_json::parse(&text, budget, WHAT);
         }
         // each line has a byte or more, and an entry in the list of lines
         let count = text.lines().count() as u64;
@@ -182,44 +180,6 @@ impl DigestList {
                 0 => "the list has no SHA-256 and no SHA-512".to_owned(),
                 _ => format!("the list of digests: {}", list.odd.text()),
             }));
-        }
-        Ok(list)
-    }
-
-    fn parse_json(text: &str, budget: &Budget) -> Result<Self> {
-        let reader = JsonReader::new(budget, WHAT);
-        let document = reader.parse(text, Tree(&reader), |e| {
-            Error::malformed(format!("not a list of digests: {e}"))
-        })?;
-        let mut list = Self::default();
-        let rows = |key: &str| document.get(key).and_then(Value::as_array);
-        let files =
-            rows("files").ok_or_else(|| Error::malformed("the list of digests has no `files`"))?;
-        let tensors = rows("tensors").map_or(&[][..], Vec::as_slice);
-        let named = files.iter().map(|row| (row, "path"));
-        for (row, key) in named.chain(tensors.iter().map(|row| (row, "name"))) {
-            let text = |key: &str| row.get(key).and_then(Value::as_str);
-            let digest = text("sha256").and_then(|digest| digest.parse().ok());
-            let (Some(name), Some(digest)) = (text(key), digest) else {
-                list.odd
-                    .add(|| format!("an entry lacks `{key}`, or a valid `sha256`"));
-                continue;
-            };
-            budget.memory(text_cost(name.len()), WHAT)?;
-            let (file, tensor) = match key {
-                "path" => (name.to_owned(), None),
-                _ => (String::new(), Some(name.to_owned())),
-            };
-            let digest = FileDigest::Sha256(digest);
-            let entry = DigestEntry {
-                file,
-                tensor,
-                digest,
-            };
-            budget.push(&mut list.entries, entry, WHAT)?;
-        }
-        if list.entries.is_empty() {
-            return Err(Error::malformed("the list of digests has no entry"));
         }
         Ok(list)
     }

@@ -8,7 +8,7 @@ use anamnesis::quote::escape;
 use anamnesis::source::local_path;
 use anamnesis_ppc::cache::{self, JoinedCgroups};
 use anamnesis_ppc::runtime::{RuntimeOptions, RuntimeStatus};
-use anamnesis_ppc::source::{self, EventLog, LoggedSource};
+use anamnesis_ppc::source::{self, EventLog, LogFailure, LoggedSource};
 use anamnesis_ppc::{EventSource, Namespace, PolicyLimits, Runtime};
 
 use super::change::make_changes;
@@ -55,6 +55,8 @@ fn check_log(path: &Path, dir: &Path) -> Result<(), Failure> {
 struct PreparedRun {
     runtime: Arc<Runtime>,
     source: Box<dyn EventSource>,
+    /// The error that ended its log.
+    log_failure: LogFailure,
     /// The limits of its policies.
     limits: PolicyLimits,
     /// Keeps this process in the control groups of `--join`.
@@ -93,12 +95,13 @@ fn prepare(args: &PpcRunArgs) -> Result<PreparedRun, Failure> {
             registered => registered?,
         }
     }
-    let mut source = event_source(args, &dir, &runtime)?;
+    let (mut source, log_failure) = event_source(args, &dir, &runtime)?;
     // before the command starts, so that its first read is reported
     runtime.watch(&mut *source).map_err(failed)?;
     Ok(PreparedRun {
         runtime,
         source,
+        log_failure,
         limits,
         _joined: joined,
     })
@@ -113,6 +116,7 @@ fn run_prepared(
     let PreparedRun {
         runtime,
         source,
+        log_failure,
         limits,
         _joined,
     } = prepared;
@@ -146,6 +150,16 @@ fn run_prepared(
     }
     if !args.quiet {
         summary(&status);
+    }
+    let log_failed = log_failure.error().map(|error| {
+        let error = std::io::Error::new(error.kind(), error.to_string());
+        let path = args.event_log.as_deref().unwrap_or(&args.dir);
+        Failure::from(anamnesis::Error::from(error)).in_file(path)
+    });
+    match log_failed {
+        Some(failure) if matches!(completion, Completion::Child(_)) => failure.report(),
+        Some(failure) => return Err(failure.into()),
+        None => {}
     }
     match result {
         // reported, and the status of the command is passed on
@@ -199,7 +213,7 @@ fn event_source(
     args: &PpcRunArgs,
     dir: &Path,
     runtime: &Runtime,
-) -> Result<Box<dyn EventSource>, Failure> {
+) -> Result<(Box<dyn EventSource>, LogFailure), Failure> {
     let namespace = Namespace::scan(dir).map_err(super::failure)?;
     if !args.quiet {
         state_outside(&namespace);
@@ -216,10 +230,12 @@ fn event_source(
         }
     };
     let Some(path) = &args.event_log else {
-        return Ok(source);
+        return Ok((source, LogFailure::default()));
     };
     let log = EventLog::create(path).map_err(|e| super::failure(e).in_file(path))?;
-    Ok(Box::new(LoggedSource::new(source, log)))
+    let logged = LoggedSource::new(source, log);
+    let failure = logged.failure();
+    Ok((Box::new(logged), failure))
 }
 
 /// States which files of the directory are elsewhere: links of a hub's cache, or of its owner.

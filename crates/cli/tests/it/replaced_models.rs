@@ -167,3 +167,26 @@ fn a_configuration_of_another_model_is_named() {
         run.stderr
     );
 }
+
+/// A list of digests that is made again does not list itself, and an empty one is not made.
+#[test]
+fn a_list_of_digests_does_not_list_itself() {
+    for list in ["old/SHA256SUMS", "old/list.json", "list.sha256"] {
+        let models = Models::new();
+        for overwrite in [&[][..], &["--overwrite"]] {
+            let run = models.run(&[&["check", "old", "--write", list][..], overwrite].concat());
+            assert_eq!(run.code, 0, "{list}: {}{}", run.stdout, run.stderr);
+            let text = fs::read_to_string(models.path(list)).unwrap();
+            assert!(text.contains("model.safetensors"), "{text}");
+            let name = list.rsplit('/').next().unwrap();
+            assert!(!text.contains(name), "{text}");
+        }
+        let run = models.run(&["check", "old", "--manifest", list]);
+        assert_eq!(run.code, 0, "{list}: {}{}", run.stdout, run.stderr);
+    }
+    let models = Models::new();
+    fs::create_dir(models.path("empty")).unwrap();
+    let run = models.run(&["check", "empty", "--write", "list.sha256"]);
+    assert_eq!(run.code, 2, "{}{}", run.stdout, run.stderr);
+    assert!(!models.path("list.sha256").exists());
+}

@@ -37,7 +37,7 @@ use std::path::Path;
 pub use combined::CombinedSource;
 pub use fake::{FakeSource, FakeSourceHandle};
 pub use fanotify::FanotifySource;
-pub use log::{EventLog, LoggedSource};
+pub use log::{EventLog, LogFailure, LoggedSource};
 pub use perf::PerfSource;
 pub use replay::{ReplaySource, ReplaySpeed};
 pub use shim::ShimSource;

@@ -18,6 +18,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -219,13 +220,32 @@ fn parse(line: &str) -> Option<LogLine> {
     fields.next().is_none().then_some(LogLine::Event(event))
 }
 
-/// A source whose events are also written into a log. If writing fails, logging stops and the source continues.
+/// A source whose events are also written into a log. If writing fails, logging stops and the source continues;
+/// [`failure`](Self::failure) says so.
 #[derive(Debug)]
 pub struct LoggedSource<W: Write> {
     source: Box<dyn EventSource>,
     log: Option<EventLog<W>>,
+    failure: LogFailure,
     /// Lost events that are in the log.
     logged_lost: u64,
+}
+
+/// The error that ended a log, if one did.
+#[derive(Clone, Debug, Default)]
+pub struct LogFailure(Arc<OnceLock<io::Error>>);
+
+impl LogFailure {
+    /// The error. Without one the log is whole, once its source is dropped.
+    pub fn error(&self) -> Option<&io::Error> {
+        self.0.get()
+    }
+
+    fn set(&self, error: io::Error) {
+        tracing::warn!(%error, "cannot write the event log, logging stops here");
+        // the first one ended the log
+        let _ = self.0.set(error);
+    }
 }
 
 impl<W: Write> LoggedSource<W> {
@@ -236,8 +256,14 @@ impl<W: Write> LoggedSource<W> {
         Self {
             source,
             log: Some(log),
+            failure: LogFailure::default(),
             logged_lost,
         }
+    }
+
+    /// The error that ends the log, which the source outlives.
+    pub fn failure(&self) -> LogFailure {
+        self.failure.clone()
     }
 
     fn write(&mut self, events: &[Event]) -> io::Result<()> {
@@ -275,7 +301,7 @@ impl<W: Write + Send + std::fmt::Debug> EventSource for LoggedSource<W> {
         let before = into.len();
         let more = self.source.wait(timeout, into)?;
         if let Err(error) = self.write(&into[before..]) {
-            tracing::warn!(%error, "cannot write the event log, logging stops here");
+            self.failure.set(error);
             self.log = None;
         }
         Ok(more)
@@ -287,6 +313,14 @@ impl<W: Write + Send + std::fmt::Debug> EventSource for LoggedSource<W> {
 
     fn waker(&self) -> Waker {
         self.source.waker()
+    }
+}
+
+impl<W: Write> Drop for LoggedSource<W> {
+    fn drop(&mut self) {
+        // the last lines are in the writer's buffer
+        let flushed = self.log.as_mut().map_or(Ok(()), EventLog::flush);
+        flushed.unwrap_or_else(|error| self.failure.set(error));
     }
 }
 

@@ -179,3 +179,20 @@ fn a_malformed_log_is_an_error() {
     assert!(!truncated.wait(Duration::ZERO, &mut events).unwrap());
     assert!(by_name("a").is_err(), "an empty file is no log");
 }
+
+/// A device that takes nothing: the lines are lost when the log's buffer is written, at the latest at the end.
+#[test]
+fn a_log_that_cannot_be_written_says_so() {
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let log = EventLog::new(std::io::BufWriter::new(full)).unwrap();
+    let (fake, _handle) = FakeSource::new().unwrap();
+    let logged = LoggedSource::new(Box::new(fake), log);
+    let failure = logged.failure();
+    assert!(failure.error().is_none());
+    drop(logged);
+    let error = failure.error().expect("the log is not whole");
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+}
