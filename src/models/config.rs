@@ -37,6 +37,11 @@ const MAX_SETTING_BYTES: usize = 256;
 /// How deep the configuration of the language model may be nested: `thinker_config.text_config`.
 const MAX_NESTED: usize = 3;
 
+/// Whether a key of a configuration has the configuration of a language model.
+pub(crate) fn is_language_model(key: &str) -> bool {
+    LANGUAGE_MODELS.contains(&key)
+}
+
 /// A model's configuration: the entries of `config.json`, or the metadata of a GGUF.
 ///
 /// ```

@@ -11,6 +11,8 @@ use crate::base::error::{Error, Result};
 use crate::base::kernel;
 use crate::base::kernel::Dtype;
 
+use super::numbers::CodeNumbers;
+
 /// Target size of a tile's output. With the tile's input it stays in the second-level cache.
 const TILE_BYTES: u64 = 512 << 10;
 
@@ -222,6 +224,11 @@ impl Grid {
 pub trait Decoder: Debug + Send + Sync {
     /// How its output is divided into tiles.
     fn grid(&self) -> Grid;
+
+    /// The stored numbers that it reads as codes; `None` if it cannot say, as for numbers that are no codes.
+    fn numbers(&self) -> Option<CodeNumbers> {
+        None
+    }
 
     /// Ranges that every tile needs, such as a table of codes. They are fetched once, not per tile.
     fn shared(&self) -> PartRanges {

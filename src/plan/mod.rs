@@ -21,6 +21,7 @@
 pub(crate) mod decode;
 mod decoder;
 mod id;
+mod numbers;
 pub(crate) mod tile;
 
 use std::fmt;
@@ -42,6 +43,7 @@ pub use decoder::{
     DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges, PartRangesIntoIter,
 };
 pub use id::{PLAN_ID_KEY, PlanId};
+pub use numbers::{CodeNumbers, NumberKind};
 pub use tile::Tile;
 
 /// The scheme of tensors that are not quantised.

@@ -11,7 +11,8 @@
 //! | FP8 without a scale that other layers have (`distant_scales.rs`) | it is refused; a scale of another name is a warning |
 //! | a matrix of a rotation anywhere, or a scale beside floats (`alterations.rs`) | a warning |
 //! | a tensor on the stem of a weight (`leftovers.rs`), but for biases and scales of activations | the weight is refused; FP8 without scales is made, with a warning |
-//! | a setting that decides how bytes are read, with an unknown value (`settings.rs`) | every weight is refused |
+//! | a setting that decides how bytes are read, with an unknown value (`settings.rs`), or two of them that differ | every weight is refused |
+//! | stored numbers other than those that the configuration states (`statements.rs`) | the weight is refused |
 //! | another unknown setting, also in a marker or another descriptor of a weight | a warning |
 //! | a key of the metadata (`metadata.rs`), a field of a header's entry, a file beside it (`remarks.rs`) | a warning; unclaimed integers are refused |
 //! | integers that are most of the bytes, or have scales beside them (`integers.rs`) | they are refused |
@@ -31,6 +32,7 @@ mod metadata;
 mod remarks;
 mod searched_words;
 mod sidecars;
+mod statements;
 mod tensor_claim;
 mod unclaimed;
 

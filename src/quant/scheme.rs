@@ -7,7 +7,8 @@
 //!
 //! The files that are not schemes: `context` (what a scheme may read), `config` (configuration files), `attributes`
 //! (settings stored as tensors or metadata), `module_names` (lists of modules and patterns), `granularity` (how many elements share a scale), `qweight` (shared by GPTQ, AWQ
-//! and AutoRound), `smooth` (undoes smoothing), `swizzled_scales` (scales in tiles), `config_groups` and `layer_configs` (parts of configurations).
+//! and AutoRound), `smooth` (undoes smoothing), `swizzled_scales` (scales in tiles), `config_groups` and `layer_configs` (parts of configurations), `stated`
+//! (the numbers that a configuration states), `statements` (compares them with those that are read), `module_overrides` (settings of single modules).
 
 mod attributes;
 mod autoround;
@@ -32,11 +33,14 @@ mod layer_configs;
 mod mlx;
 mod modelopt;
 mod module_names;
+mod module_overrides;
 mod pth_quantizer;
 mod quanto;
 mod quark;
 mod qweight;
 mod smooth;
+mod stated;
+mod statements;
 mod swizzled_scales;
 mod torchao;
 mod unsupported;
@@ -50,8 +54,9 @@ use crate::read::catalog::Shape;
 
 pub(crate) use comfyui::{HEADER as COMFYUI_HEADER, markers_of_header};
 pub use config::QuantConfig;
-pub(crate) use config::{is_configuration, is_rotation, method_of};
+pub(crate) use config::{FoundSections, MAX_DEPTH, is_configuration, method_of};
 pub(crate) use context::{Context, ContextCaches, Sidecars, not_known, plain, unsupported};
+pub(crate) use statements::contradiction;
 
 /// A quantised weight: its name and shape, the stored tensors it is made from, and its decoder.
 #[derive(Clone, Debug)]

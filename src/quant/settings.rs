@@ -7,7 +7,7 @@ mod search;
 mod words;
 
 pub(crate) use search::{UnknownSetting, unknown_in_descriptor, unknown_settings};
-pub(crate) use words::{is_altering, is_nothing, is_off, says_nothing};
+pub(crate) use words::{has_rotation, is_altering, is_nothing, is_off, is_rotation, says_nothing};
 
 /// The settings that a scheme knows.
 #[derive(Debug)]
@@ -31,6 +31,10 @@ impl SchemeSettings {
 pub(crate) enum KnownValues {
     /// All, with everything below: shapes and dtypes say the same, or it does not concern stored weights.
     Any,
+    /// All in which no key and no text speaks of rotations.
+    Unrotated,
+    /// Texts of these words, with `:` between them.
+    Words(&'static [&'static str]),
     /// Any text, which is compared elsewhere.
     Text,
     /// These texts, in any case.

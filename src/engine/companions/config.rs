@@ -5,14 +5,9 @@ use std::ops::Range;
 use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::Budget;
-use crate::models::config::{ConfigField, keys, torch_name};
+use crate::models::config::{ConfigField, document, keys, torch_name};
+use crate::quant::scheme::{FoundSections, MAX_DEPTH};
 use crate::read::json::edit::{JsonMembers, NotJson};
-
-/// JsonMembers that describe quantisation: of transformers and diffusers, MLX, and older compressed-tensors.
-static QUANTISATION: &[&str] = &["quantization_config", "quantization", "compression_config"];
-
-/// Depth of nested configurations that are edited: `thinker_config.text_config` of Qwen-Omni has two.
-const MAX_DEPTH: usize = 4;
 
 const WHAT: &str = "the configuration";
 
@@ -29,8 +24,16 @@ pub(super) fn edited(
     let name = format!("\"{}\"", torch_name(dtype));
     let mut edits = Vec::new();
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let removed = if quantised { &[][..] } else { QUANTISATION };
-    collect(text, 0, 0, (&name, removed), &mut edits, budget)?;
+    // the sections that are read, and no others: what no scheme has seen may be what explains the weights
+    let removed = if quantised {
+        Vec::new()
+    } else {
+        let _tree = budget.scope();
+        let whole = document::parse(text.as_bytes(), budget)?;
+        FoundSections::of(&whole, "config.json", budget)?.members
+    };
+    let mut path = Vec::new();
+    collect(text, 0, &mut path, (&name, &removed), &mut edits, budget)?;
     budget.memory(text.len() as u64 + 64, WHAT)?;
     let mut out = Vec::with_capacity(text.len() + 64);
     let mut kept = 0;
@@ -66,8 +69,8 @@ struct Edit {
 fn collect(
     text: &str,
     start: usize,
-    depth: usize,
-    (name, removed): (&str, &[&str]),
+    path: &mut Vec<String>,
+    (name, removed): (&str, &[Vec<String>]),
     edits: &mut Vec<Edit>,
     budget: &Budget,
 ) -> Result<()> {
@@ -89,7 +92,11 @@ fn collect(
         let key = &*member.name;
         first.get_or_insert(member.whole.start);
         is_model |= names(&keys::MODEL_TYPE, key) || names(&keys::CLASSES, key);
-        if removed.contains(&key) {
+        let is_removed = |member: &Vec<String>| {
+            let (last, parents) = member.split_last().expect("a member has a key");
+            last == key && parents == &path[..]
+        };
+        if removed.iter().any(is_removed) {
             // with the comma before it, or for the first member with the one behind it
             let range = if kept > 0 {
                 last..member.whole.end
@@ -115,19 +122,15 @@ fn collect(
                 with: name.to_owned(),
             };
             budget.push(edits, edit, WHAT)?;
-        } else if value.starts_with('{') && depth < MAX_DEPTH {
-            collect(
-                text,
-                member.value.start,
-                depth + 1,
-                (name, removed),
-                edits,
-                budget,
-            )?;
+        } else if value.starts_with('{') && path.len() < MAX_DEPTH {
+            path.push(key.to_owned());
+            let inside = member.value.start;
+            collect(text, inside, path, (name, removed), edits, budget)?;
+            path.pop();
         }
     }
     // without a dtype, some clients load F32: at the top of a model's configuration it is added
-    if depth == 0 && is_model && !has_dtype && kept > 0 {
+    if path.is_empty() && is_model && !has_dtype && kept > 0 {
         let first = first.expect("an object with members has a first one");
         // indented as the first member is
         let blanks = text[..first]
@@ -178,7 +181,16 @@ mod tests {
                 r#"{"text_config": {"dtype": "float8", "quantization_config": {}}, "torch_dtype": null}"#,
                 r#"{"text_config": {"dtype": "bfloat16"}, "torch_dtype": "bfloat16"}"#,
             ),
+            (
+                r#"{"llm_config": {"quantization_config": {"bits": 4}}, "b": 1}"#,
+                r#"{"llm_config": {}, "b": 1}"#,
+            ),
             ("{}", "{}"),
+            // statements that are not read
+            (
+                r#"{"codec": {"quantization": {"levels": 8}}, "sub": [{"quantization_config": {"bits": 4}}], "quant_cfg": {"a": 1}}"#,
+                r#"{"codec": {"quantization": {"levels": 8}}, "sub": [{"quantization_config": {"bits": 4}}], "quant_cfg": {"a": 1}}"#,
+            ),
         ];
         for (text, expected) in cases {
             assert_eq!(edit(text), expected);

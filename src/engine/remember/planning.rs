@@ -31,7 +31,7 @@ pub(super) fn config(what: &Remember<'_>, budget: &Budget) -> Result<QuantConfig
         // the other formats describe their quantisation themselves, and their directory may hold the configuration of another
         // model
         (None, Some(path)) if matches!(checkpoint.catalog().format, "safetensors" | "pth") => {
-            QuantConfig::load_sidecar(checkpoint.files(), path, budget)?
+            QuantConfig::load_sidecar(checkpoint, path, budget)?
         }
         (None, _) => QuantConfig::default(),
     })

@@ -13,7 +13,7 @@ use std::ops::Range;
 use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{self, CodeWidth, ColumnCodes, ColumnGroups};
-use crate::plan::{DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
+use crate::plan::{CodeNumbers, DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
 use crate::read::catalog::quote;
 
 use super::factors::append;
@@ -60,6 +60,22 @@ pub(crate) enum GroupOf {
 }
 
 impl Decoder for Columns {
+    fn numbers(&self) -> Option<CodeNumbers> {
+        let bits = match self.codes {
+            ColumnCodes::Down(width)
+            | ColumnCodes::Across(width)
+            | ColumnCodes::AwqStream(width) => width.bits(),
+            ColumnCodes::Awq4 => 4,
+            ColumnCodes::Bytes => 8,
+        };
+        // groups of an index are no blocks
+        let group = match self.group_of {
+            GroupOf::Every(group) => Some(group),
+            GroupOf::Index { .. } => None,
+        };
+        Some(CodeNumbers::packed_integers(bits, group))
+    }
+
     fn grid(&self) -> Grid {
         // 32 packed zero points of any width fill whole words
         Grid {

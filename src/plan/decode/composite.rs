@@ -13,7 +13,7 @@ use anamnesis_template::StridedRange;
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
-use crate::plan::{DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
+use crate::plan::{CodeNumbers, DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
 
 use super::elements::rows_with;
 use super::input_cursor::InputCursor;
@@ -155,6 +155,10 @@ impl PartData<'_> {
 }
 
 impl Decoder for Composite {
+    fn numbers(&self) -> Option<CodeNumbers> {
+        self.inner.numbers()
+    }
+
     fn grid(&self) -> Grid {
         self.inner.grid()
     }

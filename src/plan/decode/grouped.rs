@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{self, CodePacking, Formula, RowGeometry};
-use crate::plan::{DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
+use crate::plan::{CodeNumbers, DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
 
 use super::factors::{Factors, to_f32};
 use super::streaming;
@@ -82,6 +82,16 @@ pub(crate) enum Zeros {
 }
 
 impl Decoder for Grouped {
+    fn numbers(&self) -> Option<CodeNumbers> {
+        let block = self.scales.factors();
+        let block = block.map(|factors| (factors.rows, factors.cols));
+        let mut numbers = CodeNumbers::new(self.codes.packing, &self.codes.value, block);
+        if let Some(planes) = &self.codes.planes {
+            (numbers.bits, numbers.is_packed) = (planes.bits, true);
+        }
+        Some(numbers)
+    }
+
     fn grid(&self) -> Grid {
         // factors that all rows share are prepared once per tile: at least 8 rows share that work
         let least = if self.groups().0 == 1 { 8 } else { 1 };

@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{self, CodeValue, Formula, RowGeometry};
-use crate::plan::{DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
+use crate::plan::{CodeNumbers, DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
 
 use super::factors::to_f32;
 use super::grouped::{CODES, Codes};
@@ -54,6 +54,17 @@ pub(crate) enum GroupFactors {
 }
 
 impl Decoder for Linear {
+    fn numbers(&self) -> Option<CodeNumbers> {
+        if self.table.is_some() {
+            return None;
+        }
+        let mut numbers = CodeNumbers::new(self.codes.packing, &self.codes.value, None);
+        if let Some(planes) = &self.codes.planes {
+            (numbers.bits, numbers.is_packed) = (planes.bits, true);
+        }
+        Some(numbers)
+    }
+
     fn grid(&self) -> Grid {
         Grid {
             // a tile begins at a group, so that the first factor of the tile belongs to its first element

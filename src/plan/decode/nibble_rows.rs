@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::base::error::Result;
 use crate::base::kernel::{self, CodePacking, RowGeometry};
-use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
+use crate::plan::{CodeNumbers, DecodeInput, Decoder, Grid, PartRange, PartRanges};
 
 use super::grouped::{CODES, Grouped};
 
@@ -20,6 +20,15 @@ pub(crate) struct NibbleRows {
 }
 
 impl Decoder for NibbleRows {
+    fn numbers(&self) -> Option<CodeNumbers> {
+        let inner = self.inner.numbers()?;
+        Some(CodeNumbers {
+            bits: 4,
+            is_packed: true,
+            ..inner
+        })
+    }
+
     fn grid(&self) -> Grid {
         Grid {
             step: 2,

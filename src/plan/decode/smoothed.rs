@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
-use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
+use crate::plan::{CodeNumbers, DecodeInput, Decoder, Grid, PartRange, PartRanges};
 
 use super::factors::to_f32;
 use super::through_f32::through_f32;
@@ -31,6 +31,10 @@ pub(crate) struct LowRank {
 }
 
 impl Decoder for Smoothed {
+    fn numbers(&self) -> Option<CodeNumbers> {
+        self.inner.numbers()
+    }
+
     fn grid(&self) -> Grid {
         self.inner.grid()
     }

@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{self, CodePacking, CodeValue, Formula, RowGeometry};
-use crate::plan::{DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
+use crate::plan::{CodeNumbers, DecodeInput, Decoder, Grid, PartBytes, PartRange, PartRanges};
 
 use super::code_order::CodeOrder;
 use super::factors::{half_exponent, to_f32};
@@ -97,6 +97,12 @@ impl Transposed {
 }
 
 impl Decoder for Transposed {
+    fn numbers(&self) -> Option<CodeNumbers> {
+        // of the output, whose rows are stored columns
+        let block = Some((self.group_cols, self.group_rows));
+        Some(CodeNumbers::new(self.packing, &self.value, block))
+    }
+
     fn grid(&self) -> Grid {
         Grid {
             rows: self.matrices * self.stored_cols,

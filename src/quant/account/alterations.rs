@@ -2,7 +2,8 @@
 //! quantised weights, and scales beside weights in floating point.
 
 use crate::base::error::Result;
-use crate::quant::scheme::{Context, is_rotation};
+use crate::quant::scheme::Context;
+use crate::quant::settings::is_rotation;
 use crate::read::catalog::quote;
 
 use super::integers::is_float;

@@ -8,7 +8,8 @@ use crate::read::catalog::quote;
 
 use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
 use super::{
-    AccountEvidence, alterations, distant_scales, integers, leftovers, markers, unexplained,
+    AccountEvidence, alterations, distant_scales, integers, leftovers, markers, statements,
+    unexplained,
 };
 
 const PLAN: &str = "the plan";
@@ -164,6 +165,7 @@ fn settle(
     let mut refused = Refusals::new();
     leftovers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     markers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
+    statements::find(cx, slots, &mut refused)?;
     distant_scales::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     alterations::find(cx, slots, is_quantised, &mut plan.unexplained)?;
     let mut decided = 0;

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::quant::scheme::{Context, is_rotation};
-use crate::quant::settings::says_nothing;
+use crate::quant::scheme::Context;
+use crate::quant::settings::{is_rotation, says_nothing};
 use crate::read::catalog::{Value, quote};
 use crate::read::json::{JsonReader, Tree};
 

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use crate::base::error::Result;
 use crate::base::limits::{Budget, text_cost};
-use crate::quant::scheme::{Sidecars, is_configuration, is_rotation};
+use crate::quant::scheme::{Sidecars, is_configuration};
+use crate::quant::settings::is_rotation;
 use crate::read::checkpoint::Checkpoint;
 
 const WHAT: &str = "the directory";

@@ -21,12 +21,13 @@
 //! `experimental/qmodules/{mx,mxint4_utils,nvfp4_e5m3}.py`.
 
 use crate::base::error::Result;
-use crate::quant::settings::KnownValues::{Any, Texts, Version};
+use crate::quant::settings::KnownValues::{Any, Texts, Version, Words};
 use crate::quant::settings::{KnownValues, SchemeSettings};
 
 use super::Weight;
-use super::context::{Context, unsupported};
+use super::context::{Context, not_known, unsupported};
 use super::qweight::{Qweight, QweightLayout};
+use super::stated::{Alternatives, StatedNumbers};
 use super::{awq, gptq};
 
 /// Name of the scheme in plans.
@@ -60,16 +61,29 @@ pub(super) fn configured_codes(cx: &Context<'_>, name: &str) -> Option<FourBitCo
     if !configured(cx) {
         return None;
     }
-    let module = name.strip_suffix(".weight").unwrap_or(name);
-    let own = cx
-        .config
-        .get("extra_config")
-        .and_then(|all| all.get(module)?.get("data_type")?.as_str());
-    match own.or_else(|| cx.config.text("data_type"))? {
+    match data_type(cx, name)? {
         "nvfp4_v2" => Some(FourBitCodes::Ue5m3Scales),
         other if other.starts_with("mx_int") => Some(FourBitCodes::Mxint4),
         _ => None,
     }
+}
+
+/// The configured type of a weight: of its module, else of all.
+fn data_type<'c>(cx: &Context<'c>, name: &str) -> Option<&'c str> {
+    let module = name.strip_suffix(".weight").unwrap_or(name);
+    let extra = cx.config.get("extra_config");
+    let own = extra.and_then(|all| all.get(module)?.get("data_type")?.as_str());
+    own.or_else(|| cx.config.text("data_type"))
+}
+
+/// The numbers of the configured type.
+pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
+    let numbers = match data_type(cx, name) {
+        Some(name) if name.starts_with("int") => StatedNumbers::integers(None),
+        Some(name) if name.contains("fp") || name == "float" => StatedNumbers::floats(None),
+        _ => return Alternatives::new(),
+    };
+    vec![vec![numbers]]
 }
 
 /// The settings of configurations of AutoRound that are known. Its rotations are not on the list.
@@ -82,8 +96,8 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("group_size", Any),
         ("sym", Any),
         ("data_type", DATA),
-        ("packing_format", Any),
-        ("backend", Any),
+        ("packing_format", PACKINGS),
+        ("backend", PACKINGS),
         ("autoround_version", Version),
         ("extra_config.*.bits", Any),
         ("extra_config.*.group_size", Any),
@@ -117,6 +131,47 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("supported_types", Any),
     ],
 };
+
+/// The layouts of the table above, and of other schemes; behind a `:`, kernels that read them.
+const PACKINGS: KnownValues = Words(&[
+    "auto",
+    "auto_awq",
+    "auto_gptq",
+    "auto_round",
+    "awq",
+    "cpu",
+    "cuda",
+    "e5m3",
+    "e5m3_g32",
+    "exllama",
+    "exllama_v2",
+    "exllamav2",
+    "fp8",
+    "fp8_block",
+    "fp8_static",
+    "gemm",
+    "gptq",
+    "gptqmodel",
+    "hpu",
+    "ipex",
+    "itrex",
+    "llm_compressor",
+    "marlin",
+    "mx_fp",
+    "mx_int",
+    "mxfp4",
+    "mxfp8",
+    "mxint4",
+    "nv_fp",
+    "nvfp4",
+    "nvfp4_e5m3",
+    "qbits",
+    "torch",
+    "torch_zp",
+    "triton",
+    "tritonv2",
+    "xpu",
+]);
 
 const DATA: KnownValues = Texts(&[
     "int",
@@ -152,10 +207,16 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         // early files name a backend instead of a packing format
         .unwrap_or("auto");
     let layout = packed.layout(cx)?;
+    let backend = format.strip_prefix("auto_round:").unwrap_or(format);
     if layout == QweightLayout::AwqGemm {
+        if backend.contains("gptq") {
+            return Err(not_known(
+                packed.codes,
+                format!("AutoRound packing {format:?} with tensors of AWQ's layout"),
+            ));
+        }
         return awq::gemm(cx, NAME, &packed, true).map(Some);
     }
-    let backend = format.strip_prefix("auto_round:").unwrap_or(format);
     let version = match backend {
         "auto_round" | "gptqmodel" => gptq::GptqVersion::Two,
         "auto" | "auto_gptq" | "gptq" => gptq::GptqVersion::One,

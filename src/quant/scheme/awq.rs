@@ -28,13 +28,14 @@ use crate::plan::decode::{
     Codes, Composite, Factors, Grouped, PartOffset, PartView, Scales, TransposedFactors, Zeros,
 };
 use crate::plan::decode::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
-use crate::quant::settings::KnownValues::{Any, Flag, Texts};
-use crate::quant::settings::{KnownValues, SchemeSettings};
+use crate::quant::settings::KnownValues::{Any, Flag, Texts, Unrotated};
+use crate::quant::settings::{KnownValues, SchemeSettings, is_nothing};
 use crate::read::catalog::TensorInfo;
 
 use super::Weight;
 use super::context::{Context, missing, not_known, plain, stem, unsupported};
-use super::qweight::{Qweight, QweightLayout};
+use super::qweight::{Qweight, QweightLayout, configured_bits};
+use super::stated::{Alternatives, StatedNumbers};
 use gemv::GemvRows;
 use interleaved_rows::InterleavedRows;
 
@@ -58,13 +59,22 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("do_fuse", Any),
         ("exllama_config", Any),
         ("fuse_max_seq_len", Any),
-        ("meta", Any),
+        ("meta", Unrotated),
         ("modules_to_fuse", Any),
-        ("dynamic", Any),
+        ("dynamic", Unrotated),
     ],
 };
 
 const LAYOUTS: KnownValues = Texts(&["gemm", "gemv", "gemv_fast", "llm-awq"]);
+
+/// The numbers of the configured width, unless modules have widths of their own.
+pub(super) fn stated(cx: &Context<'_>, _: &str) -> Alternatives {
+    let bits = configured_bits(cx).and_then(|bits| u32::try_from(bits).ok());
+    let bits = bits.filter(|_| cx.config.get("dynamic").is_none_or(is_nothing));
+    bits.map(|bits| vec![StatedNumbers::integers(Some(bits))])
+        .into_iter()
+        .collect()
+}
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     // I16 codes are not `Qweight`'s: they have another layout and other zero points

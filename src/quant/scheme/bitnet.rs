@@ -18,6 +18,7 @@ use crate::quant::settings::SchemeSettings;
 
 use super::Weight;
 use super::context::{Context, not_known, plain, stem};
+use super::stated::{Alternatives, StatedNumbers};
 
 /// The settings of configurations of BitNet that are known.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
@@ -29,6 +30,11 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("use_rms_norm", Any),
     ],
 };
+
+/// Four codes in a byte.
+pub(super) fn stated(_: &Context<'_>, _: &str) -> Alternatives {
+    vec![vec![StatedNumbers::integers(Some(2)).packed()]]
+}
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);

@@ -29,6 +29,7 @@ use super::Weight;
 use super::config_groups::ConfigGroups;
 use super::context::{Context, missing, missing_by, not_known, shown, stem};
 use super::granularity::{factors, filled, stack};
+use super::stated::Alternatives;
 use act_order::ActOrder;
 
 const NAME: &str = "compressed-tensors";
@@ -97,6 +98,11 @@ const STRATEGIES: KnownValues = Texts(&[
     "tensor_group",
     "attn_head",
 ]);
+
+/// The statements of the configured groups. Which of them is of a weight is not known: patterns of targets are not matched.
+pub(super) fn stated(cx: &Context<'_>, _: &str) -> Alternatives {
+    groups(cx).stated.clone()
+}
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);

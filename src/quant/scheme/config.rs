@@ -1,5 +1,6 @@
 //! The quantisation configuration of a checkpoint, from the JSON files next to its weights.
 
+mod contradictions;
 mod sections;
 
 use std::path::Path;
@@ -10,39 +11,51 @@ use serde_json::{Map, Value};
 use crate::base::error::Result;
 use crate::base::limits::{Budget, Limits};
 use crate::models::config::{ModelConfig, document};
-use crate::read::source::files::Files;
+use crate::quant::settings::is_nothing;
+use crate::read::catalog::quote;
+use crate::read::checkpoint::Checkpoint;
 
-use sections::sections;
-pub(crate) use sections::{ConfigSection, is_rotation};
+use contradictions::Contradiction;
+use sections::shown;
+pub(crate) use sections::{ConfigSection, FoundSections, MAX_DEPTH};
 
 /// Longest text that is a setting, in bytes. Settings are names and versions; schemes compare them once per tensor.
 const MAX_SETTING_BYTES: usize = 256;
 
-/// Where a quantisation configuration may be: the file, and dotted keys within it, in this order. An empty key is the whole
-/// file.
-static LOCATIONS: &[(&str, &[&str])] = &[
-    (
-        "config.json",
-        &[
-            "quantization_config",
-            "text_config.quantization_config",
-            "quantization",
-            // the older key of compressed-tensors
-            "compression_config",
-        ],
-    ),
-    ("hf_quant_config.json", &["quantization"]),
-    ("quantize_config.json", &[""]),
-    ("quant_config.json", &[""]),
-    ("quantization_map.json", &[""]),
-    ("quanto_qmap.json", &[""]),
+/// Where the configuration is in a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ConfigPlace {
+    /// In a section of a model's configuration.
+    Section,
+    /// In the section `quantization`, or, in a file without sections, the whole file.
+    SectionOrWhole,
+    /// The whole file.
+    Whole,
+}
+
+/// The configuration files, in the order of their precedence.
+static FILES: &[(&str, ConfigPlace)] = &[
+    (CONFIG, ConfigPlace::Section),
+    (MISTRAL, ConfigPlace::Section),
+    ("hf_quant_config.json", ConfigPlace::SectionOrWhole),
+    ("quantize_config.json", ConfigPlace::Whole),
+    ("quant_config.json", ConfigPlace::Whole),
+    ("quantization_map.json", ConfigPlace::Whole),
+    ("quanto_qmap.json", ConfigPlace::Whole),
     // AutoRound's, beside the same in `config.json`
-    ("quantization_config.json", &[""]),
+    ("quantization_config.json", ConfigPlace::Whole),
 ];
+
+/// The configuration of a model.
+const CONFIG: &str = "config.json";
+
+/// Mistral's, of the files whose names begin with [`CONSOLIDATED`].
+const MISTRAL: &str = "params.json";
+const CONSOLIDATED: &str = "consolidated";
 
 /// Whether a file of this name is one that configurations are read from.
 pub(crate) fn is_configuration(name: &str) -> bool {
-    LOCATIONS.iter().any(|(file, _)| *file == name)
+    FILES.iter().any(|(file, _)| *file == name)
 }
 
 /// The configuration of a quantised checkpoint: `quantization_config` of its `config.json`, or the equivalent of another
@@ -64,58 +77,130 @@ pub struct QuantConfig {
     sections: Vec<ConfigSection>,
 }
 
+/// Mistral's key of the format of its weights.
+const QFORMAT: &str = "qformat_weight";
+
+/// The configurations of a checkpoint in the order of their precedence, each with its place, and further statements.
+#[derive(Default)]
+struct ConfigDocuments {
+    documents: Vec<(String, Map<String, Value>)>,
+    statements: Vec<ConfigSection>,
+}
+
+impl ConfigDocuments {
+    /// Takes the sections out of a file's object.
+    fn read_sections(
+        &mut self,
+        whole: &mut Map<String, Value>,
+        file: &str,
+        budget: &Budget,
+    ) -> Result<()> {
+        let found = FoundSections::of(whole, file, budget)?;
+        self.statements.extend(found.statements);
+        for path in &found.configurations {
+            if let Some(map) = take_inside(whole, path) {
+                self.documents
+                    .push((format!("{} of {file}", path.join(".")), map));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what is beside the sections of a file that has nothing but them, or the whole file if it has none.
+    fn read_rest(&mut self, whole: &mut Map<String, Value>, file: &str, before: (usize, usize)) {
+        if (self.documents.len(), self.statements.len()) == before {
+            whole.retain(|_, value| !is_nothing(value));
+            if !whole.is_empty() {
+                self.documents
+                    .push((file.to_owned(), std::mem::take(whole)));
+            }
+            return;
+        }
+        const MOST: usize = 8;
+        let is_known = |key: &str| key == "producer" || key == "quantization";
+        let rest = whole.iter().filter(|(key, value)| {
+            !is_known(key) && !is_nothing(value) && key.len() <= MAX_SETTING_BYTES
+        });
+        let named = |text: &str| self.statements.iter().any(|other| other.text == text);
+        let texts: Vec<String> = rest
+            .take(MOST)
+            .map(|(key, value)| format!("{}{} of {file}", quote(key), shown(value)))
+            .filter(|text| !named(text))
+            .collect();
+        self.statements
+            .extend(texts.into_iter().map(|text| ConfigSection {
+                text,
+                decides: false,
+                of_quantised: true,
+            }));
+    }
+
+    fn into_config(mut self, model: ModelConfig, budget: &Budget) -> Result<QuantConfig> {
+        let contradiction = Contradiction::first(&self.documents, budget)?;
+        self.statements
+            .extend(contradiction.map(|found| ConfigSection {
+                text: found.to_string(),
+                decides: true,
+                of_quantised: true,
+            }));
+        let mut documents = self.documents.into_iter();
+        let (origin, map) = documents
+            .next()
+            .map_or((None, Map::new()), |(place, map)| (Some(place), map));
+        Ok(QuantConfig {
+            method: method_of(&map),
+            map,
+            model: shared(model),
+            origin,
+            further: documents.collect(),
+            sections: self.statements,
+        })
+    }
+}
+
 impl QuantConfig {
     /// Parses the JSON text of a `config.json`, of its `quantization_config` alone, or of another writer's file.
     ///
     /// # Errors
     /// If it is not a JSON object, or needs more memory than the default [`Limits::memory`](crate::Limits::memory).
     pub fn from_json(text: &[u8]) -> Result<Self> {
-        let mut whole = document::parse(text, &Budget::new(Limits::default()))?;
-        let (file, keys) = LOCATIONS[0];
-        let found = keys
-            .iter()
-            .find_map(|key| Some((key, take_inside(&mut whole, key)?)));
-        let model = ModelConfig::from_document;
-        Ok(match found {
-            Some((key, map)) => {
-                let sections = sections(&whole);
-                Self {
-                    sections,
-                    ..Self::new(map, model(whole), format!("{key} of {file}"))
-                }
-            }
+        let budget = Budget::new(Limits::default());
+        let mut whole = document::parse(text, &budget)?;
+        let mut found = ConfigDocuments::default();
+        found.read_sections(&mut whole, CONFIG, &budget)?;
+        if found.documents.is_empty() {
             // the whole of it describes quantisation, and no object in it is a section beside that
-            None => Self::new(
-                whole.clone(),
-                model(whole),
-                "the given configuration".to_owned(),
-            ),
-        })
-    }
-
-    fn new(map: Map<String, Value>, model: ModelConfig, origin: String) -> Self {
-        Self {
-            method: method_of(&map),
-            map,
-            model: shared(model),
-            origin: Some(origin),
-            further: Vec::new(),
-            sections: Vec::new(),
+            let origin = "the given configuration".to_owned();
+            found = ConfigDocuments {
+                documents: vec![(origin, whole.clone())],
+                statements: Vec::new(),
+            };
         }
+        found.into_config(ModelConfig::from_document(whole), &budget)
     }
 
-    /// Reads the first configuration file next to `path`, a checkpoint's first file, or in it, a directory. Empty if there
-    /// is none.
-    pub(crate) fn load_sidecar(files: &Files, path: &Path, budget: &Budget) -> Result<Self> {
-        let (mut model, mut kept_sections) = (ModelConfig::default(), Vec::new());
-        let mut found: Vec<(String, Map<String, Value>)> = Vec::new();
+    /// Reads the configuration files next to a checkpoint, whose path is that of its first file, or of its directory. Empty if
+    /// there is none.
+    pub(crate) fn load_sidecar(
+        checkpoint: &Checkpoint,
+        path: &Path,
+        budget: &Budget,
+    ) -> Result<Self> {
+        let files = checkpoint.files();
+        let mut model = ModelConfig::default();
+        let mut found = ConfigDocuments::default();
         let folder = if files.is_directory(path) {
             path
         } else {
             path.parent().unwrap_or(path)
         };
-        files.begin(&mut LOCATIONS.iter().map(|(file, _)| folder.join(file)));
-        for (file, keys) in LOCATIONS {
+        files.begin(&mut FILES.iter().map(|(file, _)| folder.join(file)));
+        let mut has_config = false;
+        for &(file, place) in FILES {
+            // a directory may hold the same model twice: as Mistral's own files, and as those of transformers
+            if file == MISTRAL && has_config && !is_consolidated(checkpoint) {
+                continue;
+            }
             let at = folder.join(file);
             // a file that cannot be opened counts as absent: weights are recognised without a configuration too
             let mut whole = match document::read(files, &at, budget) {
@@ -123,36 +208,24 @@ impl QuantConfig {
                 Err(e) if document::is_absent(&e) => continue,
                 Err(e) => return Err(e.in_file(&at)),
             };
-            for key in *keys {
-                let Some(map) = take_inside(&mut whole, key).filter(|map| !map.is_empty()) else {
-                    continue;
-                };
-                let place = if key.is_empty() {
-                    (*file).to_owned()
-                } else {
-                    format!("{key} of {file}")
-                };
-                found.push((place, map));
+            let before = (found.documents.len(), found.statements.len());
+            if place != ConfigPlace::Whole {
+                found.read_sections(&mut whole, file, budget)?;
+            }
+            if place == ConfigPlace::SectionOrWhole {
+                found.read_rest(&mut whole, file, before);
+            }
+            if place == ConfigPlace::Whole && !whole.is_empty() {
+                found.documents.push((file.to_owned(), whole));
+                continue;
             }
             // only `config.json` describes the model
-            if *file == LOCATIONS[0].0 {
-                kept_sections = sections(&whole);
+            if file == CONFIG {
+                has_config = true;
                 model = ModelConfig::from_document(whole);
             }
         }
-        if found.is_empty() {
-            return Ok(Self {
-                model: shared(model),
-                sections: kept_sections,
-                ..Self::default()
-            });
-        }
-        let (origin, map) = found.remove(0);
-        Ok(Self {
-            further: found,
-            sections: kept_sections,
-            ..Self::new(map, model, origin)
-        })
+        found.into_config(model, budget)
     }
 
     /// Whether there is no configuration.
@@ -172,23 +245,26 @@ impl QuantConfig {
 
     /// Whether the method is one whose FP8 weights have scales.
     pub(crate) fn claims_scales(&self) -> bool {
-        self.is(&[
-            "fp8",
-            "fbgemm_fp8",
-            "compressed-tensors",
-            "modelopt",
-            "mxfp8",
-        ])
+        self.get(QFORMAT).is_some()
+            || self.is(&[
+                "fp8",
+                "fbgemm_fp8",
+                "compressed-tensors",
+                "modelopt",
+                "mxfp8",
+            ])
     }
 
-    /// The value at a dotted path.
+    /// The value at a dotted path. One that the first configuration lacks is that of a further one of the same method.
     pub(crate) fn get(&self, path: &str) -> Option<&Value> {
-        let mut keys = path.split('.');
-        let mut value = self.map.get(keys.next()?)?;
-        for key in keys {
-            value = value.get(key)?;
-        }
-        Some(value)
+        let further = self.further.iter().map(|(_, map)| map);
+        let further = further.filter(|map| {
+            let method = method_of(map);
+            method.is_none() || method == self.method
+        });
+        std::iter::once(&self.map)
+            .chain(further)
+            .find_map(|map| value_at(map, path))
     }
 
     /// The string at a dotted path, if it is no longer than 256 bytes.
@@ -231,14 +307,41 @@ impl QuantConfig {
     }
 }
 
-/// The method that a configuration names, in lower case. ModelOpt's own has none, and is known by its algorithm.
+/// The method that a configuration names, in lower case. ModelOpt's own has none, and is known by its algorithm; the first ones
+/// of bitsandbytes have none, and are known as transformers knows them.
 pub(crate) fn method_of(map: &Map<String, Value>) -> Option<String> {
     let text = |key: &str| map.get(key)?.as_str();
-    let modelopt = || text("quant_algo").map(|_| "modelopt");
-    let method = text("quant_method").or_else(modelopt)?;
+    let is_on = |key: &str| map.get(key).is_some_and(|on| on == &Value::Bool(true));
+    let implied = || {
+        if text("quant_algo").is_some() {
+            Some("modelopt")
+        } else if map.contains_key("quant_method") {
+            None
+        } else {
+            (is_on("load_in_4bit") || is_on("load_in_8bit")).then_some("bitsandbytes")
+        }
+    };
+    let method = text("quant_method").or_else(implied)?;
     // a longer one is none that a scheme has, and stays so
     let end = method.floor_char_boundary(MAX_SETTING_BYTES);
     Some(method[..end].to_ascii_lowercase())
+}
+
+/// Whether the files are Mistral's own.
+fn is_consolidated(checkpoint: &Checkpoint) -> bool {
+    let files = checkpoint.catalog().files().iter();
+    let mut names = files.filter_map(|file| file.path.as_deref()?.file_name()?.to_str());
+    names.any(|name| name.starts_with(CONSOLIDATED))
+}
+
+/// The value at a dotted path.
+fn value_at<'v>(map: &'v Map<String, Value>, path: &str) -> Option<&'v Value> {
+    let mut keys = path.split('.');
+    let mut value = map.get(keys.next()?)?;
+    for key in keys {
+        value = value.get(key)?;
+    }
+    Some(value)
 }
 
 /// A configuration that says nothing takes no memory.
@@ -246,14 +349,11 @@ fn shared(model: ModelConfig) -> Option<Arc<ModelConfig>> {
     (!model.is_empty()).then(|| Arc::new(model))
 }
 
-/// Takes the object at a dotted path out of its parent; all of `whole` for an empty path.
-fn take_inside(whole: &mut Map<String, Value>, key: &str) -> Option<Map<String, Value>> {
-    if key.is_empty() {
-        return Some(std::mem::take(whole));
-    }
-    let (parents, last) = key.rsplit_once('.').unwrap_or(("", key));
+/// Takes the object at a path out of its parent.
+fn take_inside(whole: &mut Map<String, Value>, path: &[String]) -> Option<Map<String, Value>> {
+    let (last, parents) = path.split_last()?;
     let mut parent = whole;
-    for key in parents.split('.').filter(|key| !key.is_empty()) {
+    for key in parents {
         parent = parent.get_mut(key)?.as_object_mut()?;
     }
     match parent.get_mut(last)? {

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use crate::quant::settings::is_off;
+use crate::quant::settings::{is_nothing, is_off};
 
 use super::QuantConfig;
+use super::stated::{Alternatives, StatedGranularity, StatedNumbers};
 
 /// The statements of the configured groups about their weights. A configuration may have thousands of groups, so it is read once.
 #[derive(Default)]
@@ -19,6 +20,8 @@ pub(crate) struct ConfigGroups {
     asymmetric: Vec<u32>,
     /// Widths whose groups all have an `actorder` by which columns are not in the order of their groups, and the first of it.
     act_order: Vec<(u32, String)>,
+    /// The numbers that the groups state, each once.
+    pub(super) stated: Alternatives,
 }
 
 /// Distinct numbers of bits that are kept. Codes have 1 to 8 bits.
@@ -77,6 +80,7 @@ impl ConfigGroups {
             block,
             asymmetric,
             act_order,
+            stated: alternatives(config),
         }
     }
 
@@ -90,6 +94,76 @@ impl ConfigGroups {
         let found = self.act_order.iter().find(|(width, _)| *width == bits);
         found.map(|(_, order)| &**order)
     }
+}
+
+/// The numbers that the groups state, each once. Empty if one states nothing, or they are more than are kept.
+fn alternatives(config: &QuantConfig) -> Alternatives {
+    let groups = config.get("config_groups").and_then(Value::as_object);
+    let groups = groups.into_iter().flat_map(|groups| groups.values());
+    let groups = groups.filter(|group| group.get("weights").is_some_and(|w| !is_nothing(w)));
+    let mut all = Alternatives::new();
+    for group in groups.clone() {
+        let Some(of_weights) = group.get("weights").and_then(of_weights) else {
+            return Alternatives::new();
+        };
+        let mut stated = vec![of_weights];
+        let of_group = group.get("format").and_then(Value::as_str);
+        stated.extend(of_group.and_then(of_format));
+        if !all.contains(&stated) {
+            all.push(stated);
+        }
+        if all.len() > MAX_WIDTHS {
+            return Alternatives::new();
+        }
+    }
+    // the format of all, where the groups do not differ
+    if let [only] = &mut all[..]
+        && only.len() == 1
+    {
+        only.extend(config.text("format").and_then(of_format));
+    }
+    all
+}
+
+/// The numbers that a group states of its weights.
+fn of_weights(weights: &Value) -> Option<StatedNumbers> {
+    let text = |key: &str| weights.get(key).and_then(Value::as_str);
+    let bits = weights.get("num_bits").and_then(Value::as_u64);
+    let bits = bits.and_then(|bits| u32::try_from(bits).ok());
+    let numbers = match text("type") {
+        Some("int") => StatedNumbers::integers(bits),
+        Some("float") => StatedNumbers::floats(bits),
+        _ => return None,
+    };
+    let size = || weights.get("group_size").and_then(Value::as_u64);
+    let scales = match text("strategy") {
+        Some("channel") => Some(StatedGranularity::Channel),
+        Some("group" | "tensor_group") => size()
+            .filter(|size| *size > 0)
+            .map(StatedGranularity::Group),
+        Some("block") => {
+            let block = weights.get("block_structure").and_then(block_sizes);
+            block.map(|(high, wide)| StatedGranularity::Block(high, wide))
+        }
+        _ => None,
+    };
+    Some(numbers.with_scales(scales))
+}
+
+/// The numbers of a format.
+fn of_format(format: &str) -> Option<StatedNumbers> {
+    let groups = |size| Some(StatedGranularity::Group(size));
+    Some(match format {
+        "pack-quantized" => StatedNumbers::integers(None),
+        "int-quantized" => StatedNumbers::integers(None),
+        "float-quantized" => StatedNumbers::floats(Some(8)),
+        "mxfp8-quantized" => StatedNumbers::floats(Some(8)).with_scales(groups(32)),
+        "mxfp6-pack-quantized" => StatedNumbers::floats(Some(6)).with_scales(groups(32)),
+        "mxfp4-pack-quantized" => StatedNumbers::floats(Some(4)).with_scales(groups(32)),
+        "nvfp4-pack-quantized" => StatedNumbers::floats(Some(4)).with_scales(groups(16)),
+        "nvfp4-e5m3-pack-quantized" => StatedNumbers::floats(Some(4)),
+        _ => return None,
+    })
 }
 
 /// The value of `actorder`, unless groups are consecutive columns by it. `true` stands for `group`.

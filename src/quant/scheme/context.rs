@@ -18,6 +18,7 @@ use crate::read::catalog::{Catalog, Encoding, Shape, TensorInfo};
 
 use super::config_groups::ConfigGroups;
 use super::layer_configs::LayerConfigs;
+use super::module_overrides::ModuleOverrides;
 use super::{QuantConfig, Weight};
 use modules::SkippedModules;
 use notes::Notes;
@@ -66,6 +67,7 @@ pub(crate) struct ContextCaches<'c> {
     skipped: OnceCell<SkippedModules<'c>>,
     pub(super) layers: OnceCell<LayerConfigs<'c>>,
     groups: OnceCell<ConfigGroups>,
+    pub(super) overrides: OnceCell<ModuleOverrides<'c>>,
     /// Whether the first group index of GPTQ is all zeros.
     pub(super) has_zero_index: Cell<Option<bool>>,
     /// Markers of ComfyUI's layers in the header.
@@ -132,6 +134,13 @@ impl<'c> Context<'c> {
         // a value that a scheme reads is one that it knows; the set has at most the entries of the map above
         self.caches.consumed.borrow_mut().insert(key);
         Some(value)
+    }
+
+    /// Whether a marker of ComfyUI says how this weight of a module is stored.
+    pub(super) fn has_marker(&self, weight: &Weight, module: &str) -> bool {
+        let markers = self.caches.markers.get();
+        weight.parts.iter().any(|part| part.role == "marker")
+            || markers.is_some_and(|markers| markers.layers.contains_key(module))
     }
 
     /// Whether a scheme has read this key of the metadata.

@@ -32,6 +32,7 @@ use super::Weight;
 use super::config_groups::block_sizes;
 use super::context::{Context, missing, not_known};
 use super::granularity::{factors, filled, flat, scale_dtype, stack};
+use super::stated::{Alternatives, StatedGranularity, StatedNumbers};
 
 /// Suffixes of the scales of a tensor.
 static SCALES: &[&str] = &["_scale_inv", "_scale", ".scale_weight", "_weight_scale"];
@@ -66,6 +67,37 @@ static OF_MODULE: &[&str] = &[
     // ModelOpt's state before its export
     ".weight_quantizer._scale",
 ];
+
+/// The numbers that a configuration states: FP8 in blocks of a configured size, or Mistral's.
+pub(super) fn stated(cx: &Context<'_>, _: &str) -> Alternatives {
+    let config = cx.config;
+    if config.method().is_none() {
+        let format = config.text("qformat_weight");
+        let is_float8 = format.is_some_and(|format| format.starts_with("fp8"));
+        return is_float8
+            .then(|| vec![StatedNumbers::float8("E4M3")])
+            .into_iter()
+            .collect();
+    }
+    let scales = match config.method() {
+        Some("fbgemm_fp8") => Some(StatedGranularity::Channel),
+        Some("mxfp8") => Some(StatedGranularity::Group(32)),
+        _ => {
+            let block = config.get("weight_block_size").and_then(block_sizes);
+            block.map(|(high, wide)| StatedGranularity::Block(high, wide))
+        }
+    };
+    let numbers = match config.text("fmt") {
+        Some(fmt) if fmt.contains("e4m3") => StatedNumbers::float8("E4M3"),
+        Some(fmt) if fmt.contains("e5m2") => StatedNumbers::float8("E5M2"),
+        _ => StatedNumbers::floats(Some(8)),
+    };
+    let mut all = vec![vec![numbers.with_scales(scales)]];
+    if config.text("expert_dtype") == Some("fp4") {
+        all.push(vec![StatedNumbers::floats(Some(4))]);
+    }
+    all
+}
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
@@ -106,9 +138,10 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             && !cx.skipped(&info.name) =>
         {
             // blocks are configured where the scale has DeepSeek's name
-            let of_blocks = cx.config.get("weight_block_size").is_some();
-            let name = if of_blocks {
+            let name = if cx.config.get("weight_block_size").is_some() {
                 "weight_scale_inv"
+            } else if cx.config.get("qformat_weight").is_some() {
+                "qscale_weight"
             } else {
                 "weight_scale"
             };

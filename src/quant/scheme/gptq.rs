@@ -24,7 +24,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodeWidth, ColumnCodes};
 use crate::plan::decode::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
-use crate::quant::settings::KnownValues::{Any, Flag, Texts};
+use crate::quant::settings::KnownValues::{Any, Flag, Texts, Unrotated};
 use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::quote;
 
@@ -43,9 +43,12 @@ pub(super) enum GptqVersion {
     Planar,
 }
 
+/// `quant_method` of GPTQ; older files have none.
+static METHODS: &[&str] = &["gptq", "gptqmodel", ""];
+
 /// The settings of configurations of GPTQ that are known. GPTQModel's `rotation` is not on the list.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
-    methods: &["gptq", "gptqmodel", ""],
+    methods: METHODS,
     keys: &[
         ("bits", Any),
         ("group_size", Any),
@@ -58,7 +61,7 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ),
         ("pack_dtype", Texts(&["int32"])),
         ("pack_impl", Any),
-        ("dynamic", Any),
+        ("dynamic", Unrotated),
         // the run that quantised, and the kernels that run it
         ("act_group_aware", Any),
         ("backend", Any),
@@ -73,7 +76,7 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("failsafe", Any),
         ("hyb_act", Any),
         ("max_input_length", Any),
-        ("meta", Any),
+        ("meta", Unrotated),
         ("mock_quantization", Any),
         ("model_file_base_name", Any),
         ("model_name_or_path", Any),
@@ -104,19 +107,32 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     if packed.layout(cx)? != QweightLayout::Gptq {
         return Ok(None);
     }
-    let format = cx
-        .config
-        .text("checkpoint_format")
-        .or_else(|| cx.config.text("format"));
+    let [format, older] = ["checkpoint_format", "format"].map(|key| cx.config.text(key));
+    if let (Some(format), Some(older)) = (format, older)
+        && !format.eq_ignore_ascii_case(older)
+    {
+        let what = format!(
+            "the `checkpoint_format` {} beside the `format` {}",
+            quote(format),
+            quote(older)
+        );
+        return Err(not_known(packed.codes, what));
+    }
+    let format = format.or(older);
     let version = match format {
         Some("gptq" | "gemm") => GptqVersion::One,
         Some("gptq_v2") => GptqVersion::Two,
         Some("gptq_p") => GptqVersion::Planar,
         Some(other) => {
-            return Err(not_known(
-                packed.codes,
-                format!("GPTQ's checkpoint format {}", quote(other)),
-            ));
+            let what = match cx.config.method().filter(|_| !cx.config.is(METHODS)) {
+                Some(method) => format!(
+                    "tensors of GPTQ, which are not the format {} of {}",
+                    quote(other),
+                    quote(method)
+                ),
+                None => format!("GPTQ's checkpoint format {}", quote(other)),
+            };
+            return Err(not_known(packed.codes, what));
         }
         None => {
             // files of AutoGPTQ from before `checkpoint_format` existed are version 1

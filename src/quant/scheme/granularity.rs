@@ -99,6 +99,14 @@ pub(super) fn factors(
         return Err(mismatch());
     }
     let (across, along) = (shape[shape.len() - 2], shape[shape.len() - 1]);
+    // a column of scales that was stored as a row
+    if across == 1 && along == matrix && matrix > 1 && block.is_none_or(|(high, _)| high < matrix) {
+        let what = format!(
+            "{} {shape:?} for a weight of {weight:?}: one scale for each row, or one for blocks of columns",
+            info.encoding
+        );
+        return Err(not_known(info, what));
+    }
     let side = |len, count, configured| side(len, count, configured).ok_or_else(mismatch);
     let high = side(matrix, across, block.map(|b| b.0))?;
     let wide = side(cols, along, block.map(|b| b.1))?;

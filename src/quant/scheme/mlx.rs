@@ -28,6 +28,8 @@ use crate::read::catalog::TensorInfo;
 use super::Weight;
 use super::context::{Context, not_known, plain, stem};
 use super::granularity::stack;
+use super::module_overrides::ModuleOverrides;
+use super::stated::{Alternatives, StatedNumbers};
 
 /// Bits of affine codes.
 const BITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
@@ -52,6 +54,18 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
 };
 
 const MODES: KnownValues = Texts(&["affine", "mxfp4", "mxfp8", "nvfp4"]);
+
+/// The numbers of the configured mode.
+pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
+    let module = name.strip_suffix(".weight").unwrap_or(name);
+    let numbers = match setting(cx, module, "mode").and_then(Json::as_str) {
+        Some("affine") => StatedNumbers::integers(None),
+        Some("mxfp4" | "nvfp4") => StatedNumbers::floats(Some(4)),
+        Some("mxfp8") => StatedNumbers::floats(Some(8)),
+        _ => return Alternatives::new(),
+    };
+    vec![vec![numbers]]
+}
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
@@ -263,13 +277,13 @@ fn affine_granularity(
 
 /// A setting of this module, else the setting for all modules.
 fn setting<'c>(cx: &Context<'c>, module: &str, key: &str) -> Option<&'c Json> {
-    let map = cx.config.map();
-    // a multimodal model has the tensors of its language model under a prefix that the configuration may lack
-    let inner = module.match_indices('.').map(|(at, _)| &module[at + 1..]);
-    std::iter::once(module)
-        .chain(inner)
-        .find_map(|name| map.get(name)?.get(key))
-        .or_else(|| map.get(key))
+    let overrides = cx.caches.overrides.get_or_init(|| {
+        cx.sound(ModuleOverrides::new(cx.config, cx.budget))
+            .unwrap_or_default()
+    });
+    let own = overrides.of(module);
+    own.and_then(|settings| settings.get(key))
+        .or_else(|| cx.config.map().get(key))
 }
 
 fn float(info: &TensorInfo) -> Result<Dtype> {

@@ -10,6 +10,8 @@
 //! Source: ModelOpt 0.47, `pack_int4_in_uint8` of `export/quant_utils.py` (the library packs such weights and has no code
 //! that unpacks them: multiplications have the order of its other schemes).
 
+use serde_json::Value as Json;
+
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
@@ -21,6 +23,7 @@ use super::Weight;
 use super::context::{Context, not_known, stem};
 use super::granularity::filled;
 use super::smooth;
+use super::stated::{Alternatives, StatedGranularity, StatedNumbers};
 
 /// The values of 4-bit codes in two's complement.
 pub(super) const SIGNED_NIBBLES: [f32; 16] = [
@@ -68,6 +71,40 @@ const ALGORITHMS: KnownValues = Texts(&[
     "W8A16",
     "W8A8_SQ_PER_CHANNEL",
 ]);
+
+/// The numbers of the algorithm of a weight: of its layer, else of all.
+pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
+    let module = name.strip_suffix(".weight").unwrap_or(name);
+    let layers = cx.config.get("quantized_layers").and_then(Json::as_object);
+    // a multimodal model has its language model under a prefix that the configuration may lack
+    let inner = module.match_indices('.').map(|(at, _)| &module[at + 1..]);
+    let own = layers.and_then(|layers| {
+        let mut names = std::iter::once(module).chain(inner);
+        names.find_map(|name| layers.get(name)?.get("quant_algo")?.as_str())
+    });
+    let algorithm = own.or_else(|| cx.config.text("quant_algo"));
+    let numbers = algorithm.and_then(|algorithm| of_algorithm(&algorithm.to_ascii_uppercase()));
+    numbers.map(|numbers| vec![numbers]).into_iter().collect()
+}
+
+fn of_algorithm(algorithm: &str) -> Option<StatedNumbers> {
+    let groups = |size| Some(StatedGranularity::Group(size));
+    Some(match algorithm {
+        "FP8_PER_CHANNEL_PER_TOKEN" => {
+            StatedNumbers::floats(Some(8)).with_scales(Some(StatedGranularity::Channel))
+        }
+        "FP8" | "FP8_PB_REAL" | "FP8_PB_WO" => StatedNumbers::floats(Some(8)),
+        "MXFP8" => StatedNumbers::floats(Some(8)).with_scales(groups(32)),
+        "MXFP4" | "W4A8_MXFP4_FP8" => StatedNumbers::floats(Some(4)).with_scales(groups(32)),
+        "NVFP4" | "NVFP4_AWQ" | "NVFP4_SVD" | "W4A16_NVFP4" | "W4A8_NVFP4_FP8" => {
+            StatedNumbers::floats(Some(4))
+        }
+        "W4A16_AWQ" | "W4A8_AWQ" => StatedNumbers::integers(Some(4)).packed(),
+        "W8A16" | "W8A8_SQ_PER_CHANNEL" => StatedNumbers::integers(Some(8)),
+        // each layer has its own
+        _ => return None,
+    })
+}
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);

@@ -27,6 +27,7 @@ use crate::read::catalog::{TensorInfo, elements};
 use super::Weight;
 use super::context::{Context, missing, not_known, plain, stem};
 use super::granularity::{factors, stack};
+use super::stated::{Alternatives, StatedNumbers};
 
 /// The settings of configurations of quanto that are known, for all modules and for one.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
@@ -54,6 +55,31 @@ const TYPES: KnownValues = Texts(&[
     "qint8",
     "none",
 ]);
+
+/// The numbers of the configured type: of all modules, or in quanto's map of one.
+pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
+    let configured = ["weights", "weights_dtype"]
+        .iter()
+        .find_map(|key| cx.config.text(key));
+    let Some(name) = configured.or_else(|| mapped(cx, name)) else {
+        return Alternatives::new();
+    };
+    let numbers = match name.trim_start_matches('q') {
+        "float8_e5m2" => StatedNumbers::float8("E5M2"),
+        "float8" | "float8_e4m3fn" | "float8_e4m3fnuz" => StatedNumbers::float8("E4M3"),
+        "int8" => StatedNumbers::integers(Some(8)),
+        "int4" => StatedNumbers::integers(Some(4)).packed(),
+        "int2" => StatedNumbers::integers(Some(2)).packed(),
+        _ => return Alternatives::new(),
+    };
+    vec![vec![numbers]]
+}
+
+/// The type of a weight in quanto's map.
+fn mapped<'c>(cx: &Context<'c>, name: &str) -> Option<&'c str> {
+    let module = name.strip_suffix(".weight").unwrap_or(name);
+    cx.config.map().get(module)?.get("weights")?.as_str()
+}
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
@@ -131,8 +157,7 @@ fn bits(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Weight> {
     // rows in two or four planes, the last of which may be shorter; both fit for very few groups only
     let module = name.strip_suffix(".weight").unwrap_or(name);
     // configured for all modules, or in quanto's map for this one
-    let of_module = || cx.config.map().get(module)?.get("weights")?.as_str();
-    let configured = cx.config.text("weights").or_else(of_module);
+    let configured = cx.config.text("weights").or_else(|| mapped(cx, name));
     let two_bits = matches!(configured, Some("int2" | "qint2"));
     let planes = if two_bits { [4u32, 2] } else { [2, 4] };
     let planes = planes

@@ -31,14 +31,13 @@ mod mx;
 mod reordered;
 mod rescaled;
 mod scales;
+mod settings;
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue};
 use crate::plan::Decoder;
 use crate::plan::decode::CodeOrder;
-use crate::quant::settings::KnownValues::{Any, Texts, Version};
-use crate::quant::settings::SchemeSettings;
 
 use super::Weight;
 use super::context::{Context, missing, missing_by, not_known, plain, stem, unsupported};
@@ -47,71 +46,10 @@ use super::modelopt::SIGNED_NIBBLES;
 use codes::QuarkCodes;
 use rescaled::Rescaled;
 
-pub(super) use config::{dtype, plain_exponents, scale_format};
+pub(super) use config::{dtype, plain_exponents, scale_format, stated};
 use config::{of_scales, steps, text};
 use scales::QuantisedScales;
-
-/// The settings of configurations of Quark that are known.
-pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
-    methods: &["quark"],
-    keys: &[
-        ("version", Version),
-        ("quant_mode", Any),
-        ("exclude", Any),
-        ("kv_cache_quant_config", Any),
-        ("kv_cache_group", Any),
-        ("kv_cache_post_rope", Any),
-        ("min_kv_scale", Any),
-        ("softmax_quant_spec", Any),
-        ("layer_type_quant_config", Any),
-        // smoothing is folded into the weights and their inputs; rotations are not on the list
-        (
-            "algo_config.name",
-            Texts(&["awq", "smooth", "gptq", "autosmoothquant"]),
-        ),
-        (
-            "algo_config.*.name",
-            Texts(&["awq", "smooth", "gptq", "autosmoothquant"]),
-        ),
-        ("algo_config.*.alpha", Any),
-        ("algo_config.*.block_size", Any),
-        ("algo_config.*.damp_percent", Any),
-        ("algo_config.*.desc_act", Any),
-        ("algo_config.*.inside_layer_modules", Any),
-        ("algo_config.*.static_groups", Any),
-        ("algo_config.alpha", Any),
-        ("algo_config.block_size", Any),
-        ("algo_config.damp_percent", Any),
-        ("algo_config.desc_act", Any),
-        ("algo_config.inside_layer_modules", Any),
-        ("algo_config.model_decoder_layers", Any),
-        ("algo_config.scaling_layers", Any),
-        ("algo_config.static_groups", Any),
-        ("algo_config.*.scaling_layers", Any),
-        ("algo_config.*.model_decoder_layers", Any),
-        ("algo_config.*.embedding_layers", Any),
-        ("algo_config.*.num_attention_heads", Any),
-        ("algo_config.*.num_key_value_heads", Any),
-        ("export.pack_method", Texts(&["reorder", "order"])),
-        (
-            "export.weight_format",
-            Texts(&["real_quantized", "fake_quantized"]),
-        ),
-        ("export.kv_cache_group", Any),
-        ("export.min_kv_scale", Any),
-        ("export.weight_merge_groups", Any),
-        ("global_quant_config.input_tensors", Any),
-        ("global_quant_config.output_tensors", Any),
-        ("global_quant_config.bias", Any),
-        ("global_quant_config.target_device", Any),
-        ("global_quant_config.weight.*", Any),
-        ("layer_quant_config.*.input_tensors", Any),
-        ("layer_quant_config.*.output_tensors", Any),
-        ("layer_quant_config.*.bias", Any),
-        ("layer_quant_config.*.target_device", Any),
-        ("layer_quant_config.*.weight.*", Any),
-    ],
-};
+pub(super) use settings::SETTINGS;
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
@@ -123,7 +61,14 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     };
     let steps = steps(cx, &info.name);
     let Some(&first) = steps.first() else {
-        return Ok(None);
+        // another scheme would find the names and shapes of its own
+        return match cx.sibling(stem, ".weight_scale") {
+            Some(_) => Err(not_known(
+                info,
+                "Quark's configuration does not quantise it, and it has codes and scales",
+            )),
+            None => Ok(None),
+        };
     };
     // FP8 that was quantised to integers in a second step
     let twice = steps
@@ -177,9 +122,17 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
                 format!("Quark's {dtype:?} in {stored} is not supported"),
             ));
         }
-        // narrow floats are claimed by other schemes, by their dtypes
-        _ => return Ok(None),
+        // packed narrow floats are claimed by another scheme, by their shapes
+        ("fp4" | "fp6_e2m3" | "fp6_e3m2" | "mx", Dtype::U8 | Dtype::I8) => return Ok(None),
+        (dtype, stored) => {
+            let what = format!("Quark's configuration says {dtype:?} of it, and it is {stored}");
+            return Err(not_known(info, what));
+        }
     };
+    if !["per_group", "per_channel", "per_tensor", ""].contains(&text(spec, "qscheme")) {
+        let what = format!("Quark's qscheme {:?}", text(spec, "qscheme"));
+        return Err(not_known(info, what));
+    }
     let over = match cx.sibling(stem, ".weight_scale_2") {
         Some(second) if twice.is_none() => Some(QuantisedScales::find(
             cx,

@@ -41,7 +41,7 @@ use crate::plan::Decoder;
 use crate::plan::decode::{
     Codes, Composite, Factors, GlobalScale, Grouped, PartOffset, PartView, Scales, Zeros,
 };
-use crate::quant::settings::KnownValues::Any;
+use crate::quant::settings::KnownValues::{Any, Texts, Unrotated};
 use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::Shape;
 use crate::read::catalog::metadata;
@@ -73,7 +73,10 @@ static KERNELS: &[(&str, &str)] = &[(
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["torchao"],
     keys: &[
-        ("quant_type", Any),
+        ("quant_type", Texts(description::CONFIGURATIONS)),
+        ("quant_type.*._type", Texts(description::CONFIGURATIONS)),
+        ("quant_type.*._version", Any),
+        ("quant_type.*._data.*", Unrotated),
         ("quant_type_kwargs", Any),
         ("include_input_output_embeddings", Any),
         ("untie_embedding_weights", Any),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::base::error::Result;
 use crate::base::limits::Budget;
 
-use super::words::{is_altering, is_nothing};
+use super::words::{has_rotation, is_altering, is_nothing};
 use super::{COMMON, KnownValues, SchemeSettings};
 
 /// Keys whose values decide how bytes are read, so that one that is not known is no detail.
@@ -112,17 +112,30 @@ impl<'c> SettingsSearch<'c> {
             let mut steps = row.iter().zip(&self.path);
             steps.all(|(step, key)| *step == "*" || step == key)
         };
-        let (mut below, mut texts) = (false, None);
+        // a setting that decides is a text, but where a scheme names what is below it
+        let last = self.path.last().copied().unwrap_or_default();
+        let is_text = value.is_string() || !DECIDING.contains(&last);
+        let (mut below, mut texts) = (false, false);
         for (row, values) in &self.rows {
             if row.len() < self.path.len() || !fits(row) {
                 continue;
             }
             if row.len() > self.path.len() {
-                below = true;
+                below |= is_text || row[self.path.len() - 1] == last;
                 continue;
             }
             let known = match (values, value) {
-                (KnownValues::Any, _) => true,
+                (KnownValues::Any, _) => is_text,
+                (KnownValues::Unrotated, value) => !is_altering(last) && !has_rotation(value),
+                (KnownValues::Words(known), Value::String(text)) => {
+                    texts = true;
+                    let is_known = |word: &str| known.contains(&word);
+                    text.to_ascii_lowercase().split(':').all(is_known)
+                }
+                (KnownValues::Words(_), _) => {
+                    texts = true;
+                    false
+                }
                 (KnownValues::Text, value) => value.is_string(),
                 (KnownValues::Flag, value) => value.is_boolean(),
                 (KnownValues::ModuleFlag, value) => {
@@ -140,14 +153,14 @@ impl<'c> SettingsSearch<'c> {
                 (KnownValues::Version, Value::String(text)) => is_version(text),
                 (KnownValues::Version, _) => false,
                 (KnownValues::Texts(known), Value::String(text)) => {
-                    texts = Some(*known);
+                    texts = true;
                     known.iter().any(|known| known.eq_ignore_ascii_case(text))
                 }
-                (KnownValues::Texts(known), Value::Array(all)) => all.iter().all(|item| {
-                    let text = item.as_str().unwrap_or_default();
-                    known.iter().any(|known| known.eq_ignore_ascii_case(text))
-                }),
-                (KnownValues::Texts(_), _) => false,
+                // in place of a text that decides, nothing else is known
+                (KnownValues::Texts(_), _) => {
+                    texts = true;
+                    false
+                }
             };
             if known {
                 return Ok(());
@@ -166,14 +179,14 @@ impl<'c> SettingsSearch<'c> {
                 }
                 Ok(())
             }
-            _ => self.add(value, texts.is_some()),
+            _ => self.add(value, texts),
         }
     }
 
     fn add(&mut self, value: &Value, decides: bool) -> Result<()> {
         let key = self.path.join(".");
         let last = self.path.last().copied().unwrap_or_default();
-        let is_altering = is_altering(&key);
+        let is_altering = is_altering(&key) || has_rotation(value);
         // a size of 0 says that nothing is altered
         if is_altering && value.as_f64() == Some(0.0) {
             return Ok(());
@@ -264,6 +277,8 @@ mod tests {
             ("*", KnownValues::ModuleFlag),
             ("size", KnownValues::Count),
             ("scale", KnownValues::Dtype),
+            ("packing", KnownValues::Words(&["a", "b"])),
+            ("meta", KnownValues::Unrotated),
         ],
     };
 
@@ -280,6 +295,7 @@ mod tests {
             r#"{"bits": 4, "format": "A", "version": "0.1.dev2", "quant_method": "x"}"#,
             r#"{"groups": {"g": {"weights": {"bits": 3}}}, "m.n": {"bits": 2}, "rotation": null, "y": [], "z": false}"#,
             r#"{"m.n": true, "size": 3, "scale": "torch.float16", "rotation_size": 0}"#,
+            r#"{"packing": "a:B", "meta": {"rotation": false, "x": 3}, "transform_config": {"config_groups": {}}}"#,
         ] {
             assert_eq!(unknown(text), [], "{text}");
         }
@@ -304,6 +320,12 @@ mod tests {
             (r#"{"k": true}"#, "k", false),
             (r#"{"size": "3"}"#, "size", false),
             (r#"{"scale": "float9"}"#, "scale", false),
+            (r#"{"format": ["a"]}"#, "format", true),
+            (r#"{"format": 7}"#, "format", true),
+            (r#"{"quant_method": ["x"]}"#, "quant_method", true),
+            (r#"{"packing": "a:c"}"#, "packing", true),
+            (r#"{"meta": {"a": [{"rotation": "x"}]}}"#, "meta", true),
+            (r#"{"k": {"use": "hadamard"}}"#, "k.use", true),
         ];
         for (text, key, decides) in cases {
             assert_eq!(unknown(text), [(key.to_owned(), decides)], "{text}");

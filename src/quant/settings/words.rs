@@ -1,7 +1,7 @@
 //! The words and values by which a setting decides: those that say that stored numbers are not the weights themselves, and
 //! those that say nothing.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::read::catalog::metadata;
 
@@ -26,16 +26,95 @@ pub(crate) fn is_altering(name: &str) -> bool {
     })
 }
 
-/// Whether a value is null, false or empty.
-pub(crate) fn is_nothing(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(on) => !on,
-        Value::String(text) => is_nothing_in(text),
-        Value::Array(list) => list.is_empty(),
-        Value::Object(map) => map.is_empty(),
-        Value::Number(_) => false,
+/// Words that say that weights were multiplied by a matrix before they were quantised.
+static ROTATIONS: &[&str] = &[
+    "rotation",
+    "rotations",
+    "rotate",
+    "rotated",
+    "hadamard",
+    "hadamards",
+    "quarot",
+    "spinquant",
+    "permutation",
+    "permutations",
+    "permuted",
+];
+
+/// Words beside which a transform is one of weights: many models have layers and images that are transformed.
+static TRANSFORMED: &[&str] = &[
+    "quant",
+    "quantization",
+    "weight",
+    "weights",
+    "online",
+    "config",
+];
+
+/// Whether a name has a word that says that weights were multiplied by a matrix: `online_hadamard`, `model.rotation_matrix`,
+/// and not `rotary_emb` or `transformer_layers`.
+pub(crate) fn is_rotation(name: &str) -> bool {
+    // all of the words below contain one of those
+    if !is_altering(name) {
+        return false;
     }
+    // no copy in lower case: a file decides how long a name is
+    let words = || name.split(|c: char| !c.is_ascii_alphanumeric());
+    let has = |list: &[&str]| {
+        words().any(|word| list.iter().any(|known| known.eq_ignore_ascii_case(word)))
+    };
+    let transform: &[&str] = &["transform"];
+    has(ROTATIONS) || name.eq_ignore_ascii_case("transform") || (has(transform) && has(TRANSFORMED))
+}
+
+/// Whether a key or a text inside of a value says that weights were multiplied by a matrix. A switch that is off does not.
+pub(crate) fn has_rotation(value: &Value) -> bool {
+    // a list of what is left, and no recursion: a file decides the depth
+    let mut left = vec![value];
+    while let Some(value) = left.pop() {
+        match value {
+            Value::String(text) if is_rotation(text) => return true,
+            Value::Array(list) => left.extend(list),
+            Value::Object(map) => {
+                let is_used = |(key, value): (&String, &Value)| {
+                    is_rotation(key) && !is_nothing(value) && !is_off(value)
+                };
+                if map.iter().any(is_used) {
+                    return true;
+                }
+                left.extend(map.values().filter(|value| !is_nothing(value)));
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Whether a value is null, false or empty, or an object that has nothing else, or that says that it is not in use.
+pub(crate) fn is_nothing(value: &Value) -> bool {
+    // a list of what is left, and no recursion: a file decides the depth
+    let mut left = Vec::new();
+    let mut next = Some(value);
+    while let Some(value) = next {
+        match value {
+            Value::Null => {}
+            Value::Bool(on) if !on => {}
+            Value::String(text) if is_nothing_in(text) => {}
+            Value::Array(list) if list.is_empty() => {}
+            Value::Object(map) if is_disabled(map) => {}
+            Value::Object(map) => left.extend(map.values()),
+            _ => return false,
+        }
+        next = left.pop();
+    }
+    true
+}
+
+/// Whether settings say that they are not in use.
+fn is_disabled(map: &Map<String, Value>) -> bool {
+    let switches = ["enable", "enabled"];
+    let mut said = switches.iter().filter_map(|switch| map.get(*switch));
+    said.any(|on| on == &Value::Bool(false))
 }
 
 /// Whether a value says no, as some writers do in a text or a number. Null says nothing.
@@ -61,4 +140,79 @@ fn is_nothing_in(text: &str) -> bool {
     let nothing = ["", "false", "none", "null", "{}", "[]", "no"];
     let text = text.trim();
     nothing.iter().any(|word| text.eq_ignore_ascii_case(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn words_of_rotations_are_whole_words() {
+        for name in [
+            "rotation",
+            "use_hadamard",
+            "online_hadamard",
+            "quant_transform",
+            "transform_config",
+            "Rotation",
+            "model.rotation_matrix",
+            "spinquant",
+        ] {
+            assert!(is_rotation(name), "{name}");
+        }
+        for name in [
+            "transformer_layers",
+            "transforms",
+            "num_transformer_submodules",
+            "transform_layer_norm",
+            "transformers_version",
+            "rotary_emb",
+            "partial_rotary_factor",
+            "expert_layer_offset",
+            "codebook_size",
+            "image_transform",
+        ] {
+            assert!(!is_rotation(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn values_that_say_nothing() {
+        for value in [
+            json!(null),
+            json!(false),
+            json!("None"),
+            json!({"config_groups": {}}),
+            json!({"a": {"b": null, "c": {"r1": false}}}),
+            json!({"enable": false, "size": 128}),
+        ] {
+            assert!(is_nothing(&value), "{value}");
+        }
+        for value in [
+            json!(0),
+            json!({"a": {"b": [0]}}),
+            json!({"enable": true}),
+            json!({"enable": "false", "size": 128}),
+        ] {
+            assert!(!is_nothing(&value), "{value}");
+        }
+    }
+
+    #[test]
+    fn rotations_are_found_at_any_depth() {
+        for value in [
+            json!({"a": [{"rotation": "R1"}]}),
+            json!(["x", {"type": "hadamard"}]),
+        ] {
+            assert!(has_rotation(&value), "{value}");
+        }
+        for value in [
+            json!({"rotation": false, "hadamard": {"r1": null}, "a": "transformers"}),
+            json!({"quantizer": ["gptqmodel:1.4"], "true_sequential": true}),
+        ] {
+            assert!(!has_rotation(&value), "{value}");
+        }
+    }
 }

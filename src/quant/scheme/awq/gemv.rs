@@ -12,7 +12,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{self, CodePacking, CodeValue, Formula, RowGeometry};
 use crate::plan::decode::{CODES, to_f32};
-use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
+use crate::plan::{CodeNumbers, DecodeInput, Decoder, Grid, PartRange, PartRanges};
 
 /// Codes `[rows, cols]` of 4 bits (part 0), scales `[rows, padded_groups]` (part 1), zero points of 4 bits
 /// `[rows, padded_groups]` (part 2).
@@ -29,6 +29,10 @@ pub(crate) struct GemvRows {
 }
 
 impl Decoder for GemvRows {
+    fn numbers(&self) -> Option<CodeNumbers> {
+        Some(CodeNumbers::packed_integers(4, Some(self.group)))
+    }
+
     fn grid(&self) -> Grid {
         Grid::new(self.rows, self.cols)
     }

@@ -11,7 +11,7 @@ use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{self, Formula, RowGeometry};
 use crate::plan::decode::{Grouped, cast, scratch};
-use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
+use crate::plan::{CodeNumbers, DecodeInput, Decoder, Grid, PartRange, PartRanges};
 
 /// Like [`Grouped`], `(v - zero) * scale`, with a scale and a zero point per row and group; another part (I32 `[cols]`) has
 /// the group of each column. An index of -1 anywhere means that groups are consecutive columns.
@@ -23,6 +23,10 @@ pub(crate) struct ActOrder {
 }
 
 impl Decoder for ActOrder {
+    fn numbers(&self) -> Option<CodeNumbers> {
+        self.inner.numbers()
+    }
+
     fn grid(&self) -> Grid {
         self.inner.grid()
     }

@@ -5,6 +5,7 @@ use serde_json::Value as Json;
 use crate::base::error::Result;
 use crate::quant::scheme::context::{Context, missing_by, unsupported};
 use crate::quant::scheme::layer_configs::LayerConfigs;
+use crate::quant::scheme::stated::{Alternatives, StatedGranularity, StatedNumbers};
 use crate::quant::settings::is_off;
 use crate::read::catalog::TensorInfo;
 
@@ -84,4 +85,30 @@ pub(in crate::quant::scheme) fn plain_exponents(
             format!("Quark's scale format {other:?} is not supported"),
         )),
     }
+}
+
+/// The numbers of the last step that quantises codes.
+pub(in crate::quant::scheme) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
+    let steps = steps(cx, name);
+    let Some(last) = steps.iter().rev().find(|step| !of_scales(step)) else {
+        return Alternatives::new();
+    };
+    let dtype = match text(last, "dtype") {
+        "mx" => text(last, "mx_element_dtype"),
+        other => other,
+    };
+    let numbers = match dtype {
+        "fp8_e4m3" => StatedNumbers::float8("E4M3"),
+        "fp8_e5m2" => StatedNumbers::float8("E5M2"),
+        "fp4" => StatedNumbers::floats(Some(4)),
+        "fp6_e2m3" | "fp6_e3m2" => StatedNumbers::floats(Some(6)),
+        "int8" | "uint8" => StatedNumbers::integers(Some(8)),
+        "int4" | "uint4" => StatedNumbers::integers(Some(4)),
+        "int3" => StatedNumbers::integers(Some(3)),
+        "int2" | "uint2" => StatedNumbers::integers(Some(2)),
+        _ => return Alternatives::new(),
+    };
+    let is_channel = text(last, "qscheme") == "per_channel";
+    let scales = is_channel.then_some(StatedGranularity::Channel);
+    vec![vec![numbers.with_scales(scales)]]
 }

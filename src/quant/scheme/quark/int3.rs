@@ -100,7 +100,15 @@ pub(super) fn weight(cx: &Context<'_>, tensor: usize, stem: &str, spec: &Json) -
     };
     // zero points of symmetric codes are 0
     let symmetric = spec.get("symmetric").and_then(Json::as_bool) == Some(true);
-    let zeros = match zero.filter(|_| !symmetric) {
+    let zeros = match zero {
+        Some(zero) if symmetric => {
+            if cx.peek(zero)?.iter().any(|byte| *byte != 0) {
+                let what =
+                    "zero points other than 0, though the configuration says `symmetric`: true";
+                return Err(not_known(cx.info(zero), what));
+            }
+            None
+        }
         Some(zero) => zero_points(cx, zero, [rows, cols], &scales)?,
         None => None,
     };

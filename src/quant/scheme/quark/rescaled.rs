@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::plan::decode::{through_f32, to_f32};
-use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
+use crate::plan::{CodeNumbers, DecodeInput, Decoder, Grid, PartRange, PartRanges};
 
 /// The output of another decoder in F32, times a factor; one rounding at the end.
 #[derive(Debug)]
@@ -22,6 +22,10 @@ pub(crate) struct Rescaled {
 }
 
 impl Decoder for Rescaled {
+    fn numbers(&self) -> Option<CodeNumbers> {
+        self.inner.numbers()
+    }
+
     fn grid(&self) -> Grid {
         self.inner.grid()
     }

@@ -9,6 +9,46 @@ use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::TensorInfo;
 use crate::read::json::{JsonReader, Tree};
 
+/// Names of torchao's configurations, and the older names in transformers.
+pub(super) static CONFIGURATIONS: &[&str] = &[
+    "AOPerModuleConfig",
+    "Float8DynamicActivationFloat8SemiSparseWeightConfig",
+    "Float8DynamicActivationFloat8WeightConfig",
+    "Float8DynamicActivationInt4WeightConfig",
+    "Float8StaticActivationFloat8WeightConfig",
+    "Float8WeightOnlyConfig",
+    "FPXWeightOnlyConfig",
+    "FqnToConfig",
+    "GemliteUIntXWeightOnlyConfig",
+    "Int4DynamicActivationInt4WeightConfig",
+    "Int4WeightOnlyConfig",
+    "Int8DynamicActivationInt4WeightConfig",
+    "Int8DynamicActivationInt8WeightConfig",
+    "Int8DynamicActivationIntxWeightConfig",
+    "Int8StaticActivationInt8WeightConfig",
+    "Int8WeightOnlyConfig",
+    "IntxWeightOnlyConfig",
+    "ModuleFqnToConfig",
+    "MXDynamicActivationMXWeightConfig",
+    "MXFPInferenceConfig",
+    "NVFP4DynamicActivationNVFP4WeightConfig",
+    "NVFP4InferenceConfig",
+    "NVFP4WeightOnlyConfig",
+    "UIntXWeightOnlyConfig",
+    "autoquant",
+    "float8_dynamic_activation_float8_weight",
+    "float8_weight_only",
+    "fpx_weight_only",
+    "gemlite_uintx_weight_only",
+    "int4_dynamic_activation_int4_weight",
+    "int4_weight_only",
+    "int8_dynamic_activation_int4_weight",
+    "int8_dynamic_activation_int8_semi_sparse_weight",
+    "int8_dynamic_activation_int8_weight",
+    "int8_weight_only",
+    "uintx_weight_only",
+];
+
 /// Parts that a weight has or not, and by which its values differ.
 static OPTIONAL: &[&str] = &["zero_point", "per_tensor_scale", "act_pre_scale"];
 

@@ -1,0 +1,114 @@
+//! Contradictions between the configurations of one checkpoint. Writers store the same settings at several places; of two that
+//! differ, nothing says which one the weights were stored by.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::base::error::Result;
+use crate::base::limits::Budget;
+use crate::quant::settings::is_nothing;
+use crate::read::catalog::quote;
+
+use super::method_of;
+use super::sections::shown;
+
+/// Settings that decide how weights are read, under all of their names.
+static COMPARED: &[&[&str]] = &[
+    &["quant_algo"],
+    &["bits", "w_bit", "wbits"],
+    &["group_size", "q_group_size"],
+    &["checkpoint_format"],
+    &["format"],
+    &["mode"],
+    &["sym"],
+    &["desc_act"],
+    &["zero_point"],
+    &["quant_type"],
+    &["bnb_4bit_quant_type"],
+    &["data_type"],
+    &["packing_format"],
+    &["fmt"],
+    &["weight_block_size"],
+    &["qformat_weight"],
+];
+
+/// A setting to which two configurations give different values.
+pub(super) struct Contradiction {
+    key: &'static str,
+    /// Place and value.
+    said: [(String, String); 2],
+}
+
+impl Contradiction {
+    /// The first contradiction of a list of configurations, each with its place.
+    pub(super) fn first(
+        documents: &[(String, Map<String, Value>)],
+        budget: &Budget,
+    ) -> Result<Option<Self>> {
+        for (later, (place, map)) in documents.iter().enumerate() {
+            for (before, earlier) in &documents[..later] {
+                budget.steps(COMPARED.len() as u64, "the configuration")?;
+                let found = Self::between((before, earlier), (place, map));
+                if found.is_some() {
+                    return Ok(found);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn between(
+        (place, one): (&str, &Map<String, Value>),
+        (beside, other): (&str, &Map<String, Value>),
+    ) -> Option<Self> {
+        let made = |key: &'static str, one: String, other: String| Self {
+            key,
+            said: [(place.to_owned(), one), (beside.to_owned(), other)],
+        };
+        if let (Some(a), Some(b)) = (method_of(one), method_of(other))
+            && family(&a) != family(&b)
+        {
+            let said = |method: &str| format!(": {}", quote(method));
+            return Some(made("quant_method", said(&a), said(&b)));
+        }
+        COMPARED.iter().find_map(|names| {
+            let (a, b) = (said(one, names)?, said(other, names)?);
+            (!same(a, b)).then(|| made(names[0], shown(a), shown(b)))
+        })
+    }
+}
+
+/// The value of a setting, under the first of its names. False is a value, unlike null.
+fn said<'m>(map: &'m Map<String, Value>, names: &[&str]) -> Option<&'m Value> {
+    let found = names.iter().find_map(|name| map.get(*name));
+    found.filter(|value| value.is_boolean() || !is_nothing(value))
+}
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [(place, one), (beside, other)] = &self.said;
+        let key = quote(self.key);
+        write!(
+            f,
+            "the meaning of {key}{one} of {place} beside {key}{other} of {beside}"
+        )
+    }
+}
+
+/// The names of one method.
+fn family(method: &str) -> &str {
+    let names = ["modelopt", "bitsandbytes"];
+    let found = names.into_iter().find(|name| method.starts_with(name));
+    found.unwrap_or(match method {
+        "auto_round" | "intel/auto-round" => "auto-round",
+        other => other,
+    })
+}
+
+fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::String(one), Value::String(other)) => one.eq_ignore_ascii_case(other),
+        _ => one == other,
+    }
+}

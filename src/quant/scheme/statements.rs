@@ -1,0 +1,190 @@
+//! The statements of a configuration about the stored numbers of a weight, compared with those that its decoder reads.
+//!
+//! Weights are recognised by dtypes, names and shapes. A file whose configuration says something else than these was converted
+//! by a program that left one of the two behind: FP8 whose bytes are stored as I8, scales of blocks that are transposed or cut.
+
+use crate::base::error::Result;
+use crate::plan::{CodeNumbers, NumberKind};
+
+use super::context::Context;
+use super::granularity::stack;
+use super::stated::{Alternatives, StatedGranularity, StatedKind, StatedNumbers};
+use super::{
+    Weight, autoround, awq, bitnet, compressed_tensors, fp8, mlx, modelopt, quanto, quark,
+};
+
+/// The statements of a method's configurations about a weight, by its name.
+type Statement = fn(&Context<'_>, &str) -> Alternatives;
+
+/// `quant_method`s, with the empty one for configurations that name none, and what their configurations state.
+static STATEMENTS: &[(&[&str], Statement)] = &[
+    (
+        &["compressed-tensors", "modelopt"],
+        compressed_tensors::stated,
+    ),
+    (
+        &["modelopt", "modelopt_fp4", "modelopt_mixed"],
+        modelopt::stated,
+    ),
+    (
+        &["fp8", "fbgemm_fp8", "mxfp8", "finegrained_fp8", ""],
+        fp8::stated,
+    ),
+    (&["quanto", ""], quanto::stated),
+    (&["quark"], quark::stated),
+    (&["awq"], awq::stated),
+    (&["bitnet"], bitnet::stated),
+    (
+        &["auto-round", "auto_round", "intel/auto-round"],
+        autoround::stated,
+    ),
+    (&["metal", ""], mlx::stated),
+];
+
+/// The contradiction between what the configuration states of a weight and what its decoder reads, for a message.
+pub(crate) fn contradiction(cx: &Context<'_>, weight: &Weight) -> Result<Option<String>> {
+    let Some(numbers) = weight.decoder.numbers() else {
+        return Ok(None);
+    };
+    let module = weight.name.strip_suffix(".weight").unwrap_or(&weight.name);
+    // no configuration states how weights are stored that it does not quantise; a marker decides in spite of it
+    if cx.config.is_empty() || cx.skipped(&weight.name) || cx.has_marker(weight, module) {
+        return Ok(None);
+    }
+    let is_unscaled = weight.parts.len() == 1 && numbers.block.is_none();
+    if is_unscaled && matches!(numbers.kind, NumberKind::Float(_)) {
+        return Ok(None);
+    }
+    let method = cx.config.method().unwrap_or_default();
+    for (methods, stated) in STATEMENTS {
+        if !methods.contains(&method) {
+            continue;
+        }
+        let alternatives = stated(cx, &weight.name);
+        cx.budget.steps(1 + alternatives.len() as u64 / 4, WHAT)?;
+        let holds = |all: &Vec<StatedNumbers>| {
+            all.iter()
+                .all(|stated| agrees(stated, &numbers, &weight.shape))
+        };
+        if alternatives.is_empty() || alternatives.iter().any(holds) {
+            continue;
+        }
+        let said = alternatives[0]
+            .iter()
+            .find(|stated| !agrees(stated, &numbers, &weight.shape));
+        let more = if alternatives.len() > 1 {
+            ", or the numbers of its other groups"
+        } else {
+            ""
+        };
+        let said = said.copied().unwrap_or_default();
+        let place = cx.config.origin.as_deref().unwrap_or("the configuration");
+        return Ok(Some(format!(
+            "{place} states {said}{more}, and the tensors are {numbers}"
+        )));
+    }
+    Ok(None)
+}
+
+const WHAT: &str = "the statements of the configuration";
+
+/// Whether a decoder reads the numbers that are stated.
+fn agrees(stated: &StatedNumbers, numbers: &CodeNumbers, shape: &[u64]) -> bool {
+    let kind = match (stated.kind, numbers.kind) {
+        (None, _) | (_, NumberKind::Other) => true,
+        (Some(StatedKind::Integer), found) => found == NumberKind::Integer,
+        (Some(StatedKind::Float), found) => matches!(found, NumberKind::Float(_)),
+        (Some(StatedKind::Format(name)), NumberKind::Float(found)) => found.starts_with(name),
+        (Some(StatedKind::Format(_)), NumberKind::Integer) => false,
+    };
+    // codes of fewer bits may be stored in a byte each
+    let is_roomy = |bits: u32| {
+        let may_be = numbers.kind == NumberKind::Integer && stated.is_packed != Some(true);
+        may_be && !numbers.is_packed && bits < numbers.bits
+    };
+    let width = stated
+        .bits
+        .is_none_or(|bits| bits == numbers.bits || is_roomy(bits));
+    kind && width && spreads(stated, numbers, shape)
+}
+
+/// Whether the scales are spread over the weight as stated.
+fn spreads(stated: &StatedNumbers, numbers: &CodeNumbers, shape: &[u64]) -> bool {
+    let (Some(stated), Some((high, wide))) = (stated.granularity, numbers.block) else {
+        return true;
+    };
+    // the blocks of vectors and convolutions follow no common rule
+    if !(2..=3).contains(&shape.len()) {
+        return true;
+    }
+    let (_, cols, rows) = stack(shape);
+    let grid = |high: u64, wide: u64| (rows.div_ceil(high.max(1)), cols.div_ceil(wide.max(1)));
+    let found = grid(high, wide);
+    match stated {
+        // stacks have further layouts, one per column of each matrix
+        StatedGranularity::Channel => shape.len() > 2 || found == (rows, 1),
+        StatedGranularity::Block(high, wide) => found == grid(high, wide),
+        StatedGranularity::Group(size) => {
+            let expected = grid(1, size);
+            // packed integers of another group size are read by their shapes, with a note
+            let is_exact = !numbers.is_packed || numbers.kind != NumberKind::Integer;
+            found == expected || (!is_exact && found.0 == rows && (found.1 > 1) == (expected.1 > 1))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(kind: NumberKind, bits: u32, block: Option<(u64, u64)>) -> CodeNumbers {
+        CodeNumbers {
+            kind,
+            bits,
+            is_packed: bits < 8,
+            block,
+        }
+    }
+
+    #[test]
+    fn kinds_and_widths_agree() {
+        let float = numbers(NumberKind::Float("E4M3FNUZ"), 8, None);
+        let bytes = numbers(NumberKind::Integer, 8, None);
+        let packed = numbers(NumberKind::Integer, 4, None);
+        let agrees = |stated: StatedNumbers, numbers: &CodeNumbers| {
+            super::agrees(&stated, numbers, &[64, 64])
+        };
+        assert!(agrees(StatedNumbers::floats(Some(8)), &float));
+        assert!(agrees(StatedNumbers::float8("E4M3"), &float));
+        assert!(!agrees(StatedNumbers::float8("E5M2"), &float));
+        assert!(!agrees(StatedNumbers::floats(None), &bytes));
+        assert!(!agrees(StatedNumbers::integers(None), &float));
+        // INT4 in a byte each
+        assert!(agrees(StatedNumbers::integers(Some(4)), &bytes));
+        assert!(!agrees(StatedNumbers::integers(Some(4)).packed(), &bytes));
+        assert!(!agrees(StatedNumbers::integers(Some(8)), &packed));
+    }
+
+    #[test]
+    fn grids_of_scales_agree() {
+        use StatedGranularity::{Block, Channel, Group};
+        let found = |block, stated, shape: &[u64]| {
+            let numbers = numbers(NumberKind::Float("E4M3"), 8, Some(block));
+            let stated = StatedNumbers::floats(Some(8)).with_scales(Some(stated));
+            super::agrees(&stated, &numbers, shape)
+        };
+        const ALL: u64 = u64::MAX;
+        assert!(found((128, 128), Block(128, 128), &[256, 128]));
+        assert!(found((128, 128), Block(128, 128), &[200, 130]));
+        // a weight of one block
+        assert!(found((ALL, ALL), Block(128, 128), &[64, 100]));
+        assert!(!found((ALL, ALL), Block(128, 128), &[256, 128]));
+        assert!(!found((256, 64), Block(128, 128), &[256, 128]));
+        assert!(found((128, 128), Block(128, 128), &[3, 256, 128]));
+        assert!(found((1, 96), Channel, &[24, 96]));
+        assert!(found((ALL, ALL), Channel, &[1, 96]));
+        assert!(!found((24, 4), Channel, &[24, 96]));
+        assert!(found((1, 32), Group(32), &[24, 96]));
+        assert!(!found((1, 16), Group(32), &[24, 96]));
+    }
+}
