@@ -2,11 +2,13 @@
 //! unknown name is added is refused, or warned of by that name, and never decoded without a word.
 
 mod changes;
+mod configurations;
 mod containers;
 mod descriptors;
 mod markers;
 mod opened_files;
 mod said;
+mod stated;
 mod stored_checkpoint;
 mod uploads;
 

@@ -98,7 +98,7 @@ impl Transposed {
 
 impl Decoder for Transposed {
     fn numbers(&self) -> Option<CodeNumbers> {
-        // of the output, whose rows are stored columns
+        // rows of the output are stored columns
         let block = Some((self.group_cols, self.group_rows));
         Some(CodeNumbers::new(self.packing, &self.value, block))
     }

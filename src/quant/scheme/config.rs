@@ -71,10 +71,19 @@ pub struct QuantConfig {
     method: Option<String>,
     /// The file and key that it was read from.
     pub origin: Option<String>,
-    /// Configurations at further places, and what each of them is called. Schemes do not read them.
-    further: Vec<(String, Map<String, Value>)>,
+    /// Configurations at further places.
+    further: Vec<FurtherConfig>,
     /// Other statements of `config.json` about packed weights.
     sections: Vec<ConfigSection>,
+}
+
+/// A configuration at a further place.
+#[derive(Clone, Debug, PartialEq)]
+struct FurtherConfig {
+    place: String,
+    map: Map<String, Value>,
+    /// Whether it has the method of the first one, or none, so that its settings are of the same weights.
+    completes: bool,
 }
 
 /// Mistral's key of the format of its weights.
@@ -147,12 +156,21 @@ impl ConfigDocuments {
         let (origin, map) = documents
             .next()
             .map_or((None, Map::new()), |(place, map)| (Some(place), map));
+        let method = method_of(&map);
+        let further = documents.map(|(place, map)| {
+            let own = method_of(&map);
+            FurtherConfig {
+                completes: own.is_none() || own == method,
+                place,
+                map,
+            }
+        });
         Ok(QuantConfig {
-            method: method_of(&map),
+            further: further.collect(),
+            method,
             map,
             model: shared(model),
             origin,
-            further: documents.collect(),
             sections: self.statements,
         })
     }
@@ -179,7 +197,7 @@ impl QuantConfig {
         found.into_config(ModelConfig::from_document(whole), &budget)
     }
 
-    /// Reads the configuration files next to a checkpoint, whose path is that of its first file, or of its directory. Empty if
+    /// Reads the configuration files next to a checkpoint, whose path names its first file or its directory. Empty if
     /// there is none.
     pub(crate) fn load_sidecar(
         checkpoint: &Checkpoint,
@@ -197,7 +215,7 @@ impl QuantConfig {
         files.begin(&mut FILES.iter().map(|(file, _)| folder.join(file)));
         let mut has_config = false;
         for &(file, place) in FILES {
-            // a directory may hold the same model twice: as Mistral's own files, and as those of transformers
+            // a directory may hold the same model twice: as Mistral's own files, and as files of transformers
             if file == MISTRAL && has_config && !is_consolidated(checkpoint) {
                 continue;
             }
@@ -255,13 +273,10 @@ impl QuantConfig {
             ])
     }
 
-    /// The value at a dotted path. One that the first configuration lacks is that of a further one of the same method.
+    /// The value at a dotted path. The first configuration has it, or else a further one of the same method.
     pub(crate) fn get(&self, path: &str) -> Option<&Value> {
-        let further = self.further.iter().map(|(_, map)| map);
-        let further = further.filter(|map| {
-            let method = method_of(map);
-            method.is_none() || method == self.method
-        });
+        let further = self.further.iter().filter(|further| further.completes);
+        let further = further.map(|further| &further.map);
         std::iter::once(&self.map)
             .chain(further)
             .find_map(|map| value_at(map, path))
@@ -292,7 +307,8 @@ impl QuantConfig {
     /// The configuration and those at further places, with what each is called.
     pub(crate) fn documents(&self) -> impl Iterator<Item = (&str, &Map<String, Value>)> {
         let own = self.origin.as_deref().unwrap_or("the configuration");
-        let further = self.further.iter().map(|(place, map)| (&**place, map));
+        let further = self.further.iter();
+        let further = further.map(|further| (&*further.place, &further.map));
         std::iter::once((own, &self.map)).chain(further)
     }
 

@@ -92,11 +92,11 @@ pub(super) fn stated(cx: &Context<'_>, _: &str) -> Alternatives {
         Some(fmt) if fmt.contains("e5m2") => StatedNumbers::float8("E5M2"),
         _ => StatedNumbers::floats(Some(8)),
     };
-    let mut all = vec![vec![numbers.with_scales(scales)]];
-    if config.text("expert_dtype") == Some("fp4") {
-        all.push(vec![StatedNumbers::floats(Some(4))]);
-    }
-    all
+    // DeepSeek-V4's experts are FP4 under the same method
+    vec![
+        vec![numbers.with_scales(scales)],
+        vec![StatedNumbers::floats(Some(4))],
+    ]
 }
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {

@@ -1,8 +1,8 @@
 //! MLX's settings of single modules, by name.
 //!
 //! A multimodal model has its language model under a prefix, and configurations and files are made by programs of which one has the
-//! prefix and the other has not. So a name of the configuration is that of a module if one of the two ends with the other, as
-//! whole components.
+//! prefix and the other has not. So a name of the configuration names a module if one of the two ends with the other, as whole
+//! components.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -125,7 +125,11 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         // packed narrow floats are claimed by another scheme, by their shapes
         ("fp4" | "fp6_e2m3" | "fp6_e3m2" | "mx", Dtype::U8 | Dtype::I8) => return Ok(None),
         (dtype, stored) => {
-            let what = format!("Quark's configuration says {dtype:?} of it, and it is {stored}");
+            let said = match dtype {
+                "" => "names no dtype for it".to_owned(),
+                dtype => format!("says {dtype:?} of it"),
+            };
+            let what = format!("Quark's configuration {said}, and it is {stored}");
             return Err(not_known(info, what));
         }
     };

@@ -174,6 +174,28 @@ static CONFIGURED: &[Addition] = &[
         refused: true,
         add: |stored, _| setting(stored, "quant_method", json!("unknown_method")),
     },
+    Addition {
+        name: "unknown_of_part",
+        refused: true,
+        add: |stored, _| {
+            let section = json!({"quantization_config": {"quant_method": "unknown_of_part"}});
+            stored.change_file("config.json", &|whole| {
+                whole.insert("vision_config".to_owned(), section.clone());
+            });
+            true
+        },
+    },
+    Addition {
+        name: "unknown_of_list",
+        refused: true,
+        add: |stored, _| {
+            let section = json!([{"quant_method": "gptq"}]);
+            stored.change_file("config.json", &|whole| {
+                whole.insert("unknown_of_list_quant".to_owned(), section.clone());
+            });
+            true
+        },
+    },
 ];
 
 static KEYS: &[Addition] = &[

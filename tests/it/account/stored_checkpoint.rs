@@ -114,6 +114,19 @@ impl StoredCheckpoint {
         false
     }
 
+    /// Changes the JSON object of a file beside it, which is made if there is none.
+    pub(super) fn change_file(&mut self, file: &str, change: &dyn Fn(&mut Map<String, Value>)) {
+        let found = self.beside.iter().position(|(name, _)| name == file);
+        let at = found.unwrap_or_else(|| {
+            self.beside.push((file.to_owned(), b"{}".to_vec()));
+            self.beside.len() - 1
+        });
+        let text = &mut self.beside[at].1;
+        let mut whole: Map<String, Value> = serde_json::from_slice(text).unwrap();
+        change(&mut whole);
+        *text = serde_json::to_vec(&whole).unwrap();
+    }
+
     /// Writes it to an empty directory and plans it.
     pub(super) fn plan(&self, name: &str) -> Plan {
         let directory = ScratchDir::new("account");

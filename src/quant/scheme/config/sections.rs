@@ -165,7 +165,7 @@ impl<'d> SectionSearch<'d, '_> {
         }
         let is_model = self.path.iter().all(|key| is_language_model(key));
         if is_model && is_rotation(key) {
-            let text = format!("{}{} of {}", self.place(key), shown(value), self.file);
+            let text = self.named(key, value);
             self.add(text, true, true)?;
             return Ok(true);
         }
@@ -181,7 +181,7 @@ impl<'d> SectionSearch<'d, '_> {
         if speaks && objects {
             let decides = is_altering(key) || has_method(value) || has_rotation(value);
             if is_model || decides {
-                let text = format!("the section {} of {}", self.place(key), self.file);
+                let text = format!("the section {}", self.named(key, &Value::Null));
                 self.add(text, decides, false)?;
                 return Ok(true);
             }
@@ -190,7 +190,7 @@ impl<'d> SectionSearch<'d, '_> {
         if self.path.is_empty()
             && words.any(|word| HINTS.iter().any(|hint| hint.eq_ignore_ascii_case(word)))
         {
-            let text = format!("{}{} of {}", self.place(key), shown(value), self.file);
+            let text = self.named(key, value);
             self.add(text, false, true)?;
             return Ok(true);
         }
@@ -226,7 +226,7 @@ impl<'d> SectionSearch<'d, '_> {
             }
         }
         if is_used {
-            let text = format!("{}{} of {}", self.place(key), shown(value), self.file);
+            let text = self.named(key, value);
             // MLX's section is an object, and the key is a common word in a model's configuration
             let decides = key != "quantization" || value.is_object() || self.file != CONFIG;
             self.add(text, decides, true)?;
@@ -234,11 +234,13 @@ impl<'d> SectionSearch<'d, '_> {
         Ok(true)
     }
 
-    /// The dotted place of a member, for messages.
-    fn place(&self, key: &str) -> String {
-        let parents = self.path.iter().copied();
-        let place: Vec<&str> = parents.chain(std::iter::once(key)).collect();
-        quote(&place.join(".")).to_string()
+    /// A member, its value and its place, for messages.
+    fn named(&self, key: &str, value: &Value) -> String {
+        let parents = match &self.path[..] {
+            [] => String::new(),
+            path => format!(" of {}", quote(&path.join("."))),
+        };
+        format!("{}{}{parents} of {}", quote(key), shown(value), self.file)
     }
 
     fn add(&mut self, text: String, decides: bool, of_quantised: bool) -> Result<()> {
@@ -343,7 +345,7 @@ mod tests {
             ),
             (
                 r#"{"text_config": {"use_hadamard": "R1"}}"#,
-                Some(("`text_config.use_hadamard`: `R1` of config.json", true)),
+                Some(("`use_hadamard`: `R1` of `text_config` of config.json", true)),
             ),
             (
                 r#"{"quantization_config": "zz"}"#,
@@ -355,12 +357,12 @@ mod tests {
             ),
             (
                 r#"{"sub": [{"quantization_config": {"bits": 4}}]}"#,
-                Some(("`sub.[].quantization_config` of config.json", true)),
+                Some(("`quantization_config` of `sub.[]` of config.json", true)),
             ),
             (
                 &deep,
                 Some((
-                    "`a.a.a.a.a.a.a.a.a.quantization_config` of config.json",
+                    "`quantization_config` of `a.a.a.a.a.a.a.a.a` of config.json",
                     true,
                 )),
             ),

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use crate::base::error::Result;
-use crate::quant::scheme::context::{Context, missing_by, unsupported};
+use crate::quant::scheme::context::{Context, missing_by, not_known, unsupported};
 use crate::quant::scheme::layer_configs::LayerConfigs;
 use crate::quant::scheme::stated::{Alternatives, StatedGranularity, StatedNumbers};
 use crate::quant::settings::is_off;
@@ -24,7 +24,7 @@ pub(super) fn steps<'c>(cx: &Context<'c>, name: &str) -> Vec<&'c Json> {
     match weight {
         // several steps are a list, a single one is an object
         Some(Json::Array(steps)) => steps.iter().take(2).collect(),
-        one => one.into_iter().collect(),
+        one => one.into_iter().filter(|spec| !spec.is_null()).collect(),
     }
 }
 
@@ -80,10 +80,7 @@ pub(in crate::quant::scheme) fn plain_exponents(
     }
     match scale_format(cx, name) {
         None | Some("e8m0") => Ok(()),
-        Some(other) => Err(unsupported(
-            info,
-            format!("Quark's scale format {other:?} is not supported"),
-        )),
+        Some(other) => Err(not_known(info, format!("Quark's scale format {other:?}"))),
     }
 }
 

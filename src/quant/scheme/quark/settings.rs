@@ -3,7 +3,8 @@
 use crate::quant::settings::KnownValues::{Any, Count, Flag, Texts, Version};
 use crate::quant::settings::{KnownValues, SchemeSettings};
 
-/// Rows of settings, and those of a weight: for all layers and for one, and for one step of quantisation and for several.
+/// Rows of settings, and rows of the settings of a weight: for all layers and for one, for one step of quantisation and for
+/// several.
 macro_rules! settings {
     ($($row:expr),* ; $(($key:literal, $values:expr)),* $(,)?) => {
         &[

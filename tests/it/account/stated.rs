@@ -1,0 +1,246 @@
+//! The numbers that a configuration states, against those that are stored: a weight whose dtype, width or grid of scales
+//! contradicts its configuration is refused, and one that agrees is decoded.
+
+use serde_json::{Value, json};
+
+use super::changes::{Change, check, set};
+use super::said::Said::{self, Nothing, Refused};
+use super::said::statements;
+use super::uploads::{Row, stored};
+
+/// A checkpoint of these tensors and this configuration.
+fn hold(cases: &[(&[Row], Value, Said)]) {
+    let mut failures = Vec::new();
+    for (rows, config, said) in cases {
+        let mut stored = stored(rows);
+        stored.change_file("config.json", &|whole| {
+            whole.insert("quantization_config".to_owned(), config.clone());
+        });
+        let plan = stored.plan("model.safetensors");
+        if !said.holds(&plan) {
+            failures.push(format!("{rows:?} {config} {said:?}: {}", statements(&plan)));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+fn groups(settings: Value) -> Value {
+    json!({
+        "quant_method": "compressed-tensors",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": settings}},
+    })
+}
+
+#[test]
+fn bytes_of_floats_are_no_integers() {
+    let rows: &[Row] = &[
+        ("q.weight", "I8", &[8, 64]),
+        ("q.weight_scale", "F32", &[8, 1]),
+    ];
+    let one: &[Row] = &[
+        ("q.weight", "I8", &[8, 64]),
+        ("q.weight_scale", "F32", &[1]),
+    ];
+    let inverse: &[Row] = &[
+        ("q.weight", "I8", &[8, 64]),
+        ("q.weight_scale_inv", "F32", &[8, 1]),
+    ];
+    let quanto: &[Row] = &[
+        ("q.weight._data", "I8", &[8, 64]),
+        ("q.weight._scale", "F32", &[8, 1]),
+    ];
+    let float8: &[Row] = &[
+        ("q.weight", "F8_E4M3", &[8, 64]),
+        ("q.weight_scale", "F32", &[8, 1]),
+    ];
+    let number = |kind: &str, bits: u64| json!({"num_bits": bits, "type": kind, "strategy": "channel", "symmetric": true});
+    let integers = Refused("the tensors are integers of 8 bits");
+    let floats = Refused("the tensors are floats E4M3 of 8 bits");
+    hold(&[
+        (rows, groups(number("float", 8)), integers),
+        (rows, groups(number("int", 8)), Nothing),
+        // codes of 4 bits in a byte each
+        (rows, groups(number("int", 4)), Nothing),
+        (rows, json!({"quant_method": "fbgemm_fp8"}), integers),
+        (
+            rows,
+            json!({"quant_method": "modelopt", "quant_algo": "FP8"}),
+            integers,
+        ),
+        (
+            rows,
+            json!({"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"}),
+            integers,
+        ),
+        (
+            rows,
+            json!({"quant_method": "modelopt", "quant_algo": "W8A8_SQ_PER_CHANNEL"}),
+            Nothing,
+        ),
+        (
+            one,
+            json!({"quant_method": "bitnet", "linear_class": "bitlinear"}),
+            integers,
+        ),
+        (
+            inverse,
+            json!({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [1, 64]}),
+            integers,
+        ),
+        (
+            quanto,
+            json!({"quant_method": "quanto", "weights": "float8"}),
+            integers,
+        ),
+        (
+            quanto,
+            json!({"quant_method": "quanto", "weights": "int8"}),
+            Nothing,
+        ),
+        (
+            one,
+            json!({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}}}),
+            Refused("fp8_e4m3"),
+        ),
+        (float8, groups(number("int", 8)), floats),
+        (float8, groups(number("float", 8)), Nothing),
+        (
+            float8,
+            json!({"quant_method": "fp8", "fmt": "e5m2"}),
+            floats,
+        ),
+        (
+            float8,
+            json!({"quant_method": "fp8", "fmt": "e4m3"}),
+            Nothing,
+        ),
+        (
+            float8,
+            json!({"quant_method": "modelopt", "quant_algo": "NVFP4"}),
+            floats,
+        ),
+        (
+            float8,
+            json!({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {"q": {"quant_algo": "NVFP4"}}}),
+            floats,
+        ),
+        // a list of what is not quantised, and two groups
+        (
+            float8,
+            json!({"quant_method": "modelopt", "quant_algo": "NVFP4", "exclude_modules": ["q"]}),
+            Nothing,
+        ),
+        (
+            float8,
+            json!({"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": number("int", 4)}, "b": {"weights": number("float", 8)}}}),
+            Nothing,
+        ),
+    ]);
+}
+
+#[test]
+fn grids_of_scales_are_those_of_the_configuration() {
+    let scaled = |shape: &'static [usize]| -> Vec<Row> {
+        vec![
+            ("q.weight", "F8_E4M3", &[256, 128]),
+            ("q.weight_scale_inv", "F32", shape),
+        ]
+    };
+    let blocks =
+        |high: u64, wide: u64| json!({"quant_method": "fp8", "weight_block_size": [high, wide]});
+    let cases = [
+        (scaled(&[2, 1]), blocks(128, 128), Nothing),
+        // turned, cut, and of another size
+        (
+            scaled(&[1, 2]),
+            blocks(128, 128),
+            Refused("for each 128 by 128"),
+        ),
+        (scaled(&[1, 1]), blocks(128, 128), Refused("with one scale")),
+        (
+            scaled(&[2, 1]),
+            blocks(64, 64),
+            Refused("for each 64 by 64"),
+        ),
+        (scaled(&[4, 2]), blocks(64, 64), Nothing),
+        (
+            scaled(&[256, 1]),
+            blocks(128, 128),
+            Refused("for each 1 by 128"),
+        ),
+    ];
+    let cases: Vec<(&[Row], Value, Said)> = cases
+        .iter()
+        .map(|(rows, config, said)| (&rows[..], config.clone(), *said))
+        .collect();
+    hold(&cases);
+    // a column that was stored as a row, with and without a configuration
+    let row: &[Row] = &[
+        ("q.weight", "F8_E4M3", &[24, 96]),
+        ("q.weight_scale", "F32", &[1, 24]),
+    ];
+    let square: &[Row] = &[
+        ("q.weight", "I8", &[64, 64]),
+        ("q.weight_scale", "F32", &[1, 64]),
+    ];
+    let channel = |kind: &str| groups(json!({"num_bits": 8, "type": kind, "strategy": "channel"}));
+    let turned = Refused("one scale for each row");
+    hold(&[
+        (row, channel("float"), turned),
+        (row, json!({"quant_method": "fbgemm_fp8"}), turned),
+        (row, Value::Null, turned),
+        (square, channel("int"), turned),
+    ]);
+}
+
+/// Sets a setting of the weights of all groups.
+fn of_groups(key: &'static str, value: Value) -> Change {
+    Box::new(move |stored| {
+        let changed = stored.change_settings(&|map| {
+            for group in map["config_groups"].as_object_mut().unwrap().values_mut() {
+                group["weights"][key] = value.clone();
+            }
+        });
+        assert!(changed, "no configuration");
+    })
+}
+
+#[test]
+fn written_weights_are_compared() {
+    const INT4: &str = "ct_written/w4a16_sym_g128";
+    const MXFP4: &str = "ct_written/mxfp4";
+    const NVFP4: &str = "modelopt/nvfp4";
+    const MLX: &str = "mlx/affine4_g64";
+    let integers = Refused("the tensors are integers of 4 bits");
+    let floats = Refused("the tensors are floats E2M1 of 4 bits");
+    check(vec![
+        (INT4, set("format", json!("nvfp4-pack-quantized")), integers),
+        (INT4, of_groups("type", json!("float")), integers),
+        (INT4, of_groups("num_bits", json!(8)), integers),
+        (INT4, of_groups("strategy", json!("channel")), integers),
+        (MXFP4, set("format", json!("nvfp4-pack-quantized")), floats),
+        (MXFP4, of_groups("type", json!("int")), floats),
+        (NVFP4, set("quant_algo", json!("FP8")), floats),
+        (NVFP4, set("quant_algo", json!("W4A16_AWQ")), floats),
+        (NVFP4, set("quant_algo", json!("NVFP4_AWQ")), Nothing),
+        ("awq/g128", set("bits", json!(2)), integers),
+        (
+            "awq/g128",
+            set("dynamic", json!({"+:.*": {"bits": 4}})),
+            Nothing,
+        ),
+        (
+            "quanto/qfloat8",
+            set("weights", json!("int4")),
+            Refused("the tensors are floats E4M3"),
+        ),
+        ("quanto/qfloat8", set("weights", json!("float8")), Nothing),
+        (MLX, set("mode", json!("mxfp4")), integers),
+        (MLX, set("mode", json!("affine")), Nothing),
+        (
+            "autoround/auto_gptq",
+            set("data_type", json!("fp")),
+            Refused("states floats"),
+        ),
+    ]);
+}
