@@ -108,8 +108,7 @@ impl ConfigDocuments {
         self.statements.extend(found.statements);
         for path in &found.configurations {
             if let Some(map) = take_inside(whole, path) {
-                self.documents
-                    .push((format!("{} of {file}", path.join(".")), map));
+                self.documents.push((named(path, file), map));
             }
         }
         Ok(())
@@ -130,11 +129,11 @@ impl ConfigDocuments {
         let rest = whole.iter().filter(|(key, value)| {
             !is_known(key) && !is_nothing(value) && key.len() <= MAX_SETTING_BYTES
         });
-        let named = |text: &str| self.statements.iter().any(|other| other.text == text);
+        let is_stated = |text: &str| self.statements.iter().any(|other| other.text == text);
         let texts: Vec<String> = rest
             .take(MOST)
             .map(|(key, value)| format!("{}{} of {file}", quote(key), shown(value)))
-            .filter(|text| !named(text))
+            .filter(|text| !is_stated(text))
             .collect();
         self.statements
             .extend(texts.into_iter().map(|text| ConfigSection {
@@ -363,6 +362,15 @@ fn value_at<'v>(map: &'v Map<String, Value>, path: &str) -> Option<&'v Value> {
 /// A configuration that says nothing takes no memory.
 fn shared(model: ModelConfig) -> Option<Arc<ModelConfig>> {
     (!model.is_empty()).then(|| Arc::new(model))
+}
+
+/// The name of a section: its key, the objects around it, and the file.
+fn named(path: &[String], file: &str) -> String {
+    match path.split_last() {
+        Some((key, [])) => format!("{key} of {file}"),
+        Some((key, parents)) => format!("{key} of {} of {file}", quote(&parents.join("."))),
+        None => file.to_owned(),
+    }
 }
 
 /// Takes the object at a path out of its parent.

@@ -98,7 +98,7 @@ fn a_section_is_read_at_any_place() {
         (
             GPTQ,
             copied("text_config", "checkpoint_format", json!("gptq")),
-            Refused("`checkpoint_format`: `gptq` of text_config.quantization_config"),
+            Refused("`checkpoint_format`: `gptq` of quantization_config of `text_config`"),
         ),
         (
             GPTQ,
@@ -108,7 +108,7 @@ fn a_section_is_read_at_any_place() {
         (
             FP8,
             copied("audio_config", "quant_method", json!("new")),
-            Refused("`quant_method`: `new` of audio_config.quantization_config"),
+            Refused("`quant_method`: `new` of quantization_config of `audio_config`"),
         ),
         (
             MLX,
