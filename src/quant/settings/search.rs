@@ -324,7 +324,7 @@ mod tests {
             (r#"{"format": 7}"#, "format", true),
             (r#"{"quant_method": ["x"]}"#, "quant_method", true),
             (r#"{"packing": "a:c"}"#, "packing", true),
-            (r#"{"meta": {"a": [{"rotation": "x"}]}}"#, "meta", true),
+            (r#"{"meta": {"a": [{"rotation": "x"}]}}"#, "meta.a", true),
             (r#"{"k": {"use": "hadamard"}}"#, "k.use", true),
         ];
         for (text, key, decides) in cases {

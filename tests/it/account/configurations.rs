@@ -79,7 +79,7 @@ fn a_section_is_read_at_any_place() {
         "model",
         "a.b.c.d",
     ];
-    // without it, zero points would be read as those of version 1, and widths would be ambiguous
+    // without it, zero points would be read as in version 1, and widths would be ambiguous
     let read = places
         .iter()
         .flat_map(|place| [GPTQ, MLX, FP8].map(|checkpoint| (checkpoint, moved(place), Nothing)));
