@@ -34,8 +34,14 @@ pub struct WriteOptions {
 ///
 /// The errors of reading; [`io::ErrorKind::InvalidInput`] for anything but a regular file; [`io::ErrorKind::FileTooLarge`].
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let (file, _) = files::open_regular(path)?;
+    let (file, meta) = files::open_regular(path)?;
+    if meta.len() > most {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
     let mut bytes = Vec::new();
+    // exactly, as growth by doubling would take twice the memory; one that cannot be had is an error, and no abort
+    let len = usize::try_from(meta.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    bytes.try_reserve_exact(len)?;
     // a file that grows meanwhile, or a file of `/proc`, has an end
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     match bytes.len() as u64 <= most {

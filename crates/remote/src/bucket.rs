@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result, with_causes};
 use crate::names::is_plain;
 use crate::options::RemoteOptions;
 
-use connector::SharedConnector;
+pub(crate) use connector::SharedConnector;
 use service::{BucketService, BucketStore};
 
 pub(crate) use service::ObjectAccess;
@@ -29,6 +29,9 @@ pub(crate) use service::ObjectAccess;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Names that are listed.
 const NAMES: usize = 1_000_000;
+/// The longest id of an upload, or token of a page, in bytes: they become a part of a URL, and `object_store` panics where that
+/// is longer than 64 KiB. Those of services have at most a few hundred.
+const LONGEST_ID: usize = 4096;
 /// Pages of a listing that are read: of 1000 names each, as services send them.
 const PAGES: usize = 2 * NAMES / 1000;
 
@@ -40,6 +43,8 @@ pub(crate) struct Bucket {
     retries: u32,
     /// See [`RemoteOptions::listing`].
     listing: Duration,
+    /// Bytes of memory for the names of a list.
+    memory: u64,
 }
 
 impl Bucket {
@@ -52,6 +57,17 @@ impl Bucket {
         variables: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self> {
         let connector = SharedConnector::new(client, options);
+        Self::over(connector, scheme, rest, options, variables)
+    }
+
+    /// The bucket of a URL, whose requests these connections send.
+    pub(crate) fn over(
+        connector: SharedConnector,
+        scheme: &str,
+        rest: &str,
+        options: &RemoteOptions,
+        variables: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self> {
         // `object_store` draws each pause from a range that grows from this one, and panics if it is empty
         let pause = options.pause.max(Duration::from_millis(1));
         let retry = RetryConfig {
@@ -71,6 +87,7 @@ impl Bucket {
             connector,
             retries: options.retries,
             listing: options.listing,
+            memory: options.memory / 2,
         })
     }
 
@@ -108,7 +125,7 @@ impl Bucket {
     }
 
     async fn pages(&self, prefix: Option<&str>) -> Result<Vec<String>> {
-        let mut names = Vec::new();
+        let (mut names, mut held) = (Vec::new(), 0);
         let mut page_token: Option<String> = None;
         for _ in 0..PAGES {
             let options = PaginatedListOptions {
@@ -128,7 +145,17 @@ impl Bucket {
                 |path: &Path| prefix.is_some_and(|own| own[..own.len() - 1] == *path.as_ref());
             let objects = objects.filter(|object| !is_prefix(&object.location));
             let found = objects.filter_map(|object| object.location.filename());
-            names.extend(found.filter(|name| is_plain(name)).map(str::to_owned));
+            for name in found.filter(|name| is_plain(name)) {
+                // the text, and its place in a list that grows by doubling
+                held += (name.len() + 3 * size_of::<String>()) as u64;
+                names.push(name.to_owned());
+            }
+            if held > self.memory {
+                return Err(Error::refused(format!(
+                    "the names behind this prefix of the bucket need more than {} bytes of memory",
+                    self.memory
+                )));
+            }
             if names.len() > NAMES {
                 break;
             }
@@ -140,7 +167,7 @@ impl Bucket {
                         "the bucket's listing does not go on: two of its pages have the same token",
                     ));
                 }
-                Some(_) => page_token = next,
+                Some(token) => page_token = Some(bounded("a token of a list", token)?),
             }
         }
         Err(Error::refused(
@@ -226,7 +253,8 @@ impl Bucket {
     pub(crate) async fn create_upload(&self, key: &str) -> Result<MultipartId> {
         let path = parse(key)?;
         let create = self.store.create_multipart(&path);
-        self.within(0, "the upload cannot be started", create).await
+        let id = self.within(0, "the upload cannot be started", create).await;
+        bounded("an id of an upload", id?)
     }
 
     pub(crate) async fn put_part(
@@ -266,6 +294,17 @@ impl Bucket {
             outcome => outcome,
         }
     }
+}
+
+/// A text that becomes a part of a URL, if it is as short as those of services are.
+fn bounded(what: &str, text: String) -> Result<String> {
+    if text.len() > LONGEST_ID {
+        let found = text.len();
+        return Err(Error::refused(format!(
+            "the bucket sends {what} of {found} bytes, and at most {LONGEST_ID} are taken"
+        )));
+    }
+    Ok(text)
 }
 
 /// The error of an operation of `object_store`.

@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use crate::error::{Error, ErrorKind, Result};
 use directory::CacheDirectory;
 
-pub(crate) use entry::{CacheEntry, CachedFile};
+pub(crate) use entry::{CacheEntry, CachedFile, decode, encode, sealed};
 pub(crate) use key::key_of;
 
 /// The longest entry: the headers of the largest files, and indexes of a few hundred thousand tensors.
@@ -78,7 +78,7 @@ impl HeaderCache {
 }
 
 /// The name of an entry. It shows nothing of the key, which may have a secret.
-fn name_of(key: &str) -> String {
+pub(crate) fn name_of(key: &str) -> String {
     let digest = Sha256::digest(key);
     let digits = digest.iter().map(|byte| format!("{byte:02x}"));
     digits.collect::<String>() + directory::ENDING

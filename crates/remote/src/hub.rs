@@ -12,7 +12,7 @@ use url::Url;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::{has_ending, is_plain};
 
-pub(crate) use listing::parse_listing;
+pub(crate) use listing::{all_files_of_index, parse_listing};
 
 /// The settings of the hub in the environment.
 #[derive(Clone, Debug)]

@@ -8,6 +8,8 @@ mod client;
 mod connections;
 mod error;
 mod file;
+#[doc(hidden)]
+pub mod fuzzing;
 mod guess;
 mod header_cache;
 mod hub;

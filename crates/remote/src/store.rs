@@ -133,7 +133,7 @@ impl Store {
                 let settings = HubSettings::from_variables(variables)?;
                 let path = HubPath::parse(rest)?;
                 // the hub's cache first: it needs no request
-                if let Some(local) = path.cached(&settings) {
+                if let Some(local) = path.cached(&settings, client.options.memory) {
                     client.counters.found_in_cache();
                     return Ok(OpenedUrl::Local(local));
                 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,18 +18,31 @@ use crate::options::RemoteOptions;
 
 /// The client of this crate for `object_store`. A request that is silent ends there, and is repeated as one that fails.
 #[derive(Clone)]
-pub(super) struct SharedConnector {
-    client: reqwest::Client,
+pub(crate) struct SharedConnector {
+    client: Arc<dyn HttpService>,
     first_byte: Duration,
     least_rate: u64,
+    /// The longest list in bytes.
+    longest_list: u64,
 }
 
 impl SharedConnector {
-    pub(super) fn new(client: reqwest::Client, options: &RemoteOptions) -> Self {
+    pub(crate) fn new(client: impl HttpService, options: &RemoteOptions) -> Self {
         Self {
-            client,
+            client: Arc::new(client),
             first_byte: options.first_byte,
             least_rate: options.least_rate,
+            longest_list: LONGEST_LIST.min(options.memory / MEMORY_OF_LIST),
+        }
+    }
+
+    /// The longest answer to a request in bytes.
+    fn longest_answer(&self, request: &HttpRequest) -> u64 {
+        let query = request.uri().query().unwrap_or_default();
+        let is_list = |field| matches!(field, "list-type=2" | "comp=list");
+        match query.split('&').any(is_list) {
+            true => self.longest_list,
+            false => LONGEST_ANSWER,
         }
     }
 
@@ -86,8 +100,16 @@ impl HttpService for SharedConnector {
             } else {
                 self.time_for(request.body().content_length() as u64)
             };
+            let longest = self.longest_answer(&request);
             match tokio::time::timeout(most, self.client.call(request)).await {
-                Ok(answer) => answer.map(|answer| answer.map(BoundedBody::within)),
+                Ok(answer) => answer.map(|answer| {
+                    // errors of lists are as short as others
+                    let most = match answer.status().is_success() {
+                        true => longest,
+                        false => LONGEST_ANSWER,
+                    };
+                    answer.map(|body| BoundedBody::within(body, most))
+                }),
                 Err(_) => Err(HttpError::new(
                     HttpErrorKind::Timeout,
                     io::Error::new(io::ErrorKind::TimedOut, "the bucket does not answer"),
@@ -97,21 +119,30 @@ impl HttpService for SharedConnector {
     }
 }
 
-/// Bytes of an answer that `object_store` reads whole before it parses it: a page of 1000 names of 1 KiB, each character
-/// escaped, or an error. Objects are not read by it.
-const LONGEST_ANSWER: u64 = 16 << 20;
+/// Bytes of a list that `object_store` reads whole before it parses it: a page of 1000 names of 1 KiB, each character
+/// escaped. Objects are not read by it.
+const LONGEST_LIST: u64 = 16 << 20;
+
+/// Bytes of memory for each byte of a list, which is made into elements before its names are counted: at most 6.2 were measured,
+/// of nested elements (`tests/answer_memory.rs`).
+const MEMORY_OF_LIST: u64 = 8;
+
+/// Bytes of other answers: errors, ids of uploads, and what was written.
+const LONGEST_ANSWER: u64 = 256 << 10;
 
 /// The body of an answer, which fails where it is longer than any honest one.
 struct BoundedBody {
     body: HttpResponseBody,
+    most: u64,
     left: u64,
 }
 
 impl BoundedBody {
-    fn within(body: HttpResponseBody) -> HttpResponseBody {
+    fn within(body: HttpResponseBody, most: u64) -> HttpResponseBody {
         HttpResponseBody::new(Self {
             body,
-            left: LONGEST_ANSWER,
+            most,
+            left: most,
         })
     }
 }
@@ -135,7 +166,7 @@ impl Body for BoundedBody {
                 frame
             }
             None => {
-                let what = format!("the bucket's answer is longer than {LONGEST_ANSWER} bytes");
+                let what = format!("the bucket's answer is longer than {} bytes", self.most);
                 let what = io::Error::new(io::ErrorKind::InvalidData, what);
                 Some(Err(HttpError::new(HttpErrorKind::Decode, what)))
             }

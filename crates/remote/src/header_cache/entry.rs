@@ -16,6 +16,9 @@ const CHECKSUM: usize = 32;
 /// The longest text in bytes: an answer's header may be as long.
 const LONGEST_TEXT: usize = 1024;
 
+/// The most ranges: each takes 32 bytes of memory, of 17 bytes of an entry.
+const MOST_RANGES: usize = 1 << 16;
+
 /// The entry of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CacheEntry {
@@ -34,7 +37,7 @@ pub(crate) struct CachedFile {
     pub(crate) ranges: Vec<(u64, Vec<u8>)>,
 }
 
-pub(super) fn encode(key: &str, entry: &CacheEntry) -> Vec<u8> {
+pub(crate) fn encode(key: &str, entry: &CacheEntry) -> Vec<u8> {
     let mut body = Vec::new();
     let text = |body: &mut Vec<u8>, text: &str| {
         // such a text is refused when it is read
@@ -60,15 +63,20 @@ pub(super) fn encode(key: &str, entry: &CacheEntry) -> Vec<u8> {
             file.ranges.iter().for_each(|(_, bytes)| body.extend(bytes));
         }
     }
+    sealed(key, &body)
+}
+
+/// An entry of this body, with the checksum in front of it.
+pub(crate) fn sealed(key: &str, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(MAGIC.len() + CHECKSUM + body.len());
     out.extend(MAGIC);
-    out.extend(checksum(key, &body));
+    out.extend(checksum(key, body));
     out.extend(body);
     out
 }
 
 /// The entry of a key; `None` for anything else.
-pub(super) fn decode(key: &str, bytes: &[u8]) -> Option<CacheEntry> {
+pub(crate) fn decode(key: &str, bytes: &[u8]) -> Option<CacheEntry> {
     let rest = bytes.strip_prefix(MAGIC)?;
     let (checksum, body) = rest.split_at_checked(CHECKSUM)?;
     if self::checksum(key, body) != checksum {
@@ -128,6 +136,9 @@ impl<'b> Input<'b> {
         };
         let commit = self.text()?;
         let count = usize::try_from(self.u32()?).ok()?;
+        if count > MOST_RANGES {
+            return None;
+        }
         // the places of all ranges are in front of their bytes
         let mut places = Self(self.take(count.checked_mul(16)?)?);
         let mut ranges = Vec::with_capacity(count);

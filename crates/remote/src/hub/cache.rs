@@ -11,8 +11,10 @@ use super::{HubPath, HubSettings, is_commit};
 const MAX_INDEX: u64 = 64 << 20;
 
 impl HubPath {
-    /// Where huggingface_hub has put this file, or this repository if it is there as a whole.
-    pub(crate) fn cached(&self, settings: &HubSettings) -> Option<PathBuf> {
+    /// Where huggingface_hub has put this file, or this repository if it is there as a whole. An index of more than a half
+    /// of `memory` bytes is not read, as its names may be as long.
+    pub(crate) fn cached(&self, settings: &HubSettings, memory: u64) -> Option<PathBuf> {
+        let most = MAX_INDEX.min(memory / 2);
         let folder = format!("models--{}--{}", self.owner, self.name);
         let repository = settings.cache.as_ref()?.join(folder);
         // snapshots are named by commits; `refs` has the branches and tags
@@ -28,14 +30,14 @@ impl HubPath {
         };
         let place = repository.join("snapshots").join(commit).join(&self.file);
         if self.is_file() {
-            return is_whole(&place).then_some(place);
+            return is_whole(&place, most).then_some(place);
         }
-        is_whole_checkpoint(&place).then_some(place)
+        is_whole_checkpoint(&place, most).then_some(place)
     }
 }
 
 /// Whether a file is there, and if it is an index, all files that it lists as well.
-fn is_whole(path: &Path) -> bool {
+fn is_whole(path: &Path, most: u64) -> bool {
     let name = path
         .file_name()
         .and_then(|name| name.to_str())
@@ -46,7 +48,7 @@ fn is_whole(path: &Path) -> bool {
     let Some(folder) = path.parent() else {
         return false;
     };
-    let Ok(index) = whole_file::read(path, MAX_INDEX) else {
+    let Ok(index) = whole_file::read(path, most) else {
         return false;
     };
     all_files_of_index(&index, &mut |file| {
@@ -63,7 +65,7 @@ fn is_whole(path: &Path) -> bool {
 
 /// Whether a folder of the cache holds a checkpoint with all its files. Single files are downloaded as well, so that a folder
 /// may hold a part of it.
-fn is_whole_checkpoint(folder: &Path) -> bool {
+fn is_whole_checkpoint(folder: &Path, most: u64) -> bool {
     let indexes = [
         "model.safetensors.index.json",
         "pytorch_model.bin.index.json",
@@ -73,7 +75,7 @@ fn is_whole_checkpoint(folder: &Path) -> bool {
         .map(|name| folder.join(name))
         .find(|path| path.exists())
     {
-        return is_whole(&index);
+        return is_whole(&index, most);
     }
     ["model.safetensors", "pytorch_model.bin"]
         .iter()

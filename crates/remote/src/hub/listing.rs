@@ -164,7 +164,10 @@ impl<'de> serde::Deserialize<'de> for Sibling {
     }
 }
 
-/// A text; empty for a value of another type, which is no name.
+/// The longest text that is kept, in bytes: no file has a longer name.
+const LONGEST_TEXT: usize = 4096;
+
+/// A text; empty for a longer one and for a value of another type, which are no names.
 struct ShortText(String);
 
 impl<'de> serde::Deserialize<'de> for ShortText {
@@ -183,7 +186,8 @@ impl<'de> Visitor<'de> for TextOrNone {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<ShortText, E> {
-        Ok(ShortText(text.to_owned()))
+        let text = Some(text).filter(|text| text.len() <= LONGEST_TEXT);
+        Ok(ShortText(text.unwrap_or_default().to_owned()))
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<ShortText, E> {
@@ -219,7 +223,7 @@ impl<'de> Visitor<'de> for TextOrNone {
 
 /// Whether `is_there` holds of all files that an index of a checkpoint names, and there is one. Each is asked for once in a
 /// sequence of equal ones, as indexes have them.
-pub(super) fn all_files_of_index(text: &[u8], is_there: &mut dyn FnMut(&str) -> bool) -> bool {
+pub(crate) fn all_files_of_index(text: &[u8], is_there: &mut dyn FnMut(&str) -> bool) -> bool {
     let mut files = IndexFiles {
         is_there,
         last: None,

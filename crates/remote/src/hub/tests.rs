@@ -107,7 +107,7 @@ fn a_snapshot_counts_if_it_is_whole() {
     std::fs::create_dir_all(repository.join("refs")).unwrap();
     std::fs::write(repository.join("refs/main"), commit).unwrap();
     let settings = settings(&[("HF_HOME", home.to_str().unwrap())]);
-    let cached = |path: &str| HubPath::parse(path).unwrap().cached(&settings);
+    let cached = |path: &str| HubPath::parse(path).unwrap().cached(&settings, 1 << 20);
     assert_eq!(cached("org/model"), None);
     std::fs::write(
         snapshot.join("model.safetensors.index.json"),
