@@ -4,11 +4,12 @@
 //! The targets of a format open the input through two kinds of source, compare the catalogs and read every tensor. `plan`
 //! and `remember` continue to dequantised weights, `check` to what is found about their values. `diff` compares two files. `template`
 //! reads I/O templates. `host` is the conversation with the
-//! host process of a policy.
+//! host process of a policy. `hub`, `bucket`, `digests` and `headers` are what servers send and what lies beside a model.
 
 #[path = "../../../../benches/guard/src/counting_allocator.rs"]
 mod counting_allocator;
 mod host;
+pub mod others;
 #[path = "../../../support/object_references.rs"]
 mod object_references;
 
