@@ -4,11 +4,14 @@
 //! A reader, however, lists a directory, reads an index and opens the files that it names, one after the other: between two
 //! of these steps the checkpoint that it began with may have gone. It then begins again.
 
+use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
 use super::{Checkpoint, OpenOptions};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::read::source::files::Files;
+use crate::read::source::regular::open_regular;
 
 /// How often a checkpoint is opened at most. A writer changes a directory once per checkpoint, so that a reader which fails
 /// this often beside changes is beside something else.
@@ -47,6 +50,38 @@ fn is_for_want_of_a_file(error: &Error, path: &Path) -> bool {
         ErrorKind::UnknownFormat { .. } => error.path().unwrap_or(path).is_dir(),
         ErrorKind::Io(e) => e.kind() == std::io::ErrorKind::NotFound,
         _ => false,
+    }
+}
+
+/// An index that is held open while the files that it names are opened, so that no other file gets its number.
+///
+/// The names of shards that were removed are given to other shards by a later writer. A reader that has the index of the
+/// first checkpoint, and opens files of the last, would find tensors of both.
+pub(super) struct HeldIndex(Option<File>);
+
+impl HeldIndex {
+    /// Opens an index of the local file system, before it is read.
+    pub(super) fn open(files: &Files, path: &Path) -> Self {
+        // reading it says why it cannot be opened
+        let open = || Some(open_regular(path).ok()?.0);
+        Self(if files.is_local() { open() } else { None })
+    }
+
+    /// Fails, for [`open_stable`] to try again, if another file has the index's name by now.
+    pub(super) fn check(&self, path: &Path) -> Result<()> {
+        #[cfg(unix)]
+        if let Some(open) = &self.0 {
+            use std::os::unix::fs::MetadataExt;
+            let number = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+            let held = open.metadata().map(number).ok();
+            if std::fs::metadata(path).map(number).ok() != held {
+                let what = "the files of an index that was replaced while they were opened";
+                return Err(Error::new(ErrorKind::MissingPart(what.to_owned())));
+            }
+        }
+        // Windows lets no program replace a file that is open
+        let _ = path;
+        Ok(())
     }
 }
 

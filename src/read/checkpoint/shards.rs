@@ -24,6 +24,7 @@ use super::merge::{ParsedFile, merge};
 use super::named_files::{charge_files, file_name, is_index, name_below, split_name};
 use super::open::{parse_path, parse_source};
 use super::other_files::other_models;
+use super::replaced::HeldIndex;
 use super::{Checkpoint, OpenOptions};
 use super::{pieces, ranks};
 
@@ -195,7 +196,9 @@ fn open_index(
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<Checkpoint> {
+    let held = HeldIndex::open(files, path);
     read_index(files, path, names_others, options, budget)
+        .and_then(|checkpoint| held.check(path).map(|()| checkpoint))
         .map_err(|e| e.in_file(path).in_format("index"))
 }
 

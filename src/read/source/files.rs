@@ -41,6 +41,12 @@ impl UrlOptions {
 }
 
 impl Files {
+    /// A place that a test makes.
+    #[cfg(test)]
+    pub(crate) fn from_system(system: Arc<dyn FileSystem>) -> Self {
+        Self(Some(system))
+    }
+
     /// Like [`with`](Self::with), with the defaults for URLs.
     pub(crate) fn of(path: &Path) -> Result<(Self, Cow<'_, Path>)> {
         Self::with(path, &UrlOptions::default(), u64::MAX)

@@ -59,7 +59,7 @@ impl LocalOutput {
 
     /// Locks the target directory, which exists.
     pub(super) fn lock_directory(&self) -> Result<DirectoryLock> {
-        let locked = DirectoryLock::acquire(&self.target);
+        let locked = self.system.lock_directory(&self.target);
         let locked = locked.map_err(|e| Error::from(e).in_file(&self.target))?;
         locked.ok_or_else(|| {
             let what = "another run is writing to this directory";

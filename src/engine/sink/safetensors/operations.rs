@@ -1,7 +1,7 @@
 //! The file operations of the sink.
 //!
-//! They are a trait so that tests can record them, replay what a loss of power leaves of each prefix, and let each of them
-//! fail (`power_loss.rs`).
+//! They are a trait so that tests can record them, replay what a loss of power leaves of each prefix, let each of them
+//! fail, and interleave those of several runs (`power_loss.rs`).
 
 use std::fmt;
 use std::fs::{self, File};
@@ -10,6 +10,7 @@ use std::path::Path;
 
 #[cfg(target_os = "linux")]
 use anamnesis_os::directories;
+use anamnesis_os::directory_lock::DirectoryLock;
 use anamnesis_os::files;
 
 /// Creates, writes, syncs and names files.
@@ -45,6 +46,11 @@ pub(super) trait FileOperations: fmt::Debug + Send + Sync {
 
     /// Removes an empty directory.
     fn remove_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Locks a directory; `None` if another run holds its lock.
+    fn lock_directory(&self, path: &Path) -> io::Result<Option<DirectoryLock>> {
+        DirectoryLock::acquire(path)
+    }
 
     /// Returns when the names in the directory outlive a loss of power.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;

@@ -6,6 +6,8 @@ mod failed_operations;
 mod other_processes;
 mod recording;
 mod replay;
+mod schedules;
+mod turns;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -32,6 +34,7 @@ const INDEX: &str = "model.safetensors.index.json";
 const CONFIG: &str = "out/config.json";
 
 /// A directory that is removed when it is dropped.
+#[derive(Debug)]
 struct TestDirectory(PathBuf);
 
 impl TestDirectory {
