@@ -7,5 +7,5 @@
 pub use anamnesis_template::{
     Access, AccessGroup, ContentKey, Coverage, Diff, Error, ErrorKind, File, FileCoverage,
     FileSpan, GroupDiff, ServiceId, StridedFileRange, StridedRange, Template, TemplateBuilder,
-    TemplateLimits, coverage, diff, merge, page_spans, parallel,
+    TemplateLimits, WEIGHT_ENDINGS, coverage, diff, is_weight_file, merge, page_spans, parallel,
 };

@@ -5,26 +5,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use anamnesis::template::is_weight_file;
 use anamnesis_os::files;
 use anamnesis_os::whole_file::{self, WriteOptions};
 
 use crate::exit::Failure;
 
-/// Endings of what is part of a model beside a file that was named alone.
-const MODEL_ENDINGS: [&str; 12] = [
-    "safetensors",
-    "gguf",
-    "bin",
-    "pt",
-    "pth",
-    "ckpt",
-    "npz",
-    "npy",
-    "distcp",
-    "json",
-    "model",
-    "jinja",
-];
+/// Endings of what is part of a model beside a file of weights that was named alone.
+const COMPANIONS: [&str; 3] = ["json", "model", "jinja"];
 
 /// A file that is about to be written.
 pub(crate) struct WrittenFile<'p> {
@@ -128,8 +116,11 @@ fn is_beside(path: &Path, model: &Path) -> bool {
     entries
         .map(|entry| entry.path())
         .filter(|entry| {
+            let name = entry.file_name().and_then(|name| name.to_str());
             let ending = entry.extension().and_then(|ending| ending.to_str());
-            is_directory || ending.is_some_and(|ending| MODEL_ENDINGS.contains(&ending))
+            is_directory
+                || name.is_some_and(is_weight_file)
+                || ending.is_some_and(|ending| COMPANIONS.contains(&ending))
         })
         .any(|entry| files::is_same(path, &entry))
 }

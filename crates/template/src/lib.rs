@@ -64,6 +64,7 @@ mod save;
 mod service_id;
 mod strided_range;
 mod template;
+mod weight_files;
 
 pub use builder::TemplateBuilder;
 pub use byte_range::ByteRange;
@@ -80,6 +81,7 @@ pub use page_spans::{FileSpan, PAGE, footprint, page_spans};
 pub use service_id::{ServiceId, service_id};
 pub use strided_range::{StridedFileRange, StridedRange};
 pub use template::{Access, AccessGroup, Template};
+pub use weight_files::{WEIGHT_ENDINGS, is_weight_file};
 
 /// Runs the examples of the README as tests.
 #[cfg(doctest)]

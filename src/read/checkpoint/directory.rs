@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::Budget;
+use crate::base::template::WEIGHT_ENDINGS;
 use crate::read::source::files::Files;
 
 use super::OpenOptions;
 use super::distributed;
 use super::faults::{OpenFault, OpenFaultKind};
 use super::named_files::{charge_files, require, split_name};
-use super::other_files::{TENSOR_ENDINGS, is_index_name, names_in};
+use super::other_files::{is_index_name, names_in};
 use super::pieces::piece_number;
 use super::ranks::{is_deepspeed, rank_of, underscored_shard};
 
@@ -88,7 +89,7 @@ fn choose(
         [only] => return one(only, None),
         several => return Err(ambiguous(directory, several, options, budget)),
     }
-    for extension in TENSOR_ENDINGS {
+    for extension in WEIGHT_ENDINGS {
         let found = all(&format!(".{extension}"));
         // the names that transformers reads, where several files have the extension
         let main = found

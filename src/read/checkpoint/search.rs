@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{Budget, Limits, text_cost};
+use crate::base::template::WEIGHT_ENDINGS;
 use crate::read::source::files::Files;
 use crate::read::source::snapshot::snapshot_of;
 
@@ -14,8 +15,8 @@ use super::named_files::split_name;
 
 /// The deepest directory that is searched.
 const MAX_DEPTH: usize = 16;
-/// Extensions of files that are a checkpoint each where a directory holds several.
-const EXTENSIONS: [&str; 6] = ["safetensors", "gguf", "bin", "pth", "pt", "ckpt"];
+/// Endings of files with tensors that are no checkpoint each where a directory holds several: parts and arrays.
+const PARTS: [&str; 3] = ["distcp", "npz", "npy"];
 
 /// The paths below a directory that [`Checkpoint::open`](crate::Checkpoint::open) opens as one checkpoint each, in the order of
 /// their names. Opens none of them.
@@ -80,7 +81,7 @@ fn separate(files: &Files, path: &Path, budget: &Budget) -> Result<Vec<PathBuf>>
     let mut found = Vec::new();
     let is_tensor_file = |name: &std::ffi::OsStr| {
         let extension = Path::new(name).extension().and_then(|text| text.to_str());
-        extension.is_some_and(|extension| EXTENSIONS.contains(&extension))
+        extension.is_some_and(|found| WEIGHT_ENDINGS.contains(&found) && !PARTS.contains(&found))
     };
     files.list(path, &is_tensor_file, &mut |name| {
         // any file of a split GGUF opens the whole of it

@@ -6,20 +6,7 @@ use std::sync::Arc;
 
 use anamnesis_ppc::cache::read_uncached;
 use anamnesis_ppc::{FileEntry, Namespace};
-use anamnesis_template::{ContentKey, File, ServiceId, Template};
-
-/// File name extensions of weights.
-const WEIGHT_EXTENSIONS: [&str; 9] = [
-    "safetensors",
-    "gguf",
-    "bin",
-    "pt",
-    "pth",
-    "ckpt",
-    "npz",
-    "npy",
-    "onnx",
-];
+use anamnesis_template::{ContentKey, File, ServiceId, Template, is_weight_file};
 
 /// The files of one model in a namespace.
 #[derive(Debug)]
@@ -51,10 +38,12 @@ pub fn model_service_id<'p>(
 
 /// Whether a file has the extension of weights.
 pub(crate) fn is_weight(path: &Path) -> bool {
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    extension.is_some_and(|extension| {
-        WEIGHT_EXTENSIONS.contains(&extension.to_ascii_lowercase().as_str())
-    })
+    let name = path.file_name().and_then(|name| name.to_str());
+    // nothing here reads ONNX, and programs load their weights from it
+    let is_onnx = path
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
+    is_onnx || name.is_some_and(is_weight_file)
 }
 
 impl ModelFiles {
