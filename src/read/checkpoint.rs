@@ -24,7 +24,7 @@ use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Remedy, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, KeptMemory, Limits, Usage};
 use crate::base::note::Note;
@@ -34,7 +34,7 @@ use crate::read::format::{self, Format};
 use crate::read::source::cursor::Cursor;
 use crate::read::source::file_system::MapMode;
 use crate::read::source::files::{Files, UrlOptions};
-use crate::read::source::snapshot::snapshot_of;
+use crate::read::source::snapshot::{cache_warning, snapshot_of};
 use crate::read::source::{CheckedSource, MemorySource, ReaderSource, Source, StreamSource};
 
 use faults::FaultList;
@@ -45,7 +45,7 @@ pub(crate) use handle::Ownership;
 pub use objects::Objects;
 pub use other_files::UnreadFile;
 pub(crate) use other_files::{
-    has_tensor_ending, is_model_file, is_training_state, names_in, unread_files,
+    DirectoryListing, has_tensor_ending, is_model_file, is_training_state,
 };
 pub use search::checkpoints_below;
 
@@ -278,12 +278,24 @@ impl OpenOptions {
     /// # Errors
     /// The errors of [`Checkpoint::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Checkpoint> {
-        let (files, mut path) = self.files(path.as_ref())?;
+        let given = path.as_ref();
+        let (files, mut path) = self.files(given)?;
         if files.is_local()
             && let Some(snapshot) = snapshot_of(&path)?
         {
             path = snapshot.into();
         }
+        let warning = match files.is_local() {
+            true => cache_warning(given, &path),
+            false => None,
+        };
+        let mut checkpoint = self.open_in(files, path)?;
+        checkpoint.catalog.warnings.extend(warning);
+        Ok(checkpoint)
+    }
+
+    /// Opens a path of a place.
+    pub(crate) fn open_in(&self, files: Files, path: Cow<'_, Path>) -> Result<Checkpoint> {
         let open = || {
             self.forget_faults();
             shards::open(&files, &path, self)
@@ -481,6 +493,13 @@ impl Checkpoint {
     /// ```
     pub fn other_models(&self) -> Option<&Note> {
         self.other_models.as_ref()
+    }
+
+    /// The warning that other users can change the hub's cache that this was read from
+    /// ([`source::cache_warning`](crate::source::cache_warning)); `None` if there is none.
+    pub fn cache_warning(&self) -> Option<&Note> {
+        let mut warnings = self.catalog.warnings.iter();
+        warnings.find(|note| note.remedy() == Some(Remedy::OwnCache))
     }
 
     /// The index, or the `.metadata` of torch.distributed.checkpoint, by which a directory was opened.

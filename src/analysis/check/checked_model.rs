@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::read::checkpoint::DirectoryListing;
 use crate::read::source::files::Files;
 
 /// The model whose files are looked at.
@@ -12,4 +13,6 @@ pub(super) struct CheckedModel<'m> {
     pub(super) paths: &'m [PathBuf],
     /// Whether the model is a directory, of which all files of a list of digests must be there.
     pub(super) whole: bool,
+    /// The names in the directory, if the model is one.
+    pub(super) listing: Option<&'m DirectoryListing>,
 }

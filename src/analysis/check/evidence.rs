@@ -2,6 +2,7 @@
 //! which are not verified and therefore named.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::path::Path;
 
 use serde::Serialize;
@@ -135,27 +136,30 @@ pub(super) fn evidence_beside(
     if !model.files.is_local() {
         return Ok(found);
     }
-    // the parent of a bare file name is empty, and an empty path is no directory
-    let directory = match model.root.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => model.root,
+    let mut add = |name: &str| {
+        let Some(kind) = kind_of(name) else {
+            return Ok(());
+        };
+        budget.memory(64 + name.len() as u64, WHAT)?;
+        budget.push(&mut found, (name.to_owned(), kind), WHAT)
     };
-    let listed = model.files.list(
-        directory,
-        &|name| name.to_str().and_then(kind_of).is_some(),
-        &mut |name| {
-            let Some((name, kind)) = name.to_str().and_then(|name| Some((name, kind_of(name)?)))
-            else {
-                return Ok(());
-            };
-            budget.memory(64 + name.len() as u64, WHAT)?;
-            budget.push(&mut found, (name.to_owned(), kind), WHAT)
-        },
-    );
-    match listed {
-        // a directory that may be entered, and not listed, hides what there is: the files themselves could be read
-        Err(error) if matches!(error.kind(), ErrorKind::Io(_)) => return Ok(Vec::new()),
-        listed => listed?,
+    if let Some(listing) = model.listing {
+        listing.files().iter().try_for_each(|name| add(name))?;
+    } else if !model.whole {
+        // the parent of a bare file name is empty, and an empty path is no directory
+        let directory = match model.root.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => model.root,
+        };
+        let wanted = |name: &OsStr| name.to_str().and_then(kind_of).is_some();
+        let listed = model.files.list(directory, &wanted, &mut |name| {
+            name.to_str().map_or(Ok(()), &mut add)
+        });
+        match listed {
+            // a directory that may be entered, and not listed, hides what there is: the files themselves could be read
+            Err(error) if matches!(error.kind(), ErrorKind::Io(_)) => return Ok(Vec::new()),
+            listed => listed?,
+        }
     }
     // a list of one file beside others is no evidence about them
     if !model.whole {

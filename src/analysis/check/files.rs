@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::limits::{Budget, text_cost};
-use crate::read::checkpoint::{Checkpoint, UnreadFile, names_in, unread_files};
+use crate::read::checkpoint::{Checkpoint, DirectoryListing, UnreadFile};
 use crate::read::digest::{FileDigests, Sha256Digest};
 use crate::read::source::Source;
 use crate::read::source::file_system::MapMode;
@@ -64,8 +64,17 @@ impl<'r> FileCheck<'r> {
         add: &mut dyn FnMut(Finding) -> Result<()>,
     ) -> Result<FileOutcome> {
         let mut model_files = self.opened_files(budget)?;
-        self.list_others(&mut model_files, budget)?;
-        let mut expected = self.expected(&model_files, budget)?;
+        let own;
+        let listing = match (self.opened, self.directory()) {
+            (Some(opened), _) => opened.listing(),
+            (None, Some(directory)) => {
+                own = DirectoryListing::of(self.files, directory, budget)?;
+                Some(&own)
+            }
+            (None, None) => None,
+        };
+        self.list_others(listing, &mut model_files, budget)?;
+        let mut expected = self.expected(&model_files, listing, budget)?;
         std::mem::take(&mut expected.findings)
             .into_iter()
             .try_for_each(&mut *add)?;
@@ -141,7 +150,7 @@ impl<'r> FileCheck<'r> {
             true => digest_tensors(self.check, self.checkpoints, &expected.tensors, add)?,
             false => Vec::new(),
         };
-        let (checked, unread) = self.unread(&expected.evidence, &listed, budget)?;
+        let (checked, unread) = self.unread(&expected.evidence, &listed, listing, budget)?;
         Ok(FileOutcome {
             files: listed,
             tensors: if compute { tensors } else { Vec::new() },
@@ -151,7 +160,12 @@ impl<'r> FileCheck<'r> {
         })
     }
 
-    fn expected(&self, files: &[ModelFile<'_>], budget: &Budget) -> Result<ExpectedDigests> {
+    fn expected(
+        &self,
+        files: &[ModelFile<'_>],
+        listing: Option<&DirectoryListing>,
+        budget: &Budget,
+    ) -> Result<ExpectedDigests> {
         let paths = files.iter().map(|file| file.path.clone());
         budget.memory(
             files
@@ -165,6 +179,7 @@ impl<'r> FileCheck<'r> {
             root: self.root,
             paths: &paths.collect::<Vec<_>>(),
             whole: self.directory().is_some(),
+            listing,
         };
         match &self.check.list {
             // a reader or bytes have nothing next to them
@@ -210,13 +225,19 @@ impl<'r> FileCheck<'r> {
     }
 
     /// Adds the other files of a local directory that was opened: those that a list or the hub's cache may know.
-    fn list_others(&self, files: &mut Vec<ModelFile<'r>>, budget: &Budget) -> Result<()> {
-        let Some(directory) = self.directory().filter(|_| self.files.is_local()) else {
+    fn list_others(
+        &self,
+        listing: Option<&DirectoryListing>,
+        files: &mut Vec<ModelFile<'r>>,
+        budget: &Budget,
+    ) -> Result<()> {
+        let directory = self.directory().filter(|_| self.files.is_local());
+        let (Some(directory), Some(listing)) = (directory, listing) else {
             return Ok(());
         };
         let known: HashSet<PathBuf> = files.iter().map(|file| file.path.clone()).collect();
-        for name in names_in(self.files, directory, budget)? {
-            let path = directory.join(&name);
+        for name in listing.files() {
+            let path = directory.join(name);
             // `.git`, `.cache` and editors' files are no part of the model; pipes and devices are not read
             if name.starts_with('.') || known.contains(&path) || !self.files.is_file(&path) {
                 continue;
@@ -278,9 +299,10 @@ impl<'r> FileCheck<'r> {
         &self,
         evidence: &[Evidence],
         listed: &[CheckedFile],
+        listing: Option<&DirectoryListing>,
         budget: &Budget,
     ) -> Result<(u64, Vec<UnreadFile>)> {
-        let Some(directory) = self.directory() else {
+        let (Some(directory), Some(listing)) = (self.directory(), listing) else {
             let unreadable = self.opened.map(OpenedModels::unreadable);
             let unread: Vec<UnreadFile> = unreadable
                 .into_iter()
@@ -299,15 +321,20 @@ impl<'r> FileCheck<'r> {
         let names: HashSet<&str> = listed.iter().map(|file| &*file.path).collect();
         let is_opened = |name: &str| self.opened.is_some_and(|opened| opened.has_read(name));
         let is_read = |name: &str| names.contains(name) || is_opened(name) || used.contains(name);
-        let (all, mut unread) = unread_files(self.files, directory, &is_read, budget)?;
+        let mut unread = listing.unread(self.files, directory, &is_read, budget)?;
         for file in &mut unread {
             if let Some(why) = self.opened.and_then(|opened| opened.why_unread(&file.path)) {
                 file.why = why;
             }
+            let is_within = |name: &&str| name.starts_with(&file.path);
+            if file.path.ends_with('/') && names.iter().any(is_within) {
+                file.why = "a folder, of which the files alone that a list names were compared";
+            }
         }
         // files of deeper directories that a list names
         let deeper = names.iter().filter(|name| name.contains('/')).count();
-        let count = all - unread.len() as u64 + deeper as u64;
+        let read = listing.files().iter().filter(|name| is_read(name)).count();
+        let count = (read + deeper) as u64;
         Ok((count, unread))
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{Budget, Limits};
 use crate::read::checkpoint::{
-    Checkpoint, OpenFault, OpenFaultKind, OpenOptions, Survey, is_model_file, is_training_state,
-    names_in,
+    Checkpoint, DirectoryListing, OpenFault, OpenFaultKind, OpenOptions, Survey, is_model_file,
+    is_training_state,
 };
 use crate::read::source::files::Files;
 
@@ -28,6 +28,8 @@ pub(super) struct OpenedModels {
     pub(super) faults: Vec<OpenFault>,
     /// Why a model was not opened, or not all of it.
     pub(super) failures: Vec<Error>,
+    /// The directory after it was opened, if it is one that can be listed.
+    listing: Option<DirectoryListing>,
     /// Names in the directory that opening has dealt with.
     seen: BTreeSet<String>,
     /// Files that are there and were not read.
@@ -73,11 +75,17 @@ impl OpenedModels {
     /// not in it, so that shards, splits and indexes are found as they are in a directory of their own.
     fn add_others(&mut self, place: &OpeningPlace<'_>) -> Result<()> {
         let budget = Budget::new(place.options.limits_of());
-        let names = match names_in(place.files, place.directory, &budget) {
+        let listing = match DirectoryListing::of(place.files, place.directory, &budget) {
             // opening has said so
             Err(error) if matches!(error.kind(), ErrorKind::Io(_)) => return Ok(()),
-            names => names?,
+            listing => listing?,
         };
+        let opened = self.add_listed(place, listing.files());
+        self.listing = Some(listing);
+        opened
+    }
+
+    fn add_listed(&mut self, place: &OpeningPlace<'_>, names: &[String]) -> Result<()> {
         let is_left =
             |opened: &Self, name: &&String| is_model_file(name) && !opened.seen.contains(*name);
         loop {
@@ -209,6 +217,11 @@ impl OpenedModels {
             || self.faults.iter().any(OpenFault::is_unreadable_file)
     }
 
+    /// The directory that was opened, as it was then; `None` of a file, or where it cannot be listed.
+    pub(super) fn listing(&self) -> Option<&DirectoryListing> {
+        self.listing.as_ref()
+    }
+
     /// The files that are there and could not be read.
     pub(super) fn unreadable(&self) -> &BTreeSet<PathBuf> {
         &self.unreadable
@@ -240,6 +253,8 @@ impl OpenedModels {
         for other in others {
             budget.keep_too(other.kept(), WHAT)?;
         }
+        let listing = self.listing.as_ref().map_or(0, DirectoryListing::memory);
+        budget.memory(listing, "the directory")?;
         Ok(budget)
     }
 }

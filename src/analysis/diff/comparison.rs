@@ -25,6 +25,8 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
         notes.extend(side.unreadable().map(|note| format!("{name}: {note}")));
         let others = side.checkpoint.other_models();
         notes.extend(others.map(|note| format!("{name}: {note}")));
+        let cache = side.checkpoint.cache_warning();
+        notes.extend(cache.map(|note| format!("{name}: {note}")));
         Ok::<_, crate::base::error::Error>(side)
     };
     let mut side_a = side_of(a, &diff.rename[..], "A")?;

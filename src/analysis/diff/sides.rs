@@ -13,7 +13,7 @@ use crate::models::architectures::gguf_model;
 use crate::models::conversion::Names;
 use crate::plan::{Job, PLAIN, Plan};
 use crate::read::catalog::{Catalog, Encoding, TensorInfo, quote};
-use crate::read::checkpoint::{Checkpoint, UnreadFile, unread_files};
+use crate::read::checkpoint::{Checkpoint, DirectoryListing, UnreadFile};
 
 use super::config::TOKENIZER;
 use super::differences::DiffSide;
@@ -240,7 +240,7 @@ impl<'c> Side<'c> {
         })
     }
 
-    /// The number of files in the directory of the side, and those that were not opened; `None` if it is no directory.
+    /// The number of files and folders in the directory of the side, and those that were not opened; `None` if it is no directory.
     fn unread(&self, sidecars: &[&str], budget: &Budget) -> Result<Option<(u64, Vec<UnreadFile>)>> {
         let (checkpoint, files) = (self.checkpoint, self.checkpoint.files());
         let directory = checkpoint.path().filter(|path| files.is_directory(path));
@@ -258,7 +258,9 @@ impl<'c> Side<'c> {
             .filter_map(Path::file_name)
             .collect();
         let is_read = |name: &str| opened.contains(OsStr::new(name)) || sidecars.contains(&name);
-        let (all, mut unread) = unread_files(files, directory, &is_read, budget)?;
+        let listing = DirectoryListing::of(files, directory, budget)?;
+        let all = listing.count();
+        let mut unread = listing.unread(files, directory, &is_read, budget)?;
         for file in &mut unread {
             if matches!(&*file.path, "config.json" | TOKENIZER) {
                 file.why = "not compared with the other side";

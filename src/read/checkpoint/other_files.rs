@@ -9,10 +9,10 @@ use serde::Serialize;
 use crate::base::error::Result;
 use crate::base::limits::{Budget, text_cost};
 use crate::base::note::Note;
+use crate::base::template::WEIGHT_ENDINGS;
 use crate::read::catalog::Catalog;
 use crate::read::source::files::Files;
 
-use super::distributed;
 use super::named_files::{INDEX, file_name};
 
 /// A file of a directory that was not looked at.
@@ -30,20 +30,6 @@ impl UnreadFile {
         Self { path, why }
     }
 }
-
-/// Endings of files with tensors, safer and faster formats first: the first one with files decides what a directory is
-/// opened as.
-pub(super) const TENSOR_ENDINGS: [&str; 9] = [
-    "safetensors",
-    "gguf",
-    distributed::EXTENSION,
-    "bin",
-    "pth",
-    "pt",
-    "ckpt",
-    "npz",
-    "npy",
-];
 
 /// Endings of models in formats that are not read.
 const OTHER_FORMATS: [&str; 8] = [
@@ -77,7 +63,7 @@ pub(crate) fn is_training_state(name: &str) -> bool {
 
 /// Whether a name has the ending of a file that holds tensors.
 pub(crate) fn has_tensor_ending(name: &str) -> bool {
-    TENSOR_ENDINGS.contains(&ending(name))
+    WEIGHT_ENDINGS.contains(&ending(name))
 }
 
 /// Whether a file is a model or a part of one by its name: a file of tensors or an index.
@@ -100,7 +86,7 @@ fn reason(name: &str, is_regular: bool) -> &'static str {
 }
 
 /// The names of the files directly in a directory, sorted.
-pub(crate) fn names_in(files: &Files, directory: &Path, budget: &Budget) -> Result<Vec<String>> {
+pub(super) fn names_in(files: &Files, directory: &Path, budget: &Budget) -> Result<Vec<String>> {
     let mut names = Vec::new();
     files.list(directory, &|_| true, &mut |name| {
         let name = name.to_string_lossy().into_owned();
@@ -112,26 +98,96 @@ pub(crate) fn names_in(files: &Files, directory: &Path, budget: &Budget) -> Resu
     Ok(names)
 }
 
-/// The number of files in a directory, and those that `is_read` does not accept by their names, with the reasons.
-pub(crate) fn unread_files(
-    files: &Files,
-    directory: &Path,
-    is_read: &dyn Fn(&str) -> bool,
-    budget: &Budget,
-) -> Result<(u64, Vec<UnreadFile>)> {
-    let mut unread = Vec::new();
-    let names = names_in(files, directory, budget)?;
-    let count = names.len() as u64;
-    for path in names {
-        if is_read(&path) {
-            continue;
-        }
-        // at a URL this is not known without a request, and listings have files only
-        let is_regular = !files.is_local() || files.is_file(&directory.join(&path));
-        let why = reason(&path, is_regular);
-        budget.push(&mut unread, UnreadFile { path, why }, WHAT)?;
+/// What is directly in a directory, sorted: listed once, and passed on to all that need it.
+#[derive(Debug, Default)]
+pub(crate) struct DirectoryListing {
+    files: Vec<String>,
+    /// Empty at a URL, where a name with a `/` is all that there is of a folder.
+    folders: Vec<String>,
+}
+
+impl DirectoryListing {
+    /// Lists a directory.
+    ///
+    /// # Errors
+    /// I/O, or more names than the limit on memory allows.
+    pub(crate) fn of(files: &Files, directory: &Path, budget: &Budget) -> Result<Self> {
+        let mut listing = Self::default();
+        files.list_with_folders(directory, &mut |name, is_folder| {
+            let name = name.to_string_lossy().into_owned();
+            budget.memory(text_cost(name.capacity()), WHAT)?;
+            let list = match is_folder {
+                true => &mut listing.folders,
+                false => &mut listing.files,
+            };
+            budget.push(list, name, WHAT)
+        })?;
+        // the order of a listing is unspecified
+        listing.files.sort();
+        listing.folders.sort();
+        Ok(listing)
     }
-    Ok((count, unread))
+
+    /// Memory of the names.
+    pub(crate) fn memory(&self) -> u64 {
+        let names = self.files.iter().chain(&self.folders);
+        names.map(|name| text_cost(name.capacity())).sum()
+    }
+
+    /// The number of files and folders.
+    pub(crate) fn count(&self) -> u64 {
+        (self.files.len() + self.folders.len()) as u64
+    }
+
+    /// The names of the files.
+    pub(crate) fn files(&self) -> &[String] {
+        &self.files
+    }
+
+    /// The files that `is_read` does not accept by their names, with the reasons, and all folders, whose names end with `/`.
+    pub(crate) fn unread(
+        &self,
+        files: &Files,
+        directory: &Path,
+        is_read: &dyn Fn(&str) -> bool,
+        budget: &Budget,
+    ) -> Result<Vec<UnreadFile>> {
+        let mut unread = Vec::new();
+        let mut push = |path: String, why| {
+            budget.memory(text_cost(path.capacity()), WHAT)?;
+            budget.push(&mut unread, UnreadFile { path, why }, WHAT)
+        };
+        for name in self.files.iter().filter(|name| !is_read(name)) {
+            // at a URL this is not known without a request, and listings have files only
+            let is_regular = !files.is_local() || files.is_file(&directory.join(name));
+            push(name.clone(), reason(name, is_regular))?;
+        }
+        for name in &self.folders {
+            push(format!("{name}/"), self.reason_of_folder(name))?;
+        }
+        Ok(unread)
+    }
+
+    /// Why a folder was not looked at.
+    fn reason_of_folder(&self, name: &str) -> &'static str {
+        let has = |file: &str| self.files.iter().any(|name| name == file);
+        match name {
+            _ if name.starts_with('.') => "hidden",
+            // Llama's repositories, with the same weights under the names of Meta's own program
+            "original" => "a folder with the weights as they were before conversion",
+            _ if has("model_index.json") => "a component of the pipeline: check it by its path",
+            _ if has("modules.json") && is_module_folder(name) => {
+                "a module of sentence-transformers: check it by its path"
+            }
+            _ => "a folder: check it by its path",
+        }
+    }
+}
+
+/// Whether a folder is one of a module as sentence-transformers names them: `1_Pooling`.
+fn is_module_folder(name: &str) -> bool {
+    name.split_once('_')
+        .is_some_and(|(number, _)| number.parse::<u8>().is_ok())
 }
 
 /// A note about the models of a directory that were not opened; `None` if there are none. `names` are the directory's,
@@ -204,5 +260,25 @@ mod tests {
             assert_eq!(is_model_file(name), why == "another model", "{name}");
         }
         assert_eq!(reason("model.gguf", false), "no regular file");
+    }
+
+    #[test]
+    fn folders_have_the_reason_that_the_files_beside_them_give() {
+        let listing = |files: &[&str]| DirectoryListing {
+            files: files.iter().map(|&name| name.to_owned()).collect(),
+            folders: Vec::new(),
+        };
+        for (files, folder, why) in [
+            (&[][..], ".cache", "hidden"),
+            (&["model_index.json"], ".git", "hidden"),
+            (&["model_index.json"], "unet", "a component of the pipeline"),
+            (&["modules.json"], "1_Pooling", "a module of"),
+            (&["modules.json"], "onnx", "a folder: check"),
+            (&[], "1_Pooling", "a folder: check"),
+            (&[], "original", "a folder with the weights"),
+        ] {
+            let found = listing(files).reason_of_folder(folder);
+            assert!(found.starts_with(why), "{files:?} {folder}: {found}");
+        }
     }
 }

@@ -28,6 +28,15 @@ pub(crate) trait FileSystem: Send + Sync {
         each: &mut dyn FnMut(OsString) -> Result<()>,
     ) -> Result<()>;
 
+    /// Passes all names in a directory to `each`, with whether each is a directory, in an unspecified order.
+    fn list_with_folders(
+        &self,
+        directory: &Path,
+        each: &mut dyn FnMut(OsString, bool) -> Result<()>,
+    ) -> Result<()> {
+        self.list(directory, &|_| true, &mut |name| each(name, false))
+    }
+
     /// Opens a path of the caller's, which may also be a directory or, locally, a pipe.
     fn open_path(&self, path: &Path, mapping: MapMode, budget: &Budget) -> Result<OpenedPath>;
 

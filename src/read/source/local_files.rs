@@ -46,6 +46,19 @@ impl FileSystem for LocalFiles {
         Ok(())
     }
 
+    fn list_with_folders(
+        &self,
+        directory: &Path,
+        each: &mut dyn FnMut(OsString, bool) -> Result<()>,
+    ) -> Result<()> {
+        let in_directory = |e| Error::from(e).in_file(directory);
+        for entry in fs::read_dir(directory).map_err(in_directory)? {
+            let entry = entry.map_err(in_directory)?;
+            each(entry.file_name(), entry.path().is_dir())?;
+        }
+        Ok(())
+    }
+
     /// A file is mapped or read, a pipe is streamed. Makes one `open` and one `fstat`: for a small file, each further
     /// system call adds a tenth to the time of opening (experiment 43 in `docs/perf-experiments.md`).
     fn open_path(&self, path: &Path, mapping: MapMode, budget: &Budget) -> Result<OpenedPath> {

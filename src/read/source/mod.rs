@@ -64,7 +64,7 @@ pub use memory::MemorySource;
 #[cfg(feature = "mmap")]
 pub use mmap::MmapSource;
 pub use reader::ReaderSource;
-pub use snapshot::local_path;
+pub use snapshot::{cache_warning, local_path};
 pub use stream::StreamSource;
 
 /// A sequence of bytes that is read at offsets.

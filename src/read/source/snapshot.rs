@@ -4,10 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::base::error::{Error, Result};
-use crate::base::limits::{Budget, Limits};
+use anamnesis_os::trust;
 
-use super::files::{Files, require_local};
+use crate::base::error::{Error, Remedy, Result};
+use crate::base::limits::{Budget, Limits};
+use crate::base::note::Note;
+
+use super::files::{Files, require_local, url};
 use super::regular::read_regular;
 
 /// The names of snapshots that an error lists.
@@ -43,6 +46,24 @@ pub fn local_path(path: impl AsRef<Path>) -> Result<PathBuf> {
         Some(snapshot) => snapshot,
         None => path.into_owned(),
     })
+}
+
+/// A warning that other users can change what the hub's cache on this machine holds, which stands in for the hub. `given` is
+/// the path or the URL that was opened, and `found` is where [`local_path`] has found it. `None` if no other user can, or if
+/// the caller has named the place.
+///
+/// ```
+/// use std::path::Path;
+///
+/// let found = anamnesis::source::cache_warning(Path::new("fixtures/gguf"), Path::new("fixtures/gguf"));
+/// assert!(found.is_none(), "a directory that the caller names is the caller's choice");
+/// ```
+pub fn cache_warning(given: &Path, found: &Path) -> Option<Note> {
+    url(given)?;
+    // a path that cannot be looked at cannot be opened either, which says why
+    let stranger = trust::stranger_to_snapshot(found).ok()??;
+    let text = format!("the hub's cache on this machine is read, and {stranger}");
+    Some(Note::with_remedy(text, Remedy::OwnCache))
 }
 
 /// The snapshot of a repository in the hub's cache; `None` for any other path.
