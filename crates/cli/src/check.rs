@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use anamnesis::check::{
     Check, CheckReport, CheckedFile, DigestList, check_path, json_list, sha256_lines,
 };
+use anamnesis::source::local_path;
 use anamnesis::{Checkpoint, ErrorKind, OpenOptions, check};
 use anamnesis_os::files::is_same;
 use serde_json::json;
 
 use crate::args::{CheckArgs, Color};
+use crate::checkpoint_warnings::show_about_cache;
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::name_filter::NameFilter;
@@ -143,7 +145,12 @@ fn one(
     let check = match input {
         // `check_path` opens a damaged model as far as it can; standard input can be read once, so that it is opened
         // whole or not at all
-        InputPath::Path(path) => check_path(path, options),
+        InputPath::Path(path) => {
+            if let Ok(found) = local_path(path) {
+                show_about_cache(path, &found);
+            }
+            check_path(path, options)
+        }
         InputPath::Stdin => {
             opened = input.open(options, !args.opening.no_map).map_err(located)?;
             check(&opened)

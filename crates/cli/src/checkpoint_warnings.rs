@@ -1,7 +1,10 @@
 //! Warnings of opening a checkpoint, on standard error, for verbs whose output has no place for them.
 
-use anamnesis::Checkpoint;
+use std::path::Path;
+
 use anamnesis::quote::escape;
+use anamnesis::source::cache_warning;
+use anamnesis::{Checkpoint, Note};
 
 use crate::exit::note_text;
 use crate::output::{Screen, WARNING};
@@ -19,16 +22,25 @@ pub(crate) fn show(checkpoint: &Checkpoint, screen: &Screen) {
     }
 }
 
-/// Names the models of a directory that were not read, for verbs that are about the bytes of one model and not about what
-/// is odd in it.
-pub(crate) fn show_other_models(checkpoint: &Checkpoint) {
-    if let Some(note) = checkpoint.other_models() {
-        let path = checkpoint.path().map(shown);
-        let path = path.unwrap_or_default();
+/// Names the models of a directory that were not read, and who else can change the cache that was read, for verbs that are
+/// about the bytes of one model and not about what is odd in it.
+pub(crate) fn show_about_place(checkpoint: &Checkpoint) {
+    let path = checkpoint.path().unwrap_or(Path::new(""));
+    show_note(path, checkpoint.other_models());
+    show_note(path, checkpoint.cache_warning());
+}
+
+/// Says who else can change the hub's cache on this machine, where `given` leads to `found` in it.
+pub(crate) fn show_about_cache(given: &Path, found: &Path) {
+    show_note(given, cache_warning(given, found).as_ref());
+}
+
+fn show_note(path: &Path, note: Option<&Note>) {
+    if let Some(note) = note {
         eprintln!(
             "anamnesis: warning: {}: {}",
-            escape(&path),
-            escape(note.text())
+            escape(&shown(path)),
+            escape(&note_text(note))
         );
     }
 }

@@ -12,7 +12,7 @@ use anamnesis::{Checkpoint, ErrorKind, Fit, ModelConfig, OpenOptions};
 use serde_json::json;
 
 use crate::args::{Color, FitArgs};
-use crate::checkpoint_warnings::show_other_models;
+use crate::checkpoint_warnings::show_about_place;
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::output::{Screen, Stdout, json};
@@ -122,7 +122,7 @@ fn estimate(
     }
     match input.open(options, !args.opening.no_map) {
         Ok(checkpoint) => {
-            show_other_models(&checkpoint);
+            show_about_place(&checkpoint);
             let fit = extras.add_to(configured(anamnesis::fit(&checkpoint), args));
             fit.estimate().map_err(located)
         }

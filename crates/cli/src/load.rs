@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use zeropool::BufferPool;
 
 use crate::args::{Color, LoadArgs, LoaderName};
-use crate::checkpoint_warnings::show_other_models;
+use crate::checkpoint_warnings::show_about_place;
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::name_filter::NameFilter;
@@ -94,7 +94,7 @@ fn measure(args: &LoadArgs, interrupt: &Interrupt) -> Result<LoadReport, Failure
     }
     let options = args.opening.options().cancel(interrupt.token());
     let checkpoint = options.open(&args.source)?;
-    show_other_models(&checkpoint);
+    show_about_place(&checkpoint);
     let filter = NameFilter::new(&args.filter);
     let tensors = checkpoint.catalog().tensors().iter();
     tensors.for_each(|tensor| filter.observe(&tensor.name));

@@ -20,7 +20,7 @@ use anamnesis_ppc::source::{self, CaptureMode};
 use anamnesis_ppc::{self as ppc, EventSource, FileEntry, Namespace, Runtime};
 
 use crate::args::RecordArgs;
-use crate::checkpoint_warnings::show_other_models;
+use crate::checkpoint_warnings::{show_about_cache, show_about_place};
 use crate::child::{ChildCommand, run_until, wait};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
@@ -124,11 +124,7 @@ pub(crate) fn run(
     }
     let model_nbytes: u64 = namespace.entries().iter().map(|entry| entry.len).sum();
     let template = recording_dir.template(&dir)?;
-    let template = if args.raw {
-        template
-    } else {
-        completed_template(&dir, template)
-    };
+    let template = completed_template(args, &dir, template);
     if lost > 0 {
         eprintln!(
             "anamnesis: warning: {} lost; the template may be incomplete",
@@ -159,7 +155,9 @@ fn warn_of_little(template: &Template, model_nbytes: u64) {
 /// The model's directory: `--dir`, or the first argument of the command that opens as a checkpoint.
 fn model_directory(args: &RecordArgs) -> Result<PathBuf, Failure> {
     if let Some(dir) = &args.dir {
-        return Ok(local_path(dir)?);
+        let found = local_path(dir)?;
+        show_about_cache(dir, &found);
+        return Ok(found);
     }
     model_among(&args.command).ok_or_else(|| {
         Failure::new(
@@ -225,12 +223,14 @@ fn wait_for_end(
     Completion::Done
 }
 
-/// The template with tensors completed from the checkpoint's catalog; unchanged if `dir` is no checkpoint.
-fn completed_template(dir: &Path, template: Template) -> Template {
-    let completed = Checkpoint::open(dir).and_then(|checkpoint| {
-        show_other_models(&checkpoint);
-        complete(&checkpoint, &template)
-    });
+/// The template with tensors completed from the checkpoint's catalog, unless `--raw` excludes that; unchanged if `dir` is no
+/// checkpoint. A directory of several models is said to be one.
+fn completed_template(args: &RecordArgs, dir: &Path, template: Template) -> Template {
+    let opened = Checkpoint::open(dir).inspect(show_about_place);
+    if args.raw {
+        return template;
+    }
+    let completed = opened.and_then(|checkpoint| complete(&checkpoint, &template));
     completed.unwrap_or_else(|error| {
         eprintln!("anamnesis: warning: tensors are not completed, because the checkpoint cannot be opened: {error}");
         template

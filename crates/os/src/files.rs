@@ -132,20 +132,23 @@ pub fn is_abandoned(path: &Path) -> bool {
     cfg!(unix) && matches!(lock_existing(path), Ok(Some(_)))
 }
 
+/// The device and the number of a file, through links; none where the path leads nowhere.
+#[cfg(unix)]
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok()
+}
+
+/// Windows has no numbers: the path without links.
+#[cfg(not(unix))]
+fn identity(path: &Path) -> Option<PathBuf> {
+    fs::canonicalize(path).ok()
+}
+
 /// Whether two paths lead to one file, by device and number: through links and hard links. False where one of them leads
 /// nowhere. Windows has no numbers: the paths without links are compared.
 pub fn is_same(a: &Path, b: &Path) -> bool {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        let number = |path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
-        number(a).is_some_and(|found| number(b) == Some(found))
-    }
-    #[cfg(not(unix))]
-    {
-        let path = |path| fs::canonicalize(path).ok();
-        path(a).is_some_and(|found| path(b) == Some(found))
-    }
+    identity(a).is_some_and(|found| identity(b) == Some(found))
 }
 
 /// Whether a path lies within a directory, or is that directory: by device and number of each directory above it, through
@@ -167,6 +170,16 @@ pub fn permitted(file: &fs::Metadata) -> u32 {
     }
     #[cfg(not(unix))]
     u32::from(!file.permissions().readonly())
+}
+
+/// A file directly in a directory that is one of these, by device and number: through links and hard links. `None` where
+/// there is none, or the directory cannot be listed. Without numbers (Windows), paths without links are compared.
+pub fn same_in<'a>(directory: &Path, files: impl Iterator<Item = &'a Path>) -> Option<PathBuf> {
+    // a set: both may be thousands of shards
+    let known: std::collections::HashSet<_> = files.filter_map(identity).collect();
+    let mut entries = fs::read_dir(directory).ok()?.flatten();
+    let found = entries.find(|entry| identity(&entry.path()).is_some_and(|it| known.contains(&it)));
+    found.map(|entry| entry.path())
 }
 
 /// Gives a file that is about to replace another one the permissions of that, and its owner where the process may.

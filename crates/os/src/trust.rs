@@ -69,6 +69,61 @@ pub fn stranger(path: &Path) -> io::Result<Option<Stranger>> {
     }
 }
 
+/// The user, besides this one and root, who may change a model in the cache of the Hugging Face hub. `path` is a snapshot, or a
+/// file of one, whose links lead to the blobs of the repository.
+///
+/// # Errors
+///
+/// The errors of [`stranger`] and of listing the snapshot.
+pub fn stranger_to_snapshot(path: &Path) -> io::Result<Option<Stranger>> {
+    let is_repository = |path: &&Path| {
+        let name = path.file_name().map(std::ffi::OsStr::as_encoded_bytes);
+        name.is_some_and(|name| name.starts_with(b"models--"))
+    };
+    let snapshot = if path.is_dir() {
+        Some(path)
+    } else {
+        path.parent()
+    };
+    let repository = path.ancestors().find(is_repository);
+    // who may write to `refs` chooses the snapshot
+    let beside = ["blobs", "refs"].map(|name| Some(repository?.join(name)));
+    let beside = beside.into_iter().flatten().filter(|path| path.exists());
+    let parts = snapshot.map(Path::to_owned).into_iter().chain(beside);
+    for part in parts.chain([path.to_owned()]) {
+        if let Some(found) = stranger(&part)? {
+            return Ok(Some(found));
+        }
+    }
+    #[cfg(unix)]
+    if path.is_dir() {
+        use std::os::unix::fs::MetadataExt;
+        let own = rustix::process::geteuid().as_raw();
+        for entry in std::fs::read_dir(path)? {
+            let path = entry?.path();
+            // the blob that a link leads to; where there is none, opening says so
+            let Ok(meta) = std::fs::metadata(&path) else {
+                continue;
+            };
+            if let Some(right) = right(own, meta.uid(), meta.gid(), meta.mode(), false) {
+                return Ok(Some(Stranger { path, right }));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Like [`stranger`] for a path that need not exist: who may change it, or make it.
+///
+/// # Errors
+///
+/// The errors of [`stranger`].
+pub fn stranger_to_place(path: &Path) -> io::Result<Option<Stranger>> {
+    let path = std::path::absolute(path)?;
+    let existing = path.ancestors().find(|path| path.exists());
+    existing.map_or(Ok(None), stranger)
+}
+
 #[cfg(unix)]
 fn right(own: u32, owner: u32, group: u32, mode: u32, is_sticky: bool) -> Option<StrangersRight> {
     if owner != own && owner != 0 {
@@ -134,5 +189,65 @@ mod tests {
             let found = stranger(&inner).unwrap().unwrap();
             assert_eq!(found.right, StrangersRight::Owner(7));
         }
+    }
+
+    #[test]
+    fn a_snapshot_is_as_safe_as_its_blobs_and_references() {
+        let root = tempfile::tempdir().unwrap();
+        let repository = root.path().join("models--a--b");
+        let path = |name: &str| repository.join(name);
+        let mode = |name: &str, mode| {
+            fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for name in ["snapshots/c", "blobs", "refs"] {
+            fs::create_dir_all(path(name)).unwrap();
+        }
+        fs::write(path("blobs/d"), "").unwrap();
+        fs::write(path("snapshots/c/own"), "").unwrap();
+        std::os::unix::fs::symlink("../../blobs/d", path("snapshots/c/config.json")).unwrap();
+        for (name, sound) in [
+            ("", 0o755),
+            ("snapshots", 0o755),
+            ("snapshots/c", 0o755),
+            ("blobs", 0o755),
+            ("refs", 0o755),
+            ("blobs/d", 0o644),
+            ("snapshots/c/own", 0o644),
+        ] {
+            mode(name, sound);
+        }
+        let (snapshot, file) = (path("snapshots/c"), path("snapshots/c/config.json"));
+        let found = |path: &Path| stranger_to_snapshot(path).unwrap();
+        assert_eq!((found(&snapshot), found(&file)), (None, None));
+        for (name, unsound) in [
+            ("blobs", 0o777),
+            ("refs", 0o777),
+            ("snapshots/c", 0o777),
+            ("blobs/d", 0o666),
+            ("", 0o777),
+        ] {
+            let sound = fs::metadata(path(name)).unwrap().permissions();
+            mode(name, unsound);
+            for path in [&snapshot, &file] {
+                let found = found(path).unwrap_or_else(|| panic!("{name}"));
+                assert_eq!(found.right, StrangersRight::AllUsers, "{name}");
+            }
+            fs::set_permissions(path(name), sound).unwrap();
+        }
+        // a file of another's in the snapshot is not read when another one is opened
+        mode("snapshots/c/own", 0o666);
+        assert!(found(&snapshot).is_some() && found(&file).is_none());
+    }
+
+    #[test]
+    fn a_place_that_does_not_exist_is_as_safe_as_its_parent() {
+        let root = tempfile::tempdir().unwrap();
+        let place = root.path().join("a/b/c");
+        assert_eq!(stranger_to_place(&place).unwrap(), None);
+        fs::create_dir(root.path().join("a")).unwrap();
+        let all = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(root.path().join("a"), all).unwrap();
+        let found = stranger_to_place(&place).unwrap().unwrap();
+        assert!(found.path.ends_with("a"), "{found}");
     }
 }

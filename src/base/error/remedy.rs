@@ -65,6 +65,8 @@ pub enum Remedy {
     NameAsTransformers,
     /// Requests are not allowed, and nothing on this machine has what is read.
     AllowRequests,
+    /// Other users can change a cache that this process reads.
+    OwnCache,
     /// The files say more about the stored weights than is known. The library that wrote them reads them, and what is not
     /// known can be ignored.
     AssumePlain,
@@ -119,6 +121,9 @@ impl fmt::Display for Remedy {
             Self::RenameOrOpenAlone => "rename it, or open it alone with `OpenOptions::single`",
             Self::OpenWhole => "open the directory of the model, or its index",
             Self::NameAsTransformers => "`Names::HuggingFace` makes those of transformers",
+            Self::OwnCache => {
+                "use a cache of your own (`HF_HUB_CACHE`), or change that (`chmod go-w`, `chown`)"
+            }
             Self::AllowRequests => "requests are sent unless `RemoteOptions::offline` is set",
         };
         f.write_str(text)

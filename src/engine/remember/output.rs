@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anamnesis_os::files::{is_same, is_within, resolved};
+use anamnesis_os::files::{is_same, is_within, resolved, same_in};
 
 use crate::base::error::{Error, Result};
 use crate::engine::sink::Sharding;
@@ -127,7 +127,13 @@ pub(super) fn check_not_source(
             return refused(&source);
         }
     }
-    Ok(())
+    let sources = checkpoint.catalog().files.iter();
+    let mut sources = sources.filter_map(|file| file.path.as_deref());
+    match sharding {
+        // a link of a source may have the name of an output
+        Sharding::Shards(_) => same_in(&output, &mut sources).map_or(Ok(()), |path| refused(&path)),
+        Sharding::SingleFile => Ok(()),
+    }
 }
 
 /// The stem of the files in an output directory: the source's where a client finds files by it, else `model`.

@@ -10,6 +10,7 @@ use anamnesis_ppc::host::{HostCommand, LibraryPolicy};
 use anamnesis_ppc::{EagerPolicy, NoopPolicy, Policy, PolicyLimits, Runtime};
 
 use crate::exit::Failure;
+use crate::shown_path::shown;
 use crate::warm::PolicyModel;
 
 /// A parsed `--policy` argument: `[DIR=]POLICY[:CONFIG]`.
@@ -104,7 +105,15 @@ impl<'a> PolicyArgument<'a> {
         let policy: Box<dyn Policy> = match self.name {
             "none" => Box::new(NoopPolicy),
             "eager" => Box::new(EagerPolicy::default()),
-            "maio" => Box::new(Maio::new()),
+            "maio" => {
+                if let Ok(config) = self.config.parse::<MaioConfig>() {
+                    let named = [config.template, config.templates];
+                    named.into_iter().flatten().for_each(|path| {
+                        warn_of_stranger(&path, "says what this process prefetches and evicts");
+                    });
+                }
+                Box::new(Maio::new())
+            }
             path if is_library(path) => {
                 let own = std::env::current_exe().map_err(|e| {
                     Failure::new(
@@ -113,13 +122,7 @@ impl<'a> PolicyArgument<'a> {
                         "start `anamnesis` by its full path",
                     )
                 })?;
-                if let Ok(Some(stranger)) = trust::stranger(Path::new(path)) {
-                    eprintln!(
-                        "anamnesis: warning: {} runs with the rights of this process, and {}",
-                        escape(path),
-                        escape(&stranger.to_string())
-                    );
-                }
+                warn_of_stranger(Path::new(path), "runs with the rights of this process");
                 // this program is its own host: no second executable has to be installed
                 let host = HostCommand::new(own).arg("ppc").arg("host");
                 Box::new(LibraryPolicy::new(host, path, limits))
@@ -137,6 +140,18 @@ impl<'a> PolicyArgument<'a> {
             .register(&self.dir, self.name, policy, self.config)
             .map_err(super::failure)?;
         Ok(())
+    }
+}
+
+/// Warns that another user can change a file or directory, which need not exist, that the caller has named.
+fn warn_of_stranger(path: &Path, role: &str) {
+    // a path that cannot be looked at cannot be read either, which is an error of its own
+    if let Ok(Some(stranger)) = trust::stranger_to_place(path) {
+        eprintln!(
+            "anamnesis: warning: {} {role}, and {}",
+            escape(&shown(path)),
+            escape(&stranger.to_string())
+        );
     }
 }
 

@@ -5,7 +5,7 @@ use anamnesis::{Checkpoint, Predict, predict};
 
 use super::{check_output, save};
 use crate::args::{PredictArgs, PredictionArgs};
-use crate::checkpoint_warnings::show_other_models;
+use crate::checkpoint_warnings::show_about_place;
 use crate::exit::{Completion, Failure, RunError};
 use crate::name_filter::NameFilter;
 use crate::output::Stdout;
@@ -21,7 +21,7 @@ pub(super) fn run(args: &PredictArgs, out: &mut Stdout) -> Result<Completion, Ru
         .options()
         .open(&args.source)
         .map_err(Failure::from)?;
-    show_other_models(&checkpoint);
+    show_about_place(&checkpoint);
     let filter = filter_of(&args.prediction);
     let predict = prediction(&args.prediction, &filter, &checkpoint);
     // a template without accesses is valid, and a misspelt pattern would go unnoticed until a service starts slowly

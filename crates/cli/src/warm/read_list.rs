@@ -11,7 +11,7 @@ use anamnesis::{Checkpoint, checkpoints_below};
 use anamnesis_ppc::{FileRange, Namespace};
 
 use crate::args::WarmArgs;
-use crate::checkpoint_warnings::show_other_models;
+use crate::checkpoint_warnings::{show_about_cache, show_about_place};
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
 use crate::model_argument::model_among;
@@ -57,11 +57,12 @@ impl WarmList {
             );
         }
         let source = local_path(&args.source)?;
+        show_about_cache(&args.source, &source);
         let options = args.opening.options().cancel(interrupt.token());
         let filter = filter_of(&args.prediction);
         let predicted = |path: &Path| -> Result<RootedTemplate, Failure> {
             let checkpoint = options.open(path)?;
-            show_other_models(&checkpoint);
+            show_about_place(&checkpoint);
             let predict = prediction(&args.prediction, &filter, &checkpoint);
             let template = predict.cancel(interrupt.token()).template();
             let template = template.map_err(|e| Failure::from(e.in_file(path)))?;

@@ -101,6 +101,64 @@ fn a_damaged_file_beside_a_good_one_is_found() {
     assert_eq!(document["checked"], counts);
 }
 
+/// A folder is named, with what it is to the model, and its files are looked at where a list names them.
+#[test]
+fn folders_are_named_as_not_looked_at() {
+    let model = Model::clean();
+    let folder = |name: &str| {
+        let path = Path::new(model.path()).join(name);
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("inner.safetensors"), fixture(CLEAN)).unwrap();
+    };
+    ["old", "original", ".cache", "1_Pooling"].map(folder);
+    model.write("modules.json", b"[]");
+    let why = |document: &Value, folder: &str| -> Option<String> {
+        let unread = document["unread"].as_array().unwrap().iter();
+        let mut found = unread.filter(|file| file["path"] == folder);
+        Some(found.next()?["why"].as_str().unwrap().to_owned())
+    };
+    let (document, code) = checked(&[model.path()]);
+    assert_eq!(code, 0, "{document}");
+    let counts = serde_json::json!({"tensors": 21, "of_tensors": 21, "files": 1, "of_files": 6});
+    assert_eq!(document["checked"], counts, "{document}");
+    for (folder, expected) in [
+        ("old/", "a folder: check it by its path"),
+        (
+            "original/",
+            "a folder with the weights as they were before conversion",
+        ),
+        (".cache/", "hidden"),
+        (
+            "1_Pooling/",
+            "a module of sentence-transformers: check it by its path",
+        ),
+    ] {
+        assert_eq!(
+            why(&document, folder).as_deref(),
+            Some(expected),
+            "{document}"
+        );
+    }
+    let text = words(&run(&["check", model.path()]));
+    assert!(
+        text.contains("not looked at: old/ (a folder: check it by its path)"),
+        "{text}"
+    );
+    // a digest of one file of it
+    let digest = format!("{}  old/inner.safetensors\n", "0".repeat(64));
+    model.write("SHA256SUMS", digest.as_bytes());
+    let (document, code) = checked(&[model.path()]);
+    assert_eq!((code, rules(&document)), (1, vec!["hash"]), "{document}");
+    assert!(why(&document, "old/").unwrap().contains("a list names"));
+    let difference = run(&["diff", "--json", model.path(), CLEAN]);
+    let difference: Value = serde_json::from_str(&difference.stdout).unwrap();
+    let unread = difference["a"]["unread"].as_array().unwrap();
+    assert!(
+        unread.iter().any(|file| file["path"] == "old/"),
+        "{difference}"
+    );
+}
+
 /// Every verb that reads a model names the models of its directory that it does not read; `check` reads all of them.
 #[test]
 fn several_models_of_a_directory_are_named_by_every_verb() {
@@ -130,6 +188,18 @@ fn several_models_of_a_directory_are_named_by_every_verb() {
         let text = format!("{}{}", found.stdout, found.stderr);
         let text: Vec<&str> = text.split_whitespace().collect();
         assert!(text.join(" ").contains(expected), "{args:?}: {text:?}");
+    }
+    for raw in [&[][..], &["--raw"]] {
+        let read = format!("cat '{path}/model.safetensors' > /dev/null");
+        let to = out("recorded.iot");
+        let record = ["record", "--overwrite", "-o", &to, "--dir", path];
+        let found = run(&[&record[..], raw, &["--", "sh", "-c", &read]].concat());
+        if found.code != 0 {
+            eprintln!("SKIPPED: record: {}", found.stderr);
+            break;
+        }
+        let text: Vec<&str> = found.stderr.split_whitespace().collect();
+        assert!(text.join(" ").contains(expected), "record: {text:?}");
     }
     let (document, code) = checked(&[path]);
     assert_eq!((code, rules(&document).len()), (0, 0), "{document}");

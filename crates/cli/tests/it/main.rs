@@ -74,6 +74,7 @@ mod services;
 mod shim_recording;
 mod template;
 #[cfg(target_os = "linux")]
+mod trusted_places;
 mod warm;
 #[cfg(feature = "remote")]
 #[path = "../../../remote/tests/it/server.rs"]

@@ -19,12 +19,39 @@ struct Writer {
     replaces: bool,
 }
 
+/// The verb whose output is a directory: the rules are about the file of tensors in it.
+const DIRECTORY: &str = "remember -o DIR";
+
 impl Writer {
     /// The file that it reads in the place of this one of the model: merging reads a template.
     fn source(&self, name: &'static str) -> &'static str {
         match self.verb {
             "template merge" => "t.iot",
             _ => name,
+        }
+    }
+
+    /// The name of a file that it writes, which is chosen by the test but in a directory.
+    fn file(&self, name: &'static str) -> &'static str {
+        match self.verb {
+            DIRECTORY => "model.safetensors",
+            _ => name,
+        }
+    }
+
+    /// The names of all files that it leaves, with that of one that the test has chosen.
+    fn files(&self, name: &'static str) -> Vec<&'static str> {
+        match self.verb {
+            DIRECTORY => vec!["config.json", "model.safetensors"],
+            _ => vec![name],
+        }
+    }
+
+    /// The argument for a file: the directory of it, where the verb chooses the name.
+    fn output(&self, file: &Path) -> PathBuf {
+        match self.verb {
+            DIRECTORY => file.parent().unwrap().join(""),
+            _ => file.to_owned(),
         }
     }
 }
@@ -40,6 +67,11 @@ static WRITERS: &[Writer] = &[
             let file = format!("{model}/model.safetensors");
             words(&["remember", &file, "-o", out])
         },
+        replaces: true,
+    },
+    Writer {
+        verb: DIRECTORY,
+        args: |model, _, out| words(&["remember", model, "-o", out]),
         replaces: true,
     },
     Writer {
@@ -125,6 +157,11 @@ impl Files {
         self.scratch.path().join(name)
     }
 
+    /// A file in the directory for outputs.
+    fn out(&self, writer: &Writer, name: &'static str) -> PathBuf {
+        self.path("out").join(writer.file(name))
+    }
+
     fn model(&self) -> PathBuf {
         self.path("model")
     }
@@ -132,7 +169,8 @@ impl Files {
     /// Runs a writer within 20 s; its status and what it printed as an error.
     fn write(&self, writer: &Writer, out: &Path, overwrite: bool) -> (Option<i32>, String) {
         let (model, template) = (self.model(), self.path("t.iot"));
-        let mut args = (writer.args)(path_str(&model), path_str(&template), path_str(out));
+        let out = writer.output(out);
+        let mut args = (writer.args)(path_str(&model), path_str(&template), path_str(&out));
         if overwrite {
             args.insert(
                 1 + usize::from(["template", "ppc"].contains(&&*args[0])),
@@ -153,7 +191,8 @@ impl Files {
             "model/model.safetensors",
             "model/config.json",
             "t.iot",
-            "other",
+            "kept/file",
+            "kept/model.safetensors",
         ];
         let present = names.iter().map(|name| self.path(name));
         present
@@ -176,13 +215,13 @@ impl Files {
 /// Whether this verb can run here: recordings and logs need events of the kernel.
 fn runs(writer: &Writer) -> bool {
     let files = Files::new();
-    let (code, stderr) = files.write(writer, &files.path("out/new"), false);
+    let (code, stderr) = files.write(writer, &files.out(writer, "new"), false);
     if code != Some(0) && (writer.verb == "record" || writer.verb.starts_with("ppc")) {
         eprintln!("SKIPPED: {}: {stderr}", writer.verb);
         return false;
     }
     assert_eq!(code, Some(0), "{}: {stderr}", writer.verb);
-    assert_eq!(files.outputs(), ["new"], "{}", writer.verb);
+    assert_eq!(files.outputs(), writer.files("new"), "{}", writer.verb);
     true
 }
 
@@ -201,7 +240,7 @@ fn refused(files: &Files, writer: &Writer, out: &Path, overwrite: bool) -> Resul
     if files.inputs() != before {
         return Err("a file was changed".to_owned());
     }
-    match stderr.contains(path_str(out)) {
+    match stderr.contains(path_str(&writer.output(out)).trim_end_matches('/')) {
         true => Ok(()),
         false => Err(format!("not named: {stderr}")),
     }
@@ -230,7 +269,7 @@ static RULES: &[Rule] = &[
         what: "a link to one",
         holds: |files, writer| {
             let target = writer.source("model/model.safetensors");
-            let link = files.path("out/link");
+            let link = files.out(writer, "link");
             symlink(files.path(target), &link).unwrap();
             refused_always(files, writer, &link)?;
             assert!(link.is_symlink(), "the link is left");
@@ -241,7 +280,7 @@ static RULES: &[Rule] = &[
         what: "a hard link of one",
         holds: |files, writer| {
             let target = writer.source("model/model.safetensors");
-            let link = files.path("out/link");
+            let link = files.out(writer, "link");
             fs::hard_link(files.path(target), &link).unwrap();
             refused_always(files, writer, &link)?;
             match fs::metadata(&link).unwrap().nlink() {
@@ -253,14 +292,16 @@ static RULES: &[Rule] = &[
     Rule {
         what: "an existing file, without `--overwrite`",
         holds: |files, writer| {
-            fs::write(files.path("other"), "kept").unwrap();
-            refused(files, writer, &files.path("other"), false)
+            let file = files.path("kept").join(writer.file("file"));
+            fs::create_dir(files.path("kept")).unwrap();
+            fs::write(&file, "kept").unwrap();
+            refused(files, writer, &file, false)
         },
     },
     Rule {
         what: "a pipe",
         holds: |files, writer| {
-            let pipe = files.path("out/pipe");
+            let pipe = files.out(writer, "pipe");
             rustix::fs::mknodat(
                 rustix::fs::CWD,
                 &pipe,
@@ -275,7 +316,7 @@ static RULES: &[Rule] = &[
     Rule {
         what: "a link to a device",
         holds: |files, writer| {
-            let link = files.path("out/null");
+            let link = files.out(writer, "null");
             symlink("/dev/null", &link).unwrap();
             refused_always(files, writer, &link)
         },
@@ -293,7 +334,7 @@ static RULES: &[Rule] = &[
     Rule {
         what: "replaced: permissions, owner and nothing else left",
         holds: |files, writer| {
-            let out = files.path("out/old");
+            let out = files.out(writer, "old");
             fs::write(&out, "old").unwrap();
             fs::set_permissions(&out, fs::Permissions::from_mode(0o640)).unwrap();
             let is_root = rustix::process::geteuid().is_root();
@@ -307,7 +348,8 @@ static RULES: &[Rule] = &[
             let meta = fs::metadata(&out).unwrap();
             let owner = if is_root { 1 } else { meta.uid() };
             let found = (code, meta.mode() & 0o7777, meta.uid(), meta.len() == 3);
-            match found == (Some(0), 0o640, owner, false) && files.outputs() == ["old"] {
+            match found == (Some(0), 0o640, owner, false) && files.outputs() == writer.files("old")
+            {
                 true => Ok(()),
                 false => Err(format!("{found:?} {:?} {stderr}", files.outputs())),
             }
@@ -319,25 +361,44 @@ static RULES: &[Rule] = &[
 fn every_verb_keeps_every_rule() {
     let mut wrong = Vec::new();
     let writers: Vec<_> = WRITERS.iter().filter(|writer| runs(writer)).collect();
-    print!("| output |");
-    writers
-        .iter()
-        .for_each(|writer| print!(" `{}` |", writer.verb));
-    println!();
+    let cells = |cell: &dyn Fn(&Writer) -> String| -> String {
+        let cells: Vec<String> = writers.iter().map(|writer| cell(writer)).collect();
+        cells.join(" | ")
+    };
+    let mut table = format!("| output | {} |\n", cells(&|w| format!("`{}`", w.verb)));
+    table.push_str(&format!("|---|{}\n", "---|".repeat(writers.len())));
     for rule in RULES {
-        print!("| {} |", rule.what);
+        let mut row = Vec::new();
         for writer in &writers {
-            match (rule.holds)(&Files::new(), writer) {
-                Ok(()) => print!(" yes |"),
-                Err(fault) => {
-                    print!(" NO |");
-                    wrong.push(format!("{}, {}: {fault}", writer.verb, rule.what));
-                }
-            }
+            let held = (rule.holds)(&Files::new(), writer);
+            row.push(if held.is_ok() { "yes" } else { "NO" });
+            wrong.extend(
+                held.err()
+                    .map(|fault| format!("{}, {}: {fault}", writer.verb, rule.what)),
+            );
         }
-        println!();
+        table.push_str(&format!("| {} | {} |\n", rule.what, row.join(" | ")));
     }
+    println!("{table}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    if writers.len() < WRITERS.len() {
+        return eprintln!("SKIPPED: the table of docs/untrusted.md has all verbs");
+    }
+    compare_with_page(&table);
+}
+
+/// The table in the page is the one that the test has printed. `UPDATE=1` writes it there.
+fn compare_with_page(table: &str) {
+    let path = workspace().join("docs/untrusted.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (begin, end) = ("<!-- written files -->\n", "<!-- /written files -->");
+    let (before, rest) = page.split_once(begin).unwrap();
+    let (found, after) = rest.split_once(end).unwrap();
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(path, format!("{before}{begin}{table}{end}{after}")).unwrap();
+    } else {
+        assert_eq!(found, table, "docs/untrusted.md: run with UPDATE=1");
+    }
 }
 
 /// A file system that is full while a verb writes: the old file or none is left.
@@ -350,13 +411,17 @@ fn a_full_file_system_leaves_no_part() {
         for old in [false, true] {
             let files = Files::new();
             let (model, template) = (files.model(), files.path("t.iot"));
-            let out = files.path("out/file");
+            let out = writer.output(&files.path("out/file"));
+            let name = writer.file("file");
             let mut args = (writer.args)(path_str(&model), path_str(&template), path_str(&out));
             args.insert(1 + usize::from(args[0] == "template"), "--overwrite".into());
-            let before = if old { "printf old > file;" } else { "" };
+            let before = match old {
+                true => format!("printf old > {name};"),
+                false => String::new(),
+            };
             let script = format!(
                 "mount -t tmpfs -o size=4k none '{0}' || exit 99; cd '{0}'; {before} head -c 8192 /dev/zero > filler 2>/dev/null
-                 \"$@\" >/dev/null; s=$?; ls -A | grep -v filler; cat file 2>/dev/null; exit $s",
+                 \"$@\" >/dev/null; s=$?; ls -A | grep -v filler; cat {name} 2>/dev/null; exit $s",
                 path_str(&files.path("out"))
             );
             let mut namespace = Command::new("unshare");
@@ -386,7 +451,10 @@ fn a_full_file_system_leaves_no_part() {
                 writer.verb
             );
             assert!(stderr.contains("free space"), "{}: {stderr}", writer.verb);
-            let expected = if old { "file\nold" } else { "" };
+            let expected = match old {
+                true => format!("{name}\nold"),
+                false => String::new(),
+            };
             assert_eq!(stdout, expected, "{}", writer.verb);
         }
     }
