@@ -296,7 +296,7 @@ impl Bucket {
     }
 }
 
-/// A text that becomes a part of a URL, if it is as short as those of services are.
+/// A text that becomes a part of a URL, if it is as short as the texts of services are.
 fn bounded(what: &str, text: String) -> Result<String> {
     if text.len() > LONGEST_ID {
         let found = text.len();

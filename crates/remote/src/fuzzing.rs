@@ -1,4 +1,4 @@
-//! What others send and store, without a network: for the fuzz targets `hub`, `bucket` and `headers`, and for
+//! Answers and files of others, without a network: for the fuzz targets `hub`, `bucket` and `headers`, and for
 //! `tests/answer_memory.rs`. Not part of the API.
 
 use std::fmt;
@@ -47,7 +47,7 @@ pub fn header_entry(key: &str, body: &[u8]) -> bool {
     true
 }
 
-/// The name and the bytes of the entry of a URL, of which this is the body.
+/// The name and the bytes of the entry of a URL with this body.
 ///
 /// # Panics
 /// The text is no URL.

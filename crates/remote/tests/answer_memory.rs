@@ -30,7 +30,7 @@ const BUCKET_ANSWER: u64 = 4 << 20;
 
 /// One answer to all requests: a beginning, a part that is repeated, and an end.
 #[derive(Clone)]
-struct Answer {
+struct RepeatedAnswer {
     name: &'static str,
     status: &'static str,
     headers: String,
@@ -44,7 +44,7 @@ struct Answer {
 
 const ENDLESS: usize = usize::MAX;
 
-impl Answer {
+impl RepeatedAnswer {
     fn new(name: &'static str, begin: &'static str, unit: &'static str, end: &'static str) -> Self {
         Self {
             name,
@@ -74,16 +74,16 @@ impl Answer {
 }
 
 /// A server on the loopback interface, which ends with the process.
-struct Server {
+struct RepeatingServer {
     address: SocketAddr,
-    answer: Arc<Mutex<Option<Answer>>>,
+    answer: Arc<Mutex<Option<RepeatedAnswer>>>,
 }
 
-impl Server {
+impl RepeatingServer {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let answer: Arc<Mutex<Option<Answer>>> = Arc::default();
+        let answer: Arc<Mutex<Option<RepeatedAnswer>>> = Arc::default();
         let shared = Arc::clone(&answer);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -101,7 +101,7 @@ impl Server {
     }
 }
 
-fn send(mut stream: &TcpStream, answer: &Answer) -> std::io::Result<()> {
+fn send(mut stream: &TcpStream, answer: &RepeatedAnswer) -> std::io::Result<()> {
     stream.set_write_timeout(Some(Duration::from_secs(5)))?;
     let mut reader = BufReader::new(stream);
     let (mut line, mut body) = (String::new(), 0);
@@ -158,7 +158,11 @@ fn store(url: &str, variables: &[(&str, &str)]) -> Store {
 }
 
 /// The peak of a call that is made with this answer, and its outcome.
-fn peak(server: &Server, answer: &Answer, call: &dyn Fn() -> Result<usize>) -> (u64, String) {
+fn peak(
+    server: &RepeatingServer,
+    answer: &RepeatedAnswer,
+    call: &dyn Fn() -> Result<usize>,
+) -> (u64, String) {
     *server.answer.lock().unwrap() = Some(answer.clone());
     let mut outcome = String::new();
     let counts = counted(&mut || {
@@ -177,42 +181,43 @@ fn peak(server: &Server, answer: &Answer, call: &dyn Fn() -> Result<usize>) -> (
     (counts.peak, outcome)
 }
 
-/// Texts that a server sends in the place of a document of JSON, a list of XML, or anything else.
-fn json() -> Vec<Answer> {
+/// Texts that a server sends instead of an honest list.
+fn json() -> Vec<RepeatedAnswer> {
     let list = "{\"sha\":\"0123abc\",\"siblings\":[";
     vec![
-        Answer::new("nothing but spaces", "", " ", ""),
-        Answer::new("an announced terabyte", list, " ", "]}")
+        RepeatedAnswer::new("nothing but spaces", "", " ", ""),
+        RepeatedAnswer::new("an announced terabyte", list, " ", "]}")
             .of(1 << 20)
             .header("Content-Length", "1099511627776"),
-        Answer::new("many names", list, "{\"rfilename\":\"a\"},", ""),
-        Answer::new(
+        RepeatedAnswer::new("many names", list, "{\"rfilename\":\"a\"},", ""),
+        RepeatedAnswer::new(
             "names within the budget",
             list,
             "{\"rfilename\":\"a\"},",
             "{}]}",
         )
         .of(3 << 20),
-        Answer::new("empty files", list, "{},", "{}]}").of(3 << 20),
-        Answer::new(
+        RepeatedAnswer::new("empty files", list, "{},", "{}]}").of(3 << 20),
+        RepeatedAnswer::new(
             "one long name",
             "{\"sha\":\"0\",\"siblings\":[{\"rfilename\":\"",
             "a",
             "\"}]}",
         )
         .of(3 << 20),
-        Answer::new(
+        RepeatedAnswer::new(
             "escapes",
             "{\"sha\":\"0\",\"siblings\":[{\"rfilename\":\"",
             "\\u0041",
             "\"}]}",
         )
         .of(3 << 20),
-        Answer::new("a long commit", "{\"sha\":\"", "a", "\",\"siblings\":[]}").of(3 << 20),
-        Answer::new("long keys", "{", "\"aaaaaaaaaaaaaaaaaaaa\":1,", "\"a\":1}").of(3 << 20),
-        Answer::new("nested lists", list, "[", "").of(3 << 20),
-        Answer::new("nested objects", "", "{\"a\":", "").of(3 << 20),
-        Answer::new(
+        RepeatedAnswer::new("a long commit", "{\"sha\":\"", "a", "\",\"siblings\":[]}").of(3 << 20),
+        RepeatedAnswer::new("long keys", "{", "\"aaaaaaaaaaaaaaaaaaaa\":1,", "\"a\":1}")
+            .of(3 << 20),
+        RepeatedAnswer::new("nested lists", list, "[", "").of(3 << 20),
+        RepeatedAnswer::new("nested objects", "", "{\"a\":", "").of(3 << 20),
+        RepeatedAnswer::new(
             "numbers of a field",
             "{\"x\":[",
             "1,",
@@ -226,81 +231,81 @@ fn json() -> Vec<Answer> {
 const LIST: usize = 2_000_000;
 const ROW: &str = "<Contents><Key>m/a</Key><LastModified>2026-06-01T00:00:00.000Z</LastModified><Size>1</Size></Contents>";
 
-fn xml() -> Vec<Answer> {
+fn xml() -> Vec<RepeatedAnswer> {
     let list = "<ListBucketResult><Name>b</Name>";
     let long = "<ListBucketResult><Contents><Key>";
     let upload = "<InitiateMultipartUploadResult><UploadId>";
     vec![
-        Answer::new("nothing but spaces", "", " ", ""),
-        Answer::new("longer than a list", list, ROW, "").of(15 << 20),
-        Answer::new("an announced terabyte", list, ROW, "")
+        RepeatedAnswer::new("nothing but spaces", "", " ", ""),
+        RepeatedAnswer::new("longer than a list", list, ROW, "").of(15 << 20),
+        RepeatedAnswer::new("an announced terabyte", list, ROW, "")
             .of(1 << 20)
             .header("Content-Length", "1099511627776"),
-        Answer::new("many rows", list, ROW, ""),
-        Answer::new("rows of one page", list, ROW, "</ListBucketResult>").of(LIST),
-        Answer::new(
+        RepeatedAnswer::new("many rows", list, ROW, ""),
+        RepeatedAnswer::new("rows of one page", list, ROW, "</ListBucketResult>").of(LIST),
+        RepeatedAnswer::new(
             "endless pages",
             list,
             ROW,
             "<NextContinuationToken>t</NextContinuationToken></ListBucketResult>",
         )
         .of(1 << 20),
-        Answer::new(
+        RepeatedAnswer::new(
             "pages without end",
             list,
             ROW,
             "<NextContinuationToken>{n}</NextContinuationToken></ListBucketResult>",
         )
         .of(1 << 20),
-        Answer::new(
+        RepeatedAnswer::new(
             "a long token",
             "<ListBucketResult><NextContinuationToken>",
             "a",
             "</NextContinuationToken></ListBucketResult>",
         )
         .of(1 << 20),
-        Answer::new("a whole page", list, ROW, "</ListBucketResult>").of(1000 * ROW.len()),
-        Answer::new("empty rows", list, "<Contents/>", "</ListBucketResult>").of(LIST),
-        Answer::new(
+        RepeatedAnswer::new("a whole page", list, ROW, "</ListBucketResult>").of(1000 * ROW.len()),
+        RepeatedAnswer::new("empty rows", list, "<Contents/>", "</ListBucketResult>").of(LIST),
+        RepeatedAnswer::new(
             "prefixes",
             list,
             "<CommonPrefixes><Prefix>a/</Prefix></CommonPrefixes>",
             "</ListBucketResult>",
         )
         .of(LIST),
-        Answer::new(
+        RepeatedAnswer::new(
             "one long key",
             long,
             "a",
             "</Key></Contents></ListBucketResult>",
         )
         .of(LIST),
-        Answer::new(
+        RepeatedAnswer::new(
             "entities",
             long,
             "&amp;",
             "</Key></Contents></ListBucketResult>",
         )
         .of(LIST),
-        Answer::new("nested elements", list, "<a>", "").of(LIST),
-        Answer::new("attributes", "<ListBucketResult ", "a=\"\" ", "/>").of(LIST),
-        Answer::new(
+        RepeatedAnswer::new("nested elements", list, "<a>", "").of(LIST),
+        RepeatedAnswer::new("attributes", "<ListBucketResult ", "a=\"\" ", "/>").of(LIST),
+        RepeatedAnswer::new(
             "a long id",
             upload,
             "a",
             "</UploadId></InitiateMultipartUploadResult>",
         )
         .of(LIST),
-        Answer::new("an endless id", upload, "a", ""),
+        RepeatedAnswer::new("an endless id", upload, "a", ""),
     ]
 }
 
 /// Ids of uploads that are shorter than the longest answer.
-fn ids() -> Vec<Answer> {
+fn ids() -> Vec<RepeatedAnswer> {
     let upload = "<InitiateMultipartUploadResult><UploadId>";
     [100, 5000, 70_000, 200_000]
         .map(|len| {
-            let id = Answer::new(
+            let id = RepeatedAnswer::new(
                 "an id",
                 upload,
                 "a",
@@ -312,7 +317,7 @@ fn ids() -> Vec<Answer> {
 }
 
 /// Failures: each with a body that never ends, one of a length, and headers as long as the client lets them be.
-fn failures() -> Vec<Answer> {
+fn failures() -> Vec<RepeatedAnswer> {
     let mut all = Vec::new();
     for status in [
         "400 Bad Request",
@@ -324,15 +329,17 @@ fn failures() -> Vec<Answer> {
         "500 Internal Server Error",
         "503 Slow Down",
     ] {
-        all.push(Answer::new("an endless error", "<Error><Message>", "a", "").status(status));
-        let long = Answer::new(
+        all.push(
+            RepeatedAnswer::new("an endless error", "<Error><Message>", "a", "").status(status),
+        );
+        let long = RepeatedAnswer::new(
             "a long error",
             "<Error><Message>",
             "a",
             "</Message></Error>",
         );
         all.push(long.of(15 << 20).status(status));
-        let nested = Answer::new("a nested error", "{\"error\":", "[", "");
+        let nested = RepeatedAnswer::new("a nested error", "{\"error\":", "[", "");
         all.push(nested.of(15 << 20).status(status));
     }
     for name in [
@@ -343,7 +350,7 @@ fn failures() -> Vec<Answer> {
         "X-Repo-Commit",
     ] {
         let value = "a".repeat(60 << 10);
-        let answer = Answer::new("a long header", "", "a", "").of(16);
+        let answer = RepeatedAnswer::new("a long header", "", "a", "").of(16);
         all.push(answer.clone().header(name, &value));
         all.push(answer.header(name, &value).status("404 Not Found"));
     }
@@ -352,10 +359,10 @@ fn failures() -> Vec<Answer> {
 
 /// The peaks of a call over answers, of which none may be above `most`.
 fn check(
-    server: &Server,
+    server: &RepeatingServer,
     what: &str,
     most: u64,
-    answers: &[Answer],
+    answers: &[RepeatedAnswer],
     call: &dyn Fn() -> Result<usize>,
 ) {
     let mut wrong = Vec::new();
@@ -393,7 +400,7 @@ fn check(
 /// One test: the counts are of all threads.
 #[test]
 fn answers_of_others_cost_bounded_memory() {
-    let server = Server::start();
+    let server = RepeatingServer::start();
     let endpoint = server.url();
     hub(&server, &endpoint);
     buckets(&server, &endpoint);
@@ -401,7 +408,7 @@ fn answers_of_others_cost_bounded_memory() {
     indexes_of_the_cache();
 }
 
-fn hub(server: &Server, endpoint: &str) {
+fn hub(server: &RepeatingServer, endpoint: &str) {
     let variables = [("HF_ENDPOINT", endpoint), ("HF_HOME", "/nowhere")];
     let list = || {
         let store = store("hf://org/model", &variables);
@@ -425,7 +432,7 @@ fn hub(server: &Server, endpoint: &str) {
     );
 }
 
-fn buckets(server: &Server, endpoint: &str) {
+fn buckets(server: &RepeatingServer, endpoint: &str) {
     let s3 = [
         ("AWS_ENDPOINT_URL", endpoint),
         ("AWS_ACCESS_KEY_ID", "id"),
@@ -513,11 +520,11 @@ fn entries() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn header_entries(server: &Server, endpoint: &str) {
+fn header_entries(server: &RepeatingServer, endpoint: &str) {
     let url = format!("{endpoint}/m/a.gguf");
     let directory = tempfile::tempdir().unwrap();
     *server.answer.lock().unwrap() = Some(
-        Answer::new("no file", "", "a", "")
+        RepeatedAnswer::new("no file", "", "a", "")
             .of(1)
             .status("404 Not Found"),
     );

@@ -98,7 +98,7 @@ pub(super) fn names_in(files: &Files, directory: &Path, budget: &Budget) -> Resu
     Ok(names)
 }
 
-/// What is directly in a directory, sorted: listed once, and passed on to all that need it.
+/// The names directly in a directory, sorted: listed once, and passed on to all that need it.
 #[derive(Debug, Default)]
 pub(crate) struct DirectoryListing {
     files: Vec<String>,

@@ -39,7 +39,7 @@ impl Writer {
         }
     }
 
-    /// The names of all files that it leaves, with that of one that the test has chosen.
+    /// The names of all files that it leaves, one of which the test has chosen.
     fn files(&self, name: &'static str) -> Vec<&'static str> {
         match self.verb {
             DIRECTORY => vec!["config.json", "model.safetensors"],

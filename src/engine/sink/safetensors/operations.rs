@@ -1,7 +1,7 @@
 //! The file operations of the sink.
 //!
 //! They are a trait so that tests can record them, replay what a loss of power leaves of each prefix, let each of them
-//! fail, and interleave those of several runs (`power_loss.rs`).
+//! fail, and interleave the operations of several runs (`power_loss.rs`).
 
 use std::fmt;
 use std::fs::{self, File};

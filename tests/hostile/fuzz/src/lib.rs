@@ -9,9 +9,9 @@
 #[path = "../../../../benches/guard/src/counting_allocator.rs"]
 mod counting_allocator;
 mod host;
-pub mod others;
 #[path = "../../../support/object_references.rs"]
 mod object_references;
+pub mod others;
 
 use std::path::PathBuf;
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! What others send or store: answers of the hub and indexes in its cache, answers of buckets, lists of digests beside a model,
+//! Answers and files of others: answers of the hub and indexes in its cache, answers of buckets, lists of digests beside a model,
 //! and entries of the cache of headers.
 
 use std::path::{Path, PathBuf};
@@ -42,7 +42,11 @@ pub fn hub(bytes: &[u8]) {
     if let Ok((commit, names)) = within(most + 2 * ROOM, || hub_listing(text, folder, ROOM)) {
         assert!(!commit.is_empty() && commit.len() <= 64);
         // they become names of files and parts of URLs
-        assert!(names.iter().all(|name| !name.is_empty() && !name.contains('/')));
+        assert!(
+            names
+                .iter()
+                .all(|name| !name.is_empty() && !name.contains('/'))
+        );
     }
 }
 
@@ -97,7 +101,8 @@ pub fn digests(bytes: &[u8]) {
         let name = format!("anamnesis-fuzz-lists-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).expect("a temporary directory");
-        let model = include_bytes!("../../../../fixtures/safetensors/scalar_empty_meta.safetensors");
+        let model =
+            include_bytes!("../../../../fixtures/safetensors/scalar_empty_meta.safetensors");
         std::fs::write(directory.join("model.safetensors"), model).expect("a temporary file");
         directory
     });
@@ -113,7 +118,10 @@ pub fn digests(bytes: &[u8]) {
         panic!("{} lists", report.evidence.len())
     };
     let is_signature = evidence.kind == anamnesis::check::EvidenceKind::Signature;
-    let is_found = report.findings.iter().any(|found| found.rule == "hash-list");
+    let is_found = report
+        .findings
+        .iter()
+        .any(|found| found.rule == "hash-list");
     assert!(
         evidence.compared > 0 || is_found || is_signature,
         "a list was passed over: {report:?}"

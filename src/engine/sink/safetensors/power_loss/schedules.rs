@@ -1,7 +1,7 @@
 //! Runs into one directory at the same time, a reader beside them, and runs that are killed: the operations of all of them in
 //! many orders. The reader finds a complete checkpoint each time, and no run takes the checkpoint of another one away.
 //!
-//! The code is that of the product, on a real directory. One thread runs at a time, and each operation on files and each look
+//! It is the code of the product, on a real directory. One thread runs at a time, and each operation on files and each look
 //! of the reader is a step before which another thread may go on. All schedules of one switch are tried, each kill of each
 //! run, and schedules of several switches that a generator chooses.
 
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::changed_companions::config;
-use super::turns::{ReaderTurns, Schedule, ThreadNumber, Turns, WriterTurns};
+use super::turns::{ReaderTurns, ThreadNumber, TurnSchedule, Turns, WriterTurns};
 use super::{Form, OLD, TestDirectory, found_values, no_companions, write};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::companions::CompanionFile;
@@ -18,9 +18,9 @@ use crate::engine::sink::safetensors::operations::SystemFiles;
 use crate::read::checkpoint::{Checkpoint, OpenOptions};
 use crate::read::source::files::Files;
 
-/// What runs at the same time.
+/// The writers of one test, and the checkpoint that they find.
 #[derive(Clone, Copy)]
-struct Setting {
+struct RunSetting {
     old: Form,
     /// The form of each writer's output; the value of its tensors is 2 and its number.
     writers: &'static [Form],
@@ -30,11 +30,11 @@ struct Setting {
 }
 
 /// How a setting ended under one schedule.
-struct Ending {
+struct RunEnding {
     root: TestDirectory,
     /// The outcome of each writer.
     outcomes: Vec<Result<()>>,
-    /// What the reader found, each time.
+    /// The values that the reader found.
     found: Vec<Result<u8>>,
     steps: usize,
     operations: Vec<usize>,
@@ -47,8 +47,8 @@ fn value_of(writer: ThreadNumber) -> u8 {
 /// How often the reader opens the directory.
 const OPENINGS: usize = 2;
 
-impl Setting {
-    fn run(&self, schedule: &Schedule) -> Ending {
+impl RunSetting {
+    fn run(&self, schedule: &TurnSchedule) -> RunEnding {
         let root = TestDirectory::new();
         let system = Arc::new(SystemFiles { unnamed: true });
         write(
@@ -92,7 +92,7 @@ impl Setting {
         });
         let (steps, operations) = turns.counts();
         let outcomes = outcomes.into_inner().unwrap();
-        Ending {
+        RunEnding {
             root,
             outcomes: outcomes.into_iter().map(Option::unwrap).collect(),
             found,
@@ -102,14 +102,14 @@ impl Setting {
     }
 
     /// The first rule that a schedule breaks, and how it ended.
-    fn violation(&self, schedule: &Schedule) -> (Ending, Option<String>) {
+    fn violation(&self, schedule: &TurnSchedule) -> (RunEnding, Option<String>) {
         let ending = self.run(schedule);
         let broken = self.broken_rule(schedule, &ending);
         let broken = broken.map(|what| format!("{what}, under {schedule:?}"));
         (ending, broken)
     }
 
-    fn broken_rule(&self, schedule: &Schedule, ending: &Ending) -> Option<String> {
+    fn broken_rule(&self, schedule: &TurnSchedule, ending: &RunEnding) -> Option<String> {
         let values = || (0..self.writers.len()).map(value_of);
         for found in &ending.found {
             match found {
@@ -207,9 +207,9 @@ fn one_value(checkpoint: &Checkpoint) -> Result<u8> {
 
 /// Schedules of one switch at every step to every other thread; in each, a second switch back at the step that `again` says
 /// after it. Returns how many were tried, and the first violation.
-fn one_switch(setting: &Setting, again: Option<usize>) -> (usize, Option<String>) {
+fn one_switch(setting: &RunSetting, again: Option<usize>) -> (usize, Option<String>) {
     let threads = setting.writers.len() + 1;
-    let (ending, broken) = setting.violation(&Schedule::default());
+    let (ending, broken) = setting.violation(&TurnSchedule::default());
     if broken.is_some() {
         return (1, broken);
     }
@@ -219,7 +219,7 @@ fn one_switch(setting: &Setting, again: Option<usize>) -> (usize, Option<String>
             let mut switches = vec![(step, to)];
             // on to the thread behind it, which may be the one that was left
             switches.extend(again.map(|after| (step + after, (to + 1) % threads)));
-            let schedule = Schedule {
+            let schedule = TurnSchedule {
                 switches,
                 kill: None,
             };
@@ -247,9 +247,9 @@ impl Generator {
 }
 
 /// Schedules of several switches and, of some, a kill. Returns how many were tried, and the first violation.
-fn several_switches(setting: &Setting, count: usize, kills: bool) -> (usize, Option<String>) {
+fn several_switches(setting: &RunSetting, count: usize, kills: bool) -> (usize, Option<String>) {
     let threads = setting.writers.len() + 1;
-    let plain = setting.run(&Schedule::default());
+    let plain = setting.run(&TurnSchedule::default());
     let mut generator = Generator(7 + u64::from(kills));
     for tried in 1..=count {
         let mut switches: Vec<(usize, usize)> = (0..2 + generator.below(10))
@@ -263,7 +263,7 @@ fn several_switches(setting: &Setting, count: usize, kills: bool) -> (usize, Opt
         switches.sort_unstable();
         let victim = generator.below(setting.writers.len());
         let at = generator.below(plain.operations[0] + 4);
-        let schedule = Schedule {
+        let schedule = TurnSchedule {
             switches,
             kill: kills.then_some((victim, at)),
         };
@@ -276,8 +276,8 @@ fn several_switches(setting: &Setting, count: usize, kills: bool) -> (usize, Opt
 }
 
 /// Every kill of the first writer, with the second one and the reader before it, at the kill and after it.
-fn every_kill(setting: &Setting) -> (usize, Option<String>) {
-    let plain = setting.run(&Schedule::default());
+fn every_kill(setting: &RunSetting) -> (usize, Option<String>) {
+    let plain = setting.run(&TurnSchedule::default());
     let mut tried = 0;
     for at in 0..=plain.operations[0] {
         for switches in [
@@ -287,7 +287,7 @@ fn every_kill(setting: &Setting) -> (usize, Option<String>) {
             vec![(at / 2, setting.writers.len()), (at / 2 + 2, 0)],
         ] {
             tried += 1;
-            let schedule = Schedule {
+            let schedule = TurnSchedule {
                 switches,
                 kill: Some((0, at)),
             };
@@ -308,8 +308,8 @@ fn same_config(_: u8) -> Vec<CompanionFile> {
     config("one for all")
 }
 
-/// What two writers may find and leave: each form after each, by renames alone, with an exchange, and with equal companions.
-fn settings() -> Vec<Setting> {
+/// Pairs of writers, and what they find: each form after each, by renames alone, with an exchange, and with equal companions.
+fn settings() -> Vec<RunSetting> {
     const TWO: [&[Form]; 3] = [
         &[Form::Shards, Form::Shards],
         &[Form::Shards, Form::OnlyFile],
@@ -322,7 +322,7 @@ fn settings() -> Vec<Setting> {
         (Form::Shards, own_config),
         (Form::OnlyFile, same_config),
     ] {
-        all.extend(TWO.map(|writers| Setting {
+        all.extend(TWO.map(|writers| RunSetting {
             old,
             writers,
             companions,
@@ -364,7 +364,7 @@ fn every_kill_leaves_a_checkpoint() {
 
 #[test]
 fn three_writers_and_a_reader_leave_a_checkpoint() {
-    let three = |old, companions| Setting {
+    let three = |old, companions| RunSetting {
         old,
         writers: &[Form::Shards, Form::OnlyFile, Form::Shards],
         companions,

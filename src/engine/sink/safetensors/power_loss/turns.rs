@@ -22,17 +22,17 @@ pub(super) type ThreadNumber = usize;
 
 /// Where a schedule leaves the default, which is that a thread runs to its end, and then the next one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Schedule {
+pub(super) struct TurnSchedule {
     /// At which step which thread goes on.
     pub(super) switches: Vec<(usize, ThreadNumber)>,
     /// The thread that is killed before this operation of its own.
     pub(super) kill: Option<(ThreadNumber, usize)>,
 }
 
-/// What has run so far.
+/// The steps so far, and the thread that runs.
 #[derive(Debug)]
 struct TurnState {
-    schedule: Schedule,
+    schedule: TurnSchedule,
     /// The thread that runs.
     current: ThreadNumber,
     /// Threads that have not ended.
@@ -50,7 +50,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    pub(super) fn new(threads: usize, schedule: Schedule) -> Arc<Self> {
+    pub(super) fn new(threads: usize, schedule: TurnSchedule) -> Arc<Self> {
         let state = TurnState {
             schedule,
             current: 0,
