@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Names that are listed.
 const NAMES: usize = 1_000_000;
 /// The longest id of an upload, or token of a page, in bytes: they become a part of a URL, and `object_store` panics where that
-/// is longer than 64 KiB. Those of services have at most a few hundred.
+/// is longer than 64 KiB. Services send at most a few hundred.
 const LONGEST_ID: usize = 4096;
 /// Pages of a listing that are read: of 1000 names each, as services send them.
 const PAGES: usize = 2 * NAMES / 1000;

@@ -162,7 +162,7 @@ impl CannedAnswer {
     fn new(status: u16, headers: &[(&[u8], &[u8])], body: Bytes) -> Self {
         let mut all = HeaderMap::new();
         for (name, value) in headers {
-            // what is no header does not get through a client of HTTP
+            // a client of HTTP passes on headers alone
             let name = HeaderName::from_bytes(name);
             if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
                 all.append(name, value);
