@@ -29,7 +29,7 @@ pub const WEIGHT_ENDINGS: [&str; 9] = [
 pub fn is_weight_file(name: &str) -> bool {
     let ending = name.rsplit_once('.').map(|(_, ending)| ending);
     ending.is_some_and(|ending| {
-        let is = |known: &&str| known.eq_ignore_ascii_case(ending);
-        WEIGHT_ENDINGS.iter().any(|known| is(&known))
+        let is = |known: &str| known.eq_ignore_ascii_case(ending);
+        WEIGHT_ENDINGS.iter().any(|known| is(known))
     })
 }

@@ -110,7 +110,9 @@ fn folders_are_named_as_not_looked_at() {
         fs::create_dir_all(&path).unwrap();
         fs::write(path.join("inner.safetensors"), fixture(CLEAN)).unwrap();
     };
-    ["old", "original", ".cache", "1_Pooling"].map(folder);
+    ["old", "original", ".cache", "1_Pooling"]
+        .into_iter()
+        .for_each(folder);
     model.write("modules.json", b"[]");
     let why = |document: &Value, folder: &str| -> Option<String> {
         let unread = document["unread"].as_array().unwrap().iter();
