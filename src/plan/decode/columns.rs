@@ -189,6 +189,12 @@ impl Columns {
             GroupOf::Index { dtype, name, .. } => (dtype, name),
         };
         let bytes = shared[0].bytes;
+        let value = |at: usize| -> i64 {
+            match part {
+                Dtype::I64 => i64::from_le_bytes(bytes.as_chunks().0[at]),
+                _ => i32::from_le_bytes(bytes.as_chunks().0[at]).into(),
+            }
+        };
         let index: Vec<u32> = match part {
             Dtype::I64 => bytes
                 .as_chunks()
@@ -204,9 +210,9 @@ impl Columns {
                 .collect(),
         };
         if let Some(k) = index.iter().position(|g| u64::from(*g) >= self.groups) {
-            let (name, groups) = (quote(name), self.groups);
-            return Err(Error::malformed(format!(
-                "tensor {name}: group index {k} is not below {groups}"
+            let (name, groups, group) = (quote(name), self.groups, value(k));
+            return Err(Error::unexplained(format!(
+                "tensor {name}: the group index of column {k} is {group}, and there are {groups} groups"
             )));
         }
         let mut runs = Vec::new();
