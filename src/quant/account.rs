@@ -7,14 +7,17 @@
 //!
 //! | left over | result |
 //! |---|---|
-//! | a marker of ComfyUI's header that names no layer (`markers.rs`) | quantised weights without a marker are refused |
+//! | a marker of ComfyUI that is no layer's (`markers.rs`) | quantised weights without a marker are refused |
 //! | FP8 without a scale that other layers have (`distant_scales.rs`) | it is refused; a scale of another name is a warning |
+//! | a factor or a shape without codes (`orphans.rs`) | it is refused |
+//! | codes next to a scale in a tuple (`positions.rs`) | they are refused |
 //! | a matrix of a rotation anywhere, or a scale beside floats (`alterations.rs`) | a warning |
 //! | a tensor on the stem of a weight (`leftovers.rs`), but for biases and scales of activations | the weight is refused; FP8 without scales is made, with a warning |
 //! | a setting that decides how bytes are read, with an unknown value (`settings.rs`), or two of them that differ | every weight is refused |
 //! | stored numbers other than those that the configuration states (`statements.rs`) | the weight is refused |
 //! | another unknown setting, also in a marker or another descriptor of a weight | a warning |
-//! | a key of the metadata (`metadata.rs`), a field of a header's entry, a file beside it (`remarks.rs`) | a warning; unclaimed integers are refused |
+//! | a key of the metadata (`metadata.rs`), a field of a header's entry, a file beside it (`remarks.rs`, `sidecars.rs`, `described_tensors.rs`) | a warning; unclaimed integers are refused |
+//! | a value of a pickle that is a scale, a marker or a configuration (`metadata.rs`) | weights are refused |
 //! | integers that are most of the bytes, or have scales beside them (`integers.rs`) | they are refused |
 //!
 //! Harmless names are a table with reasons (`harmless.rs`). With `OpenOptions::assume_plain` the refusals become warnings.
@@ -23,12 +26,15 @@
 
 mod alterations;
 mod claims;
+mod described_tensors;
 mod distant_scales;
 mod harmless;
 mod integers;
 mod leftovers;
 mod markers;
 mod metadata;
+mod orphans;
+mod positions;
 mod remarks;
 mod searched_words;
 mod sidecars;
@@ -45,6 +51,7 @@ use crate::read::catalog::quote;
 
 pub(crate) use claims::{claims, recognises_any};
 pub(crate) use sidecars::sidecars;
+use tensor_claim::Refusals;
 pub(crate) use tensor_claim::TensorClaim;
 pub(crate) use unclaimed::{UnclaimedTensor, classify_unclaimed};
 
@@ -56,6 +63,8 @@ struct AccountEvidence {
     remarks: Vec<String>,
     /// A file beside the checkpoint that may hold scales of its tensors.
     map: Option<String>,
+    /// Weights beside which values stand that they should be read by.
+    values: Refusals,
 }
 
 impl AccountEvidence {
@@ -66,10 +75,16 @@ impl AccountEvidence {
             deciding: None,
             remarks: Vec::new(),
             map: cx.sidecars.map.clone(),
+            values: Refusals::new(),
         };
         found.configured(cx, is_quantised)?;
         found.remarks.extend(cx.take_remarks());
-        remarks::find(cx, slots, is_quantised, &mut found.remarks)?;
+        let described = remarks::find(cx, slots, is_quantised)?;
+        if let Some(text) = described.deciding {
+            found.decide(text);
+        }
+        found.remarks.extend(described.remarks);
+        found.values = described.values;
         Ok(found)
     }
 

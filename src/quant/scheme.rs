@@ -52,10 +52,13 @@ use crate::plan::{Decoder, StoredPart};
 use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::Shape;
 
-pub(crate) use comfyui::{HEADER as COMFYUI_HEADER, markers_of_header};
+pub(crate) use comfyui::{
+    HEADER as COMFYUI_HEADER, MARKER as COMFYUI_MARKER, markers_of_header, unknown_beside_markers,
+};
 pub use config::QuantConfig;
 pub(crate) use config::{FoundSections, MAX_DEPTH, is_configuration, method_of};
 pub(crate) use context::{Context, ContextCaches, Sidecars, not_known, plain, unsupported};
+pub(crate) use fp8::SCALED as SCALED_FP8;
 pub(crate) use statements::contradiction;
 
 /// A quantised weight: its name and shape, the stored tensors it is made from, and its decoder.

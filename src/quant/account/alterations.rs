@@ -29,6 +29,39 @@ static FACTORS: &[&str] = &[
     "weight_lut",
 ];
 
+/// The name of a factor of a GGUF. Elsewhere norms and attentions have one of this name.
+const OF_GGUF: &str = "scale";
+
+/// Names of the halves of FlatQuant's matrices.
+static HALVES: &[&str] = &["matrix_left", "matrix_right"];
+
+/// Components at the end of a name that say which of several tensors it is.
+const MAX_COMPONENTS: usize = 3;
+
+/// Whether a matrix is a rotation by its name, in which a parameter or a position may stand last: `rotation.weight`,
+/// `rotations.0`, SpinQuant's `R1`, `attn_rot.weight`.
+fn is_matrix_of_rotation(name: &str, shape: &[u64]) -> bool {
+    let is_square = matches!(shape, [.., rows, cols] if rows == cols);
+    let is_word = |name: &str| {
+        let mut words = name.split('_');
+        is_rotation(name) || words.any(|word| matches!(word, "rot" | "rots"))
+    };
+    let is_of_spinquant = |name: &str| matches!(name.as_bytes(), [b'R', b'1'..=b'4']);
+    for component in name.rsplit('.').take(MAX_COMPONENTS) {
+        if is_word(component)
+            || HALVES.contains(&component)
+            || (is_square && is_of_spinquant(component))
+        {
+            return true;
+        }
+        let is_position = component.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_position && !matches!(component, "weight" | "matrix" | "data") {
+            return false;
+        }
+    }
+    false
+}
+
 /// Adds the tensors that are found to `warnings`. `is_quantised`: a weight of the file was claimed.
 pub(super) fn find(
     cx: &Context<'_>,
@@ -40,6 +73,7 @@ pub(super) fn find(
     if matches!(cx.catalog.format, "npy" | "npz") {
         return Ok(());
     }
+    let is_gguf = cx.catalog.format == "gguf";
     for (tensor, _) in slots
         .iter()
         .enumerate()
@@ -47,11 +81,12 @@ pub(super) fn find(
     {
         let info = cx.info(tensor);
         let (module, last) = info.name.rsplit_once('.').unwrap_or(("", &info.name));
-        cx.budget.steps(1 + last.len() as u64 / 16, WHAT)?;
+        cx.budget.steps(1 + info.name.len() as u64 / 16, WHAT)?;
         if !is_float(&info.encoding) {
             continue;
         }
-        let text = if FACTORS.contains(&last) {
+        let is_factor = FACTORS.contains(&last) || (is_gguf && last == OF_GGUF);
+        let text = if is_factor {
             let Some(weight) = cx.sibling(module, ".weight") else {
                 continue;
             };
@@ -63,7 +98,10 @@ pub(super) fn find(
             format!(
                 "{weight}: {factor} beside it is not known for {encoding}; the weight is copied without it"
             )
-        } else if is_quantised && is_rotation(last) && info.shape.len() > 1 {
+        } else if is_quantised
+            && info.shape.len() > 1
+            && is_matrix_of_rotation(&info.name, &info.shape)
+        {
             format!(
                 "{} beside quantised weights is a rotation by its name; the weights are not rotated back",
                 quote(&info.name)
@@ -75,4 +113,34 @@ pub(super) fn find(
         warnings.push(text);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_matrix_of_rotation;
+
+    #[test]
+    fn names_of_matrices() {
+        for name in [
+            "hadamard.weight",
+            "model.rotation.weight",
+            "rotations.0.weight",
+            "R1",
+            "model.layers.0.self_attn.R2",
+            "l.0.ln_trans.matrix_left",
+            "blk.0.attn_rot.weight",
+        ] {
+            assert!(is_matrix_of_rotation(name, &[64, 64]), "{name}");
+        }
+        for name in [
+            "rotary.weight",
+            "rotation.proj.bias",
+            "model.layers.0.weight",
+            "R12",
+            "transformer.0.weight",
+        ] {
+            assert!(!is_matrix_of_rotation(name, &[64, 64]), "{name}");
+        }
+        assert!(!is_matrix_of_rotation("R1", &[64, 32]));
+    }
 }

@@ -8,8 +8,8 @@ use crate::read::catalog::quote;
 
 use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
 use super::{
-    AccountEvidence, alterations, distant_scales, integers, leftovers, markers, statements,
-    unexplained,
+    AccountEvidence, alterations, distant_scales, integers, leftovers, markers, orphans, positions,
+    statements, unexplained,
 };
 
 const PLAN: &str = "the plan";
@@ -161,13 +161,20 @@ fn settle(
 ) -> Result<()> {
     let is_claimed = |slot: &TensorClaim| !matches!(slot, TensorClaim::Free);
     let is_quantised = slots.iter().any(is_claimed) || integers::any_unclaimed(cx, slots);
-    let evidence = AccountEvidence::of(cx, slots, is_quantised)?;
-    let mut refused = Refusals::new();
+    let mut evidence = AccountEvidence::of(cx, slots, is_quantised)?;
+    let mut refused = std::mem::take(&mut evidence.values);
     leftovers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     markers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     statements::find(cx, slots, &mut refused)?;
     distant_scales::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     alterations::find(cx, slots, is_quantised, &mut plan.unexplained)?;
+    let ranks = cx.config.model().size(&["mapping.world_size"]);
+    if let Some(ranks) = ranks.filter(|ranks| *ranks > 1 && cx.catalog.files().len() == 1) {
+        plan.unexplained.push(format!(
+            "`mapping.world_size`: {ranks} of config.json: a file of one rank has a part of every tensor that tensor parallelism \
+             divides"
+        ));
+    }
     let mut decided = 0;
     if let Some(why) = &evidence.deciding {
         let claimed = slots
@@ -187,7 +194,22 @@ fn settle(
             add(cx, &mut refused, tensor, why)?;
         }
     }
-    integers::find(cx, slots, failed, &evidence, &mut refused)?;
+    let warnings = &mut plan.unexplained;
+    integers::find(cx, slots, failed, &evidence, &mut refused, warnings)?;
+    orphans::find(cx, slots, failed, &mut refused, warnings)?;
+    positions::find(cx, slots, &mut refused)?;
+    // lists of tensors stand beside data too, so that they are no evidence about integers
+    if slots
+        .iter()
+        .any(|slot| matches!(slot, TensorClaim::Weight(_)))
+    {
+        for name in &cx.sidecars.factors {
+            let name = quote(name);
+            plan.unexplained.push(format!(
+                "the file {name} beside the checkpoint is not known, and is ignored"
+            ));
+        }
+    }
     // each refusal says what decides
     let deciding = evidence.deciding.iter().filter(|_| decided == 0);
     for remark in deciding.chain(&evidence.remarks) {

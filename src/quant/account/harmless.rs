@@ -38,11 +38,6 @@ static ON_STEM: &[(&str, &str)] = &[
     ("bias", "it is added to the output of the layer"),
     ("lora_", "a low-rank adapter, stored whole beside its base"),
     ("dora_", "as above"),
-    ("alpha", "the strength of an adapter"),
-    (
-        "parametrizations",
-        "a parametrisation of PyTorch, stored whole",
-    ),
     (
         "e_score_correction_bias",
         "it is added to the scores of a router",
@@ -55,18 +50,22 @@ static ON_STEM: &[(&str, &str)] = &[
     ("sinks", "logits of attention sinks"),
 ];
 
-/// Whether what stands behind a weight's stem explains itself.
-pub(super) fn explains_itself(rest: &str) -> bool {
+/// Whether what stands behind a weight's stem explains itself. `elements`: of a tensor, 1 of a value.
+pub(super) fn explains_itself(rest: &str, elements: u64) -> bool {
+    // the strength of an adapter is a number
+    if rest == "alpha" {
+        return elements == 1;
+    }
+    // PyTorch stores a parametrised tensor whole; a parameter of the parametrisation is something else
+    if let Some(of) = rest.strip_prefix("parametrizations.") {
+        let part = of.rsplit_once('.').map_or("", |(_, part)| part);
+        return part.starts_with("original");
+    }
     ON_STEM
         .iter()
         .any(|(word, _)| match word.strip_suffix('_') {
             Some(_) => rest.starts_with(word),
-            None => {
-                rest == *word
-                    || rest
-                        .strip_prefix(word)
-                        .is_some_and(|more| more.starts_with('.'))
-            }
+            None => rest == *word,
         })
 }
 
@@ -98,6 +97,13 @@ static INTEGERS: &[(&str, &str)] = &[
     ("random", "as above"),
     ("cluster_size", "counts of a vector quantiser"),
     ("inited", "a flag"),
+    ("_levels", "the sizes of a finite scalar quantiser"),
+    ("_basis", "as above"),
+    (
+        "expert_map",
+        "a router's table from experts to their places",
+    ),
+    ("adjacency", "the edges of a graph"),
     ("state1", "a moment of bitsandbytes' optimizers"),
     ("state2", "as above"),
     ("exp_avg", "a moment of an optimizer"),
@@ -132,9 +138,12 @@ static METADATA: &[(&str, &str)] = &[
     ("general.quantized_by", "a name"),
     ("mradermacher.", "an uploader's notes of its own run"),
     (
-        "quantize.imatrix.",
+        "quantize.imatrix.file",
         "the data by which errors were weighed when blocks were made",
     ),
+    ("quantize.imatrix.dataset", "as above"),
+    ("quantize.imatrix.entries_count", "as above"),
+    ("quantize.imatrix.chunks_count", "as above"),
     ("tokenizer.", "a vocabulary and its texts"),
 ];
 
@@ -155,11 +164,18 @@ mod tests {
             "parametrizations.weight.original0",
             "alpha",
         ] {
-            assert!(explains_itself(rest), "{rest}");
+            assert!(explains_itself(rest, 1), "{rest}");
         }
-        for rest in ["bias_scale", "weight_shift", "biased", "alphas"] {
-            assert!(!explains_itself(rest), "{rest}");
+        for rest in [
+            "bias_scale",
+            "weight_shift",
+            "biased",
+            "alphas",
+            "parametrizations.weight.0.scale",
+        ] {
+            assert!(!explains_itself(rest, 1), "{rest}");
         }
+        assert!(!explains_itself("alpha", 24));
     }
 
     #[test]

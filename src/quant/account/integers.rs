@@ -37,6 +37,9 @@ const FEW_TENSORS: usize = 8;
 /// Elements from which on integers may be weights by their number alone.
 const MIN_ELEMENTS: u64 = 1024;
 
+/// Elements from which on a vector of integers may be packed codes: bitsandbytes stores a byte for two.
+const MIN_CODES: u64 = 64;
+
 /// Adds integers that may be packed codes to `refused`: with evidence of quantisation, with factors beside them, or if they
 /// are most of the bytes.
 pub(super) fn find(
@@ -45,6 +48,7 @@ pub(super) fn find(
     failed: &[usize],
     evidence: &AccountEvidence,
     refused: &mut Refusals,
+    warnings: &mut Vec<String>,
 ) -> Result<()> {
     if !MODELS.contains(&cx.catalog.format) {
         return Ok(());
@@ -88,11 +92,11 @@ pub(super) fn find(
     let packed = large().map(bytes).fold(0, u64::saturating_add);
     // a model has them in each of its layers; a table among many other values is data
     let several = large().nth(1).is_some() || slots.len() <= FEW_TENSORS;
-    let is_float = |tensor: usize| {
+    let has_floats = |tensor: usize| {
         let info = cx.info(tensor);
         info.elements() > 1 && is_float(&info.encoding)
     };
-    let most = several && packed > cx.catalog.nbytes() / 2 && (0..slots.len()).any(is_float);
+    let most = several && packed > cx.catalog.nbytes() / 2 && (0..slots.len()).any(has_floats);
     let factors = factors(cx, slots)?;
     let extra = &cx.catalog.extra_fields;
     cx.budget.memory(48 * extra.len() as u64, WHAT)?;
@@ -100,17 +104,30 @@ pub(super) fn find(
         .iter()
         .map(|extra| (&*extra.tensor, &*extra.field))
         .collect();
+    // packed codes are in the modules of a model; at the top of a file without other signs are faces, edges, pixels
+    let is_scale = |tensor: usize| {
+        let info = cx.info(tensor);
+        is_float(&info.encoding) && FACTORS.iter().any(|word| info.name.contains(word))
+    };
+    let may_be_data = most && cx.config.is_empty() && !(0..slots.len()).any(is_scale);
     for tensor in unclaimed() {
         let info = cx.info(tensor);
         let stem = parent(cx, tensor);
+        let may_be_codes = info.shape.len() > 1 || info.elements() >= MIN_CODES;
         let why = if is_marker(cx, tensor)? {
             "the marker that it holds".to_owned()
         } else if let Some(field) = fields.get(&*info.name) {
             format!("the field {} of its header", quote(field))
         } else if let Some(first) = evidence.first() {
             first.to_owned()
-        } else if let Some(factor) = factors.get(stem) {
+        } else if let Some(factor) = factors.get(stem).filter(|_| may_be_codes) {
             format!("{} beside it", quote(factor))
+        } else if may_be_data && stem.is_empty() && is_large(tensor) {
+            let (name, encoding) = (quote(&info.name), &info.encoding);
+            let text = format!("{name}: {encoding} at the top of the file is copied as data");
+            cx.budget.text(text.len(), WHAT)?;
+            warnings.push(text);
+            continue;
         } else if most && is_large(tensor) {
             "most of the bytes are such integers, and the use of them".to_owned()
         } else {

@@ -1,14 +1,15 @@
 //! Stored tensors on the stem of a claimed weight that no scheme has consumed.
 //!
 //! `X.weight`, `X.qweight` and others have the stem `X`; what else begins with `X.` may be a part of the weight, and so may
-//! `X_scale` and the like. A weight that is not named so, as stacked experts are, is its own stem, which `.` or `_` extends.
+//! `X_scale` and the like. So may `X.perm.weight`, a parameter of a module inside of the weight's. A weight that is not named so, as stacked experts are, is its own stem, which `.` or `_` extends.
 
 use std::collections::HashMap;
 
 use crate::base::error::Result;
+use crate::base::kernel::Dtype;
 use crate::quant::scheme::Context;
 use crate::quant::settings::is_altering;
-use crate::read::catalog::quote;
+use crate::read::catalog::{Encoding, quote};
 
 use super::harmless;
 use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
@@ -19,14 +20,12 @@ const WHAT: &str = "the stems of the weights";
 /// a name has, and each is compared with all stems.
 pub(super) const MAX_WORDS: usize = 16;
 
-/// Whether a name is of a weight or a bias of a module of its own.
-fn is_parameter(name: &str) -> bool {
-    let Some((module, "weight" | "bias")) = name.rsplit_once('.') else {
-        return false;
-    };
-    // `X.rotation.weight` is no module of its own
-    let inner = module.rmatch_indices('.').nth(1);
-    !is_altering(inner.map_or(module, |(at, _)| &module[at..]))
+/// The module of a parameter: `X` of `X.weight` and `X.bias`.
+fn module_of_parameter(name: &str) -> Option<&str> {
+    match name.rsplit_once('.') {
+        Some((module, "weight" | "bias")) => Some(module),
+        _ => None,
+    }
 }
 
 /// The stems of claimed weights.
@@ -80,7 +79,44 @@ impl<'s> Stems<'s> {
         }
         Ok(None)
     }
+
+    /// The weight in whose module the module of a parameter is, and the rest of the parameter's name: `X.perm.weight` is in
+    /// `X`, and so is `X_scale.weight`.
+    fn around<'n>(
+        &self,
+        cx: &Context<'_>,
+        name: &'n str,
+        module: &str,
+    ) -> Result<Option<(usize, &'n str)>> {
+        for (end, sign) in module.rmatch_indices(['.', '_']).take(MAX_INNER) {
+            cx.budget.steps(1 + end as u64 / 64, WHAT)?;
+            if let Some(&(tensor, _)) = self.rows.get(&module[..end])
+                && (sign == "." || speaks(&module[end + 1..]))
+            {
+                return Ok(Some((tensor, &name[end + 1..])));
+            }
+        }
+        Ok(None)
+    }
 }
+
+/// Words at the end of the module of a parameter that are looked at.
+const MAX_INNER: usize = 6;
+
+/// Words of modules that are layers of their own, wherever they stand. Most models have no other parameters that are not
+/// quantised, so that no list of stems is made for them.
+static LAYERS: &[&str] = &["norm", "embed", "head", "gate", "router", "ln_"];
+
+fn is_layer(module: &str) -> bool {
+    let last = module.rsplit_once('.').map_or(module, |(_, last)| last);
+    LAYERS.iter().any(|word| last.contains(word)) && !is_altering(last)
+}
+
+/// Words of modules inside of a weight's, whose parameters change it. Others may be layers of their own.
+static INNER: &[&str] = &[
+    "delta", "factor", "low_rank", "lowrank", "outlier", "perm", "residual", "scale", "scaling",
+    "shift", "smooth", "sparse", "svd", "lut", "zero",
+];
 
 /// Words of names behind `_` that belong to the module in front of it: `down_proj_scale` is no module of its own.
 static WORDS: &[&str] = &[
@@ -104,6 +140,14 @@ fn parts(slots: &[TensorClaim], tensor: usize) -> usize {
     }
 }
 
+/// Whether elements are integers that a bias is not made of.
+fn is_integer(encoding: &Encoding) -> bool {
+    matches!(
+        encoding,
+        Encoding::Plain(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32)
+    )
+}
+
 /// Adds weights with a left-over tensor to `refused`, and those that are made in spite of one to `warnings`.
 pub(super) fn find(
     cx: &Context<'_>,
@@ -112,9 +156,14 @@ pub(super) fn find(
     warnings: &mut Vec<String>,
 ) -> Result<()> {
     let is_candidate = |tensor: usize| {
+        let info = cx.info(tensor);
+        let module = module_of_parameter(&info.name);
+        let may_be_inner = module.is_none_or(|module| {
+            (!is_layer(module) && !info.name.ends_with(".bias")) || is_integer(&info.encoding)
+        });
         // any FP8 tensor is claimed as a weight without scales, also one that is a scale
-        let is_open = matches!(slots[tensor], TensorClaim::Free) || is_unscaled(&slots[tensor]);
-        is_open && !is_parameter(&cx.info(tensor).name)
+        (matches!(slots[tensor], TensorClaim::Free) && may_be_inner)
+            || (is_unscaled(&slots[tensor]) && module.is_none())
     };
     // most models have none: then no list of stems is made
     let is_weight = |slot: &TensorClaim| matches!(slot, TensorClaim::Weight(_));
@@ -123,26 +172,48 @@ pub(super) fn find(
     }
     let stems = Stems::of(cx, slots)?;
     for tensor in (0..slots.len()).filter(|&tensor| is_candidate(tensor)) {
-        let name = &*cx.info(tensor).name;
-        let Some((weight, rest)) = stems.owner(cx, name)? else {
+        let info = cx.info(tensor);
+        let name = &*info.name;
+        let parameter = module_of_parameter(name);
+        if let Some(module) = parameter
+            && name.ends_with(".bias")
+            && is_integer(&info.encoding)
+            && let Some(&(weight, _)) = stems.rows.get(module)
+        {
+            let why = format!(
+                "{} as a bias beside quantised codes, whose factor is not known",
+                info.encoding
+            );
+            match is_of_ggml(slots, weight) {
+                true => continue,
+                false => add(cx, refused, tensor, why)?,
+            }
+        }
+        let owner = match parameter {
+            Some(module) => stems.around(cx, name, module)?,
+            None => stems.owner(cx, name)?,
+        };
+        let Some((weight, rest)) = owner else {
             continue;
         };
-        if weight == tensor || harmless::explains_itself(rest) || harmless::is_of_activations(name)
+        if weight == tensor
+            || harmless::explains_itself(rest, info.elements())
+            || harmless::is_of_activations(name)
         {
-            continue;
-        }
-        // a parameter of a module of its own, unless its name says otherwise
-        let inner = rest.rsplit_once('.');
-        if inner.is_some_and(|(_, last)| matches!(last, "weight" | "bias")) && !is_altering(rest) {
             continue;
         }
         let TensorClaim::Weight(claimed) = &slots[weight] else {
             continue;
         };
+        let speaks = is_altering(rest) || INNER.iter().any(|word| rest.contains(word));
+        // a module inside of another may be a layer of its own
+        let may_be_layer = parameter.is_some() && !speaks;
         let why = format!("{} beside it is not known to its scheme", quote(name));
+        let is_cast = is_unscaled(&slots[weight]) && !cx.config.claims_scales();
         // the type of a GGUF tensor says how it is decoded; FP8 without scales is often no more than a cast
-        if claimed.scheme == "ggml" || (is_unscaled(&slots[weight]) && !cx.config.claims_scales()) {
-            if claimed.scheme != "ggml" || !rest.contains('.') {
+        if is_of_ggml(slots, weight) || is_cast || may_be_layer {
+            let is_inner = rest.contains('.') || parameter.is_some();
+            if !is_of_ggml(slots, weight) || !is_inner || speaks {
                 cx.budget.text(why.len() + claimed.name.len(), WHAT)?;
                 let name = quote(&claimed.name);
                 warnings.push(format!("{name}: {why}; the weight is made without it"));
@@ -153,4 +224,9 @@ pub(super) fn find(
         }
     }
     Ok(())
+}
+
+/// Whether a weight is of a GGUF.
+fn is_of_ggml(slots: &[TensorClaim], weight: usize) -> bool {
+    matches!(&slots[weight], TensorClaim::Weight(weight) if weight.scheme == "ggml")
 }

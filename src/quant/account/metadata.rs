@@ -4,17 +4,19 @@
 //! tokenizer too, and a pickle the settings of a whole state of training: there a key counts by narrower words.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::quant::scheme::Context;
-use crate::quant::settings::{is_rotation, says_nothing};
+use crate::quant::scheme::{COMFYUI_HEADER, Context};
+use crate::quant::settings::{is_altering, is_rotation, says_nothing};
 use crate::read::catalog::{Value, quote};
 use crate::read::json::{JsonReader, Tree};
 
+use super::distant_scales::is_scale_of_all;
 use super::harmless;
 use super::leftovers::Stems;
 use super::searched_words::{SearchedText, SearchedWord, word};
-use super::tensor_claim::TensorClaim;
+use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
 
 const WHAT: &str = "the metadata";
 
@@ -53,6 +55,7 @@ static METHODS: &[SearchedWord] = &[
     word("hadamard"),
     word("nntr"),
     word("weight_format"),
+    word("repack"),
 ];
 
 /// Names of types, which say nothing of the weights as the last part of a GGUF's key.
@@ -68,6 +71,8 @@ static CODINGS: &[SearchedWord] = &[
     word("rotat"),
     word("codebook"),
     word("permut"),
+    word("layout"),
+    word("sparse"),
 ];
 
 /// Words of keys that may say how bytes are to be read.
@@ -112,14 +117,38 @@ const MAX_VALUE: usize = 1 << 20;
 /// Remarks that are listed.
 const MAX_LISTED: usize = 8;
 
-/// Adds the keys that are not known to `remarks`.
-pub(super) fn find(
-    cx: &Context<'_>,
-    slots: &[TensorClaim],
-    remarks: &mut Vec<String>,
-) -> Result<()> {
+/// Sections of a configuration, of which a pickle holds one as a dictionary. Weights are not read by it.
+static SECTIONS: &[&str] = &[
+    "quantization_config",
+    "quantize_config",
+    "quant_config",
+    COMFYUI_HEADER,
+];
+
+/// Words of values that weights are decoded with.
+static PARTS: &[SearchedWord] = &[word("scale"), word("quant"), word("zero"), word("absmax")];
+
+fn is_part(rest: &str) -> bool {
+    is_altering(rest) || SearchedText::new(rest).has(PARTS)
+}
+
+/// The findings in the metadata.
+#[derive(Default)]
+pub(super) struct MetadataFindings {
+    /// Keys that are not known.
+    pub(super) remarks: Vec<String>,
+    /// A key that all weights should be read by.
+    pub(super) deciding: Option<String>,
+    /// Weights with values beside them that they should be read by.
+    pub(super) values: Refusals,
+}
+
+/// The keys that are not known.
+pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<MetadataFindings> {
+    let mut found = MetadataFindings::default();
     let metadata = MetadataKeys::of(cx);
-    let (mut stems, mut left) = (None, MAX_LISTED);
+    let is_pickle = cx.catalog.format == "pth";
+    let (mut stems, mut modules, mut left) = (None, None, MAX_LISTED);
     for (key, value) in cx.catalog.metadata.iter() {
         let text = text_of(value);
         let bytes = key.len() + text.len().min(MAX_VALUE);
@@ -133,14 +162,43 @@ pub(super) fn find(
             || (words.has(ALTERING) && is_rotation(key))
             || (!metadata.is_of_model(key) && cx.position(key).is_some())
             || names_tensors(cx, text)?;
+        let is_section = is_pickle
+            && key.split('.').any(|part| SECTIONS.contains(&part))
+            && cx.config.is_empty();
+        is_evidence |= is_section;
         // most files have no key that could be on a stem: then no list of stems is made
-        if !is_evidence && key.contains('.') && !metadata.is_of_model(key) {
+        let may_be_part = is_pickle && key.contains('.') && is_part(&lower_key);
+        if (!is_evidence || may_be_part) && key.contains('.') && !metadata.is_of_model(key) {
             let stems = match &stems {
                 Some(stems) => stems,
                 None => stems.insert(Stems::of(cx, slots)?),
             };
             let owner = stems.owner(cx, key)?;
-            is_evidence = owner.is_some_and(|(_, rest)| !harmless::explains_itself(rest));
+            let owner = owner.filter(|(_, rest)| !harmless::explains_itself(rest, 1));
+            is_evidence |= owner.is_some();
+            // a scale or a marker that is a number or a text, where others store a tensor
+            if let Some((weight, _)) = owner.filter(|(_, rest)| is_pickle && is_part(rest)) {
+                let why = format!(
+                    "{}{} beside it is no tensor, and is not read",
+                    quote(key),
+                    shown(value)
+                );
+                add(cx, &mut found.values, weight, why)?;
+                continue;
+            }
+        }
+        if !is_evidence && is_pickle {
+            // a value beside the codes of a weight, in the same dictionary
+            is_evidence = match key.rsplit_once('.') {
+                Some((module, _)) => {
+                    let modules = match &modules {
+                        Some(modules) => modules,
+                        None => modules.insert(containers(cx, slots)?),
+                    };
+                    modules.contains(module)
+                }
+                None => is_scale_of_all(key) && slots.iter().any(is_unscaled),
+            };
         }
         if is_evidence {
             let tensor = read_by_opening(key);
@@ -150,14 +208,50 @@ pub(super) fn find(
                 ""
             };
             let (key, value) = (quote(key), shown(value));
-            remarks.push(format!("{key}{value} of the metadata{why}"));
+            let text = format!("{key}{value} of the metadata{why}");
+            if is_section && found.deciding.is_none() {
+                found.deciding = Some(text);
+                continue;
+            }
+            found.remarks.push(text);
             left -= 1;
             if left == 0 {
                 break;
             }
         }
     }
-    Ok(())
+    for key in &cx.catalog.differing_keys {
+        cx.budget.steps(1 + key.len() as u64 / 16, WHAT)?;
+        if left > 0 && metadata.speaks(SearchedText::new(&lower(key)), "") {
+            found.remarks.push(format!(
+                "{}, whose value differs between the files,",
+                quote(key)
+            ));
+            left -= 1;
+        }
+    }
+    Ok(found)
+}
+
+/// The modules in which codes are that are not called `weight`: `{"qdata": codes, "rot": "had"}` under a name.
+fn containers<'c>(cx: &Context<'c>, slots: &[TensorClaim]) -> Result<HashSet<&'c str>> {
+    let mut found = HashSet::new();
+    for (tensor, _) in slots
+        .iter()
+        .enumerate()
+        .filter(|(_, slot)| matches!(slot, TensorClaim::Weight(_)))
+    {
+        let name = &*cx.info(tensor).name;
+        cx.budget.steps(1 + name.len() as u64 / 16, WHAT)?;
+        if let Some((module, last)) = name.rsplit_once('.')
+            && last != "weight"
+            && !harmless::is_data(name)
+        {
+            cx.budget.memory(32, WHAT)?;
+            found.insert(module);
+        }
+    }
+    Ok(found)
 }
 
 /// The keys of a format.
@@ -211,7 +305,9 @@ impl<'x, 'c> MetadataKeys<'x, 'c> {
                 let named = key.text().rsplit_once('.');
                 let named = named.filter(|(_, last)| TYPES.contains(last));
                 let named = named.map_or(key, |(front, _)| SearchedText::new(front));
-                is_converter || names(named) || (key.has(KEY_WORDS) && is_other())
+                is_converter
+                    || names(named)
+                    || ((key.has(KEY_WORDS) || key.has(CODINGS)) && is_other())
             }
             // a key inside of another is a setting of the run that trained the model
             "pth" if key.text().contains('.') => names(key),

@@ -9,6 +9,8 @@ use crate::quant::scheme::{Sidecars, is_configuration};
 use crate::quant::settings::is_rotation;
 use crate::read::checkpoint::Checkpoint;
 
+use super::described_tensors::{may_be_quantised, may_describe, names_tensors};
+
 const WHAT: &str = "the directory";
 
 /// Names of files that speak of quantisation and describe no stored bytes.
@@ -30,6 +32,22 @@ static ACTIVATIONS: &[&str] = &[
     "cache",
     "input",
     "output",
+];
+
+/// Words in names of files of matrices, orders and codebooks, which are of weights where these are quantised.
+static FACTORS: &[&str] = &[
+    "rot",
+    "perm",
+    "codebook",
+    "codebooks",
+    "lut",
+    "matrices",
+    "smooth",
+];
+
+/// Words that are all of the name of a file of the scales of a model beside it.
+static OF_SCALES: &[&str] = &[
+    "scale", "scales", "weight", "weights", "fp8", "f8", "model", "quant", "inv", "map",
 ];
 
 /// Files that are looked at.
@@ -76,23 +94,59 @@ pub(crate) fn sidecars(checkpoint: &Checkpoint, budget: &Budget) -> Result<Sidec
             && !is_configuration(name)
             && !LOGS.contains(&&*lower)
     };
-    // `model_map.pt` beside `model.pt`
+    let is_opened = |name: &str| {
+        let stem = name.rsplit_once('.').map(|(stem, _)| stem);
+        stem == opened
+    };
+    // `model_map.pt` beside `model.pt`, and `scales.pt`
     let is_map = |name: &str| {
         let rest = opened.and_then(|stem| name.strip_prefix(stem));
-        rest.is_some_and(|rest| {
+        let is_named = rest.is_some_and(|rest| {
             ["_map.", "_scale.", "_scales."]
                 .iter()
                 .any(|word| rest.starts_with(word))
-        })
+        });
+        is_named || (is_of_scales(name) && !is_opened(name))
     };
+    // SpinQuant's `R.bin`, `perm.npy`
+    let is_factor = |name: &str| {
+        let Some((stem, end)) = name.rsplit_once('.') else {
+            return false;
+        };
+        let lower = stem.to_ascii_lowercase();
+        let mut words = lower.split(|c: char| !c.is_ascii_alphanumeric());
+        let ends = ENDINGS.iter().chain(TENSORS);
+        (stem == "R" || words.any(|word| FACTORS.contains(&word)))
+            && ends.into_iter().any(|known| &known[1..] == end)
+            && !is_opened(name)
+    };
+    let may_be_quantised = may_be_quantised(checkpoint.catalog());
+    let is_described = |name: &str| may_be_quantised && may_describe(name);
+    let mut descriptions: Vec<String> = Vec::new();
     let wanted = |name: &OsStr| {
-        name.to_str()
-            .is_some_and(|name| !name.starts_with('.') && (speaks(name) || is_map(name)))
+        name.to_str().is_some_and(|name| {
+            !name.starts_with('.')
+                && (speaks(name) || is_map(name) || is_factor(name) || is_described(name))
+        })
     };
     let listed = files.list(directory, &wanted, &mut |name| {
         let name = name.to_string_lossy().into_owned();
         if is_map(&name) {
-            found.map.get_or_insert(name);
+            budget.memory(text_cost(name.len()), WHAT)?;
+            found.map.get_or_insert(name.clone());
+        }
+        let is_own = opened.is_some_and(|stem| name.starts_with(stem));
+        if is_map(&name) && (is_own || !speaks(&name)) {
+            return Ok(());
+        }
+        if !speaks(&name) && !is_factor(&name) {
+            budget.memory(text_cost(name.len()), WHAT)?;
+            budget.push(&mut descriptions, name, WHAT)?;
+        } else if !speaks(&name) {
+            if found.factors.len() < MAX_FILES {
+                budget.memory(text_cost(name.len()), WHAT)?;
+                found.factors.push(name);
+            }
         } else if found.files.len() < MAX_FILES {
             budget.memory(text_cost(name.len()), WHAT)?;
             found.files.push(name);
@@ -103,6 +157,25 @@ pub(crate) fn sidecars(checkpoint: &Checkpoint, budget: &Budget) -> Result<Sidec
     if listed.is_err() {
         return Ok(Sidecars::default());
     }
+    descriptions.sort();
+    for name in descriptions.into_iter().take(MAX_FILES) {
+        if names_tensors(files, &directory.join(&name), checkpoint.catalog(), budget)? {
+            found.factors.push(name);
+        }
+    }
     found.files.sort();
+    found.factors.sort();
     Ok(found)
+}
+
+/// Whether a file's name says that it has scales, and nothing else.
+fn is_of_scales(name: &str) -> bool {
+    let Some((stem, end)) = name.rsplit_once('.') else {
+        return false;
+    };
+    let lower = stem.to_ascii_lowercase();
+    let mut words = lower.split(|c: char| !c.is_ascii_alphanumeric());
+    TENSORS.iter().any(|known| &known[1..] == end)
+        && words.clone().any(|word| word.starts_with("scale"))
+        && words.all(|word| OF_SCALES.contains(&word))
 }

@@ -90,8 +90,19 @@ fn under_weight_name(info: &TensorInfo) -> bool {
                 || CODES.iter().any(|end| name.ends_with(end))
         }
         // codes that were cast
-        Some(Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64) => {
-            CODES.iter().any(|end| name.ends_with(end))
+        Some(
+            Dtype::F16
+            | Dtype::BF16
+            | Dtype::F32
+            | Dtype::F64
+            | Dtype::F8_E4M3
+            | Dtype::F8_E5M2
+            | Dtype::F8_E4M3FNUZ
+            | Dtype::F8_E5M2FNUZ,
+        ) => CODES.iter().any(|end| name.ends_with(end)),
+        // floats of a few bits are never without a scale
+        Some(Dtype::F4 | Dtype::F6_E2M3 | Dtype::F6_E3M2 | Dtype::F8_E8M0) => {
+            name.ends_with(".weight") || CODES.iter().any(|end| name.ends_with(end))
         }
         _ => false,
     }

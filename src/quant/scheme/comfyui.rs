@@ -38,7 +38,7 @@ use super::context::{Context, HeaderMarkers, missing, not_known, stem, unsupport
 use super::granularity::filled;
 use super::smooth;
 use marker::LayerMarker;
-pub(crate) use marker::{HEADER, markers_of_header};
+pub(crate) use marker::{HEADER, MARKER, markers_of_header, unknown_beside_markers};
 use rotated::Rotated;
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {

@@ -44,6 +44,8 @@ pub(crate) struct Context<'c> {
 pub(crate) struct Sidecars {
     /// Names of files that speak of quantisation, and that no configuration is read from.
     pub(crate) files: Vec<String>,
+    /// Names of files that may hold matrices or codebooks of quantised weights.
+    pub(crate) factors: Vec<String>,
     /// The name of a file that is named after the checkpoint's, such as `model_map.pt`.
     pub(crate) map: Option<String>,
 }

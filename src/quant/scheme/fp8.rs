@@ -34,6 +34,12 @@ use super::context::{Context, missing, not_known};
 use super::granularity::{factors, filled, flat, scale_dtype, stack};
 use super::stated::{Alternatives, StatedGranularity, StatedNumbers};
 
+/// ComfyUI's older mark of a file, or of a model of several in one, whose matrices in FP8 all have scales.
+pub(crate) const SCALED: &str = "scaled_fp8";
+
+/// Names of packed codes, which FP8 is not.
+static PACKED: &[&str] = &[".weight_packed", ".qweight", ".q_weight", ".W_q"];
+
 /// Suffixes of the scales of a tensor.
 static SCALES: &[&str] = &["_scale_inv", "_scale", ".scale_weight", "_weight_scale"];
 
@@ -110,8 +116,8 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     if info.name.ends_with("_scale")
         || info.name.ends_with("_scale_inv")
         || info.name.ends_with(".scale")
-        // ComfyUI's older mark of a file, of no or two elements
-        || (&*info.name == "scaled_fp8" && info.elements() <= 2)
+        || is_mark(info)
+        || PACKED.iter().any(|end| info.name.ends_with(end))
     {
         return Ok(None);
     }
@@ -180,6 +186,12 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         &parts,
         decoder,
     )))
+}
+
+/// Whether a tensor is ComfyUI's older mark, of no or two elements.
+fn is_mark(info: &TensorInfo) -> bool {
+    let front = info.name.strip_suffix(SCALED);
+    front.is_some_and(|front| front.is_empty() || front.ends_with('.')) && info.elements() <= 2
 }
 
 /// The scales of a projection that several were fused into, one for each of two or three equal parts of its rows.

@@ -45,7 +45,12 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let mut parts = vec![("blocks", tensor)];
     let weight =
         stem(info, ".weight").and_then(|stem| cx.first_sibling(stem, &[".scale", ".weight.scale"]));
-    if let Some((scale, _)) = weight {
+    if let Some((scale, suffix)) = weight {
+        if suffix != ".scale" {
+            cx.note(format!(
+                "factors `X{suffix}` are multiplied in, as `X.scale` is, which llama.cpp alone reads"
+            ));
+        }
         // one factor per expert: stacked experts are one tensor in GGUF
         let (found, experts) = (
             cx.info(scale),

@@ -78,6 +78,13 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         ));
     }
     filled(info, &info.shape)?;
+    // ComfyUI's INT4 and rotated INT8 have the same names and shapes, and are known by markers, which may be lost
+    let per_row = cx.info(scale).elements() <= info.shape[0];
+    if cx.config.is_empty() && found.is_some() && info.shape.len() == 2 && per_row {
+        cx.note(
+            "I8 without configuration and marker: a code in each byte is assumed, and no rotation",
+        );
+    }
     // blocks have a configured size, or one that follows from the shapes
     let block = cx.config.get("weight_block_size").and_then(block_sizes);
     let scales = match suffix {

@@ -77,6 +77,15 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     };
     // other libraries store `weight` and `scales` too, but not as U32
     if cx.dtype(tensor) != Some(Dtype::U32) {
+        let biases = cx.first_sibling(module, &[".biases", ".qbiases"]);
+        let shape = &cx.info(scales).shape;
+        if shape.len() > 1 && biases.is_some_and(|(biases, _)| cx.info(biases).shape == *shape) {
+            let what = format!(
+                "{} beside the `scales` and `biases` of MLX, whose codes are U32",
+                info.encoding
+            );
+            return Err(not_known(info, what));
+        }
         return Ok(None);
     }
     let found = cx.info(scales);

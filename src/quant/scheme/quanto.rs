@@ -98,8 +98,15 @@ fn bytes(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Option<Weight>> 
         // U8 under this name is packed codes of fewer bits, whose name ends in `._data._data`
         .filter(|dtype| *dtype != Dtype::U8)
         .and_then(CodeValue::of);
-    let (Some(value), Some(scale)) = (value, cx.sibling(name, "._scale")) else {
+    let Some(value) = value else {
         return Ok(None);
+    };
+    let Some(scale) = cx.sibling(name, "._scale") else {
+        // FP8 without a scale would be a weight of another scheme
+        return match plain(info) {
+            Some(Dtype::I8) => Ok(None),
+            _ => Err(missing(info, "_scale")),
+        };
     };
     let (rows, cols, matrix_rows) = stack(&info.shape);
     let decoder = Grouped {

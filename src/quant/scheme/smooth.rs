@@ -15,7 +15,7 @@ use crate::plan::decode::{LowRank, Smoothed};
 use crate::read::catalog::TensorInfo;
 
 use super::Weight;
-use super::context::{Context, missing, not_known, plain};
+use super::context::{Context, missing, missing_by, not_known, plain};
 
 /// Builds a weight of these parts; smoothing is undone if it has the tensors of it.
 pub(super) fn weight(
@@ -44,6 +44,10 @@ pub(super) fn weight_by(
     };
     let columns = sibling(".pre_quant_scale");
     let (a, b) = (sibling(".svdquant_lora_a"), sibling(".svdquant_lora_b"));
+    if (a, b) == (None, None) && has_low_rank(cx, name) {
+        let codes = cx.info(parts[0].1);
+        return Err(missing_by(codes, "svdquant_lora_a", "quant_algo", SVD));
+    }
     // most weights: no wrapper
     if columns.is_none() && a.is_none() && b.is_none() {
         return Ok(cx.weight_by(scheme, name, shape, parts, decoder.into()));
@@ -117,6 +121,24 @@ pub(super) fn weight_by(
             low_rank,
         },
     ))
+}
+
+/// The algorithm whose weights all have a low-rank part.
+const SVD: &str = "NVFP4_SVD";
+
+/// Whether the configuration says that this weight has a low-rank part.
+fn has_low_rank(cx: &Context<'_>, name: &str) -> bool {
+    let module = name.strip_suffix(".weight").unwrap_or(name);
+    let of_layer = || {
+        cx.config
+            .map()
+            .get("quantized_layers")?
+            .get(module)?
+            .get("quant_algo")?
+            .as_str()
+    };
+    let algorithm = of_layer().or_else(|| cx.config.text("quant_algo"));
+    algorithm.is_some_and(|algorithm| algorithm.eq_ignore_ascii_case(SVD))
 }
 
 fn float(info: &TensorInfo) -> Result<Dtype> {

@@ -59,11 +59,19 @@ pub(super) fn merge(
         append(&mut whole.members, catalog.members, budget)?;
         append(&mut whole.refused, catalog.refused, budget)?;
         append(&mut whole.extra_fields, catalog.extra_fields, budget)?;
-        // split GGUF files repeat `general.*` in each file
+        // split GGUF files repeat `general.*` in each file, and number themselves
+        let is_safetensors = catalog.format == "safetensors";
         for (key, value) in catalog.metadata {
             budget.memory(KEY + text_cost(key.len()), "the metadata")?;
             if keys.insert(key.clone()) {
                 whole.metadata.push_charged(&key, value, budget)?;
+            } else if is_safetensors {
+                let listed = whole.metadata.len() + whole.differing_keys.len();
+                budget.steps(1 + listed as u64 / 4, "the metadata")?;
+                let is_known = whole.differing_keys.contains(&key);
+                if !is_known && whole.metadata.get(&key) != Some(&value) {
+                    budget.push(&mut whole.differing_keys, key, "the metadata")?;
+                }
             }
         }
         for warning in catalog.warnings {

@@ -46,14 +46,14 @@ pub(super) static CONTAINERS: &[Container] = &[
         file: "model.safetensors",
         checkpoints: written,
         at_least: 100,
-        additions: &[ON_STEM, MARKER, CONFIGURED, KEYS, FIELD, BESIDE],
+        additions: &[ON_STEM, INNER, MARKER, CONFIGURED, KEYS, FIELD, BESIDE],
         harmless: &[TENSORS, INTEGERS],
     },
     Container {
         file: "model.pth",
         checkpoints: pickled,
         at_least: 100,
-        additions: &[ON_STEM, MARKER, CONFIGURED, KEYS, PICKLED, BESIDE],
+        additions: &[ON_STEM, INNER, MARKER, CONFIGURED, KEYS, PICKLED, BESIDE],
         harmless: &[TENSORS, INTEGERS, STATE_OF_TRAINING],
     },
     Container {
@@ -142,6 +142,57 @@ static ON_STEM: &[Addition] = &[
         name: "hidden.rotation_matrix",
         refused: false,
         add: |stored, _| tensor(stored, "hidden.rotation_matrix", "F32", &[4, 4]),
+    },
+    Addition {
+        name: "hidden.hadamard.weight",
+        refused: false,
+        add: |stored, _| tensor(stored, "hidden.hadamard.weight", "F32", &[4, 4]),
+    },
+    Addition {
+        name: "hidden.3.self_attn.R2",
+        refused: false,
+        add: |stored, _| tensor(stored, "hidden.3.self_attn.R2", "F32", &[4, 4]),
+    },
+];
+
+/// Modules inside of the module of a weight, and parts of weights that the file does not have.
+static INNER: &[Addition] = &[
+    Addition {
+        name: "unknown_inner",
+        refused: false,
+        add: |stored, target| {
+            let name = format!("{}.unknown_inner.weight", target.stem);
+            tensor(stored, &name, "F32", &[4, 4])
+        },
+    },
+    Addition {
+        name: "deep.low_rank_a",
+        refused: false,
+        add: |stored, target| {
+            let name = format!("{}.deep.low_rank_a.weight", target.stem);
+            tensor(stored, &name, "F32", &[4, 4])
+        },
+    },
+    Addition {
+        name: ".alpha",
+        refused: false,
+        add: |stored, target| {
+            let name = format!("{}.alpha", target.stem);
+            tensor(stored, &name, "F32", &[24, 1])
+        },
+    },
+    Addition {
+        name: "parametrizations.weight.0.scale",
+        refused: false,
+        add: |stored, target| {
+            let name = format!("{}.parametrizations.weight.0.scale", target.stem);
+            tensor(stored, &name, "F32", &[1])
+        },
+    },
+    Addition {
+        name: "elsewhere.3.proj.weight_scale",
+        refused: true,
+        add: |stored, _| tensor(stored, "elsewhere.3.proj.weight_scale", "F32", &[1]),
     },
 ];
 
@@ -247,15 +298,27 @@ static FIELD: &[Addition] = &[Addition {
     },
 }];
 
-static BESIDE: &[Addition] = &[Addition {
-    name: "unknown_quantisation.json",
-    refused: false,
-    add: |stored, _| {
-        let name = "unknown_quantisation.json".to_owned();
-        stored.beside.push((name, b"{}".to_vec()));
-        true
+static BESIDE: &[Addition] = &[
+    Addition {
+        name: "unknown_quantisation.json",
+        refused: false,
+        add: |stored, _| {
+            let name = "unknown_quantisation.json".to_owned();
+            stored.beside.push((name, b"{}".to_vec()));
+            true
+        },
     },
-}];
+    Addition {
+        name: "unknown_description.json",
+        refused: false,
+        add: |stored, target| {
+            let text = json!({target.codes.as_str(): 4}).to_string();
+            let name = "unknown_description.json".to_owned();
+            stored.beside.push((name, text.into_bytes()));
+            true
+        },
+    },
+];
 
 static PICKLED: &[Addition] = &[
     Addition {
@@ -274,6 +337,14 @@ static PICKLED: &[Addition] = &[
         add: |stored, target| {
             let name = format!("{}.unknown_number", target.stem);
             key(stored, &name, json!(3))
+        },
+    },
+    Addition {
+        name: "unknown_scale_of_rows",
+        refused: true,
+        add: |stored, target| {
+            let name = format!("{}.unknown_scale_of_rows", target.stem);
+            key(stored, &name, json!(0.5))
         },
     },
 ];

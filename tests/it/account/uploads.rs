@@ -24,20 +24,28 @@ pub(super) fn stored(rows: &[Row]) -> StoredCheckpoint {
     stored
 }
 
-fn with_metadata(mut stored: StoredCheckpoint, metadata: Value) -> StoredCheckpoint {
+pub(super) fn with_metadata(mut stored: StoredCheckpoint, metadata: Value) -> StoredCheckpoint {
     stored.metadata = metadata.as_object().unwrap().clone();
     stored
 }
 
-fn with_file(mut stored: StoredCheckpoint, name: &str, text: &str) -> StoredCheckpoint {
+pub(super) fn with_file(mut stored: StoredCheckpoint, name: &str, text: &str) -> StoredCheckpoint {
     stored.beside.push((name.to_owned(), text.into()));
     stored
 }
 
-fn hold(cases: impl IntoIterator<Item = (String, StoredCheckpoint, Said)>) {
+pub(super) fn hold(cases: impl IntoIterator<Item = (String, StoredCheckpoint, Said)>) {
+    hold_in("model.safetensors", cases);
+}
+
+/// Like [`hold`], for a file of this name.
+pub(super) fn hold_in(
+    file: &str,
+    cases: impl IntoIterator<Item = (String, StoredCheckpoint, Said)>,
+) {
     let mut failures = Vec::new();
     for (case, stored, said) in cases {
-        let plan = stored.plan("model.safetensors");
+        let plan = stored.plan(file);
         if !said.holds(&plan) {
             failures.push(format!("{case}, {said:?}: {}", statements(&plan)));
         }

@@ -12,6 +12,9 @@ use crate::read::json::{JsonReader, Tree};
 /// The key of the header that has the markers of all layers.
 pub(crate) const HEADER: &str = "_quantization_metadata";
 
+/// The name of the tensor with the marker of a layer, in its module.
+pub(crate) const MARKER: &str = "comfy_quant";
+
 /// The options of a layer's marker: those that the formats read, and those that do not concern the stored weight.
 static OPTIONS: SchemeSettings = SchemeSettings {
     methods: &[],
@@ -166,6 +169,13 @@ pub(crate) fn markers_of_header<'c>(
     cx: &'c Context<'_>,
 ) -> Result<&'c std::collections::HashMap<String, Json>> {
     Ok(&HeaderMarkers::known(cx)?.layers)
+}
+
+/// The first key of the header beside its markers that is not known.
+pub(crate) fn unknown_beside_markers(cx: &Context<'_>) -> Result<Option<String>> {
+    let beside = &HeaderMarkers::known(cx)?.beside;
+    let unknown = unknown_in_descriptor(beside, &HEADER_KEYS, cx.budget)?;
+    Ok(unknown.into_iter().next().map(|setting| setting.key))
 }
 
 impl HeaderMarkers {
