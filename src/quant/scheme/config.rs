@@ -211,11 +211,15 @@ impl QuantConfig {
         } else {
             path.parent().unwrap_or(path)
         };
-        files.begin(&mut FILES.iter().map(|(file, _)| folder.join(file)));
+        // a directory may hold the same model twice: as Mistral's own files, and as files of transformers
+        let is_mistral = is_consolidated(checkpoint);
+        let likely = FILES
+            .iter()
+            .filter(|(file, _)| *file != MISTRAL || is_mistral);
+        files.begin(&mut likely.map(|(file, _)| folder.join(file)));
         let mut has_config = false;
         for &(file, place) in FILES {
-            // a directory may hold the same model twice: as Mistral's own files, and as files of transformers
-            if file == MISTRAL && has_config && !is_consolidated(checkpoint) {
+            if file == MISTRAL && has_config && !is_mistral {
                 continue;
             }
             let at = folder.join(file);

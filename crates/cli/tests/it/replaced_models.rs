@@ -159,13 +159,10 @@ fn a_configuration_of_another_model_is_named() {
     ];
     let run = models.run(&words);
     assert_eq!(run.code, 0, "{}", run.stderr);
-    assert!(run.stderr.contains(said), "{}", run.stderr);
+    assert!(run.stdout.contains(said), "{}", run.stdout);
     let run = models.run(&["remember", "new", "-o", "old/", "--overwrite"]);
-    assert!(
-        run.code == 0 && !run.stderr.contains(said),
-        "{}",
-        run.stderr
-    );
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(!run.stdout.contains(said), "{}", run.stdout);
 }
 
 /// A list of digests that is made again does not list itself, and an empty one is not made.
