@@ -159,8 +159,8 @@ pub fn is_within(path: &Path, directory: &Path) -> bool {
     path.starts_with(&directory) || path.ancestors().any(|above| is_same(above, &directory))
 }
 
-/// How much a file permits, for comparison with others: what anybody may do counts most, then what its group may, then its
-/// owner.
+/// How much a file permits, for comparison with others: the rights of all users count most, then those of its group, then
+/// its owner's.
 pub fn permitted(file: &fs::Metadata) -> u32 {
     #[cfg(unix)]
     {

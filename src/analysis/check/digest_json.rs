@@ -60,7 +60,7 @@ impl RowContext<'_, '_> {
     }
 }
 
-/// What the rows of an array are about.
+/// The kind of an array's rows.
 #[derive(Clone, Copy)]
 enum RowsOf {
     Files,

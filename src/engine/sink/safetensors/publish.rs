@@ -166,7 +166,7 @@ impl LocalOutput {
         for first in [stem.index(), stem.single()] {
             old.take(parts, &directory.join(first))?;
         }
-        // what readers open first is away before the rest is, also after a loss of power
+        // the file that readers open first is away before the rest is, also after a loss of power
         self.sync_directory(directory)?;
         // some readers open numbered shards without an index
         for shard in self.old_shards(directory)? {
