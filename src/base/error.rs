@@ -352,6 +352,7 @@ impl Error {
                 io::ErrorKind::NotFound => Some(Remedy::CheckPath),
                 io::ErrorKind::AlreadyExists => Some(Remedy::AllowOverwrite),
                 io::ErrorKind::StorageFull => Some(Remedy::FreeSpace),
+                _ if anamnesis_os::links::is_refused(e) => Some(Remedy::OpenTarget),
                 io::ErrorKind::PermissionDenied => Some(Remedy::CheckPermissions),
                 // a request that is not sent, to whose error a load has added the range; the system's own has a number
                 io::ErrorKind::NetworkDown if e.raw_os_error().is_none() => {

@@ -22,6 +22,7 @@ use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, Limits, text_cost};
 use crate::read::checkpoint::Checkpoint;
 use crate::read::json::{JsonReader, Tree};
+use crate::read::source::file_system::NamedPath;
 use crate::read::source::files::Files;
 
 pub(crate) use content::open_companion;
@@ -271,7 +272,7 @@ impl Companions {
     /// Leaves out the folders that `modules.json` names.
     fn leave_folders(&mut self, files: &Files, directory: &Path, budget: &Budget) -> Result<()> {
         let path = directory.join(MODULES);
-        let (text, _charge) = files.read_whole(&path, budget, WHAT)?;
+        let (text, _charge) = files.read_whole(NamedPath::below(directory, &path), budget, WHAT)?;
         let reader = JsonReader::new(budget, WHAT);
         // a file of another tool under this name has no folders
         let Some(Json::Array(modules)) = std::str::from_utf8(&text).ok().and_then(|text| {

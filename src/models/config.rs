@@ -21,6 +21,7 @@ use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, Limits, text_cost};
 use crate::read::catalog::{Item, Value};
 use crate::read::checkpoint::{Checkpoint, OpenOptions};
+use crate::read::source::file_system::NamedPath;
 
 pub(crate) use dtype::torch_name;
 pub use keys::ConfigField;
@@ -89,7 +90,11 @@ impl ModelConfig {
     /// The errors of [`read`](Self::read).
     pub fn read_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         let (files, path) = options.files(path.as_ref())?;
-        let map = document::read(&files, &path, &Budget::new(options.limits_of()));
+        let map = document::read(
+            &files,
+            NamedPath::Given(&path),
+            &Budget::new(options.limits_of()),
+        );
         map.map(Self::from_document).map_err(|e| e.in_file(&path))
     }
 
@@ -124,7 +129,7 @@ impl ModelConfig {
         };
         let at = folder.join("config.json");
         files.begin(&mut std::iter::once(at.clone()));
-        match document::read(files, &at, budget) {
+        match document::read(files, NamedPath::below(folder, &at), budget) {
             Ok(map) => Ok(Self::from_document(map)),
             // no configuration is usual for a single file, and a rule that needs one says so
             Err(e) if document::is_absent(&e) => Ok(Self::default()),

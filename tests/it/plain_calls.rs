@@ -66,6 +66,22 @@ static RULES: &[Rule] = &[
             ),
         ],
     },
+    Rule {
+        calls: &["open_regular(", "open_without_waiting(", "read_regular("],
+        instead: "`Files::open_named`, `Files::read_whole` or `links::open_below`, which say whose links are followed",
+        allowed: &[
+            ("crates/os/src/", "made there"),
+            ("src/read/source/regular.rs", "paths of the caller's own"),
+            (
+                "crates/template/src/",
+                "templates, and the files of an open checkpoint",
+            ),
+            (
+                "src/engine/sink/safetensors/",
+                "what is in the place of an output",
+            ),
+        ],
+    },
 ];
 
 #[test]

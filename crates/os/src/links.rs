@@ -4,7 +4,6 @@
 //! otherwise copy any file of the machine to where that user reads it. The rule is the one that web servers call
 //! `SymLinksIfOwnerMatch`.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -21,42 +20,81 @@ pub fn may_name(link: u32, target: u32, own: u32) -> bool {
     link == 0 || link == own || link == target
 }
 
-/// Opens what has a plain file name in a directory, without waiting for the writer of a FIFO. A link is followed within the
+/// Opens a file by its path below a directory, without waiting for the writer of a FIFO. A link is followed within the
 /// directory; in a snapshot of the Hugging Face hub's cache to the blobs of its repository; and elsewhere if all links on
-/// the way were made by root, by this user or by the owner of the file that they lead to ([`may_name`]).
+/// the way were made by root, by this user or by the owner of the file that they lead to ([`may_name`]). Links in the path of
+/// the directory itself are followed.
 ///
 /// Where the system has no such links, it is a plain open. The caller checks what was opened before it reads.
 ///
 /// # Errors
 ///
-/// The errors of `open`; [`io::ErrorKind::PermissionDenied`] without a number of the system's for a link that is not followed.
-pub fn open_in(directory: &Path, name: &OsStr) -> io::Result<File> {
+/// The errors of `open`; [`io::ErrorKind::InvalidInput`] for a path that leads out of the directory by itself;
+/// [`io::ErrorKind::PermissionDenied`] without a number of the system's for a link that is not followed ([`is_refused`]).
+pub fn open_below(directory: &Path, path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     {
-        unix::open_in(directory, name)
+        unix::open_below(directory, path)
     }
     #[cfg(not(unix))]
     {
-        crate::files::open_without_waiting(&directory.join(name))
+        crate::files::open_without_waiting(&directory.join(path))
     }
+}
+
+/// Checks that [`open_below`] would follow a path, which may be a directory's.
+///
+/// # Errors
+///
+/// The errors of [`open_below`].
+pub fn check_below(directory: &Path, path: &Path) -> io::Result<()> {
+    open_below(directory, path).map(drop)
+}
+
+/// Whether an error is that of a link which is not followed.
+pub fn is_refused(error: &io::Error) -> bool {
+    // the system's errors have a number
+    error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none()
 }
 
 #[cfg(unix)]
 mod unix {
-    use std::ffi::{OsStr, OsString};
+    use std::ffi::OsString;
     use std::fs::{self, File};
     use std::io;
     use std::os::unix::fs::MetadataExt;
     use std::path::{Component, Path, PathBuf};
+
+    use rustix::fs::OFlags;
 
     use super::may_name;
 
     /// Links on the way to one file, as the kernel allows.
     const MOST_LINKS: usize = 40;
 
-    pub(super) fn open_in(directory: &Path, name: &OsStr) -> io::Result<File> {
+    pub(super) fn open_below(directory: &Path, path: &Path) -> io::Result<File> {
+        use rustix::io::Errno;
+        let mut parts = path.components();
+        if parts.any(|part| !matches!(part, Component::Normal(_))) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a path that leads out of its directory",
+            ));
+        }
+        // nearly all files are no links, and then one call opens them
+        if path.components().nth(1).is_none() {
+            match rustix::fs::open(directory.join(path), FLAGS, rustix::fs::Mode::empty()) {
+                Err(Errno::LOOP | Errno::MLINK) => {}
+                opened => return Ok(opened?.into()),
+            }
+        }
+        // an empty path is no directory
+        let directory = match directory.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => directory,
+        };
         let directory = fs::canonicalize(directory)?;
-        let found = follow(&directory, name)?;
+        let found = follow(&directory, path)?;
         let file = open_without_links(&found.path)?;
         let target = file.metadata()?;
         let own = rustix::process::geteuid().as_raw();
@@ -70,7 +108,7 @@ mod unix {
             true => Ok(file),
             false => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "a link to a file of another user",
+                "a link of another user to a file that is not that user's, outside of the directory",
             )),
         }
     }
@@ -81,11 +119,18 @@ mod unix {
         owners: Vec<u32>,
     }
 
-    /// Follows a name in a directory whose path has no links.
-    fn follow(directory: &Path, name: &OsStr) -> io::Result<Followed> {
+    /// The parts of a path, the last one first.
+    fn reversed(path: &Path) -> impl Iterator<Item = OsString> {
+        path.components()
+            .rev()
+            .map(|part| part.as_os_str().to_owned())
+    }
+
+    /// Follows a path below a directory whose own path has no links.
+    fn follow(directory: &Path, below: &Path) -> io::Result<Followed> {
         let (mut path, mut owners) = (directory.to_owned(), Vec::new());
         // last first
-        let mut rest = vec![name.to_owned()];
+        let mut rest: Vec<OsString> = reversed(below).collect();
         while let Some(name) = rest.pop() {
             match Path::new(&name).components().next() {
                 Some(Component::ParentDir) => drop(path.pop()),
@@ -100,9 +145,7 @@ mod unix {
                         owners.push(meta.uid());
                         let target = fs::read_link(&path)?;
                         path.pop();
-                        let parts = target.components().map(|part| part.as_os_str().to_owned());
-                        let parts: Vec<OsString> = parts.collect();
-                        rest.extend(parts.into_iter().rev());
+                        rest.extend(reversed(&target));
                     }
                 }
                 _ => {}
@@ -111,22 +154,26 @@ mod unix {
         Ok(Followed { path, owners })
     }
 
+    /// How a file is opened: no link, and without waiting.
+    const FLAGS: OFlags = OFlags::NOFOLLOW
+        .union(OFlags::NONBLOCK)
+        .union(OFlags::NOCTTY)
+        .union(OFlags::CLOEXEC);
+
     /// Opens a path on which there was no link a moment ago. One that was put there since is refused.
     fn open_without_links(path: &Path) -> io::Result<File> {
-        use rustix::fs::{Mode, OFlags};
-        let flags =
-            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        use rustix::fs::Mode;
         #[cfg(target_os = "linux")]
         {
             use rustix::fs::{CWD, ResolveFlags};
             use rustix::io::Errno;
-            match rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+            match rustix::fs::openat2(CWD, path, FLAGS, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
                 // containers may refuse the call
                 Err(Errno::NOSYS | Errno::PERM) => {}
                 opened => return Ok(opened?.into()),
             }
         }
-        Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+        Ok(rustix::fs::open(path, FLAGS, Mode::empty())?.into())
     }
 
     /// The blobs of a repository, for its snapshot or a folder in one: `models--owner--name/snapshots/commit`.
@@ -148,7 +195,7 @@ mod unix {
         use super::*;
 
         fn text(directory: &Path, name: &str) -> Result<String, io::ErrorKind> {
-            let mut file = open_in(directory, OsStr::new(name)).map_err(|e| e.kind())?;
+            let mut file = open_below(directory, Path::new(name)).map_err(|e| e.kind())?;
             let mut text = String::new();
             file.read_to_string(&mut text).map_err(|e| e.kind())?;
             Ok(text)
@@ -188,11 +235,20 @@ mod unix {
             link("model/up", "..", 7);
             link("model/around", "up/mine", 0);
             link("model/loop", "loop", 0);
+            // a folder on the way is a link of the other user
+            fs::create_dir(path("private")).unwrap();
+            fs::write(path("private/file"), "private").unwrap();
+            link("model/away", "../private", 7);
             let model = path("model");
             assert_eq!(text(&model, "own"), Ok("mine".into()));
             assert_eq!(text(&model, "to-theirs"), Ok("theirs".into()));
             assert_eq!(text(&model, "within"), Ok("model/inside".into()));
-            for refused in ["to-mine", "chain", "around"] {
+            assert_eq!(
+                text(&model, "folder/../inside"),
+                Err(io::ErrorKind::InvalidInput)
+            );
+            assert_eq!(text(&model, "../mine"), Err(io::ErrorKind::InvalidInput));
+            for refused in ["to-mine", "chain", "around", "away/file", "folder/next"] {
                 assert_eq!(
                     text(&model, refused),
                     Err(io::ErrorKind::PermissionDenied),

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::files;
+use crate::{files, links};
 
 /// How [`write()`] writes a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +35,25 @@ pub struct WriteOptions {
 /// The errors of reading; [`io::ErrorKind::InvalidInput`] for anything but a regular file; [`io::ErrorKind::FileTooLarge`].
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let (file, meta) = files::open_regular(path)?;
+    read_opened(file, &meta, most)
+}
+
+/// Reads a file of a directory that may be another user's, as [`read`] does: links lead where
+/// [`links::open_below`] follows them.
+///
+/// # Errors
+///
+/// The errors of [`read`] and of [`links::open_below`].
+pub fn read_below(directory: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let file = links::open_below(directory, path)?;
+    let meta = file.metadata()?;
+    match meta.is_file() {
+        true => read_opened(file, &meta, most),
+        false => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+fn read_opened(file: fs::File, meta: &fs::Metadata, most: u64) -> io::Result<Vec<u8>> {
     if meta.len() > most {
         return Err(io::ErrorKind::FileTooLarge.into());
     }

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use crate::base::error::{Error, Result};
 use crate::base::limits::{Budget, Limits, text_cost};
-use crate::read::catalog::quote;
 use crate::read::checkpoint::OpenOptions;
+use crate::read::source::file_system::NamedPath;
 
 use super::digest_json;
 use super::digest_lines::{self, LineForm, parse_line};
@@ -95,7 +95,7 @@ impl DigestList {
                 let what = format!("digests of {algorithm} are not computed");
                 return Err(Error::unsupported(what));
             }
-            let (bytes, _charge) = files.read_whole(&path, &budget, WHAT)?;
+            let (bytes, _charge) = files.read_whole(NamedPath::Given(&path), &budget, WHAT)?;
             Self::parse(&bytes, &budget)
         };
         let mut list = read().map_err(|e| e.in_file(&path))?;
@@ -158,20 +158,19 @@ impl DigestList {
                     };
                     budget.push(&mut list.entries, entry, WHAT)?;
                 }
-                LineForm::OtherDigest(name) => others.push((number, line, name)),
+                LineForm::OtherDigest(name) => others.push((number, name)),
+                // not its text: what lies under the name of a list may be no list, and private
                 LineForm::Unknown => list
                     .odd
-                    .add(|| format!("line {number}, {}, is in no known form", quote(line))),
+                    .add(|| format!("line {number} is in no known form")),
             }
         }
         // programs write several digests of each file, of which one is enough
         let named: HashSet<String> = list.entries.iter().map(DigestEntry::name).collect();
-        for (number, line, name) in others {
+        for (number, name) in others {
             if !named.contains(name) {
-                list.odd.add(|| {
-                    let line = quote(line);
-                    format!("line {number}, {line}, has a digest of a kind that is not computed")
-                });
+                list.odd
+                    .add(|| format!("line {number} has a digest of a kind that is not computed"));
             }
         }
         if list.entries.is_empty() {
@@ -320,10 +319,10 @@ mod tests {
         let list = DigestList::from_text(text.as_bytes()).unwrap();
         assert_eq!(list.files().collect::<Vec<_>>(), ["a"]);
         assert_eq!(list.odd.count, 3);
+        let text = list.odd.text();
         assert!(
-            list.odd
-                .text()
-                .starts_with("line 2, `???`, is in no known form")
+            text.starts_with("line 2 is in no known form") && !text.contains('?'),
+            "{text}"
         );
     }
 }

@@ -9,6 +9,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::Budget;
 use crate::read::catalog::quote;
 use crate::read::digest::Sha256Digest;
+use crate::read::source::file_system::NamedPath;
 
 use super::check_rules;
 use super::checked_model::CheckedModel;
@@ -100,7 +101,9 @@ impl ExpectedDigests {
             );
         }
         let path = model.root.join(name);
-        let read = model.files.read_whole(&path, budget, WHAT);
+        let read = model
+            .files
+            .read_whole(NamedPath::below(model.root, &path), budget, WHAT);
         let list = read.and_then(|(bytes, _charge)| match bytes.is_empty() {
             true => Err(Error::malformed("it is empty")),
             false if is_detached_signature(&bytes) => Ok(None),
@@ -258,16 +261,20 @@ impl ExpectedDigests {
         if !model.files.exists(&metadata) {
             return Ok(None);
         }
-        let digest = match model.files.read_whole(&metadata, budget, WHAT) {
-            Ok((bytes, _charge)) => {
-                let text = String::from_utf8_lossy(&bytes);
-                // the second of three lines, as huggingface_hub writes them
-                let etag = text.lines().nth(1).map(FileDigest::from_etag);
-                etag.ok_or_else(|| "it has no etag".to_owned())
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::Cancelled) => return Err(error),
-            Err(error) => Err(error.kind().to_string()),
-        };
+        let digest =
+            match model
+                .files
+                .read_whole(NamedPath::below(model.root, &metadata), budget, WHAT)
+            {
+                Ok((bytes, _charge)) => {
+                    let text = String::from_utf8_lossy(&bytes);
+                    // the second of three lines, as huggingface_hub writes them
+                    let etag = text.lines().nth(1).map(FileDigest::from_etag);
+                    etag.ok_or_else(|| "it has no etag".to_owned())
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::Cancelled) => return Err(error),
+                Err(error) => Err(error.kind().to_string()),
+            };
         match digest {
             Ok(Some(digest)) => return Ok(Some((digest, name))),
             // a mirror's etags may be anything

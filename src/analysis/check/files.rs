@@ -9,7 +9,7 @@ use crate::base::limits::{Budget, text_cost};
 use crate::read::checkpoint::{Checkpoint, DirectoryListing, UnreadFile};
 use crate::read::digest::{FileDigests, Sha256Digest};
 use crate::read::source::Source;
-use crate::read::source::file_system::MapMode;
+use crate::read::source::file_system::{MapMode, NamedPath};
 use crate::read::source::files::Files;
 
 use super::checked_model::CheckedModel;
@@ -280,7 +280,10 @@ impl<'r> FileCheck<'r> {
             mmap: false,
             private: false,
         };
-        Some(self.files.open_named(&file.path, mapping, budget))
+        Some(
+            self.files
+                .open_named(NamedPath::below(self.root, &file.path), mapping, budget),
+        )
     }
 
     fn length(&self, file: &ModelFile<'_>) -> u64 {

@@ -7,7 +7,7 @@ use crate::base::limits::Budget;
 use crate::read::catalog::quote;
 use crate::read::checkpoint::{Checkpoint, OpenFault, OpenFaultKind};
 use crate::read::format::is_lfs_pointer;
-use crate::read::source::file_system::MapMode;
+use crate::read::source::file_system::{MapMode, NamedPath};
 use crate::read::source::files::Files;
 
 use super::check_rules::{self, CheckRule};
@@ -26,7 +26,7 @@ pub(super) fn unreadable(
 ) -> Option<Finding> {
     let file = error.path().or(file);
     // looked at only after a failure, so that sound files cost nothing
-    let head = file.and_then(|path| head(path, files));
+    let head = file.and_then(|path| head(NamedPath::below(root, path), files));
     let (rule, message) = match error.kind() {
         ErrorKind::Cancelled | ErrorKind::InvalidArgument(_) => return None,
         ErrorKind::RefusedGlobal { module, name } => {
@@ -82,7 +82,7 @@ impl FileHead {
     }
 }
 
-fn head(path: &Path, files: &Files) -> Option<FileHead> {
+fn head(path: NamedPath<'_>, files: &Files) -> Option<FileHead> {
     let budget = Budget::new(crate::base::limits::Limits::default());
     let mapping = MapMode {
         mmap: false,

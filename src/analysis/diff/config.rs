@@ -8,7 +8,7 @@ use crate::base::error::{Error, Result};
 use crate::base::limits::{Budget, text_cost};
 use crate::models::config::document;
 use crate::read::checkpoint::Checkpoint;
-use crate::read::source::file_system::MapMode;
+use crate::read::source::file_system::{MapMode, NamedPath};
 
 use super::bytes::ranges_equal;
 use super::differences::ConfigDifferences;
@@ -53,7 +53,7 @@ fn read(checkpoint: &Checkpoint, budget: &Budget) -> Result<Option<Map<String, J
     let (files, at) = (checkpoint.files(), folder.join("config.json"));
     // remote files are announced, so that their requests begin together
     files.begin(&mut std::iter::once(at.clone()));
-    match document::read(files, &at, budget) {
+    match document::read(files, NamedPath::below(&folder, &at), budget) {
         Ok(map) => Ok(Some(map)),
         Err(e) if document::is_absent(&e) => Ok(None),
         Err(e) => Err(e.in_file(&at)),
@@ -76,7 +76,9 @@ pub(super) fn tokenizers(a: &Checkpoint, b: &Checkpoint) -> Result<Option<Option
             mmap: false,
             private: false,
         };
-        let source = files.open_named(&at, mapping, &budget).ok()?;
+        let source = files
+            .open_named(NamedPath::in_its_directory(&at), mapping, &budget)
+            .ok()?;
         // a note is not worth an error: the tokenizer decides nothing
         source.ready().ok()?;
         Some((source.len()?, source))

@@ -21,6 +21,8 @@ pub enum Remedy {
     CheckPath,
     /// The file or directory may not be read or written by this user.
     CheckPermissions,
+    /// A link of another user leads out of a directory, to a file that is not that user's.
+    OpenTarget,
     /// The checkpoint holds nothing of this name.
     CheckName,
     /// The output exists already and is replaced only on request.
@@ -77,6 +79,9 @@ impl fmt::Display for Remedy {
         let text = match self {
             Self::CheckPath => "check the path",
             Self::CheckPermissions => "check the file's permissions",
+            Self::OpenTarget => {
+                "open the file that the link leads to by its own path, or put a link of your own in its place"
+            }
             Self::CheckName => "check the name; names are case-sensitive",
             Self::AllowOverwrite => "choose another file, or call `Remember::overwrite`",
             Self::WaitForOtherRun => "wait until it has ended, or choose another directory",

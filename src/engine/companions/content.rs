@@ -8,10 +8,10 @@ use super::names::CONFIGURATIONS;
 use super::{CompanionContent, CompanionEdit, LeftOutReason, config};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{Budget, zeroed};
-use crate::read::source::file_system::MapMode;
+use crate::read::source::file_system::{MapMode, NamedPath};
 use crate::read::source::files::Files;
 use crate::read::source::read_exact_at;
-use crate::read::source::regular::{read_opened, regular};
+use crate::read::source::regular::{open_named, read_opened};
 
 /// Longest companion file. Tokenizers have up to 40 MB; a longer file is not one.
 const MAX_BYTES: u64 = 256 << 20;
@@ -30,13 +30,7 @@ pub(super) enum FoundContent {
 /// # Errors
 /// I/O; what is not a regular file; a link of another user to a file of a third one.
 pub(crate) fn open_companion(path: &Path) -> Result<(File, u64)> {
-    let directory = match path.parent() {
-        Some(directory) if !directory.as_os_str().is_empty() => directory,
-        _ => Path::new("."),
-    };
-    let name = path.file_name().unwrap_or_default();
-    let file = anamnesis_os::links::open_in(directory, name)?;
-    regular(file)
+    open_named(NamedPath::in_its_directory(path))
 }
 
 /// Finds the content under a name. Configurations are read and edited, and files at a URL are read.
@@ -70,7 +64,7 @@ pub(super) fn content(
         mmap: false,
         private: false,
     };
-    let source = files.open_named(path, mapping, budget)?;
+    let source = files.open_named(NamedPath::in_its_directory(path), mapping, budget)?;
     match source.ready() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(FoundContent::Missing),
         ready => ready?,
@@ -94,12 +88,7 @@ pub(super) fn content(
 fn left_out(error: Error) -> Result<FoundContent> {
     let reason = match error.kind() {
         ErrorKind::Unsupported(_) => LeftOutReason::NotRegular,
-        // not of the system, which has other reasons: the user may not read the file
-        ErrorKind::Io(e)
-            if e.kind() == io::ErrorKind::PermissionDenied && e.raw_os_error().is_none() =>
-        {
-            LeftOutReason::ForeignLink
-        }
+        ErrorKind::Io(e) if anamnesis_os::links::is_refused(e) => LeftOutReason::ForeignLink,
         _ => return Err(error),
     };
     Ok(FoundContent::LeftOut(reason))

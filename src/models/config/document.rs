@@ -1,7 +1,6 @@
 //! Reading a configuration: a JSON object of a file next to the weights.
 
 use std::io;
-use std::path::Path;
 
 use serde_json::{Map, Value};
 
@@ -9,10 +8,15 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::Budget;
 use crate::read::json::edit::{python_numbers_cost, without_python_numbers};
 use crate::read::json::{JsonReader, Tree};
+use crate::read::source::file_system::NamedPath;
 use crate::read::source::files::Files;
 
 /// Reads and parses a configuration file, whose memory stays charged.
-pub(crate) fn read(files: &Files, path: &Path, budget: &Budget) -> Result<Map<String, Value>> {
+pub(crate) fn read(
+    files: &Files,
+    path: NamedPath<'_>,
+    budget: &Budget,
+) -> Result<Map<String, Value>> {
     let (text, _charge) = files.read_whole(path, budget, "the configuration")?;
     parse(&text, budget)
 }

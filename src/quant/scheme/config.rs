@@ -14,6 +14,7 @@ use crate::models::config::{ModelConfig, document};
 use crate::quant::settings::is_nothing;
 use crate::read::catalog::quote;
 use crate::read::checkpoint::Checkpoint;
+use crate::read::source::file_system::NamedPath;
 
 use contradictions::Contradiction;
 use sections::shown;
@@ -224,7 +225,7 @@ impl QuantConfig {
             }
             let at = folder.join(file);
             // a file that cannot be opened counts as absent: weights are recognised without a configuration too
-            let mut whole = match document::read(files, &at, budget) {
+            let mut whole = match document::read(files, NamedPath::below(folder, &at), budget) {
                 Ok(whole) => whole,
                 Err(e) if document::is_absent(&e) => continue,
                 Err(e) => return Err(e.in_file(&at)),

@@ -9,6 +9,7 @@ use crate::read::catalog::{Catalog, FileInfo};
 use crate::read::format::dcp;
 use crate::read::source::Source;
 use crate::read::source::cursor::Cursor;
+use crate::read::source::file_system::NamedPath;
 use crate::read::source::files::Files;
 
 use super::merge::{ParsedFile, merge};
@@ -36,15 +37,21 @@ pub(super) fn opened_alone() -> Error {
 /// Opens the checkpoint whose `.metadata` has this path.
 pub(super) fn open(
     files: &Files,
-    path: &Path,
+    path: NamedPath<'_>,
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<Checkpoint> {
-    read(files, path, options, budget).map_err(|e| e.in_file(path).in_format(dcp::NAME))
+    read(files, path, options, budget).map_err(|e| e.in_file(path.path()).in_format(dcp::NAME))
 }
 
-fn read(place: &Files, path: &Path, options: &OpenOptions, budget: &Budget) -> Result<Checkpoint> {
+fn read(
+    place: &Files,
+    path: NamedPath<'_>,
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Checkpoint> {
     let metadata = open_source(place, path, options, budget)?;
+    let path = path.path();
     let manifest = dcp::read(&mut Cursor::new(&*metadata, budget), options.opaque)?;
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut paths = Vec::new();
@@ -59,7 +66,8 @@ fn read(place: &Files, path: &Path, options: &OpenOptions, budget: &Budget) -> R
     place.begin(&mut paths.iter().cloned());
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
-        let source = open_source(place, &path, options, budget).map_err(|e| e.in_file(&path))?;
+        let named = NamedPath::below(directory, &path);
+        let source = open_source(place, named, options, budget).map_err(|e| e.in_file(&path))?;
         files.push((path, source));
     }
     let mut catalog = dcp::catalog(manifest, &files, options.opaque, budget)?;
@@ -80,7 +88,7 @@ fn read(place: &Files, path: &Path, options: &OpenOptions, budget: &Budget) -> R
 
 fn open_source(
     place: &Files,
-    path: &Path,
+    path: NamedPath<'_>,
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<Arc<dyn Source>> {

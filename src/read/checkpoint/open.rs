@@ -10,11 +10,14 @@ use crate::base::limits::Budget;
 use crate::read::format;
 use crate::read::source::Source;
 use crate::read::source::cursor::Cursor;
+use crate::read::source::file_system::NamedPath;
 use crate::read::source::files::Files;
 
-/// Opens a file that an index or a directory names, which must be a regular one, and parses its header.
+/// Opens a file below a directory, which that directory or an index in it names and which must be a regular one, and parses
+/// its header.
 pub(super) fn parse_path(
     files: &Files,
+    directory: &Path,
     path: &Path,
     options: &OpenOptions,
     budget: &Budget,
@@ -22,7 +25,8 @@ pub(super) fn parse_path(
     let read = || {
         // between two files: a checkpoint may have thousands
         options.check_cancelled()?;
-        let source = files.open_named(path, options.mapping(), budget)?;
+        let named = NamedPath::below(directory, path);
+        let source = files.open_named(named, options.mapping(), budget)?;
         parse_source(source, Some(path), options, budget)
     };
     read().map_err(|e| e.in_file(path))

@@ -11,7 +11,8 @@ use std::path::Path;
 use super::{Checkpoint, OpenOptions};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::read::source::files::Files;
-use crate::read::source::regular::open_regular;
+use crate::read::source::file_system::NamedPath;
+use crate::read::source::regular::open_named;
 
 /// How often a checkpoint is opened at most. A writer changes a directory once per checkpoint, so that a reader which fails
 /// this often beside changes is beside something else.
@@ -61,9 +62,9 @@ pub(super) struct HeldIndex(Option<File>);
 
 impl HeldIndex {
     /// Opens an index of the local file system, before it is read.
-    pub(super) fn open(files: &Files, path: &Path) -> Self {
+    pub(super) fn open(files: &Files, path: NamedPath<'_>) -> Self {
         // reading it says why it cannot be opened
-        let open = || Some(open_regular(path).ok()?.0);
+        let open = || Some(open_named(path).ok()?.0);
         Self(if files.is_local() { open() } else { None })
     }
 

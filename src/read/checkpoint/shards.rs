@@ -13,7 +13,7 @@ use crate::base::note::Note;
 use crate::read::catalog::metadata::Value;
 use crate::read::format::gguf;
 use crate::read::json::{self, JsonReader};
-use crate::read::source::file_system::OpenedPath;
+use crate::read::source::file_system::{NamedPath, OpenedPath};
 use crate::read::source::files::Files;
 
 use super::directory::select_files;
@@ -32,10 +32,10 @@ pub(super) fn open(files: &Files, path: &Path, options: &OpenOptions) -> Result<
     let budget = options.budget();
     // before the file is opened: an index is text, which no format recognises
     if is_index(path) && !files.is_directory(path) {
-        return open_index(files, path, true, options, &budget);
+        return open_index(files, NamedPath::Given(path), options, &budget);
     }
     if distributed::is_metadata(path) && files.is_file(path) {
-        return distributed::open(files, path, options, &budget);
+        return distributed::open(files, NamedPath::Given(path), options, &budget);
     }
     let file = match files.open_path(path, options.mapping(), &budget)? {
         OpenedPath::Directory => return open_directory(files, path, options, &budget),
@@ -105,15 +105,16 @@ fn open_directory(
     let selection = select_files(files, path, options, budget)?;
     options.selected(&selection.files, budget)?;
     let mut checkpoint = match selection.files.as_slice() {
-        // files that the index does not name are among the directory's other models
-        [one] if is_index(one) => open_index(files, one, false, options, budget)?,
-        [one] if distributed::is_metadata(one) => distributed::open(files, one, options, budget)?,
+        [one] if is_index(one) => open_index(files, NamedPath::below(path, one), options, budget)?,
+        [one] if distributed::is_metadata(one) => {
+            distributed::open(files, NamedPath::below(path, one), options, budget)?
+        }
         [one] => {
-            let file = parse_path(files, one, options, budget)?;
+            let file = parse_path(files, path, one, options, budget)?;
             merge_single_or_split(files, one, file, options, budget)?
         }
         paths => {
-            let mut parsed = parse_all(files, paths, options, budget)?.1;
+            let mut parsed = parse_all(files, path, paths, options, budget)?.1;
             pieces::join(&mut parsed, budget)?;
             merge(parsed, options, budget)?
         }
@@ -157,9 +158,10 @@ fn merge_single_or_split(
     open_split(files, path, file, count, options, budget)
 }
 
-/// Parses the files; returns those that could be read, with their paths.
+/// Parses files below a directory; returns those that could be read, with their paths.
 fn parse_all<'p>(
     files: &Files,
+    directory: &Path,
     paths: &'p [PathBuf],
     options: &OpenOptions,
     budget: &Budget,
@@ -172,7 +174,7 @@ fn parse_all<'p>(
     );
     let mut first = None;
     for path in paths {
-        match parse_path(files, path, options, budget) {
+        match parse_path(files, directory, path, options, budget) {
             Ok(file) => {
                 read.push(path.as_path());
                 parsed.push(file);
@@ -191,24 +193,24 @@ fn parse_all<'p>(
 
 fn open_index(
     files: &Files,
-    path: &Path,
-    names_others: bool,
+    path: NamedPath<'_>,
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<Checkpoint> {
     let held = HeldIndex::open(files, path);
-    read_index(files, path, names_others, options, budget)
-        .and_then(|checkpoint| held.check(path).map(|()| checkpoint))
-        .map_err(|e| e.in_file(path).in_format("index"))
+    read_index(files, path, options, budget)
+        .and_then(|checkpoint| held.check(path.path()).map(|()| checkpoint))
+        .map_err(|e| e.in_file(path.path()).in_format("index"))
 }
 
 fn read_index(
     files: &Files,
-    path: &Path,
-    names_others: bool,
+    path: NamedPath<'_>,
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<Checkpoint> {
+    // of a directory, the other files are among its other models
+    let names_others = matches!(path, NamedPath::Given(_));
     let index = {
         let (text, _charge) = files.read_whole(path, budget, "the index")?;
         let reader = JsonReader::new(budget, "the index");
@@ -218,7 +220,7 @@ fn read_index(
         let text = std::str::from_utf8(&text).map_err(|e| malformed(e.to_string()))?;
         reader.parse(text, IndexSeed(&reader), |e| malformed(e.to_string()))?
     };
-    let directory = path.parent().unwrap_or(Path::new(""));
+    let directory = path.path().parent().unwrap_or(Path::new(""));
     let mut names = BTreeSet::new();
     for (_, file) in &index.weight_map {
         // a set: the index names its file for each tensor, a thousand times per file
@@ -237,7 +239,7 @@ fn read_index(
             "all files of the index".to_owned(),
         )));
     }
-    let (read, parsed) = parse_all(files, &present, options, budget)?;
+    let (read, parsed) = parse_all(files, directory, &present, options, budget)?;
     let mut checkpoint = merge(parsed, options, budget)?;
     let unnamed = match names_others {
         true => unnamed_files(files, directory, &names, budget)?,
@@ -368,7 +370,7 @@ fn open_split(
         let n = number - 1;
         let part = match first.take_if(|_| n == no) {
             Some(first) => first,
-            None => match parse_path(files, file, options, budget) {
+            None => match parse_path(files, directory, file, options, budget) {
                 Ok(part) => part,
                 Err(error) => {
                     options.fault(OpenFault::unreadable(file, error), budget)?;

@@ -9,6 +9,37 @@ use crate::base::limits::{Budget, TemporaryCharge};
 
 use super::Source;
 
+/// A path, and who named it, which decides about its links: a path of the caller's is followed wherever it leads. What a
+/// directory holds, or a file in it names, may be another user's, and its links lead only where
+/// [`anamnesis_os::links::open_below`] follows them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NamedPath<'p> {
+    /// The caller's own path.
+    Given(&'p Path),
+    /// A path below a directory, whose contents name it.
+    Below { directory: &'p Path, path: &'p Path },
+}
+
+impl<'p> NamedPath<'p> {
+    /// A path below `directory`; of any other path, what is in its own directory.
+    pub(crate) fn below(directory: &'p Path, path: &'p Path) -> Self {
+        Self::Below { directory, path }
+    }
+
+    /// What is directly in a directory.
+    pub(crate) fn in_its_directory(path: &'p Path) -> Self {
+        let directory = path.parent().unwrap_or(Path::new(""));
+        Self::Below { directory, path }
+    }
+
+    /// The whole path.
+    pub(crate) fn path(self) -> &'p Path {
+        match self {
+            Self::Given(path) | Self::Below { path, .. } => path,
+        }
+    }
+}
+
 /// The operations that opening needs of the place where files are.
 pub(crate) trait FileSystem: Send + Sync {
     /// Whether a path is a directory. A path that does not exist is none.
@@ -41,13 +72,17 @@ pub(crate) trait FileSystem: Send + Sync {
     fn open_path(&self, path: &Path, mapping: MapMode, budget: &Budget) -> Result<OpenedPath>;
 
     /// Opens a file that an index or a directory names, which must be a regular one.
-    fn open_named(&self, path: &Path, mapping: MapMode, budget: &Budget)
-    -> Result<Arc<dyn Source>>;
+    fn open_named(
+        &self,
+        path: NamedPath<'_>,
+        mapping: MapMode,
+        budget: &Budget,
+    ) -> Result<Arc<dyn Source>>;
 
     /// Reads a regular file whole, and charges its length while the second value lives.
     fn read_whole<'b>(
         &self,
-        path: &Path,
+        path: NamedPath<'_>,
         budget: &'b Budget,
         what: &str,
     ) -> Result<(Vec<u8>, TemporaryCharge<'b>)>;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result};
 use crate::base::limits::{Budget, TemporaryCharge};
 
-use super::file_system::{FileSystem, MapMode, OpenedPath};
-use super::regular::{open_regular, read_regular};
+use super::file_system::{FileSystem, MapMode, NamedPath, OpenedPath};
+use super::regular::{open_named, read_named};
 use super::{FileSource, SMALL, Source, StreamSource};
 
 /// The file system of the operating system.
@@ -81,21 +81,21 @@ impl FileSystem for LocalFiles {
 
     fn open_named(
         &self,
-        path: &Path,
+        path: NamedPath<'_>,
         mapping: MapMode,
         budget: &Budget,
     ) -> Result<Arc<dyn Source>> {
-        let (file, len) = open_regular(path)?;
+        let (file, len) = open_named(path)?;
         Ok(source_of(file, len, mapping, budget))
     }
 
     fn read_whole<'b>(
         &self,
-        path: &Path,
+        path: NamedPath<'_>,
         budget: &'b Budget,
         what: &str,
     ) -> Result<(Vec<u8>, TemporaryCharge<'b>)> {
-        read_regular(path, budget, what)
+        read_named(path, budget, what)
     }
 
     fn is_local(&self) -> bool {

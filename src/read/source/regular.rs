@@ -1,22 +1,47 @@
 //! Files that are found by name next to others and not named by the caller: regular ones only.
 //!
 //! A name in an index, or of a configuration, may lead to a FIFO, on which `open` waits for a writer, or to a device, which
-//! has length 0 and can be read without end. So the file is opened without waiting, and what is not regular is refused.
+//! has length 0 and can be read without end. So the file is opened without waiting, and what is not regular is refused. A link
+//! may lead to a file that its maker cannot read, and this process can: it is followed only where the maker could go.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use anamnesis_os::files::open_without_waiting;
+use anamnesis_os::links;
 
 use crate::base::error::{Error, Result};
 use crate::base::limits::{Budget, TemporaryCharge, zeroed};
 
+use super::file_system::NamedPath;
 use super::fill;
 
-/// Opens a regular file and returns its length.
+/// Opens a regular file of the caller's own and returns its length.
 pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
     regular(open_without_waiting(path)?)
+}
+
+/// Opens a regular file by a path that the caller or a directory names, and returns its length.
+pub(crate) fn open_named(path: NamedPath<'_>) -> Result<(File, u64)> {
+    let (directory, path) = match path {
+        NamedPath::Given(path) => return open_regular(path),
+        NamedPath::Below { directory, path } => (directory, path),
+    };
+    let (directory, below) = match path.strip_prefix(directory) {
+        Ok(below) => (directory, below),
+        Err(_) => (
+            path.parent().unwrap_or(Path::new("")),
+            Path::new(path.file_name().unwrap_or_default()),
+        ),
+    };
+    regular(links::open_below(directory, below)?)
+}
+
+/// Refuses a directory that the contents of another one name, if its links are not followed.
+pub(crate) fn check_directory(directory: &Path, below: &Path) -> Result<()> {
+    let checked = links::check_below(directory, below);
+    checked.map_err(|e| Error::from(e).in_file(&directory.join(below)))
 }
 
 /// An open file and its length, if it is a regular one.
@@ -42,7 +67,16 @@ pub(crate) fn read_regular<'b>(
     budget: &'b Budget,
     what: &str,
 ) -> Result<(Vec<u8>, TemporaryCharge<'b>)> {
-    let (file, len) = open_regular(path)?;
+    read_named(NamedPath::Given(path), budget, what)
+}
+
+/// The same, by a path that the caller or a directory names.
+pub(crate) fn read_named<'b>(
+    path: NamedPath<'_>,
+    budget: &'b Budget,
+    what: &str,
+) -> Result<(Vec<u8>, TemporaryCharge<'b>)> {
+    let (file, len) = open_named(path)?;
     read_opened(&file, len, budget, what)
 }
 

@@ -12,7 +12,7 @@ use anamnesis_remote::{
 use crate::base::error::{Error, Result};
 use crate::base::limits::{Budget, TemporaryCharge};
 
-use super::file_system::{FileSystem, MapMode, OpenedPath};
+use super::file_system::{FileSystem, MapMode, NamedPath, OpenedPath};
 use super::regular::charged_buffer;
 use super::{ConcurrentReads, ReadReceiver, Source, StartedRead};
 
@@ -105,16 +105,22 @@ impl FileSystem for RemoteFiles {
         Ok(OpenedPath::File(Arc::new(self.file(path)?)))
     }
 
-    fn open_named(&self, path: &Path, _mode: MapMode, _budget: &Budget) -> Result<Arc<dyn Source>> {
-        Ok(Arc::new(self.file(path)?))
+    fn open_named(
+        &self,
+        path: NamedPath<'_>,
+        _mode: MapMode,
+        _budget: &Budget,
+    ) -> Result<Arc<dyn Source>> {
+        Ok(Arc::new(self.file(path.path())?))
     }
 
     fn read_whole<'b>(
         &self,
-        path: &Path,
+        path: NamedPath<'_>,
         budget: &'b Budget,
         what: &str,
     ) -> Result<(Vec<u8>, TemporaryCharge<'b>)> {
+        let path = path.path();
         let file = self.file(path)?;
         self.begin_shards(path, &file)?;
         let len = file.0.len().map_err(io::Error::from)?;

@@ -10,8 +10,9 @@ use crate::base::error::{Error, Remedy, Result};
 use crate::base::limits::{Budget, Limits};
 use crate::base::note::Note;
 
+use super::file_system::NamedPath;
 use super::files::{Files, require_local, url};
-use super::regular::read_regular;
+use super::regular::{check_directory, read_named};
 
 /// The names of snapshots that an error lists.
 const SHOWN: usize = 4;
@@ -82,7 +83,7 @@ pub(crate) fn snapshot_of(path: &Path) -> Result<Option<PathBuf>> {
     if let Some(named) = revision(&path.join("refs/main")).map(|name| snapshots.join(name))
         && named.is_dir()
     {
-        return Ok(Some(named));
+        return own_snapshot(path, named);
     }
     let in_snapshots = |e| Error::from(e).in_file(&snapshots);
     let mut found = Vec::new();
@@ -94,7 +95,7 @@ pub(crate) fn snapshot_of(path: &Path) -> Result<Option<PathBuf>> {
         }
     }
     match &found[..] {
-        [only] => Ok(Some(snapshots.join(only))),
+        [only] => own_snapshot(path, snapshots.join(only)),
         [] => Err(Error::unsupported(
             "the hub's cache holds no snapshot of this repository; download it with `hf download`",
         )
@@ -116,6 +117,13 @@ pub(crate) fn snapshot_of(path: &Path) -> Result<Option<PathBuf>> {
     }
 }
 
+/// A snapshot whose links, if it is one, are followed.
+fn own_snapshot(repository: &Path, snapshot: PathBuf) -> Result<Option<PathBuf>> {
+    let below = snapshot.strip_prefix(repository);
+    check_directory(repository, below.expect("joined to it"))?;
+    Ok(Some(snapshot))
+}
+
 /// The name of a snapshot that a reference holds.
 fn revision(reference: &Path) -> Option<String> {
     /// The longest name of a commit: 64 digits of SHA-256.
@@ -126,7 +134,12 @@ fn revision(reference: &Path) -> Option<String> {
         ..Limits::default()
     };
     let budget = Budget::new(limits);
-    let (text, _charge) = read_regular(reference, &budget, "a reference").ok()?;
+    let (text, _charge) = read_named(
+        NamedPath::in_its_directory(reference),
+        &budget,
+        "a reference",
+    )
+    .ok()?;
     let name = std::str::from_utf8(&text).ok()?.trim();
     // the name is joined to a path, and must not lead out of the cache
     let is_plain = !name.is_empty()

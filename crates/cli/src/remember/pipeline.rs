@@ -11,7 +11,7 @@ use anamnesis::quote::escape;
 use anamnesis::sink::write_companions;
 use anamnesis::{Checkpoint, Dtype, ErrorKind};
 use anamnesis_os::files::resolved;
-use anamnesis_os::whole_file;
+use anamnesis_os::{links, whole_file};
 use serde_json::Value;
 
 use super::RememberReport;
@@ -146,12 +146,14 @@ pub(super) fn write_all(
 fn missing(args: &RememberArgs, components: &[String]) -> Result<Vec<String>, Failure> {
     let path = args.source.join(INDEX);
     // its length is the directory's owner's: a real one has a few lines
-    let text = whole_file::read(&path, MAX_INDEX).map_err(|e| match e.kind() {
-        std::io::ErrorKind::FileTooLarge => {
-            let help = "an index names the components in a few lines: fetch it again";
-            Failure::new("limit", "longer than 1 MiB", help).in_file(&path)
+    let text = whole_file::read_below(&args.source, Path::new(INDEX), MAX_INDEX).map_err(|e| {
+        match e.kind() {
+            std::io::ErrorKind::FileTooLarge => {
+                let help = "an index names the components in a few lines: fetch it again";
+                Failure::new("limit", "longer than 1 MiB", help).in_file(&path)
+            }
+            _ => Failure::from(anamnesis::Error::from(e).in_file(&path)),
         }
-        _ => Failure::from(anamnesis::Error::from(e).in_file(&path)),
     })?;
     // clients say more about an index that is not JSON; its folders are there all the same
     let Ok(Value::Object(index)) = serde_json::from_slice(&text) else {
@@ -200,7 +202,13 @@ impl PipelineFolder {
             let end = name.rsplit_once('.').map(|(_, end)| end);
             // a hub's cache contains links to files, and real directories
             if entry.path().is_dir() {
-                components.extend((!name.starts_with('.')).then_some(name));
+                if !name.starts_with('.') {
+                    let checked = links::check_below(source, Path::new(&name));
+                    checked.map_err(|e| {
+                        Failure::from(anamnesis::Error::from(e).in_file(&entry.path()))
+                    })?;
+                    components.push(name);
+                }
             } else if end.is_some_and(|end| ENDINGS.contains(&end)) {
                 beside.push(name);
             }

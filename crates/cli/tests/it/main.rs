@@ -14,6 +14,8 @@ mod exit_status;
 #[cfg(target_os = "linux")]
 mod failing_pages;
 mod fit;
+#[cfg(target_os = "linux")]
+mod foreign_links;
 mod giants;
 #[cfg(target_os = "linux")]
 mod guesses;
