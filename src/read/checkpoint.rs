@@ -32,7 +32,7 @@ use crate::base::progress::CancelToken;
 use crate::read::catalog::{Catalog, Value};
 use crate::read::format::{self, Format};
 use crate::read::source::cursor::Cursor;
-use crate::read::source::file_system::MapMode;
+use crate::read::source::file_system::{MapMode, NamedPath};
 use crate::read::source::files::{Files, UrlOptions};
 use crate::read::source::snapshot::{cache_warning, snapshot_of};
 use crate::read::source::{CheckedSource, MemorySource, ReaderSource, Source, StreamSource};
@@ -74,6 +74,8 @@ pub struct OpenOptions {
     urls: UrlOptions,
     /// See [`Self::survey`].
     faults: Option<FaultList>,
+    /// See [`Self::found_in`].
+    found_in: Option<Arc<Path>>,
     /// See [`Self::passing_over`].
     passed_over: Option<Arc<BTreeSet<String>>>,
 }
@@ -95,6 +97,7 @@ impl Default for OpenOptions {
             cancel: None,
             urls: UrlOptions::default(),
             faults: None,
+            found_in: None,
             passed_over: None,
         }
     }
@@ -264,6 +267,33 @@ impl OpenOptions {
         self
     }
 
+    /// The path that is opened was found in this directory, by listing it or because a file in it names the path, and was
+    /// not named by the caller. A link then leads within the directory, in a snapshot of the hub's cache to the blobs of its
+    /// repository, and elsewhere if root, this user or the owner of the target made it; another one is an error. Default
+    /// none: the path is the caller's, and followed.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use anamnesis::OpenOptions;
+    ///
+    /// let directory = Path::new("fixtures/model");
+    /// let options = OpenOptions::new().found_in(directory);
+    /// assert!(options.open(directory.join("scribe.safetensors")).is_ok());
+    /// ```
+    #[must_use]
+    pub fn found_in(mut self, directory: impl AsRef<Path>) -> Self {
+        self.found_in = Some(directory.as_ref().into());
+        self
+    }
+
+    /// The path of a call, and who named it.
+    pub(crate) fn named<'p>(&'p self, path: &'p Path) -> NamedPath<'p> {
+        match self.found_in.as_deref() {
+            Some(directory) if directory != path => NamedPath::below(directory, path),
+            _ => NamedPath::Given(path),
+        }
+    }
+
     /// The error of a cancelled call.
     fn check_cancelled(&self) -> Result<()> {
         let cancelled = self.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
@@ -304,11 +334,8 @@ impl OpenOptions {
             true => replaced::open_stable(&path, self, open),
             false => open(),
         };
-        // at a URL, a cancelled wait for an answer looks like a failure of the network
-        let opened = opened.map_err(|e| match files.is_local() {
-            true => e,
-            false => self.check_cancelled().err().unwrap_or(e),
-        });
+        // a cancelled wait, for a server's answer or for the writer of a pipe, looks like a failure of the other side
+        let opened = opened.map_err(|e| self.check_cancelled().err().unwrap_or(e));
         // an error names the innermost file; this path is added to errors without one
         let mut checkpoint = opened.map_err(|e| e.in_file(&path))?;
         files.opened();
@@ -379,6 +406,26 @@ impl OpenOptions {
     /// The errors of [`Checkpoint::from_stream`].
     pub fn from_stream(&self, reader: impl Read + Send + 'static) -> Result<Checkpoint> {
         self.from_source(StreamSource::new(reader))
+    }
+
+    /// Like [`from_stream`](Self::from_stream), of an open pipe, terminal or socket: its reads end when the token of
+    /// [`cancel`](Self::cancel) is cancelled, also where no writer sends anything.
+    ///
+    /// ```no_run
+    /// use anamnesis::{CancelToken, OpenOptions};
+    ///
+    /// let token = CancelToken::new();
+    /// let pipe = std::fs::File::open("/dev/stdin")?;
+    /// let checkpoint = OpenOptions::new().cancel(&token).from_pipe(pipe)?;
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Checkpoint::from_stream`]; [`ErrorKind::Cancelled`].
+    pub fn from_pipe(&self, file: std::fs::File) -> Result<Checkpoint> {
+        let source = StreamSource::of_pipe(file, self.cancel.as_ref());
+        let opened = self.from_source(source);
+        opened.map_err(|e| self.check_cancelled().err().unwrap_or(e))
     }
 }
 

@@ -18,7 +18,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use anamnesis::sink::SafetensorsSink;
-use anamnesis::{Dtype, Format, Limits, OpenOptions};
+use anamnesis::{CancelToken, Dtype, Format, Limits, OpenOptions};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use globset::GlobMatcher;
@@ -281,12 +281,19 @@ impl OpenArgs {
 
     /// The sink, which writes to buckets under the options of the arguments.
     #[cfg(feature = "remote")]
-    pub(crate) fn remote_sink(&self, sink: SafetensorsSink) -> SafetensorsSink {
-        sink.remote(self.remote())
+    pub(crate) fn remote_sink(
+        &self,
+        sink: SafetensorsSink,
+        token: &CancelToken,
+    ) -> SafetensorsSink {
+        let (mut remote, token) = (self.remote(), token.clone());
+        let is_cancelled = move || token.is_cancelled();
+        remote.cancel = Some(anamnesis::remote::CancelCheck::new(is_cancelled));
+        sink.remote(remote)
     }
 
     #[cfg(not(feature = "remote"))]
-    pub(crate) fn remote_sink(&self, sink: SafetensorsSink) -> SafetensorsSink {
+    pub(crate) fn remote_sink(&self, sink: SafetensorsSink, _: &CancelToken) -> SafetensorsSink {
         sink
     }
 }

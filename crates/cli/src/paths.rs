@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
 
-use anamnesis::source::{FileSource, MmapSource, StreamSource};
+use anamnesis::source::{FileSource, MmapSource};
 use anamnesis::{Checkpoint, OpenOptions};
 
 use crate::exit::Failure;
@@ -98,22 +98,27 @@ fn matches(pattern: &str) -> Vec<Result<InputPath, Failure>> {
 /// Opens standard input. A redirected file supports random access, so every format can be read from it. A pipe is read
 /// sequentially.
 fn standard_input(options: &OpenOptions, map: bool) -> anamnesis::Result<Checkpoint> {
-    if let Some(file) = redirected_file()? {
-        if map {
-            return options.from_source(MmapSource::new(file)?);
-        }
-        return options.from_source(FileSource::new(file)?);
+    let file = standard_input_file()?;
+    if !is_whole(&file)? {
+        return options.from_pipe(file);
     }
-    options.from_source(StreamSource::new(io::stdin()))
+    if map {
+        return options.from_source(MmapSource::new(file)?);
+    }
+    options.from_source(FileSource::new(file)?)
 }
 
-/// Standard input as a file, if it is a regular file whose position is 0: a source counts offsets from the start.
-fn redirected_file() -> io::Result<Option<File>> {
+/// Standard input as a file.
+fn standard_input_file() -> io::Result<File> {
     // a duplicate, so that dropping the file leaves standard input open
     #[cfg(unix)]
     let owned = std::os::fd::AsFd::as_fd(&io::stdin()).try_clone_to_owned()?;
     #[cfg(windows)]
     let owned = std::os::windows::io::AsHandle::as_handle(&io::stdin()).try_clone_to_owned()?;
-    let mut file = File::from(owned);
-    Ok((file.metadata()?.is_file() && file.stream_position()? == 0).then_some(file))
+    Ok(File::from(owned))
+}
+
+/// Whether it is a regular file whose position is 0: a source counts offsets from the start.
+fn is_whole(mut file: &File) -> io::Result<bool> {
+    Ok(file.metadata()?.is_file() && file.stream_position()? == 0)
 }

@@ -17,6 +17,7 @@
 //! | [`pressure`] | memory pressure (PSI) |
 //! | [`writeback`] | begin to write a file's dirty pages (Linux only) |
 //! | [`files`] | opening without waiting; files under construction and their names |
+//! | [`pipe_reader`] | reading a pipe for as long as the bytes are wanted |
 //! | [`whole_file`] | read a short file; write a file as a whole, under a temporary name first |
 //! | [`links`] | which links in other users' directories are followed |
 //! | [`trust`] | who else may change what a path names |
@@ -32,6 +33,7 @@ pub mod files;
 pub mod links;
 pub mod memory;
 pub mod numa;
+pub mod pipe_reader;
 #[cfg(target_os = "linux")]
 pub mod populate;
 pub mod pressure;

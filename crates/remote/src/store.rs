@@ -221,12 +221,17 @@ impl Store {
         self.client.set_opened();
     }
 
+    /// Whether nothing is cancelled that goes on until the files are open.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.client.check_wanted().is_ok()
+    }
+
     /// Runs a request while this thread waits, unless opening is cancelled.
     fn wait<T: Send + 'static>(
         &self,
         request: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        wait_while(request, &mut || self.client.check_wanted().is_ok())
+        wait_while(request, &mut || self.is_wanted())
     }
 
     /// Whether a path is a directory, by its form: it ends in a slash, or (but on a web server) its name has no ending.

@@ -28,10 +28,12 @@ impl Store {
     /// Bytes of the object with this path; `None` if there is none. `wanted` is called meanwhile, and ends the wait by returning false.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) for a place that is not a bucket; the errors of the request.
+    /// [`Unsupported`](ErrorKind::Unsupported) for a place that is not a bucket; the errors of the request;
+    /// [`Cancelled`](ErrorKind::Cancelled), also by [`RemoteOptions::cancel`](crate::RemoteOptions::cancel).
     pub fn length(&self, path: &str, wanted: &mut dyn FnMut() -> bool) -> Result<Option<u64>> {
         let (bucket, key) = (self.written_bucket()?, key(path).to_owned());
-        wait_while(async move { bucket.length(&key).await }, wanted)
+        let length = async move { bucket.length(&key).await };
+        wait_while(length, &mut || wanted() && self.is_wanted())
     }
 
     /// Writes an object by one request: it is there as a whole or not at all. `wanted` as for [`length`](Self::length).
@@ -53,7 +55,7 @@ impl Store {
             counters.uploaded(len);
             Ok(())
         };
-        wait_while(put, wanted)
+        wait_while(put, &mut || wanted() && self.is_wanted())
     }
 
     /// Removes an object, if there is one. `wanted` as for [`length`](Self::length).

@@ -69,7 +69,7 @@ impl OpenOptions {
         )?;
         let path = &*path;
         let budget = self.budget();
-        let read = || match files.open_path(path, self.mapping(), &budget)? {
+        let read = || match files.open_path(path, self.mapping(), self.cancel.as_ref(), &budget)? {
             OpenedPath::Directory => Ok(None),
             // an index of shards, or a configuration: neither is a pickle
             OpenedPath::File(_) if path.extension().is_some_and(|e| e == "json") => Ok(None),

@@ -32,12 +32,22 @@ pub(super) fn open(files: &Files, path: &Path, options: &OpenOptions) -> Result<
     let budget = options.budget();
     // before the file is opened: an index is text, which no format recognises
     if is_index(path) && !files.is_directory(path) {
-        return open_index(files, NamedPath::Given(path), options, &budget);
+        return open_index(files, options.named(path), options, &budget);
     }
     if distributed::is_metadata(path) && files.is_file(path) {
-        return distributed::open(files, NamedPath::Given(path), options, &budget);
+        return distributed::open(files, options.named(path), options, &budget);
     }
-    let file = match files.open_path(path, options.mapping(), &budget)? {
+    let opened = match options.named(path) {
+        NamedPath::Given(path) => {
+            files.open_path(path, options.mapping(), options.cancel.as_ref(), &budget)?
+        }
+        NamedPath::Below { directory, path } if files.is_directory(path) => {
+            files.check_directory(directory, path)?;
+            OpenedPath::Directory
+        }
+        named => OpenedPath::File(files.open_named(named, options.mapping(), &budget)?),
+    };
+    let file = match opened {
         OpenedPath::Directory => return open_directory(files, path, options, &budget),
         OpenedPath::File(_)
             if path

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::limits::{Budget, TemporaryCharge};
+use crate::base::progress::CancelToken;
 
 use super::Source;
 
@@ -68,8 +69,21 @@ pub(crate) trait FileSystem: Send + Sync {
         self.list(directory, &|_| true, &mut |name| each(name, false))
     }
 
-    /// Opens a path of the caller's, which may also be a directory or, locally, a pipe.
-    fn open_path(&self, path: &Path, mapping: MapMode, budget: &Budget) -> Result<OpenedPath>;
+    /// Opens a path of the caller's, which may also be a directory or, locally, a pipe, whose reads end when the token is
+    /// cancelled.
+    fn open_path(
+        &self,
+        path: &Path,
+        mapping: MapMode,
+        cancel: Option<&CancelToken>,
+        budget: &Budget,
+    ) -> Result<OpenedPath>;
+
+    /// Checks that the links of a directory below another one are followed.
+    fn check_directory(&self, directory: &Path, path: &Path) -> Result<()> {
+        let _ = (directory, path);
+        Ok(())
+    }
 
     /// Opens a file that an index or a directory names, which must be a regular one.
     fn open_named(

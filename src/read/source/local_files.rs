@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
 use crate::base::limits::{Budget, TemporaryCharge};
+use crate::base::progress::CancelToken;
 
 use super::file_system::{FileSystem, MapMode, NamedPath, OpenedPath};
-use super::regular::{open_named, read_named};
+use super::regular::{check_directory, open_named, open_without_waiting, read_named};
 use super::{FileSource, SMALL, Source, StreamSource};
 
 /// The file system of the operating system.
@@ -61,8 +62,15 @@ impl FileSystem for LocalFiles {
 
     /// A file is mapped or read, a pipe is streamed. Makes one `open` and one `fstat`: for a small file, each further
     /// system call adds a tenth to the time of opening (experiment 43 in `docs/perf-experiments.md`).
-    fn open_path(&self, path: &Path, mapping: MapMode, budget: &Budget) -> Result<OpenedPath> {
-        let file = match File::open(path) {
+    fn open_path(
+        &self,
+        path: &Path,
+        mapping: MapMode,
+        cancel: Option<&CancelToken>,
+        budget: &Budget,
+    ) -> Result<OpenedPath> {
+        // `open` would wait for the writer of a FIFO, whatever is cancelled meanwhile
+        let file = match open_without_waiting(path) {
             // Windows cannot open a directory as a file
             Err(_) if path.is_dir() => return Ok(OpenedPath::Directory),
             file => file?,
@@ -73,10 +81,15 @@ impl FileSystem for LocalFiles {
         }
         if !meta.is_file() {
             // pipes and terminals have no length and cannot be read at offsets
-            return Ok(OpenedPath::File(Arc::new(StreamSource::new(file))));
+            let stream = StreamSource::of_pipe(file, cancel);
+            return Ok(OpenedPath::File(Arc::new(stream)));
         }
         let source = source_of(file, meta.len(), mapping, budget);
         Ok(OpenedPath::File(source))
+    }
+
+    fn check_directory(&self, directory: &Path, path: &Path) -> Result<()> {
+        check_directory(directory, path)
     }
 
     fn open_named(

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use anamnesis_os::files::open_without_waiting;
+pub(super) use anamnesis_os::files::open_without_waiting;
 use anamnesis_os::links;
 
 use crate::base::error::{Error, Result};
@@ -39,9 +39,10 @@ pub(crate) fn open_named(path: NamedPath<'_>) -> Result<(File, u64)> {
 }
 
 /// Refuses a directory that the contents of another one name, if its links are not followed.
-pub(crate) fn check_directory(directory: &Path, below: &Path) -> Result<()> {
+pub(crate) fn check_directory(directory: &Path, path: &Path) -> Result<()> {
+    let below = path.strip_prefix(directory).unwrap_or(path);
     let checked = links::check_below(directory, below);
-    checked.map_err(|e| Error::from(e).in_file(&directory.join(below)))
+    checked.map_err(|e| Error::from(e).in_file(path))
 }
 
 /// An open file and its length, if it is a regular one.

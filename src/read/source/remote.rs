@@ -11,6 +11,7 @@ use anamnesis_remote::{
 
 use crate::base::error::{Error, Result};
 use crate::base::limits::{Budget, TemporaryCharge};
+use crate::base::progress::CancelToken;
 
 use super::file_system::{FileSystem, MapMode, NamedPath, OpenedPath};
 use super::regular::charged_buffer;
@@ -98,7 +99,13 @@ impl FileSystem for RemoteFiles {
             .try_for_each(each)
     }
 
-    fn open_path(&self, path: &Path, _mode: MapMode, _budget: &Budget) -> Result<OpenedPath> {
+    fn open_path(
+        &self,
+        path: &Path,
+        _mode: MapMode,
+        _cancel: Option<&CancelToken>,
+        _budget: &Budget,
+    ) -> Result<OpenedPath> {
         if self.is_directory(path) {
             return Ok(OpenedPath::Directory);
         }

@@ -1,9 +1,13 @@
 //! Forward-only sources.
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::sync::PoisonError;
 
+use anamnesis_os::pipe_reader::PipeReader;
+
 use super::{Source, fill};
+use crate::base::progress::CancelToken;
 use crate::base::sync::PoisonMutex;
 
 /// Bytes behind the read position that can be read again. The cursor goes back by at most one window, and the format
@@ -37,6 +41,15 @@ impl<R: Read + Send> StreamSource<R> {
             tail_at: 0,
             ended: false,
         }))
+    }
+}
+
+impl StreamSource<Box<dyn Read + Send>> {
+    /// A source of the bytes of a pipe, or of another file without a length, for as long as the token is not cancelled.
+    pub(crate) fn of_pipe(file: File, cancel: Option<&CancelToken>) -> Self {
+        let token = cancel.cloned();
+        let is_wanted = move || token.as_ref().is_none_or(|token| !token.is_cancelled());
+        Self::new(Box::new(PipeReader::new(file, is_wanted)))
     }
 }
 

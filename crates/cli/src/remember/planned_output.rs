@@ -123,7 +123,7 @@ impl<'c> PlannedOutput<'c> {
         notes.extend(others.into_iter().map(|name| {
             format!("{name} was in the directory before, and stays: it is not of this model")
         }));
-        let mut sink = args.opening.remote_sink(sink);
+        let mut sink = args.opening.remote_sink(sink, interrupt.token());
         let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
         let (weights, nbytes) = (plan.jobs.len() - plain, plan.nbytes());
         // from here on there is output to remove, so an interrupt cancels instead of ending the process

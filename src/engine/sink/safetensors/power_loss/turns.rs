@@ -257,13 +257,19 @@ impl FileSystem for ReaderTurns {
         })
     }
 
-    fn open_path(&self, path: &Path, mapping: MapMode, budget: &Budget) -> Result<OpenedPath> {
-        self.step().open_path(path, mapping, budget)
+    fn open_path(
+        &self,
+        path: &Path,
+        mapping: MapMode,
+        cancel: Option<&CancelToken>,
+        budget: &Budget,
+    ) -> Result<OpenedPath> {
+        self.step().open_path(path, mapping, cancel, budget)
     }
 
     fn open_named(
         &self,
-        path: &Path,
+        path: NamedPath<'_>,
         mapping: MapMode,
         budget: &Budget,
     ) -> Result<Arc<dyn Source>> {
@@ -272,7 +278,7 @@ impl FileSystem for ReaderTurns {
 
     fn read_whole<'b>(
         &self,
-        path: &Path,
+        path: NamedPath<'_>,
         budget: &'b Budget,
         what: &str,
     ) -> Result<(Vec<u8>, TemporaryCharge<'b>)> {
