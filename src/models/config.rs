@@ -92,7 +92,7 @@ impl ModelConfig {
         let (files, path) = options.files(path.as_ref())?;
         let map = document::read(
             &files,
-            NamedPath::Given(&path),
+            options.named(&path),
             &Budget::new(options.limits_of()),
         );
         map.map(Self::from_document).map_err(|e| e.in_file(&path))

@@ -131,7 +131,8 @@ fn estimate(
             {
                 // a directory without weights is a model that is not downloaded yet, or a configuration alone
                 let config = path.join("config.json");
-                let read = || of_configuration(&config, path, args, extras, options);
+                let found = options.clone().found_in(path);
+                let read = || of_configuration(&config, path, args, extras, &found);
                 if !is_url(path) && config.is_file() {
                     return read().map_err(located);
                 }

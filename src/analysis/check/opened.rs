@@ -106,7 +106,8 @@ impl OpenedModels {
             }
             // no rule says what they are together: what was said about the directory as a whole is in the list already
             for name in left {
-                self.add(place, &place.directory.join(name), place.options, false)?;
+                let options = place.options.clone().found_in(place.directory);
+                self.add(place, &place.directory.join(name), &options, false)?;
                 self.seen.insert(name.clone());
             }
         }

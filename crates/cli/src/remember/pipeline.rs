@@ -78,7 +78,7 @@ pub(super) fn write_all(
     let mut components = Vec::new();
     for name in &folder.components {
         let (from, to) = (source.join(name), output.join(name));
-        let model = opened(args, &from, screen, interrupt)?;
+        let model = opened(args, source, &from, screen, interrupt)?;
         // a directory, also where it has a dot in its name
         let output = if model.is_some() { to.join("") } else { to };
         components.push(Component {
@@ -122,7 +122,7 @@ pub(super) fn write_all(
     }
     let mut top = companions_of(args, source)?;
     top.left_out
-        .retain(|left| !folder.components.contains(&left.name));
+        .retain(|left| !folder.has_component(left.name.trim_end_matches('/')));
     // `false` sorts first: the index comes last, when all that it names is there
     top.files.sort_by_key(|file| file.name == INDEX);
     write_companions(output, &top.files, args.overwrite)?;
@@ -190,6 +190,10 @@ struct PipelineFolder {
 }
 
 impl PipelineFolder {
+    fn has_component(&self, name: &str) -> bool {
+        self.components.iter().any(|component| component == name)
+    }
+
     fn list(source: &Path) -> Result<Self, Failure> {
         const ENDINGS: &[&str] = &["safetensors", "bin", "ckpt", "pt", "pth", "gguf"];
         let failure = |e: std::io::Error| Failure::from(anamnesis::Error::from(e).in_file(source));
@@ -223,12 +227,13 @@ impl PipelineFolder {
 /// The tensors of a component, if it has any.
 fn opened(
     args: &RememberArgs,
+    source: &Path,
     directory: &Path,
     screen: &Screen,
     interrupt: &Interrupt,
 ) -> Result<Option<Checkpoint>, Failure> {
     let options = args.opening.options().cancel(interrupt.token());
-    match options.open(directory) {
+    match options.found_in(source).open(directory) {
         Ok(checkpoint) => {
             checkpoint_warnings::show(&checkpoint, screen);
             Ok(Some(checkpoint))
