@@ -1,6 +1,7 @@
-//! Files that are known to hold the same bytes without reading them: one file by two paths, or two copies of one blob.
-
-use std::path::Path;
+//! Files that are known to hold the same bytes without reading them: one file by two paths.
+//!
+//! The names of blobs in caches of the hub are digests that a download should have, and not those that its bytes have: two
+//! blobs of one name are read.
 
 use crate::read::checkpoint::Checkpoint;
 use crate::read::source::Source;
@@ -10,30 +11,22 @@ use crate::read::source::Source;
 pub(super) struct FileIdentity {
     /// Device and inode.
     inode: Option<(u64, u64)>,
-    /// The SHA-256 of its content, by the name that a cache of the hub gave it.
-    digest: Option<[u8; 64]>,
 }
 
 impl FileIdentity {
-    /// Whether both are the same file, or of one content.
+    /// Whether both are the same file.
     fn is_same(&self, other: &Self) -> bool {
         // two unknowns are equal as values, and not as files
-        let same = |known: bool, equal: bool| known && equal;
-        same(self.inode.is_some(), self.inode == other.inode)
-            || same(self.digest.is_some(), self.digest == other.digest)
+        self.inode.is_some() && self.inode == other.inode
     }
 }
 
 /// The identities of a checkpoint's files, by their numbers.
 pub(super) fn of(checkpoint: &Checkpoint) -> Vec<FileIdentity> {
-    let files = checkpoint.catalog().files.iter();
-    let local = checkpoint.files().is_local();
-    files
-        .zip(checkpoint.sources())
-        .map(|(file, source)| FileIdentity {
+    let sources = checkpoint.sources().iter();
+    sources
+        .map(|source| FileIdentity {
             inode: inode(&**source),
-            // a remote path says nothing about files here
-            digest: file.path.as_deref().filter(|_| local).and_then(digest),
         })
         .collect()
 }
@@ -55,15 +48,4 @@ fn inode(source: &dyn Source) -> Option<(u64, u64)> {
 #[cfg(not(unix))]
 fn inode(_: &dyn Source) -> Option<(u64, u64)> {
     None
-}
-
-/// The digest of a file in a cache of the hub: there, files are links to `blobs/SHA-256`, with 64 hexadecimal digits. Other
-/// blobs are named by git's SHA-1.
-fn digest(path: &Path) -> Option<[u8; 64]> {
-    let blob = std::fs::canonicalize(path).ok()?;
-    if blob.parent()?.file_name()? != "blobs" {
-        return None;
-    }
-    let name: [u8; 64] = blob.file_name()?.as_encoded_bytes().try_into().ok()?;
-    name.iter().all(u8::is_ascii_hexdigit).then_some(name)
 }
