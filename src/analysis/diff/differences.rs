@@ -14,6 +14,8 @@ pub struct Differences {
     pub b: DiffSide,
     /// Whether they are the same, by what [decides](super::CheckpointDiff).
     pub same: bool,
+    /// Whether headers alone were compared: tensors that count as equal have equal names, dtypes and shapes, and any values.
+    pub headers: bool,
     /// The number of tensors that were compared: pairs, and those that one side alone has. Without any, the two sides are
     /// not the same.
     pub compared: u64,
@@ -30,6 +32,8 @@ pub struct Differences {
     pub metadata: MetadataDifferences,
     /// Remarks, for people.
     pub notes: Vec<String>,
+    /// The result in words: `same`, `same headers; values not compared`, `different` or `no tensor was compared`.
+    pub verdict: &'static str,
 }
 
 /// One side of a comparison.

@@ -85,6 +85,8 @@ pub(super) fn listed(listing: Listing<'_, '_>, budget: &Budget) -> Result<Differ
     } = listing.pairing;
     let compared = |alone: &[usize]| (pairs.len() + alone.len()) as u64;
     let all = compared(only_a) + only_b.len() as u64;
+    let same = !(decided || config_differs || metadata_differs) && all > 0;
+    let headers = listing.diff.headers_only;
     Ok(Differences {
         a: listing
             .a
@@ -92,7 +94,14 @@ pub(super) fn listed(listing: Listing<'_, '_>, budget: &Budget) -> Result<Differ
         b: listing
             .b
             .describe(compared(only_b), &listing.sidecars, budget)?,
-        same: !(decided || config_differs || metadata_differs) && all > 0,
+        same,
+        headers,
+        verdict: match (same, all) {
+            (true, _) if headers => "same headers; values not compared",
+            (true, _) => "same",
+            (false, 0) => "no tensor was compared",
+            (false, _) => "different",
+        },
         compared: all,
         counts,
         tensors,

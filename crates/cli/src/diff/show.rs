@@ -116,7 +116,15 @@ fn summary(found: &Differences) -> Vec<String> {
         rows.all(|row| row.equal_values == Some(true))
     };
     let parts = [
-        (counts.equal, "equal", false),
+        (
+            counts.equal,
+            if found.headers {
+                "with equal headers"
+            } else {
+                "equal"
+            },
+            false,
+        ),
         (
             counts.changed,
             "changed",
@@ -149,11 +157,7 @@ fn summary(found: &Differences) -> Vec<String> {
     let config = found.config.as_ref().filter(|config| !config.is_empty());
     let config = config.map(|_| "config.json differs".to_owned());
     let parts: Vec<String> = by_scheme.into_iter().chain(parts).chain(config).collect();
-    let verdict = match (found.same, found.compared) {
-        (true, _) => "same",
-        (false, 0) => "no tensor was compared",
-        (false, _) => "different",
-    };
+    let verdict = found.verdict;
     match parts.is_empty() {
         true => lines.push(verdict.to_owned()),
         false => lines.push(format!("{verdict}: {}", parts.join(", "))),
