@@ -78,7 +78,7 @@ static RULES: &[Rule] = &[
             ),
             (
                 "src/engine/sink/safetensors/",
-                "what is in the place of an output",
+                "files under the names of outputs",
             ),
         ],
     },

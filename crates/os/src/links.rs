@@ -51,7 +51,7 @@ pub fn check_below(directory: &Path, path: &Path) -> io::Result<()> {
     open_below(directory, path).map(drop)
 }
 
-/// Whether an error is that of a link which is not followed.
+/// Whether an error says that a link is not followed.
 pub fn is_refused(error: &io::Error) -> bool {
     // the system's errors have a number
     error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none()

@@ -153,7 +153,7 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
 /// The part of an error of `object_store` that it has made itself: the text of an answer is the server's, which may repeat what
 /// was sent. A code that is known says why a request was refused.
 fn without_answer(text: &str) -> Cow<'_, str> {
-    /// What stands in front of the text of an answer; in front of the first one's text is the status.
+    /// The words in front of an answer's text; the first ones are followed by the status.
     const STATUS: &str = "Server returned non-2xx status code: ";
     const ANSWER: &str = "Server returned error response: ";
     let start = match (text.find(STATUS), text.find(ANSWER)) {
@@ -221,6 +221,8 @@ fn secrets_of_environment() -> Vec<String> {
         let name = name.to_string_lossy().to_ascii_uppercase();
         SERVICES.iter().any(|service| name.starts_with(service))
             && KINDS.iter().any(|kind| name.contains(kind))
+            // files that hold them, whose paths an error has to name
+            && !["FILE", "PATH", "APPLICATION_CREDENTIALS"].iter().any(|end| name.ends_with(end))
     });
     let values = named.filter_map(|(_, value)| value.into_string().ok());
     let mut values: Vec<String> = values.filter(|value| value.len() >= SHORTEST).collect();

@@ -10,8 +10,8 @@ use crate::base::progress::CancelToken;
 
 use super::Source;
 
-/// A path, and who named it, which decides about its links: a path of the caller's is followed wherever it leads. What a
-/// directory holds, or a file in it names, may be another user's, and its links lead only where
+/// A path, and who named it, which decides about its links: a path of the caller's is followed wherever it leads. The
+/// files that a directory holds, or a file in it names, may be another user's, and links lead only where
 /// [`anamnesis_os::links::open_below`] follows them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NamedPath<'p> {
@@ -27,7 +27,7 @@ impl<'p> NamedPath<'p> {
         Self::Below { directory, path }
     }
 
-    /// What is directly in a directory.
+    /// An entry of the directory that its path says.
     pub(crate) fn in_its_directory(path: &'p Path) -> Self {
         let directory = path.parent().unwrap_or(Path::new(""));
         Self::Below { directory, path }

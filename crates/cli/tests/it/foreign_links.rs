@@ -34,7 +34,7 @@ static VERBS: &[&[&str]] = &[
 ];
 
 /// A place from which a file is opened.
-struct Place {
+struct LinkPlace {
     name: &'static str,
     /// Makes it in the directory `m` beside `private`, `private.safetensors` and `private.json`.
     make: fn(&Path),
@@ -42,13 +42,13 @@ struct Place {
     is_needed: bool,
 }
 
-static PLACES: &[Place] = &[
-    Place {
+static PLACES: &[LinkPlace] = &[
+    LinkPlace {
         name: "the only file of weights",
         make: |m| link(m, "../private/model.safetensors", "model.safetensors"),
         is_needed: true,
     },
-    Place {
+    LinkPlace {
         name: "an index",
         make: |m| {
             link(m, "../private.json", "model.safetensors.index.json");
@@ -56,7 +56,7 @@ static PLACES: &[Place] = &[
         },
         is_needed: true,
     },
-    Place {
+    LinkPlace {
         name: "a shard of an index",
         make: |m| {
             write(
@@ -67,7 +67,7 @@ static PLACES: &[Place] = &[
         },
         is_needed: true,
     },
-    Place {
+    LinkPlace {
         name: "a folder of shards",
         make: |m| {
             write(
@@ -78,7 +78,7 @@ static PLACES: &[Place] = &[
         },
         is_needed: true,
     },
-    Place {
+    LinkPlace {
         name: "one of numbered files",
         make: |m| {
             own_model(&m.join("model-00001-of-00002.safetensors"));
@@ -90,7 +90,7 @@ static PLACES: &[Place] = &[
         },
         is_needed: true,
     },
-    Place {
+    LinkPlace {
         name: "the metadata of a distributed checkpoint",
         make: |m| {
             link(m, "../private.json", ".metadata");
@@ -98,7 +98,7 @@ static PLACES: &[Place] = &[
         },
         is_needed: true,
     },
-    Place {
+    LinkPlace {
         name: "one of several models",
         make: |m| {
             own_model(&m.join("model.safetensors"));
@@ -108,12 +108,12 @@ static PLACES: &[Place] = &[
         },
         is_needed: false,
     },
-    Place {
+    LinkPlace {
         name: "a configuration without weights",
         make: |m| link(m, "../private.json", "config.json"),
         is_needed: false,
     },
-    Place {
+    LinkPlace {
         name: "a configuration",
         make: |m| {
             own_model(&m.join("model.safetensors"));
@@ -122,7 +122,7 @@ static PLACES: &[Place] = &[
         },
         is_needed: false,
     },
-    Place {
+    LinkPlace {
         name: "a list of digests",
         make: |m| {
             own_model(&m.join("model.safetensors"));
@@ -131,7 +131,7 @@ static PLACES: &[Place] = &[
         },
         is_needed: false,
     },
-    Place {
+    LinkPlace {
         name: "companions",
         make: |m| {
             own_model(&m.join("model.safetensors"));
@@ -164,7 +164,7 @@ fn index(file: &str) -> String {
     format!("{{\"metadata\":{{}},\"weight_map\":{{\"{PRIVATE}\":\"{file}\"}}}}")
 }
 
-/// A directory with the files of root, which nobody else may read, and one of the user.
+/// A directory with the files of root, which no other user may read, and one of the user.
 fn machine() -> tempfile::TempDir {
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name);

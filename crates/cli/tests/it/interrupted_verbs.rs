@@ -76,7 +76,7 @@ fn an_interrupt_ends_every_verb() {
     assert!(slow.is_empty(), "{}", slow.join("\n"));
 }
 
-/// What a verb means that has ended before it was interrupted.
+/// The meaning of an end before the interrupt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EndsEarly {
     Skipped,
@@ -108,7 +108,7 @@ fn too_slow(
                 best = Duration::ZERO;
                 break;
             }
-            // held open, as that of a writer that sends nothing
+            // held open, as a writer does that sends nothing
             let input = child.stdin.take();
             let sent = Instant::now();
             send_signal(&child, signal);
@@ -192,7 +192,7 @@ fn paths(scratch: &Path) -> Vec<(&'static str, String)> {
     paths
 }
 
-/// Nobody writes to the pipe, or a writer is there and writes nothing.
+/// No process writes to the pipe, or a writer is there and writes nothing.
 #[test]
 fn an_interrupt_ends_every_verb_that_waits_for_a_pipe() {
     let scratch = tempfile::tempdir().unwrap();

@@ -28,6 +28,8 @@ fn failing_server() -> String {
                 let (mut stream, mut head) = (stream, String::new());
                 while reader.read_line(&mut head)? > 2 {}
                 let status = head.split('/').nth(1).unwrap_or("404");
+                let status = status.split(['?', ' ']).next().unwrap_or("404").to_owned();
+                let status = &*status;
                 let location = match status {
                     "302" => {
                         format!("location: http://name:{PASSWORD}@127.0.0.1:1/x?sig={QUERY}\r\n")
@@ -69,6 +71,9 @@ fn urls(server: &TestServer, failing: &str) -> Vec<String> {
     urls.push(format!("ftp://name:{PASSWORD}@host/x.gguf{secrets}"));
     urls.push(format!("s3://name:{PASSWORD}@bucket/x.gguf{secrets}"));
     urls.push("s3://bucket/403/x.gguf".to_owned());
+    // listings, whose answers have a body; the path begins with the bucket's name
+    urls.push("s3://403/x/".to_owned());
+    urls.push("gs://bucket/x/".to_owned());
     urls.push("hf://owner/name/x.gguf".to_owned());
     urls
 }
@@ -200,6 +205,10 @@ impl Outcomes {
                     .env("HF_ENDPOINT", format!("http://{failing}/403"))
                     .env("HF_HOME", "/nowhere")
                     .env("AWS_ENDPOINT_URL", format!("http://{failing}"))
+                    .env("AWS_ALLOW_HTTP", "true")
+                    .env("AWS_REGION", "r")
+                    .env("GOOGLE_BASE_URL", format!("http://{failing}/403"))
+                    .env("GOOGLE_BEARER_TOKEN", HEADER)
                     .env("AWS_ACCESS_KEY_ID", "id")
                     .env("AWS_SESSION_TOKEN", HEADER)
                     .env("AWS_SECRET_ACCESS_KEY", PASSWORD);
