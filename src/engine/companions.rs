@@ -75,6 +75,10 @@ pub enum LeftOutReason {
     Description,
     /// A folder that `modules.json` names.
     Folder,
+    /// Another folder of the directory.
+    Subfolder,
+    /// Its name begins with a dot: it is another tool's, or private.
+    Hidden,
     /// Longer than 256 MiB.
     TooLong,
     /// A directory, a pipe, a socket or a device.
@@ -92,6 +96,8 @@ impl LeftOutReason {
             Self::NoConfig => "no_config",
             Self::Description => "description",
             Self::Folder => "folder",
+            Self::Subfolder => "subfolder",
+            Self::Hidden => "hidden",
             Self::TooLong => "too_long",
             Self::NotRegular => "not_regular",
             Self::ForeignLink => "foreign_link",
@@ -107,6 +113,8 @@ impl fmt::Display for LeftOutReason {
             Self::NoConfig => "no config.json beside the file says that they are of one model",
             Self::Description => "a description of the stored weights",
             Self::Folder => "a folder of modules.json, which is a checkpoint of its own",
+            Self::Subfolder => "a folder",
+            Self::Hidden => "hidden",
             Self::TooLong => "longer than 256 MiB",
             Self::NotRegular => "no regular file",
             Self::ForeignLink => "a link of another user to a file elsewhere",
@@ -119,8 +127,8 @@ impl fmt::Display for LeftOutReason {
 pub struct Companions {
     /// The files, by name.
     pub files: Vec<CompanionFile>,
-    /// Files of the directory, and folders that `modules.json` names, that were left out: by name. Files of tensors, their
-    /// indexes and settings that a scheme has read are not among them.
+    /// Files and folders of the directory that were left out: by name, folders with a `/` behind. Files of tensors, their indexes
+    /// and settings that a scheme has read are not among them.
     pub left_out: Vec<LeftOut>,
     /// Further files that were left out, beyond the 1000 that are named.
     pub left_out_more: u64,
@@ -194,6 +202,7 @@ impl Companions {
     ) -> Result<Self> {
         let mut found = Self::default();
         let names = found.names(files, directory, edit.quantised, with_code, budget)?;
+        found.leave_subfolders(files, directory);
         if names.iter().any(|name| name == MODULES) {
             found.leave_folders(files, directory, budget)?;
         }
@@ -244,6 +253,7 @@ impl Companions {
                 }
                 NameClass::OfStorage => return Ok(()),
                 NameClass::Code => LeftOutReason::Code,
+                NameClass::Hidden => LeftOutReason::Hidden,
                 NameClass::Description => LeftOutReason::Description,
                 NameClass::Unknown => LeftOutReason::Unknown,
             };
@@ -269,6 +279,23 @@ impl Companions {
         }
     }
 
+    /// Leaves out the folders of a local directory: a place at a URL has names only.
+    fn leave_subfolders(&mut self, files: &Files, directory: &Path) {
+        if !files.is_local() {
+            return;
+        }
+        // files could be listed; folders are named for people alone
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| entry.path().is_dir()) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let reason = match name.starts_with('.') {
+                true => LeftOutReason::Hidden,
+                false => LeftOutReason::Subfolder,
+            };
+            self.leave(format!("{name}/"), reason);
+        }
+    }
+
     /// Leaves out the folders that `modules.json` names.
     fn leave_folders(&mut self, files: &Files, directory: &Path, budget: &Budget) -> Result<()> {
         let path = directory.join(MODULES);
@@ -286,7 +313,8 @@ impl Companions {
             .filter_map(|module| module.get("path")?.as_str());
         for folder in folders.filter(|folder| !folder.is_empty()) {
             // listed as an entry of the directory, and named with the reason that counts
-            self.left_out.retain(|left| left.name != folder);
+            self.left_out
+                .retain(|left| left.name.trim_end_matches('/') != folder.trim_end_matches('/'));
             self.leave(format!("{folder}/"), LeftOutReason::Folder);
         }
         Ok(())
@@ -296,8 +324,9 @@ impl Companions {
     /// the model's, and not named.
     fn beside_a_file(mut self) -> Self {
         let is_model = |file: &CompanionFile| CONFIGURATIONS.contains(&&*file.name);
+        use LeftOutReason::{Hidden, Subfolder, Unknown};
         self.left_out
-            .retain(|left| left.reason != LeftOutReason::Unknown);
+            .retain(|left| !matches!(left.reason, Unknown | Hidden | Subfolder));
         self.left_out_more = 0;
         if !self.files.iter().any(is_model) {
             self.left_out.clear();

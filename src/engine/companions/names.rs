@@ -12,73 +12,137 @@ pub(super) static CONFIGURATIONS: &[&str] = &["config.json", "params.json"];
 /// The list of modules of sentence-transformers, some of which have a folder of their own.
 pub(super) const MODULES: &str = "modules.json";
 
-/// Endings of files that are carried over.
-static ENDINGS: &[&str] = &[
-    ".json",
-    // chat templates
-    ".jinja",
-    // vocabularies: SentencePiece, tiktoken, WordPiece's `vocab.txt` and BPE's `merges.txt`
-    ".model",
-    ".spm",
-    ".tiktoken",
-    ".txt",
-    ".bpe",
-    ".codes",
-];
-
-/// The part of a name before its first dot, of files that are carried over.
-static STEMS: &[&str] = &[
+/// Names of files that are carried over. Whole names, and no beginnings: beside a `config.json` may lie a
+/// `config.production.json`.
+static NAMES: &[&str] = &[
     // the model
-    "config",
-    "params",
-    "configuration",
-    "generation_config",
-    "adapter_config",
-    "model_index",
-    "scheduler_config",
-    "modules",
-    "config_sentence_transformers",
-    "config_setfit",
-    "open_clip_config",
-    "id2label",
-    "labels",
+    "config.json",
+    "params.json",
+    "configuration.json",
+    "generation_config.json",
+    "adapter_config.json",
+    "model_index.json",
+    "scheduler_config.json",
+    "modules.json",
+    "config_sentence_transformers.json",
+    "config_setfit.json",
+    "open_clip_config.json",
+    "id2label.json",
+    "labels.json",
+    "labels.txt",
     // its inputs
-    "preprocessor_config",
-    "processor_config",
-    "image_processor",
-    "video_preprocessor_config",
-    "feature_extractor",
-    "normalizer",
-    "mel_filters",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "image_processor.json",
+    "video_preprocessor_config.json",
+    "feature_extractor.json",
+    "normalizer.json",
+    "mel_filters.json",
     // its tokenizer
-    "tokenizer",
-    "tekken",
-    "special_tokens",
-    "special_tokens_map",
-    "added_tokens",
-    "chat_template",
-    "vocab",
-    "vocabs",
-    "merges",
-    "spiece",
-    "sentencepiece",
-    "spm",
-    "source",
-    "target",
-    "unigram",
-    "bpe",
-    "dict",
-    "encoder",
-    "emoji",
-    "entity_vocab",
-    "alphabet",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer.spm",
+    "tokenizer.tiktoken",
+    "tokenizer_config.json",
+    "tokenizer_file.json",
+    "tekken.json",
+    "special_tokens.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "vocab.txt",
+    "vocab.bpe",
+    "vocab.model",
+    "vocab.spm",
+    "vocab-src.json",
+    "vocab-tgt.json",
+    "vocabs.json",
+    "merges.txt",
+    "spiece.model",
+    "spm.model",
+    "sentencepiece.model",
+    "sentencepiece.bpe.model",
+    "bpe.codes",
+    "bpe.model",
+    "source.spm",
+    "target.spm",
+    "unigram.json",
+    "dict.txt",
+    "encoder.json",
+    "emoji.json",
+    "entity_vocab.json",
+    "alphabet.json",
 ];
 
-/// Beginnings of such parts, with a `_` or `-` behind: `tokenizer_config`, `sentence_bert_config`, `vocab-src`.
-static FAMILIES: &[&str] = &["tokenizer", "sentence", "vocab", "dict", "chat_template"];
+/// Files that a copy of the weights must be accompanied by, in letters of any case.
+static NOTICES: &[&str] = &[
+    "LICENSE",
+    "LICENSE.txt",
+    "LICENSE.md",
+    "LICENSE-CODE",
+    "LICENSE-MODEL",
+    "LICENCE",
+    "LICENCE.txt",
+    "LICENCE.md",
+    "NOTICE",
+    "NOTICE.txt",
+    "NOTICE.md",
+    "USE_POLICY",
+    "USE_POLICY.txt",
+    "USE_POLICY.md",
+];
 
-/// Beginnings of names that are carried over, whatever their ending: what a copy of the weights must be accompanied by.
-static NOTICES: &[&str] = &["LICENSE", "LICENCE", "NOTICE", "USE_POLICY"];
+/// The architectures of sentence-transformers, whose settings are in `sentence_ARCHITECTURE_config.json`.
+static SENTENCE_MODELS: &[&str] = &[
+    "albert",
+    "bert",
+    "camembert",
+    "distilbert",
+    "roberta",
+    "xlm-roberta",
+    "xlnet",
+];
+
+/// Whether a client opens a file of this name.
+fn is_known(name: &str) -> bool {
+    let is_notice = |notice: &&str| notice.eq_ignore_ascii_case(name);
+    NAMES.contains(&name) || NOTICES.iter().any(is_notice) || has_known_pattern(name)
+}
+
+/// Whether a name is one of a family whose members have a part of their own.
+fn has_known_pattern(name: &str) -> bool {
+    let middle = |start: &str, end: &str| {
+        let rest = name.strip_prefix(start)?.strip_suffix(end)?;
+        (!rest.is_empty()).then(|| rest.to_owned())
+    };
+    // Mistral numbers the versions of its tokenizers: `tokenizer.model.v3`, `tokenizer.model.v7m1`
+    let version = middle("tokenizer.model.v", "").is_some_and(|rest| {
+        let is_sign = |c: char| c.is_ascii_digit() || c == 'm';
+        rest.len() <= 4
+            && rest.starts_with(|c: char| c.is_ascii_digit())
+            && rest.chars().all(is_sign)
+    });
+    // `tekken_240911.json`, by their dates
+    let dated =
+        middle("tekken_", ".json").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
+    // fairseq has a dictionary for each language: `dict.en.txt`, `dict.de_DE.txt`
+    let language = middle("dict.", ".txt").is_some_and(|rest| {
+        let (language, region) = rest.split_once('_').unwrap_or((&rest, "XX"));
+        matches!(language.len(), 2 | 3)
+            && language.bytes().all(|b| b.is_ascii_lowercase())
+            && region.len() == 2
+            && region.bytes().all(|b| b.is_ascii_uppercase())
+    });
+    let sentence =
+        middle("sentence_", "_config.json").is_some_and(|rest| SENTENCE_MODELS.contains(&&*rest));
+    // named after the model
+    let tiktoken = name.strip_suffix(".tiktoken").is_some_and(|stem| {
+        !stem.is_empty() && stem.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    });
+    version || dated || language || sentence || tiktoken
+}
 
 /// Files that describe how the tensors were stored, which is no longer true of the output.
 static STORAGE_SETTINGS: &[&str] = &[
@@ -126,9 +190,10 @@ pub(super) enum NameClass {
     Code,
     /// It describes stored weights, and no scheme reads it.
     Description,
-    /// It holds tensors, or describes how they were stored: it has a counterpart in the output, or needs none. Hidden files
-    /// are of other tools.
+    /// It holds tensors, or describes how they were stored: it has a counterpart in the output, or needs none.
     OfStorage,
+    /// It is another tool's, or private.
+    Hidden,
     /// No client opens it.
     Unknown,
 }
@@ -137,7 +202,11 @@ pub(super) enum NameClass {
 pub(super) fn class_of(name: &str, quantised: bool) -> NameClass {
     let is_index = name.contains(".index.") && name.ends_with(".json");
     let settings = STORAGE_SETTINGS.contains(&name);
-    if name.starts_with('.')
+    // the manifest of torch.distributed.checkpoint
+    if name.starts_with('.') && name != ".metadata" {
+        return NameClass::Hidden;
+    }
+    if name == ".metadata"
         // also the index of a variant of diffusers, `….index.fp16.json`
         || is_index
         || (settings && !quantised)
@@ -155,19 +224,7 @@ pub(super) fn class_of(name: &str, quantised: bool) -> NameClass {
             false => NameClass::Description,
         };
     }
-    let stem = name.split('.').next().unwrap_or_default();
-    let is_of_family = FAMILIES.iter().any(|family| {
-        stem.strip_prefix(family)
-            .is_some_and(|rest| rest.starts_with(['_', '-']))
-    });
-    // Mistral numbers the versions of its tokenizers, `tokenizer.model.v3`
-    let has_ending =
-        ENDINGS.iter().any(|ending| name.ends_with(ending)) || name.starts_with("tokenizer.model.");
-    let is_known = has_ending && (STEMS.contains(&stem) || is_of_family)
-        // named after the model
-        || name.ends_with(".tiktoken")
-        || NOTICES.iter().any(|notice| name.starts_with(notice));
-    match is_known || settings {
+    match is_known(name) || settings {
         true => NameClass::Known,
         false => NameClass::Unknown,
     }
@@ -198,7 +255,12 @@ mod tests {
             "adapter_config.json",
             "LICENSE",
             "LICENSE.md",
+            "license.txt",
             "NOTICE.txt",
+            "tokenizer.model.v7m1",
+            "tekken_240911.json",
+            "dict.en.txt",
+            "dict.de_DE.txt",
         ] {
             assert_eq!(class_of(known, false), NameClass::Known, "{known}");
         }
@@ -218,13 +280,29 @@ mod tests {
             ("hf_quant_config.json", NameClass::OfStorage),
             ("model.safetensors", NameClass::OfStorage),
             ("training_args.bin", NameClass::OfStorage),
-            (".gitattributes", NameClass::OfStorage),
-            (".hidden.json", NameClass::OfStorage),
+            (".gitattributes", NameClass::Hidden),
+            (".hidden.json", NameClass::Hidden),
+            (".env", NameClass::Hidden),
+            (".metadata", NameClass::OfStorage),
             ("trainer_state.json", NameClass::Unknown),
             ("README.md", NameClass::Unknown),
             ("passwords.txt", NameClass::Unknown),
             ("credentials.json", NameClass::Unknown),
             ("config_prod.json", NameClass::Unknown),
+            ("config.production.json", NameClass::Unknown),
+            ("tokenizer-passwords.txt", NameClass::Unknown),
+            ("tokenizer.secrets.txt", NameClass::Unknown),
+            ("tokenizer_api_token.txt", NameClass::Unknown),
+            ("tokenizer.model.bak", NameClass::Unknown),
+            ("tokenizer.model.v3.bak", NameClass::Unknown),
+            ("vocab_private.txt", NameClass::Unknown),
+            ("dict.private.txt", NameClass::Unknown),
+            ("sentence_notes_config.json", NameClass::Unknown),
+            ("adapter_config.secret.json", NameClass::Unknown),
+            ("LICENSE.key", NameClass::Unknown),
+            ("LICENSE_KEY.pem", NameClass::Unknown),
+            ("NOTICE-of-termination.docx", NameClass::Unknown),
+            ("api-keys.tiktoken", NameClass::Unknown),
         ] {
             assert_eq!(class_of(name, false), class, "{name}");
         }

@@ -62,6 +62,7 @@ static CASES: &[Case] = &[
         is_file: false,
         copied: &["LICENSE", "config.json", "tokenizer.json"],
         left_out: &[
+            (".env", "hidden"),
             ("README.md", "unknown"),
             ("credentials.json", "unknown"),
             ("modeling_m.py", "code"),
@@ -136,6 +137,62 @@ fn known_names_are_copied_and_others_are_named() {
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         (names.collect(), done.stdout)
     });
+}
+
+/// Private files whose names begin as a model's files do.
+#[test]
+fn beginnings_of_names_are_not_enough() {
+    const PRIVATE: [&str; 14] = [
+        ".env",
+        "LICENSE.key",
+        "LICENSES-internal.xlsx",
+        "LICENSE_KEY.pem",
+        "NOTICE-of-termination.docx",
+        "adapter_config.secret.json",
+        "config.production.json",
+        "dict.private.txt",
+        "keys-of-mine.tiktoken",
+        "sentence_of_court.json",
+        "tokenizer-passwords.txt",
+        "tokenizer.model.bak",
+        "tokenizer.secrets.txt",
+        "vocab_private.txt",
+    ];
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path().join("m");
+    model(&directory, true);
+    for name in PRIVATE {
+        fs::write(directory.join(name), "hunter2").unwrap();
+    }
+    for folder in ["notes", ".git"] {
+        fs::create_dir(directory.join(folder)).unwrap();
+        fs::write(directory.join(folder).join("config.json"), "hunter2").unwrap();
+    }
+    let source = directory.join("model.safetensors");
+    for (number, source) in [&directory, &source].into_iter().enumerate() {
+        let out = scratch.path().join(format!("out-{number}"));
+        let args = remember(path_str(source), path_str(&out), true);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let done = run(&args);
+        assert_eq!(done.code, 0, "{}", done.stderr);
+        let document: Value = serde_json::from_str(&done.stdout).unwrap();
+        let (copied, left_out) = said(&document);
+        assert_eq!(copied, ["LICENSE", "config.json", "tokenizer.json"]);
+        let is_named = |name: &str| left_out.iter().any(|(left, _)| *left == name);
+        // what lies beside a single file is not its model's, and not named
+        assert!(
+            number == 1 || PRIVATE.iter().all(|name| is_named(name)),
+            "{document}"
+        );
+        assert!(
+            number == 1 || (is_named("notes/") && is_named(".git/")),
+            "{document}"
+        );
+        for entry in fs::read_dir(&out).unwrap() {
+            let text = fs::read(entry.unwrap().path()).unwrap();
+            assert!(!String::from_utf8_lossy(&text).contains("hunter2"));
+        }
+    }
 }
 
 #[cfg(feature = "remote")]
