@@ -45,7 +45,7 @@ pub(crate) use handle::Ownership;
 pub use objects::Objects;
 pub use other_files::UnreadFile;
 pub(crate) use other_files::{
-    DirectoryListing, has_tensor_ending, is_model_file, is_training_state,
+    DirectoryListing, UNFINISHED, has_tensor_ending, is_model_file, is_training_state,
 };
 pub use search::checkpoints_below;
 

@@ -70,6 +70,8 @@ rules! {
     INDEX_SPLIT "index-split" Error "the files of a split contradict each other" INDEX, false;
     DUPLICATE_NAME "duplicate-name" Error "two files have a tensor of one name" INDEX, false;
     INDEX_UNLISTED "index-unlisted" Warning "a file has a tensor that the index does not list" INDEX, false;
+    UNFINISHED "unfinished" Warning "a file next to the model is an unfinished download or copy of a model's file"
+        Some("finish the download, or remove the file"), false;
     PART_ALONE "part-alone" Note "a file holds a part of a model, and is checked without the others"
         Some("check the directory of the model, or its index"), false;
     INDEX_TOTAL_SIZE "index-total-size" Note "total_size of the index is not the sum of the tensors" None, false;

@@ -1,6 +1,6 @@
 //! One check of what was opened: files, then tensors, then the report.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use crate::base::error::Result;
@@ -8,7 +8,7 @@ use crate::base::kernel::Dtype;
 use crate::base::limits::Budget;
 use crate::engine::remember::remember;
 use crate::plan::Plan;
-use crate::read::checkpoint::Checkpoint;
+use crate::read::checkpoint::{Checkpoint, UNFINISHED};
 use crate::read::digest::Sha256Digest;
 use crate::read::source::files::Files;
 
@@ -94,6 +94,10 @@ impl CheckRun<'_> {
             files: self.files,
         };
         let outcome = files.run(budget, &mut add)?;
+        for file in outcome.unread.iter().filter(|file| file.why == UNFINISHED) {
+            let text = "by its name, it is an unfinished download or copy";
+            add(Finding::new(&check_rules::UNFINISHED, text).of_file(&*file.path))?;
+        }
         let mut tensors = Vec::new();
         let mut checked = CheckCoverage {
             files: outcome.checked,
@@ -140,7 +144,7 @@ impl CheckRun<'_> {
         named.sort_unstable();
         // a tensor with several findings is unsound once
         named.dedup();
-        let unsound = named.len() as u64;
+        let unsound = self.unsound(&named, &list);
         let is_unreadable = |finding: &Finding| {
             let rule = rules().iter().find(|rule| rule.id == finding.rule);
             rule.is_some_and(|rule| rule.unreadable)
@@ -175,6 +179,39 @@ impl CheckRun<'_> {
             allowed: check.allowed.clone(),
             readable: is_readable,
         })
+    }
+
+    /// The number of tensors that are not sound: those with these names, and all in a file that has another digest than it should
+    /// have, of which no byte can be trusted.
+    fn unsound(&self, named: &[&str], findings: &[Finding]) -> u64 {
+        let wrong = findings
+            .iter()
+            .filter(|found| found.rule == check_rules::HASH.id);
+        let wrong: HashSet<&str> = wrong
+            .filter(|found| found.tensor.is_none())
+            .filter_map(|found| found.file.as_deref())
+            .collect();
+        if wrong.is_empty() {
+            return named.len() as u64;
+        }
+        let mut unsound: HashSet<&str> = named.iter().copied().collect();
+        let mut further = 0;
+        for checkpoint in &self.checkpoints {
+            let catalog = checkpoint.catalog();
+            let is_wrong = |number: usize| {
+                let file = files::shown(checkpoint, number, self.path, self.files);
+                file.is_some_and(|file| wrong.contains(&*file))
+            };
+            let is_wrong: Vec<bool> = (0..catalog.files().len()).map(is_wrong).collect();
+            for tensor in catalog.tensors() {
+                let file = usize::try_from(tensor.bytes.file).ok();
+                let is_in_wrong = file.and_then(|file| is_wrong.get(file)) == Some(&true);
+                // checkpoints of one directory may have tensors of one name
+                further += u64::from(is_in_wrong && !unsound.remove(&*tensor.name));
+            }
+        }
+        // those that were removed are in the wrong files, and are counted once
+        named.len() as u64 + further
     }
 
     /// The row of a report about a model among others.

@@ -59,7 +59,7 @@ fn choose(
     let all = |with: &str| {
         names
             .iter()
-            .filter(|n| n.ends_with(with))
+            .filter(|n| n.to_ascii_lowercase().ends_with(with))
             .collect::<Vec<_>>()
     };
     let one = |name: &String, warning| Ok((vec![directory.join(name)], warning));

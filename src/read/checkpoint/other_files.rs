@@ -47,8 +47,72 @@ const TRAINING_STATE: [&str; 6] = [
     "random_states_",
 ];
 
-fn ending(name: &str) -> &str {
-    name.rsplit_once('.').map_or("", |(_, ending)| ending)
+/// Endings of downloads and copies that were not finished.
+const UNFINISHED_ENDINGS: [&str; 9] = [
+    "incomplete",
+    "part",
+    "partial",
+    "tmp",
+    "temp",
+    "crdownload",
+    "download",
+    "aria2",
+    "filepart",
+];
+
+/// Endings of earlier versions of files.
+const BACKUP_ENDINGS: [&str; 5] = ["bak", "backup", "old", "orig", "save"];
+
+/// Endings of files that hold text, pictures or code.
+const OTHER_ENDINGS: [&str; 44] = [
+    "asc", "avif", "bpe", "c", "cfg", "codes", "cpp", "csv", "cu", "docx", "gif", "h", "html",
+    "ini", "ipynb", "jinja", "jpeg", "jpg", "json", "jsonl", "log", "lock", "md", "minisig", "mp4",
+    "pdf", "png", "py", "rst", "sh", "sig", "sigstore", "spm", "svg", "tex", "tiktoken", "toml",
+    "tsv", "txt", "vocab", "webp", "xml", "yaml", "yml",
+];
+
+/// Names without an ending, and names whose ending says nothing, of files without tensors.
+const OTHER_NAMES: [&str; 12] = [
+    "authors",
+    "changelog",
+    "citation.cff",
+    "dockerfile",
+    "licence",
+    "license",
+    "makefile",
+    "notice",
+    "readme",
+    "spiece.model",
+    "tokenizer.model",
+    "use_policy",
+];
+
+/// The ending of a name, in small letters: programs write `.GGUF` as well.
+fn ending(name: &str) -> String {
+    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    ending.to_ascii_lowercase()
+}
+
+/// Why a file was not looked at that looks like the beginning of a model's file.
+pub(crate) const UNFINISHED: &str = "an unfinished download or copy";
+
+/// Whether a name without its last ending names a file with tensors or an index.
+fn is_of_model(name: &str) -> bool {
+    let stem = name.rsplit_once('.').map_or("", |(stem, _)| stem);
+    is_model_file(stem) || (stem.contains('.') && is_of_model(stem))
+}
+
+/// Whether a name says that a file is something else than a model.
+fn is_other_name(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let is_list = |sums: &str| lower.ends_with(sums) || lower.ends_with(&sums[..sums.len() - 1]);
+    OTHER_NAMES.contains(&&*lower)
+        || OTHER_ENDINGS.contains(&&*ending(name))
+        || lower.starts_with("tokenizer.model.v")
+        || (lower.ends_with(".model") && (lower.contains("sentencepiece") || lower.contains("spm")))
+        // lists of digests: `SHA256SUMS`, `model.gguf.sha256`
+        || is_list("sums")
+        || ["md5", "sha1", "sha256", "sha512"].contains(&&*ending(name))
 }
 
 /// Whether a file is an index of shards by its name.
@@ -63,7 +127,7 @@ pub(crate) fn is_training_state(name: &str) -> bool {
 
 /// Whether a name has the ending of a file that holds tensors.
 pub(crate) fn has_tensor_ending(name: &str) -> bool {
-    WEIGHT_ENDINGS.contains(&ending(name))
+    WEIGHT_ENDINGS.contains(&&*ending(name))
 }
 
 /// Whether a file is a model or a part of one by its name: a file of tensors or an index.
@@ -80,8 +144,15 @@ fn reason(name: &str, is_regular: bool) -> &'static str {
         _ if name.starts_with('.') => "hidden",
         _ if is_training_state(name) => "a state of training",
         _ if is_model_file(name) => "another model",
-        _ if OTHER_FORMATS.contains(&ending(name)) => "a format that is not read",
-        _ => "no tensors",
+        _ if OTHER_FORMATS.contains(&&*ending(name)) => "a format that is not read",
+        _ if UNFINISHED_ENDINGS.contains(&&*ending(name)) && is_of_model(name) => UNFINISHED,
+        _ if (BACKUP_ENDINGS.contains(&&*ending(name)) || name.ends_with('~'))
+            && is_of_model(name) =>
+        {
+            "an earlier version of a file"
+        }
+        _ if is_other_name(name) => "no tensors",
+        _ => "unknown",
     }
 }
 
@@ -212,12 +283,12 @@ pub(super) fn other_models(
         .filter(|name| is_model_file(name) && !read.contains(OsStr::new(name)))
         .collect();
     let first = others.first()?;
-    let endings: BTreeSet<&str> = read
+    let endings: BTreeSet<String> = read
         .iter()
         .filter_map(|name| name.to_str())
         .map(ending)
         .collect();
-    let has_other_format = |name: &&str| !endings.contains(ending(name));
+    let has_other_format = |name: &&str| !endings.contains(&ending(name));
     let more = match others.len() - others.len().min(SHOWN) {
         0 => String::new(),
         more => format!(" and {more} more"),
@@ -255,6 +326,19 @@ mod tests {
             (".model.safetensors", "hidden"),
             ("config.json", "no tensors"),
             ("tokenizer.index.json", "no tensors"),
+            ("model.GGUF", "another model"),
+            ("MODEL.SAFETENSORS", "another model"),
+            ("model.safetensors.incomplete", UNFINISHED),
+            ("model.gguf.part", UNFINISHED),
+            ("pytorch_model.bin.index.json.tmp", UNFINISHED),
+            ("notes.tmp", "unknown"),
+            ("model.safetensors.bak", "an earlier version of a file"),
+            ("weights.dat", "unknown"),
+            ("pytorch_model", "unknown"),
+            ("tokenizer.model", "no tensors"),
+            ("SHA256SUMS", "no tensors"),
+            ("README", "no tensors"),
+            ("LICENSE.txt", "no tensors"),
         ] {
             assert_eq!(reason(name, true), why, "{name}");
             assert_eq!(is_model_file(name), why == "another model", "{name}");
