@@ -69,10 +69,33 @@ pub(super) fn kind_of(name: &str) -> Option<EvidenceKind> {
     is_signature.then_some(EvidenceKind::Signature)
 }
 
-/// Whether a file is a list by its name: `SHA256SUMS`, `sha512sum.txt`, `checksums.txt`, `model.gguf.sha256`.
+/// First parts of names of lists, whose ending says how they are written.
+const LISTS: [&str; 8] = [
+    "checksum",
+    "checksums",
+    "digest",
+    "digests",
+    "hash",
+    "hashes",
+    "shasum",
+    "shasums",
+];
+
+/// Whether a file is a list by its name: `SHA256SUMS`, `SHASUMS256.txt`, `sha512sum.txt`, `sha256.txt`, `checksums.json`,
+/// `model.gguf.sha256`, `model.sha256.txt`.
 fn is_list(name: &str) -> bool {
     let (first, rest) = name.split_once('.').unwrap_or((name, ""));
+    // the ending of a text says nothing
+    let inner = rest.strip_suffix(".txt").unwrap_or(rest);
+    let inner = inner.rsplit_once('.').map_or(inner, |(_, last)| last);
     let of_algorithm = |text: &str| {
+        // Node's `SHASUMS256.txt`
+        if matches!(
+            text,
+            "shasums256" | "shasums512" | "shasum256" | "shasum512"
+        ) {
+            return true;
+        }
         let sums = text
             .strip_suffix("sums")
             .or_else(|| text.strip_suffix("sum"));
@@ -81,7 +104,11 @@ fn is_list(name: &str) -> bool {
     };
     let is_text = matches!(rest, "" | "txt" | "md5" | "sha256" | "sha512");
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    let is_algorithm = |text: &str| ALGORITHMS.contains(&text) && text != "sha";
+    let is_written = matches!(rest, "txt" | "json" | "sum" | "sums");
     (is_text && (of_algorithm(first) || matches!(first, "checksum" | "checksums")))
+        || (is_written && (is_algorithm(first) || LISTS.contains(&first)))
+        || (name.ends_with(".txt") && (is_algorithm(inner) || of_algorithm(inner)))
         || (ALGORITHMS.contains(&ending) && ending != "sha")
         || (ending != name && of_algorithm(ending))
 }
@@ -115,6 +142,8 @@ pub(super) fn uncomputed_algorithm(name: &str) -> Option<&'static str> {
 
 /// The file that a list is about by its name: `model.gguf` of `model.gguf.sha256`.
 pub(super) fn subject_of(name: &str) -> Option<&str> {
+    // `model.gguf.sha256.txt`
+    let name = name.strip_suffix(".txt").unwrap_or(name);
     let (stem, ending) = name.rsplit_once('.')?;
     let ending = ending.to_ascii_lowercase();
     let stem_is_list =
@@ -203,6 +232,16 @@ mod tests {
             ("model.sig", Some(Signature)),
             ("model.safetensors.asc", Some(Signature)),
             ("model.sigstore.json", Some(Signature)),
+            ("sha256.txt", Some(Digests)),
+            ("SHASUMS256.txt", Some(Digests)),
+            ("hashes.txt", Some(Digests)),
+            ("sha256.sum", Some(Digests)),
+            ("checksums.json", Some(Digests)),
+            ("model.sha256.txt", Some(Digests)),
+            ("model.gguf.sha256sum.txt", Some(Digests)),
+            ("hash", None),
+            ("vocab.txt", None),
+            ("notes.model.txt", None),
             ("model.gguf", None),
             ("config.json", None),
             ("sha", None),
@@ -216,6 +255,7 @@ mod tests {
         assert_eq!(uncomputed_algorithm("SHA256SUMS"), None);
         assert_eq!(uncomputed_algorithm("checksums.txt"), None);
         assert_eq!(subject_of("model.gguf.sha256"), Some("model.gguf"));
+        assert_eq!(subject_of("model.gguf.sha256.txt"), Some("model.gguf"));
         assert_eq!(subject_of("checksums.sha256"), None);
         assert_eq!(subject_of("SHA256SUMS"), None);
     }

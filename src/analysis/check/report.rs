@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::read::checkpoint::UnreadFile;
 use crate::read::digest::Sha256Digest;
 
-use super::check_rules::CheckRule;
+use super::check_rules::{self, CheckRule};
 use super::evidence::Evidence;
 use super::level::FindingLevel;
 use super::statistics::ValueStatistics;
@@ -251,11 +251,32 @@ impl CheckReport {
         self.findings.iter().any(|finding| finding.level >= level)
     }
 
+    /// Files whose digest was computed and compared with the one that it should be.
+    pub fn compared_digests(&self) -> u64 {
+        let is_compared = |file: &&CheckedFile| file.sha256.is_some() && file.expected.is_some();
+        self.files.iter().filter(is_compared).count() as u64
+    }
+
+    /// Whether rules about digests alone were applied, which say nothing where there is no digest.
+    fn is_about_digests(&self) -> bool {
+        let of_digests = [
+            &check_rules::HASH,
+            &check_rules::HASH_MISSING_FILE,
+            &check_rules::HASH_LIST,
+        ];
+        let is_of_digests = |id: &String| of_digests.iter().any(|rule| rule.id == id);
+        !self.only.is_empty() && self.only.iter().all(is_of_digests)
+    }
+
     /// Whether there is nothing that the check says anything about: no bytes of a tensor were looked at and no digest was
     /// compared; of headers, no file was opened.
     pub fn is_empty(&self) -> bool {
         match self.headers {
             true => self.checked.files == 0,
+            false if self.is_about_digests() => {
+                let used = |evidence: &Evidence| evidence.compared > 0;
+                self.compared_digests() == 0 && !self.evidence.iter().any(used)
+            }
             false => {
                 let is_compared = |file: &CheckedFile| file.sha256.is_some();
                 self.checked.tensors == 0 && !self.files.iter().any(is_compared)

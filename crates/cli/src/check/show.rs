@@ -102,7 +102,12 @@ fn one(
 fn verdict(report: &CheckReport) -> String {
     let mut text = String::new();
     if report.is_empty() {
-        text.push_str("; nothing was read");
+        text.push_str(
+            match report.only.is_empty() || report.checked.tensors == 0 {
+                true => "; nothing was read",
+                false => "; nothing was compared",
+            },
+        );
     } else if report.headers {
         text.push_str(match report.readable && report.counts.error == 0 {
             true => "; headers are well-formed",
@@ -139,6 +144,12 @@ fn covered(report: &CheckReport) -> Vec<String> {
         };
         let named = listed(report.models.iter().map(model), MODELS, " (--json)");
         lines.push(format!("{} {several}: {named}", report.models.len()));
+    }
+    let (compared, files) = (report.compared_digests(), report.files.len() as u64);
+    // without any digest there is nothing that a reader could expect
+    if compared > 0 && compared < files {
+        let (compared, files) = (ExactCount(compared), ExactCount(files));
+        lines.push(format!("digests of {compared} of {files} files compared"));
     }
     lines.extend(coverage::unread_lines(&report.unread));
     for evidence in &report.evidence {

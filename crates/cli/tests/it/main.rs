@@ -20,6 +20,7 @@ mod giants;
 #[cfg(target_os = "linux")]
 mod guesses;
 mod honest_check;
+mod honest_verdicts;
 #[cfg(target_os = "linux")]
 mod hub_cache;
 mod inspect_json;
