@@ -285,15 +285,17 @@ impl Companions {
             return;
         }
         // files could be listed; folders are named for people alone
-        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-        for entry in entries.filter(|entry| entry.path().is_dir()) {
-            let name = entry.file_name().to_string_lossy().into_owned();
+        let _ = files.list_with_folders(directory, &mut |name, is_folder| {
+            let name = name.to_string_lossy();
             let reason = match name.starts_with('.') {
                 true => LeftOutReason::Hidden,
                 false => LeftOutReason::Subfolder,
             };
-            self.leave(format!("{name}/"), reason);
-        }
+            if is_folder {
+                self.leave(format!("{name}/"), reason);
+            }
+            Ok(())
+        });
     }
 
     /// Leaves out the folders that `modules.json` names.

@@ -10,8 +10,8 @@ use std::path::Path;
 
 use super::{Checkpoint, OpenOptions};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::read::source::files::Files;
 use crate::read::source::file_system::NamedPath;
+use crate::read::source::files::Files;
 use crate::read::source::regular::open_named;
 
 /// How often a checkpoint is opened at most. A writer changes a directory once per checkpoint, so that a reader which fails

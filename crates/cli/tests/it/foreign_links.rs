@@ -280,7 +280,9 @@ fn honest_links_are_followed() {
     if !is_root() {
         return;
     }
-    let layouts: &[(&str, fn(&Path), &str)] = &[
+    /// A name, what makes it in the directory `m`, and the path below that is opened.
+    type HonestLayout = (&'static str, fn(&Path), &'static str);
+    let layouts: &[HonestLayout] = &[
         (
             "a snapshot of a shared hub cache, whose blobs are root's",
             |m| {
@@ -374,7 +376,8 @@ fn directories_behind_foreign_links_are_refused() {
         fs::create_dir_all(m.join("models--a--b/snapshots")).unwrap();
         link(&m.join("models--a--b/snapshots"), "../../../private", "abc");
     };
-    let cases: [(&str, &dyn Fn(&Path), &[&[&str]]); 2] = [
+    type NamedDirectory<'d> = (&'d str, &'d dyn Fn(&Path), &'d [&'d [&'d str]]);
+    let cases: [NamedDirectory<'_>; 2] = [
         ("", &pipeline, &[&["remember", "M", "-o", "D/model/"]]),
         ("models--a--b", &snapshot, VERBS),
     ];

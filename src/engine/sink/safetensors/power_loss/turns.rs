@@ -12,9 +12,10 @@ use anamnesis_os::directory_lock::DirectoryLock;
 use super::TestDirectory;
 use crate::base::error::Result;
 use crate::base::limits::{Budget, TemporaryCharge};
+use crate::base::progress::CancelToken;
 use crate::engine::sink::safetensors::operations::{FileOperations, SystemFiles};
 use crate::read::source::Source;
-use crate::read::source::file_system::{FileSystem, MapMode, OpenedPath};
+use crate::read::source::file_system::{FileSystem, MapMode, NamedPath, OpenedPath};
 use crate::read::source::files::Files;
 
 /// The number of a thread.
