@@ -248,8 +248,13 @@ fn without_credentials(text: &str, secrets: &[String]) -> String {
     for secret in secrets {
         text = text.replace(secret.as_str(), HIDDEN);
     }
-    let is_sign =
-        |c: char| c.is_whitespace() || matches!(c, '=' | ':' | ',' | ';' | '<' | '>' | '"' | '\'');
+    let is_sign = |c: char| {
+        c.is_whitespace()
+            || matches!(
+                c,
+                '=' | ':' | ',' | ';' | '<' | '>' | '(' | ')' | '"' | '\''
+            )
+    };
     let (mut out, mut rest, mut hides) = (String::new(), &*text, false);
     while !rest.is_empty() {
         let word = &rest[..rest.find(is_sign).unwrap_or(rest.len())];
