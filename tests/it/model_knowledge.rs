@@ -50,11 +50,6 @@ static EXCEPTIONS: &[(&str, &[&str], &str)] = &[
         "words in names of matrices that files of scaled FP8 cast, in models of any kind",
     ),
     (
-        "src/engine/companions/names.rs",
-        &["encoder"],
-        "a name of a file of tokenizers",
-    ),
-    (
         "src/quant/account/metadata.rs",
         &["general.architecture"],
         "the namespace of a container's keys",

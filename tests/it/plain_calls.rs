@@ -73,6 +73,10 @@ static RULES: &[Rule] = &[
             ("crates/os/src/", "made there"),
             ("src/read/source/regular.rs", "paths of the caller's own"),
             (
+                "src/read/source/local_files.rs",
+                "paths of the caller's own",
+            ),
+            (
                 "crates/template/src/",
                 "templates, and the files of an open checkpoint",
             ),

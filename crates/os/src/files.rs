@@ -159,8 +159,8 @@ pub fn is_within(path: &Path, directory: &Path) -> bool {
     path.starts_with(&directory) || path.ancestors().any(|above| is_same(above, &directory))
 }
 
-/// How much a file permits, for comparison with others: the rights of all users count most, then those of its group, then
-/// its owner's.
+/// How much a file permits, for comparison with others: the rights of all users count most, then the group's, then its
+/// owner's.
 pub fn permitted(file: &fs::Metadata) -> u32 {
     #[cfg(unix)]
     {

@@ -1,6 +1,7 @@
 //! The list of digests that a check writes as JSON: `files`, of which each has `path` and `sha256`, and `tensors` with `name`
 //! and `sha256`. Its entries are made while it is parsed, as a model has hundreds of thousands of tensors.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
@@ -9,71 +10,56 @@ use serde::de::{
 };
 
 use crate::base::error::{Error, Result};
-use crate::base::limits::{Budget, text_cost};
+use crate::base::limits::Budget;
 use crate::read::json::{JsonReader, Text};
 
-use super::digest_list::{DigestEntry, DigestList};
 use super::file_digest::FileDigest;
 
-/// Reads a list; entries without a name or a valid digest are counted.
-pub(super) fn parse(text: &str, budget: &Budget, what: &'static str) -> Result<DigestList> {
-    let reader = JsonReader::new(budget, what);
-    let mut list = DigestList::default();
-    let seed = ListSeed(RowContext {
-        reader: &reader,
-        budget,
-        list: &mut list,
-        what,
-    });
-    let has_files = reader.parse(text, seed, |e| {
-        Error::malformed(format!("not a list of digests: {e}"))
-    })?;
-    if !has_files {
-        return Err(Error::malformed("the list of digests has no `files`"));
-    }
-    if list.entries.is_empty() {
-        return Err(Error::malformed("the list of digests has no entry"));
-    }
-    Ok(list)
-}
-
-struct RowContext<'r, 'b> {
-    reader: &'r JsonReader<'b>,
-    budget: &'b Budget,
-    list: &'r mut DigestList,
-    what: &'static str,
-}
-
-impl RowContext<'_, '_> {
-    fn add(&mut self, of: RowsOf, name: &str, digest: FileDigest) -> Result<()> {
-        self.budget.memory(text_cost(name.len()), self.what)?;
-        let (file, tensor) = match of {
-            RowsOf::Files => (name.to_owned(), None),
-            RowsOf::Tensors => (String::new(), Some(name.to_owned())),
-        };
-        let entry = DigestEntry {
-            file,
-            tensor,
-            digest,
-        };
-        self.budget.push(&mut self.list.entries, entry, self.what)
-    }
+/// A row of a list.
+pub(super) struct JsonRow<'t> {
+    pub(super) of: RowsOf,
+    pub(super) name: Option<Cow<'t, str>>,
+    /// `None` for one that is not there, or not a SHA-256.
+    pub(super) digest: Option<FileDigest>,
 }
 
 /// The kind of an array's rows.
 #[derive(Clone, Copy)]
-enum RowsOf {
+pub(super) enum RowsOf {
     Files,
     Tensors,
 }
 
 impl RowsOf {
-    fn name_key(self) -> &'static str {
+    /// The key of their names.
+    pub(super) fn name_key(self) -> &'static str {
         match self {
             Self::Files => "path",
             Self::Tensors => "name",
         }
     }
+}
+
+/// Reads a list, and passes its rows to `add` in their order; whether it has files.
+pub(super) fn read(
+    text: &str,
+    budget: &Budget,
+    what: &'static str,
+    add: &mut dyn FnMut(JsonRow<'_>) -> Result<()>,
+) -> Result<bool> {
+    let reader = JsonReader::new(budget, what);
+    let seed = ListSeed(RowContext {
+        reader: &reader,
+        add,
+    });
+    reader.parse(text, seed, |e| {
+        Error::malformed(format!("not a list of digests: {e}"))
+    })
+}
+
+struct RowContext<'r, 'b> {
+    reader: &'r JsonReader<'b>,
+    add: &'r mut dyn FnMut(JsonRow<'_>) -> Result<()>,
 }
 
 /// The whole document; its value is whether there are files.
@@ -163,23 +149,14 @@ impl<'de> Visitor<'de> for RowSeed<'_, '_, '_> {
                 name = row.next_value::<PerhapsText<'de>>()?.0;
             } else if key == "sha256" {
                 let text = row.next_value::<PerhapsText<'de>>()?.0;
-                digest = text.and_then(|Text(text)| text.parse().ok());
+                digest = text.and_then(|Text(text)| text.parse().ok().map(FileDigest::Sha256));
             } else {
                 row.next_value::<IgnoredAny>()?;
             }
         }
-        match (name, digest) {
-            (Some(Text(name)), Some(digest)) => {
-                let added = context.add(of, &name, FileDigest::Sha256(digest));
-                context.reader.checked(added)
-            }
-            _ => {
-                let key = of.name_key();
-                let odd = || format!("an entry lacks `{key}`, or a valid `sha256`");
-                context.list.odd.add(odd);
-                Ok(())
-            }
-        }
+        let name = name.map(|Text(name)| name);
+        let added = (context.add)(JsonRow { of, name, digest });
+        context.reader.checked(added)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::base::limits::{Budget, Limits, text_cost};
 use crate::read::checkpoint::OpenOptions;
 use crate::read::source::file_system::NamedPath;
 
-use super::digest_json;
+use super::digest_json::{self, RowsOf};
 use super::digest_lines::{self, LineForm, parse_line};
 use super::evidence::uncomputed_algorithm;
 use super::file_digest::FileDigest;
@@ -130,7 +130,7 @@ impl DigestList {
             .ok_or_else(|| Error::malformed("the list of digests is neither UTF-8 nor UTF-16"))?;
         // no line of the other forms begins so
         if text.trim_start().starts_with('{') {
-            return digest_json::parse(&text, budget, WHAT);
+            return Self::parse_json(&text, budget);
         }
         // each line has a byte or more, and an entry in the list of lines
         let count = text.lines().count() as u64;
@@ -179,6 +179,38 @@ impl DigestList {
                 0 => "the list has no SHA-256 and no SHA-512".to_owned(),
                 _ => format!("the list of digests: {}", list.odd.text()),
             }));
+        }
+        Ok(list)
+    }
+}
+
+impl DigestList {
+    fn parse_json(text: &str, budget: &Budget) -> Result<Self> {
+        let mut list = Self::default();
+        let has_files = digest_json::read(text, budget, WHAT, &mut |row| {
+            let (Some(name), Some(digest)) = (row.name, row.digest) else {
+                let key = row.of.name_key();
+                list.odd
+                    .add(|| format!("an entry lacks `{key}`, or a valid `sha256`"));
+                return Ok(());
+            };
+            budget.memory(text_cost(name.len()), WHAT)?;
+            let (file, tensor) = match row.of {
+                RowsOf::Files => (name.into_owned(), None),
+                RowsOf::Tensors => (String::new(), Some(name.into_owned())),
+            };
+            let entry = DigestEntry {
+                file,
+                tensor,
+                digest,
+            };
+            budget.push(&mut list.entries, entry, WHAT)
+        })?;
+        if !has_files {
+            return Err(Error::malformed("the list of digests has no `files`"));
+        }
+        if list.entries.is_empty() {
+            return Err(Error::malformed("the list of digests has no entry"));
         }
         Ok(list)
     }

@@ -10,6 +10,7 @@ use crate::base::limits::Budget;
 use crate::quant::scheme::is_configuration;
 use crate::read::catalog::{Catalog, Encoding};
 use crate::read::json::{JsonReader, Tree};
+use crate::read::source::file_system::NamedPath;
 use crate::read::source::files::Files;
 
 const WHAT: &str = "the files beside the checkpoint";
@@ -76,7 +77,8 @@ pub(super) fn names_tensors(
     if !is_short {
         return Ok(false);
     }
-    let Ok((text, _charge)) = files.read_whole(path, budget, WHAT) else {
+    let Ok((text, _charge)) = files.read_whole(NamedPath::in_its_directory(path), budget, WHAT)
+    else {
         return Ok(false);
     };
     let Ok(text) = std::str::from_utf8(&text) else {

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
+use crate::models::names::{is_in_front, is_last, is_router};
 use crate::quant::scheme::Context;
 use crate::quant::settings::is_altering;
 use crate::read::catalog::{Encoding, quote};
@@ -103,13 +104,14 @@ impl<'s> Stems<'s> {
 /// Words at the end of the module of a parameter that are looked at.
 const MAX_INNER: usize = 6;
 
-/// Words of modules that are layers of their own, wherever they stand. Most models have no other parameters that are not
-/// quantised, so that no list of stems is made for them.
-static LAYERS: &[&str] = &["norm", "embed", "head", "gate", "router", "ln_"];
+/// Words of modules that are layers of their own, wherever they stand, beside embeddings and routers. Most models
+/// have no other parameters that are not quantised, so that no list of stems is made for them.
+static LAYERS: &[&str] = &["norm", "head", "gate", "ln_"];
 
 fn is_layer(module: &str) -> bool {
     let last = module.rsplit_once('.').map_or(module, |(_, last)| last);
-    LAYERS.iter().any(|word| last.contains(word)) && !is_altering(last)
+    let is_named = LAYERS.iter().any(|word| last.contains(word));
+    (is_named || is_in_front(last) || is_last(last) || is_router(last)) && !is_altering(last)
 }
 
 /// Words of modules inside of a weight's, whose parameters change it. Others may be layers of their own.

@@ -212,7 +212,8 @@ impl QuantConfig {
         } else {
             path.parent().unwrap_or(path)
         };
-        // a directory may hold the same model twice: as Mistral's own files, and as files of transformers
+        // a directory may hold the same model twice: as Mistral's own files, and as files of transformers; and a request for
+        // a file that is hardly there costs as much as for one that is
         let is_mistral = is_consolidated(checkpoint);
         let likely = FILES
             .iter()
@@ -220,7 +221,7 @@ impl QuantConfig {
         files.begin(&mut likely.map(|(file, _)| folder.join(file)));
         let mut has_config = false;
         for &(file, place) in FILES {
-            if file == MISTRAL && has_config && !is_mistral {
+            if file == MISTRAL && !is_mistral && (has_config || !files.is_local()) {
                 continue;
             }
             let at = folder.join(file);

@@ -219,7 +219,7 @@ fn read_index(
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<Checkpoint> {
-    // of a directory, the other files are among its other models
+    // the other files of a directory are among its other models
     let names_others = matches!(path, NamedPath::Given(_));
     let index = {
         let (text, _charge) = files.read_whole(path, budget, "the index")?;

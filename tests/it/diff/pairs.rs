@@ -150,7 +150,10 @@ fn blobs_of_one_name_are_read() {
     let digest = "0f".repeat(32);
     let mut sides = Vec::new();
     // the name says what the bytes should be, and one of the two is damaged
-    for (name, file) in [("x", "base.safetensors"), ("y", "one-ulp.safetensors")] {
+    for (name, file) in [
+        ("x", "base/model.safetensors"),
+        ("y", "one-ulp.safetensors"),
+    ] {
         let blobs = directory.path(name).join("blobs");
         std::fs::create_dir_all(&blobs).unwrap();
         let blob = blobs.join(&digest);

@@ -59,7 +59,7 @@ impl WarmList {
         let source = local_path(&args.source)?;
         show_about_cache(&args.source, &source);
         let options = args.opening.options().cancel(interrupt.token());
-        // of a directory, the models in it are not what the caller has named
+        // the caller has named a directory, and not the models in it
         let options = options.found_in(&source);
         let filter = filter_of(&args.prediction);
         let predicted = |path: &Path| -> Result<RootedTemplate, Failure> {

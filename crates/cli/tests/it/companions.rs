@@ -179,7 +179,7 @@ fn beginnings_of_names_are_not_enough() {
         let (copied, left_out) = said(&document);
         assert_eq!(copied, ["LICENSE", "config.json", "tokenizer.json"]);
         let is_named = |name: &str| left_out.iter().any(|(left, _)| *left == name);
-        // what lies beside a single file is not its model's, and not named
+        // files beside a single one are not its model's, and not named
         assert!(
             number == 1 || PRIVATE.iter().all(|name| is_named(name)),
             "{document}"
