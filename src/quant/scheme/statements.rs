@@ -46,9 +46,7 @@ pub(crate) fn contradiction(cx: &Context<'_>, weight: &Weight) -> Result<Option<
     let Some(numbers) = weight.decoder.numbers() else {
         return Ok(None);
     };
-    let module = weight.name.strip_suffix(".weight").unwrap_or(&weight.name);
-    // no configuration states how weights are stored that it does not quantise; a marker decides in spite of it
-    if cx.config.is_empty() || cx.skipped(&weight.name) || cx.has_marker(weight, module) {
+    if cx.config.is_empty() {
         return Ok(None);
     }
     let is_unscaled = weight.parts.len() == 1 && numbers.block.is_none();
@@ -68,6 +66,12 @@ pub(crate) fn contradiction(cx: &Context<'_>, weight: &Weight) -> Result<Option<
         };
         if alternatives.is_empty() || alternatives.iter().any(holds) {
             continue;
+        }
+        // no configuration states how weights are stored that it does not quantise; a marker decides in spite of it. Asked
+        // last: thousands of patterns may be compared with the name
+        let module = weight.name.strip_suffix(".weight").unwrap_or(&weight.name);
+        if cx.skipped(&weight.name) || cx.has_marker(weight, module) {
+            return Ok(None);
         }
         let said = alternatives[0]
             .iter()

@@ -51,11 +51,21 @@ static TRANSFORMED: &[&str] = &[
     "config",
 ];
 
+/// Settings of architectures, which turn or permute positions, boxes and images, and no weights.
+static OF_ACTIVATIONS: &[&str] = &[
+    "permutation_invariant",
+    "random_rotation",
+    "rotate_every_two",
+    "rotate_half",
+    "rotated_boxes",
+    "rotation_mode",
+];
+
 /// Whether a name has a word that says that weights were multiplied by a matrix: `online_hadamard`, `model.rotation_matrix`,
 /// and not `rotary_emb` or `transformer_layers`.
 pub(crate) fn is_rotation(name: &str) -> bool {
     // all of the words below contain one of those
-    if !is_altering(name) {
+    if !is_altering(name) || OF_ACTIVATIONS.contains(&name) {
         return false;
     }
     // no copy in lower case: a file decides how long a name is
@@ -173,6 +183,8 @@ mod tests {
             "expert_layer_offset",
             "codebook_size",
             "image_transform",
+            "rotate_half",
+            "random_rotation",
         ] {
             assert!(!is_rotation(name), "{name}");
         }
