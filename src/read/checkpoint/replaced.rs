@@ -81,7 +81,7 @@ impl HeldIndex {
             }
         }
         // Windows lets no program replace a file that is open
-        let _ = path;
+        let _ = (path, &self.0);
         Ok(())
     }
 }
