@@ -44,9 +44,7 @@ pub use handle::CheckpointHandle;
 pub(crate) use handle::Ownership;
 pub use objects::Objects;
 pub use other_files::UnreadFile;
-pub(crate) use other_files::{
-    DirectoryListing, UNFINISHED, has_tensor_ending, is_model_file, is_training_state,
-};
+pub(crate) use other_files::{DirectoryListing, UNFINISHED, is_model_file, is_training_state};
 pub use search::checkpoints_below;
 
 /// Options of opening: limits, mapping, and what the file does not state itself.

@@ -8,13 +8,12 @@ use std::path::{Path, PathBuf};
 use anamnesis::check::{
     Check, CheckReport, CheckedFile, DigestList, check_path, json_list, sha256_lines,
 };
-use anamnesis::source::local_path;
 use anamnesis::{Checkpoint, ErrorKind, OpenOptions, check};
 use anamnesis_os::files::is_same;
 use serde_json::json;
 
 use crate::args::{CheckArgs, Color};
-use crate::checkpoint_warnings::show_about_cache;
+use crate::checkpoint_warnings::found_path;
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::name_filter::NameFilter;
@@ -99,11 +98,10 @@ pub(crate) fn run(
     out.flush()?;
     failures.iter().for_each(Failure::report);
     let is_unreadable = |report: &CheckReport| !report.readable;
-    let is_empty = |report: &CheckReport| report.is_empty();
     // a filter for a tensor of one model leaves nothing of the others
     let read_nothing = match filter.is_empty() {
-        true => reports.iter().any(is_empty),
-        false => reports.iter().all(is_empty),
+        true => reports.iter().any(CheckReport::is_empty),
+        false => reports.iter().all(CheckReport::is_empty),
     };
     Ok(
         if !failures.is_empty() || reports.iter().any(is_unreadable) || read_nothing {
@@ -146,9 +144,8 @@ fn one(
         // `check_path` opens a damaged model as far as it can; standard input can be read once, so that it is opened
         // whole or not at all
         InputPath::Path(path) => {
-            if let Ok(found) = local_path(path) {
-                show_about_cache(path, &found);
-            }
+            // the check itself says why there is none
+            let _ = found_path(path);
             check_path(path, options)
         }
         InputPath::Stdin => {
@@ -220,12 +217,21 @@ fn write(
     models: &[PathBuf],
     reports: &mut [CheckReport],
 ) -> Result<(), Failure> {
-    let ([report], [model]) = (reports, models) else {
+    let [report] = reports else {
         let message = "a list of digests is of one model";
         let failure = Failure::new("invalid_argument", message, "give one MODEL with --write");
         return Err(failure.in_file(output.path()));
     };
-    let is_list = |file: &CheckedFile| is_same(&model.join(&file.path), output.path());
+    // a pattern or a repository of a cache leads to the directory that the report names
+    let found = report.path.as_deref().map(Path::new);
+    let folders: Vec<&Path> = found
+        .into_iter()
+        .chain(models.iter().map(PathBuf::as_path))
+        .collect();
+    let is_list = |file: &CheckedFile| {
+        let mut paths = folders.iter().map(|folder| folder.join(&file.path));
+        paths.any(|path| is_same(&path, output.path()))
+    };
     let list = report.files.iter().position(is_list);
     let list = list.map(|at| (at, report.files.remove(at)));
     let text = if is_json(output.path()) {

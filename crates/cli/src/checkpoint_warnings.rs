@@ -1,9 +1,9 @@
 //! Warnings of opening a checkpoint, on standard error, for verbs whose output has no place for them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anamnesis::quote::escape;
-use anamnesis::source::cache_warning;
+use anamnesis::source::{cache_warning, local_path};
 use anamnesis::{Checkpoint, Note};
 
 use crate::exit::note_text;
@@ -30,9 +30,15 @@ pub(crate) fn show_about_place(checkpoint: &Checkpoint) {
     show_note(path, checkpoint.cache_warning());
 }
 
-/// Says who else can change the hub's cache on this machine, where `given` leads to `found` in it.
-pub(crate) fn show_about_cache(given: &Path, found: &Path) {
-    show_note(given, cache_warning(given, found).as_ref());
+/// The local path of an argument. Says who else can change the hub's cache on this machine, where the argument leads into it.
+///
+/// # Errors
+///
+/// The errors of [`local_path`].
+pub(crate) fn found_path(given: &Path) -> anamnesis::Result<PathBuf> {
+    let found = local_path(given)?;
+    show_note(given, cache_warning(given, &found).as_ref());
+    Ok(found)
 }
 
 fn show_note(path: &Path, note: Option<&Note>) {

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anamnesis::Checkpoint;
 use anamnesis::predict::complete;
 use anamnesis::quote::escape;
-use anamnesis::source::local_path;
 use anamnesis::template::{Template, TemplateLimits, coverage};
 use anamnesis_maio::Maio;
 use anamnesis_ppc::cache::{Evictor, MappingProcesses};
@@ -20,7 +19,7 @@ use anamnesis_ppc::source::{self, CaptureMode};
 use anamnesis_ppc::{self as ppc, EventSource, FileEntry, Namespace, Runtime};
 
 use crate::args::RecordArgs;
-use crate::checkpoint_warnings::{show_about_cache, show_about_place};
+use crate::checkpoint_warnings::{found_path, show_about_place};
 use crate::child::{ChildCommand, run_until, wait};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
@@ -155,9 +154,7 @@ fn warn_of_little(template: &Template, model_nbytes: u64) {
 /// The model's directory: `--dir`, or the first argument of the command that opens as a checkpoint.
 fn model_directory(args: &RecordArgs) -> Result<PathBuf, Failure> {
     if let Some(dir) = &args.dir {
-        let found = local_path(dir)?;
-        show_about_cache(dir, &found);
-        return Ok(found);
+        return Ok(found_path(dir)?);
     }
     model_among(&args.command).ok_or_else(|| {
         Failure::new(

@@ -156,7 +156,9 @@ pub fn is_same(a: &Path, b: &Path) -> bool {
 pub fn is_within(path: &Path, directory: &Path) -> bool {
     let path = resolved(path);
     let directory = resolved(directory);
-    path.starts_with(&directory) || path.ancestors().any(|above| is_same(above, &directory))
+    let number = identity(&directory);
+    let is_it = |above: &Path| number.is_some() && identity(above) == number;
+    path.starts_with(&directory) || path.ancestors().any(is_it)
 }
 
 /// How much a file permits, for comparison with others: the rights of all users count most, then the group's, then its

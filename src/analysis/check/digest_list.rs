@@ -187,17 +187,17 @@ impl DigestList {
 impl DigestList {
     fn parse_json(text: &str, budget: &Budget) -> Result<Self> {
         let mut list = Self::default();
-        let has_files = digest_json::read(text, budget, WHAT, &mut |row| {
-            let (Some(name), Some(digest)) = (row.name, row.digest) else {
-                let key = row.of.name_key();
+        let has_files = digest_json::read(text, budget, WHAT, &mut |of, name, digest| {
+            let (Some(name), Some(digest)) = (name, digest) else {
+                let key = of.name_key();
                 list.odd
                     .add(|| format!("an entry lacks `{key}`, or a valid `sha256`"));
                 return Ok(());
             };
             budget.memory(text_cost(name.len()), WHAT)?;
-            let (file, tensor) = match row.of {
-                RowsOf::Files => (name.into_owned(), None),
-                RowsOf::Tensors => (String::new(), Some(name.into_owned())),
+            let (file, tensor) = match of {
+                RowsOf::Files => (name, None),
+                RowsOf::Tensors => (String::new(), Some(name)),
             };
             let entry = DigestEntry {
                 file,

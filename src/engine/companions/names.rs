@@ -4,7 +4,7 @@
 //! Mistral's own. Nothing else is carried over, because a directory, and even more the surroundings of a single file, may
 //! hold files that must stay there, such as notes and passwords.
 
-use crate::read::checkpoint::has_tensor_ending;
+use crate::base::template::is_weight_file;
 
 /// Names of models' configurations, which describe the weights: of transformers and diffusers, and of Mistral.
 pub(super) static CONFIGURATIONS: &[&str] = &["config.json", "params.json"];
@@ -211,7 +211,7 @@ pub(super) fn class_of(name: &str, quantised: bool) -> NameClass {
         || is_index
         || (settings && !quantised)
         // read, or named as not read, when the directory is opened
-        || has_tensor_ending(name)
+        || is_weight_file(name)
     {
         return NameClass::OfStorage;
     }

@@ -115,25 +115,16 @@ pub(super) fn check_not_source(
             return refused(&resolved(source));
         }
     }
-    for file in &checkpoint.catalog().files {
-        let Some(source) = &file.path else { continue };
-        let source = resolved(source);
-        let replaced = match sharding {
-            Sharding::SingleFile => source == output || is_same(&source, &output),
-            // by number: one directory may be mounted at several places
-            Sharding::Shards(_) => source.parent().is_some_and(|own| is_same(own, &output)),
-        };
-        if replaced {
-            return refused(&source);
-        }
-    }
     let sources = checkpoint.catalog().files.iter();
     let mut sources = sources.filter_map(|file| file.path.as_deref());
-    match sharding {
-        // a link of a source may have the name of an output
-        Sharding::Shards(_) => same_in(&output, &mut sources).map_or(Ok(()), |path| refused(&path)),
-        Sharding::SingleFile => Ok(()),
-    }
+    let replaced = match sharding {
+        Sharding::SingleFile => sources
+            .map(resolved)
+            .find(|source| *source == output || is_same(source, &output)),
+        // also a link of a source, which may have the name of an output, and a source on another mount of the directory
+        Sharding::Shards(_) => same_in(&output, &mut sources),
+    };
+    replaced.map_or(Ok(()), |path| refused(&path))
 }
 
 /// The stem of the files in an output directory: the source's where a client finds files by it, else `model`.

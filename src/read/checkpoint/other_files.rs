@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::base::error::Result;
 use crate::base::limits::{Budget, text_cost};
 use crate::base::note::Note;
-use crate::base::template::WEIGHT_ENDINGS;
+use crate::base::template::is_weight_file;
 use crate::read::catalog::Catalog;
 use crate::read::source::files::Files;
 
@@ -125,14 +125,9 @@ pub(crate) fn is_training_state(name: &str) -> bool {
     TRAINING_STATE.iter().any(|start| name.starts_with(start))
 }
 
-/// Whether a name has the ending of a file that holds tensors.
-pub(crate) fn has_tensor_ending(name: &str) -> bool {
-    WEIGHT_ENDINGS.contains(&&*ending(name))
-}
-
 /// Whether a file is a model or a part of one by its name: a file of tensors or an index.
 pub(crate) fn is_model_file(name: &str) -> bool {
-    let is_tensors = has_tensor_ending(name) || is_index_name(name);
+    let is_tensors = is_weight_file(name) || is_index_name(name);
     // hidden files are other programs' own
     is_tensors && !name.starts_with('.') && !is_training_state(name)
 }

@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::StoredCheckpoint;
 use super::said::Said::{self, Nothing, Refused, Warned};
-use super::stored_checkpoint::StoredCheckpoint as Stored;
 use super::uploads::{Row, hold_in, stored, with_file, with_metadata};
 use crate::support::fixture;
 
@@ -78,7 +77,7 @@ fn configurations_inside_of_a_pickle() {
         intact.beside.clear();
         with_metadata(intact, settings(section))
     };
-    let beside: Stored = with_metadata(
+    let beside = with_metadata(
         StoredCheckpoint::read(&gptq),
         settings("quantization_config"),
     );

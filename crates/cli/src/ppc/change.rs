@@ -11,13 +11,12 @@ use anamnesis_ppc::{PolicyLimits, Runtime};
 use super::policy::PolicyArgument;
 use super::status;
 use crate::args::{PpcRegArgs, PpcRmArgs};
-use crate::checkpoint_warnings::show_about_cache;
+use crate::checkpoint_warnings::found_path;
 use crate::exit::{Completion, Failure, RunError};
 use crate::shown_path::shown;
 
 pub(super) fn register(args: &PpcRegArgs) -> Result<Completion, RunError> {
-    let directory = local_path(&args.dir).map_err(Failure::from)?;
-    show_about_cache(&args.dir, &directory);
+    let directory = found_path(&args.dir).map_err(Failure::from)?;
     let change = PolicyChange::Register {
         // the runtime has a working directory of its own
         directory: absolute(&directory)?,

@@ -14,7 +14,7 @@ use anamnesis_ppc::{EventSource, Namespace, PolicyLimits, Runtime};
 use super::change::make_changes;
 use super::policy::PolicyArgument;
 use crate::args::PpcRunArgs;
-use crate::checkpoint_warnings::show_about_cache;
+use crate::checkpoint_warnings::found_path;
 use crate::child::{ChildCommand, run_until, wait};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
@@ -67,8 +67,7 @@ struct PreparedRun {
 /// Registers the policies, and opens the source of their events.
 fn prepare(args: &PpcRunArgs) -> Result<PreparedRun, Failure> {
     let failed = super::failure;
-    let dir = local_path(&args.dir)?;
-    show_about_cache(&args.dir, &dir);
+    let dir = found_path(&args.dir)?;
     // before any page is prefetched, so that pages are charged to these control groups
     let joined = args
         .join

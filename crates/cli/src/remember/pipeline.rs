@@ -10,8 +10,8 @@ use anamnesis::companions::{Companions, LeftOut};
 use anamnesis::quote::escape;
 use anamnesis::sink::write_companions;
 use anamnesis::{Checkpoint, Dtype, ErrorKind};
-use anamnesis_os::files::resolved;
-use anamnesis_os::{links, whole_file};
+use anamnesis_os::files::is_within;
+use anamnesis_os::whole_file;
 use serde_json::Value;
 
 use super::RememberReport;
@@ -59,7 +59,7 @@ pub(super) fn write_all(
         return Err(failure.in_file(source));
     }
     // the next run would take the output for a component
-    if resolved(output).starts_with(resolved(source)) {
+    if is_within(output, source) {
         let what = "the output would be written into its own source";
         return Err(Failure::new("invalid_argument", what, "choose another path").in_file(output));
     }
@@ -206,13 +206,7 @@ impl PipelineFolder {
             let end = name.rsplit_once('.').map(|(_, end)| end);
             // a hub's cache contains links to files, and real directories
             if entry.path().is_dir() {
-                if !name.starts_with('.') {
-                    let checked = links::check_below(source, Path::new(&name));
-                    checked.map_err(|e| {
-                        Failure::from(anamnesis::Error::from(e).in_file(&entry.path()))
-                    })?;
-                    components.push(name);
-                }
+                components.extend((!name.starts_with('.')).then_some(name));
             } else if end.is_some_and(|end| ENDINGS.contains(&end)) {
                 beside.push(name);
             }

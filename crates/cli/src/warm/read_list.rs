@@ -11,7 +11,7 @@ use anamnesis::{Checkpoint, checkpoints_below};
 use anamnesis_ppc::{FileRange, Namespace};
 
 use crate::args::WarmArgs;
-use crate::checkpoint_warnings::{show_about_cache, show_about_place};
+use crate::checkpoint_warnings::{found_path, show_about_place};
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
 use crate::model_argument::model_among;
@@ -56,8 +56,7 @@ impl WarmList {
                 &args.rank,
             );
         }
-        let source = local_path(&args.source)?;
-        show_about_cache(&args.source, &source);
+        let source = found_path(&args.source)?;
         let options = args.opening.options().cancel(interrupt.token());
         // the caller has named a directory, and not the models in it
         let options = options.found_in(&source);
@@ -207,7 +206,7 @@ fn root_of(path: &Path) -> PathBuf {
 /// The directory of a template's model.
 fn template_root(args: &WarmArgs, template: &Template) -> Result<PathBuf, Failure> {
     let candidates = match &args.dir {
-        Some(dir) => vec![local_path(dir)?],
+        Some(dir) => vec![found_path(dir)?],
         // the command's model first: a template is often stored far from its model, and rarely next to another one
         None => model_among(&args.command)
             .into_iter()

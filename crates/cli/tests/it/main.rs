@@ -78,6 +78,7 @@ mod shim_recording;
 mod template;
 #[cfg(target_os = "linux")]
 mod trusted_places;
+#[cfg(target_os = "linux")]
 mod warm;
 #[cfg(feature = "remote")]
 #[path = "../../../remote/tests/it/server.rs"]

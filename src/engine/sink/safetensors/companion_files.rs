@@ -83,17 +83,8 @@ impl Companion {
         (self.existing != Existing::Equal).then_some(&mut self.file)
     }
 
-    /// Removes the file of other bytes that has the name.
-    pub(super) fn remove_replaced(&mut self, system: &dyn FileOperations) -> Result<()> {
-        if self.replaces() {
-            remove_if_there(system, self.file.target())?;
-            self.existing = Existing::Nothing;
-        }
-        Ok(())
-    }
-
-    /// Lets `take` move the file of other bytes that has the name.
-    pub(super) fn set_aside(&mut self, take: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    /// Lets `take` move or remove the file of other bytes that has the name.
+    pub(super) fn make_room(&mut self, take: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         if self.replaces() {
             // its successor has its permissions
             self.file.carry_permissions()?;

@@ -312,9 +312,9 @@ impl OutputDirectory {
         foreign: &BTreeSet<PathBuf>,
     ) -> Result<()> {
         let system = &*self.sink.system;
-        companions
-            .iter_mut()
-            .try_for_each(|companion| companion.remove_replaced(system))?;
+        companions.iter_mut().try_for_each(|companion| {
+            companion.make_room(|path| remove_if_there(system, path).map(drop))
+        })?;
         self.sink.sync_directory(self.path())?;
         let index = self.path().join(self.stem.index());
         remove_if_there(system, &index)?;

@@ -105,7 +105,9 @@ impl LocalOutput {
                 return named;
             }
         }
-        named.and(old.remove())
+        // after an error of the last sync the new names may be lost with the power: the next run removes the old files
+        named?;
+        old.remove()
     }
 
     /// Lets the files of tensors have the permissions of the old ones, whose names may be others: private weights stay private.
@@ -173,7 +175,7 @@ impl LocalOutput {
             old.take(parts, &shard)?;
         }
         for companion in &mut self.companions {
-            companion.set_aside(|path| old.take(parts, path))?;
+            companion.make_room(|path| old.take(parts, path))?;
         }
         self.sync_directory(directory)
     }
