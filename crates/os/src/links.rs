@@ -20,7 +20,7 @@ pub fn may_name(link: u32, target: u32, own: u32) -> bool {
     link == 0 || link == own || link == target
 }
 
-/// Opens a file by its path below a directory, without waiting for the writer of a FIFO. A link is followed within the
+/// Opens a file by its whole path, which is below a directory, without waiting for the writer of a FIFO. A link is followed within the
 /// directory; in a snapshot of the Hugging Face hub's cache to the blobs of its repository; and elsewhere if all links on
 /// the way were made by root, by this user or by the owner of the file that they lead to ([`may_name`]). Links in the path of
 /// the directory itself are followed.
@@ -38,7 +38,8 @@ pub fn open_below(directory: &Path, path: &Path) -> io::Result<File> {
     }
     #[cfg(not(unix))]
     {
-        crate::files::open_without_waiting(&directory.join(path))
+        let _ = directory;
+        crate::files::open_without_waiting(path)
     }
 }
 
@@ -72,29 +73,42 @@ mod unix {
     /// Links on the way to one file, as the kernel allows.
     const MOST_LINKS: usize = 40;
 
+    /// Whether a path is the one of a directory, and a plain name behind it. Bytes are compared: components take as long as
+    /// the call that opens the file.
+    fn is_entry(directory: &Path, path: &Path) -> bool {
+        let directory = directory.as_os_str().as_encoded_bytes();
+        let rest = path.as_os_str().as_encoded_bytes();
+        let name = match rest.strip_prefix(directory) {
+            Some(name) if directory.is_empty() || directory.ends_with(b"/") => Some(name),
+            Some(rest) => rest.strip_prefix(b"/"),
+            None => None,
+        };
+        name.is_some_and(|name| !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/'))
+    }
+
     pub(super) fn open_below(directory: &Path, path: &Path) -> io::Result<File> {
         use rustix::io::Errno;
-        let mut parts = path.components();
-        if parts.any(|part| !matches!(part, Component::Normal(_))) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a path that leads out of its directory",
-            ));
-        }
         // nearly all files are no links, and then one call opens them
-        if path.components().nth(1).is_none() {
-            match rustix::fs::open(directory.join(path), FLAGS, rustix::fs::Mode::empty()) {
+        if is_entry(directory, path) {
+            match rustix::fs::open(path, FLAGS, rustix::fs::Mode::empty()) {
                 Err(Errno::LOOP | Errno::MLINK) => {}
                 opened => return Ok(opened?.into()),
             }
         }
+        let is_name = |part| matches!(part, Component::Normal(_));
+        let below = path.strip_prefix(directory).ok();
+        let below = below.filter(|below| below.components().all(is_name));
+        let below = below.ok_or_else(|| {
+            let what = "a path that leads out of its directory";
+            io::Error::new(io::ErrorKind::InvalidInput, what)
+        })?;
         // an empty path is no directory
         let directory = match directory.as_os_str().is_empty() {
             true => Path::new("."),
             false => directory,
         };
         let directory = fs::canonicalize(directory)?;
-        let found = follow(&directory, path)?;
+        let found = follow(&directory, below)?;
         let file = open_without_links(&found.path)?;
         let target = file.metadata()?;
         let own = rustix::process::geteuid().as_raw();
@@ -195,7 +209,7 @@ mod unix {
         use super::*;
 
         fn text(directory: &Path, name: &str) -> Result<String, io::ErrorKind> {
-            let mut file = open_below(directory, Path::new(name)).map_err(|e| e.kind())?;
+            let mut file = open_below(directory, &directory.join(name)).map_err(|e| e.kind())?;
             let mut text = String::new();
             file.read_to_string(&mut text).map_err(|e| e.kind())?;
             Ok(text)
@@ -248,6 +262,14 @@ mod unix {
                 Err(io::ErrorKind::InvalidInput)
             );
             assert_eq!(text(&model, "../mine"), Err(io::ErrorKind::InvalidInput));
+            for name in ["", ".", "..", "folder/..", "/own"] {
+                assert!(text(&model, name).is_err(), "{name}");
+            }
+            // other forms of the same paths
+            let within = |directory: &Path, path: &Path| open_below(directory, path).is_ok();
+            assert!(within(&model.join(""), &model.join("own")));
+            assert!(within(&model, &path("model//own")) && within(&model, &path("model/./own")));
+            assert!(!within(&model, &path("mine")) && !within(&model, &path("model2")));
             for refused in ["to-mine", "chain", "around", "away/file", "folder/next"] {
                 assert_eq!(
                     text(&model, refused),

@@ -102,7 +102,7 @@ fn is_list(name: &str) -> bool {
         let algorithm = sums.map(|text| text.trim_end_matches(['-', '_']));
         algorithm.is_some_and(|text| ALGORITHMS.contains(&text))
     };
-    let is_text = matches!(rest, "" | "txt" | "md5" | "sha256" | "sha512");
+    let is_text = matches!(rest, "" | "txt");
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
     let is_algorithm = |text: &str| ALGORITHMS.contains(&text) && text != "sha";
     let is_written = matches!(rest, "txt" | "json" | "sum" | "sums");

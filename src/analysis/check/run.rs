@@ -129,7 +129,8 @@ impl CheckRun<'_> {
         // stable: findings of one rule keep the order of the files
         list.sort_by_key(|finding| (std::cmp::Reverse(finding.level), order(finding)));
         let mut counts = FindingCounts::default();
-        let mut named: Vec<&str> = Vec::new();
+        // a tensor with several findings is unsound once
+        let mut named: HashSet<&str> = HashSet::new();
         for finding in &list {
             match finding.level {
                 FindingLevel::Error => counts.error += 1,
@@ -141,10 +142,7 @@ impl CheckRun<'_> {
                 named.extend(finding.tensor.as_deref());
             }
         }
-        named.sort_unstable();
-        // a tensor with several findings is unsound once
-        named.dedup();
-        let unsound = self.unsound(&named, &list);
+        let unsound = self.unsound(named, &list);
         let is_unreadable = |finding: &Finding| {
             let rule = rules().iter().find(|rule| rule.id == finding.rule);
             rule.is_some_and(|rule| rule.unreadable)
@@ -183,7 +181,7 @@ impl CheckRun<'_> {
 
     /// The number of tensors that are not sound: those with these names, and all in a file that has another digest than it should
     /// have, of which no byte can be trusted.
-    fn unsound(&self, named: &[&str], findings: &[Finding]) -> u64 {
+    fn unsound(&self, mut named: HashSet<&str>, findings: &[Finding]) -> u64 {
         let wrong = findings
             .iter()
             .filter(|found| found.rule == check_rules::HASH.id);
@@ -191,10 +189,10 @@ impl CheckRun<'_> {
             .filter(|found| found.tensor.is_none())
             .filter_map(|found| found.file.as_deref())
             .collect();
+        let count = named.len() as u64;
         if wrong.is_empty() {
-            return named.len() as u64;
+            return count;
         }
-        let mut unsound: HashSet<&str> = named.iter().copied().collect();
         let mut further = 0;
         for checkpoint in &self.checkpoints {
             let catalog = checkpoint.catalog();
@@ -207,11 +205,11 @@ impl CheckRun<'_> {
                 let file = usize::try_from(tensor.bytes.file).ok();
                 let is_in_wrong = file.and_then(|file| is_wrong.get(file)) == Some(&true);
                 // checkpoints of one directory may have tensors of one name
-                further += u64::from(is_in_wrong && !unsound.remove(&*tensor.name));
+                further += u64::from(is_in_wrong && !named.remove(&*tensor.name));
             }
         }
         // those that were removed are in the wrong files, and are counted once
-        named.len() as u64 + further
+        count + further
     }
 
     /// The row of a report about a model among others.

@@ -6,39 +6,23 @@
 use crate::read::checkpoint::Checkpoint;
 use crate::read::source::Source;
 
-/// The identity of a file, as far as it is known without reading it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct FileIdentity {
-    /// Device and inode.
-    inode: Option<(u64, u64)>,
-}
-
-impl FileIdentity {
-    /// Whether both are the same file.
-    fn is_same(&self, other: &Self) -> bool {
-        // two unknowns are equal as values, and not as files
-        self.inode.is_some() && self.inode == other.inode
-    }
-}
+/// The device and the inode of a file, where they are known without reading it.
+pub(super) type FileIdentity = Option<(u64, u64)>;
 
 /// The identities of a checkpoint's files, by their numbers.
 pub(super) fn of(checkpoint: &Checkpoint) -> Vec<FileIdentity> {
     let sources = checkpoint.sources().iter();
-    sources
-        .map(|source| FileIdentity {
-            inode: inode(&**source),
-        })
-        .collect()
+    sources.map(|source| inode(&**source)).collect()
 }
 
-/// Whether file `a` of one side is file `b` of the other.
+/// Whether file `a` of one side is file `b` of the other. Two unknowns are not the same.
 pub(super) fn is_same_file(a: &[FileIdentity], b: &[FileIdentity], files: (u32, u32)) -> bool {
-    let (a, b) = (a.get(files.0 as usize), b.get(files.1 as usize));
-    a.zip(b).is_some_and(|(a, b)| a.is_same(b))
+    let known = |all: &[FileIdentity], number: u32| all.get(number as usize).copied().flatten();
+    known(a, files.0).is_some_and(|file| known(b, files.1) == Some(file))
 }
 
 #[cfg(unix)]
-fn inode(source: &dyn Source) -> Option<(u64, u64)> {
+fn inode(source: &dyn Source) -> FileIdentity {
     let stat = rustix::fs::fstat(source.as_fd()?).ok()?;
     // the types of these fields differ between systems
     #[allow(clippy::unnecessary_cast, clippy::cast_sign_loss)]
@@ -46,6 +30,6 @@ fn inode(source: &dyn Source) -> Option<(u64, u64)> {
 }
 
 #[cfg(not(unix))]
-fn inode(_: &dyn Source) -> Option<(u64, u64)> {
+fn inode(_: &dyn Source) -> FileIdentity {
     None
 }

@@ -80,11 +80,13 @@ pub(super) fn find(
         .filter(|(_, slot)| matches!(slot, TensorClaim::Free))
     {
         let info = cx.info(tensor);
-        let (module, last) = info.name.rsplit_once('.').unwrap_or(("", &info.name));
         cx.budget.steps(1 + info.name.len() as u64 / 16, WHAT)?;
-        if !is_float(&info.encoding) {
+        // without quantised weights a factor alone is looked for, and none is called so
+        let is_weight = !is_quantised && info.name.ends_with(".weight");
+        if is_weight || !is_float(&info.encoding) {
             continue;
         }
+        let (module, last) = info.name.rsplit_once('.').unwrap_or(("", &info.name));
         let is_factor = FACTORS.contains(&last) || (is_gguf && last == OF_GGUF);
         let text = if is_factor {
             let Some(weight) = cx.sibling(module, ".weight") else {

@@ -177,14 +177,18 @@ fn module_of(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(module, _)| module)
 }
 
+/// Whether elements are integers that codes are packed in. Indices have 64 bits.
+pub(super) fn is_integer(encoding: &Encoding) -> bool {
+    matches!(
+        encoding,
+        Encoding::Plain(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32)
+    )
+}
+
 /// Whether the elements of a tensor may be packed codes.
 fn is_packed(cx: &Context<'_>, tensor: usize) -> bool {
     let info = cx.info(tensor);
-    let integers = matches!(
-        info.encoding,
-        Encoding::Plain(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32)
-    );
-    integers && info.elements() > 1 && !harmless::is_data(&info.name)
+    is_integer(&info.encoding) && info.elements() > 1 && !harmless::is_data(&info.name)
 }
 
 /// Unclaimed tensors whose names say that integers are decoded with them, by the module that they are in.

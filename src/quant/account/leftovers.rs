@@ -6,13 +6,13 @@
 use std::collections::HashMap;
 
 use crate::base::error::Result;
-use crate::base::kernel::Dtype;
-use crate::models::names::{is_in_front, is_last, is_router};
+use crate::models::names::{is_in_front, is_router};
 use crate::quant::scheme::Context;
 use crate::quant::settings::is_altering;
-use crate::read::catalog::{Encoding, quote};
+use crate::read::catalog::quote;
 
 use super::harmless;
+use super::integers::is_integer;
 use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
 
 const WHAT: &str = "the stems of the weights";
@@ -111,7 +111,7 @@ static LAYERS: &[&str] = &["norm", "head", "gate", "ln_"];
 fn is_layer(module: &str) -> bool {
     let last = module.rsplit_once('.').map_or(module, |(_, last)| last);
     let is_named = LAYERS.iter().any(|word| last.contains(word));
-    (is_named || is_in_front(last) || is_last(last) || is_router(last)) && !is_altering(last)
+    (is_named || is_in_front(last) || is_router(last)) && !is_altering(last)
 }
 
 /// Words of modules inside of a weight's, whose parameters change it. Others may be layers of their own.
@@ -142,14 +142,6 @@ fn parts(slots: &[TensorClaim], tensor: usize) -> usize {
     }
 }
 
-/// Whether elements are integers that a bias is not made of.
-fn is_integer(encoding: &Encoding) -> bool {
-    matches!(
-        encoding,
-        Encoding::Plain(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32)
-    )
-}
-
 /// Adds weights with a left-over tensor to `refused`, and those that are made in spite of one to `warnings`.
 pub(super) fn find(
     cx: &Context<'_>,
@@ -158,22 +150,28 @@ pub(super) fn find(
     warnings: &mut Vec<String>,
 ) -> Result<()> {
     let is_candidate = |tensor: usize| {
-        let info = cx.info(tensor);
-        let module = module_of_parameter(&info.name);
-        let may_be_inner = module.is_none_or(|module| {
-            (!is_layer(module) && !info.name.ends_with(".bias")) || is_integer(&info.encoding)
-        });
+        let (info, slot) = (cx.info(tensor), &slots[tensor]);
+        let is_free = matches!(slot, TensorClaim::Free);
         // any FP8 tensor is claimed as a weight without scales, also one that is a scale
-        (matches!(slots[tensor], TensorClaim::Free) && may_be_inner)
-            || (is_unscaled(&slots[tensor]) && module.is_none())
+        if !is_free && !is_unscaled(slot) {
+            return false;
+        }
+        let Some(module) = module_of_parameter(&info.name) else {
+            return true;
+        };
+        let is_of_layer = || info.name.ends_with(".bias") || is_layer(module);
+        is_free && (is_integer(&info.encoding) || !is_of_layer())
     };
     // most models have none: then no list of stems is made
     let is_weight = |slot: &TensorClaim| matches!(slot, TensorClaim::Weight(_));
-    if !slots.iter().any(is_weight) || !(0..slots.len()).any(is_candidate) {
+    if !slots.iter().any(is_weight) {
         return Ok(());
     }
+    let Some(first) = (0..slots.len()).find(|&tensor| is_candidate(tensor)) else {
+        return Ok(());
+    };
     let stems = Stems::of(cx, slots)?;
-    for tensor in (0..slots.len()).filter(|&tensor| is_candidate(tensor)) {
+    for tensor in (first..slots.len()).filter(|&tensor| is_candidate(tensor)) {
         let info = cx.info(tensor);
         let name = &*info.name;
         let parameter = module_of_parameter(name);

@@ -23,7 +23,8 @@ pub(super) fn find(
         return Ok(());
     };
     let before = refused.len();
-    let markers = header(cx)?;
+    // a header whose files differ is read from the first
+    let markers = header(cx)?.filter(|_| !differs(cx));
     for (tensor, slot) in slots.iter().enumerate() {
         let TensorClaim::Weight(weight) = slot else {
             continue;
@@ -31,9 +32,8 @@ pub(super) fn find(
         cx.budget.steps(1 + weight.name.len() as u64 / 16, WHAT)?;
         let _name = cx.budget.temporary(weight.name.len() as u64 + 16, WHAT)?;
         let module = weight.name.strip_suffix(".weight").unwrap_or(&weight.name);
-        // a header whose files differ is read from the first
         let of_header = markers.is_some_and(|markers| markers.contains_key(module));
-        let is_marked = (of_header && !differs(cx)) || cx.sibling(module, MARKER).is_some();
+        let is_marked = of_header || cx.sibling(module, MARKER).is_some();
         if !is_marked {
             add(cx, refused, tensor, format!("{why}, and may be its own"))?;
         }

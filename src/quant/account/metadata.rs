@@ -307,7 +307,7 @@ impl<'x, 'c> MetadataKeys<'x, 'c> {
                 let named = named.map_or(key, |(front, _)| SearchedText::new(front));
                 is_converter
                     || names(named)
-                    || ((key.has(KEY_WORDS) || key.has(CODINGS)) && is_other())
+                    || (is_other() && (key.has(KEY_WORDS) || key.has(CODINGS)))
             }
             // a key inside of another is a setting of the run that trained the model
             "pth" if key.text().contains('.') => names(key),

@@ -1,5 +1,6 @@
 //! Files beside a checkpoint that may describe how its tensors are stored.
 
+use std::cell::OnceCell;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -120,8 +121,11 @@ pub(crate) fn sidecars(checkpoint: &Checkpoint, budget: &Budget) -> Result<Sidec
             && ends.into_iter().any(|known| &known[1..] == end)
             && !is_opened(name)
     };
-    let may_be_quantised = may_be_quantised(checkpoint.catalog());
-    let is_described = |name: &str| may_be_quantised && may_describe(name);
+    // most directories have no such file: then no tensor is looked at
+    let quantised = OnceCell::new();
+    let is_described = |name: &str| {
+        may_describe(name) && *quantised.get_or_init(|| may_be_quantised(checkpoint.catalog()))
+    };
     let mut descriptions: Vec<String> = Vec::new();
     let wanted = |name: &OsStr| {
         name.to_str().is_some_and(|name| {

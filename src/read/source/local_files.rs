@@ -13,6 +13,29 @@ use super::file_system::{FileSystem, MapMode, NamedPath, OpenedPath};
 use super::regular::{check_directory, open_named, open_without_waiting, read_named};
 use super::{FileSource, SMALL, Source, StreamSource};
 
+/// Calls `each` with the names in a directory that are wanted, and whether each is a folder.
+fn entries(
+    directory: &Path,
+    wanted: &dyn Fn(&OsStr) -> bool,
+    each: &mut dyn FnMut(OsString, bool) -> Result<()>,
+) -> Result<()> {
+    let in_directory = |e| Error::from(e).in_file(directory);
+    for entry in fs::read_dir(directory).map_err(in_directory)? {
+        let entry = entry.map_err(in_directory)?;
+        let name = entry.file_name();
+        if !wanted(&name) {
+            continue;
+        }
+        let is_folder = match entry.file_type() {
+            Ok(kind) if !kind.is_symlink() => kind.is_dir(),
+            // links are followed: hubs' caches consist of links to blobs
+            _ => entry.path().is_dir(),
+        };
+        each(name, is_folder)?;
+    }
+    Ok(())
+}
+
 /// The file system of the operating system.
 pub(crate) struct LocalFiles;
 
@@ -35,16 +58,10 @@ impl FileSystem for LocalFiles {
         wanted: &dyn Fn(&OsStr) -> bool,
         each: &mut dyn FnMut(OsString) -> Result<()>,
     ) -> Result<()> {
-        let in_directory = |e| Error::from(e).in_file(directory);
-        for entry in fs::read_dir(directory).map_err(in_directory)? {
-            let entry = entry.map_err(in_directory)?;
-            let name = entry.file_name();
-            // `is_dir` follows links: hubs' caches consist of links to blobs
-            if wanted(&name) && !entry.path().is_dir() {
-                each(name)?;
-            }
-        }
-        Ok(())
+        entries(directory, wanted, &mut |name, is_folder| match is_folder {
+            true => Ok(()),
+            false => each(name),
+        })
     }
 
     fn list_with_folders(
@@ -52,12 +69,7 @@ impl FileSystem for LocalFiles {
         directory: &Path,
         each: &mut dyn FnMut(OsString, bool) -> Result<()>,
     ) -> Result<()> {
-        let in_directory = |e| Error::from(e).in_file(directory);
-        for entry in fs::read_dir(directory).map_err(in_directory)? {
-            let entry = entry.map_err(in_directory)?;
-            each(entry.file_name(), entry.path().is_dir())?;
-        }
-        Ok(())
+        entries(directory, &|_| true, each)
     }
 
     /// A file is mapped or read, a pipe is streamed. Makes one `open` and one `fstat`: for a small file, each further

@@ -5,7 +5,7 @@
 //! may lead to a file that its maker cannot read, and this process can: it is followed only where the maker could go.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 pub(super) use anamnesis_os::files::open_without_waiting;
@@ -28,20 +28,19 @@ pub(crate) fn open_named(path: NamedPath<'_>) -> Result<(File, u64)> {
         NamedPath::Given(path) => return open_regular(path),
         NamedPath::Below { directory, path } => (directory, path),
     };
-    let (directory, below) = match path.strip_prefix(directory) {
-        Ok(below) => (directory, below),
-        Err(_) => (
-            path.parent().unwrap_or(Path::new("")),
-            Path::new(path.file_name().unwrap_or_default()),
-        ),
+    let opened = match links::open_below(directory, path) {
+        // of any other path, its own directory holds the file
+        Err(e) if e.kind() == ErrorKind::InvalidInput && !path.starts_with(directory) => {
+            links::open_below(path.parent().unwrap_or(Path::new("")), path)
+        }
+        opened => opened,
     };
-    regular(links::open_below(directory, below)?)
+    regular(opened?)
 }
 
 /// Refuses a directory that the contents of another one name, if its links are not followed.
 pub(crate) fn check_directory(directory: &Path, path: &Path) -> Result<()> {
-    let below = path.strip_prefix(directory).unwrap_or(path);
-    let checked = links::check_below(directory, below);
+    let checked = links::check_below(directory, path);
     checked.map_err(|e| Error::from(e).in_file(path))
 }
 

@@ -152,20 +152,17 @@ fn run_prepared(
     if !args.quiet {
         summary(&status);
     }
-    let log_failed = log_failure.error().map(|error| {
+    let log_failed = args.event_log.as_deref().zip(log_failure.error());
+    let log_failed = log_failed.map(|(path, error)| {
         let error = std::io::Error::new(error.kind(), error.to_string());
-        let path = args.event_log.as_deref().unwrap_or(&args.dir);
         Failure::from(anamnesis::Error::from(error)).in_file(path)
     });
-    match log_failed {
-        Some(failure) if matches!(completion, Completion::Child(_)) => failure.report(),
-        Some(failure) => return Err(failure.into()),
-        None => {}
-    }
-    match result {
-        // reported, and the status of the command is passed on
-        Err(error) if matches!(completion, Completion::Child(_)) => failed(error).report(),
-        result => result.map_err(failed)?,
+    for failure in log_failed.into_iter().chain(result.err().map(failed)) {
+        match completion {
+            // reported, and the status of the command is passed on
+            Completion::Child(_) => failure.report(),
+            _ => return Err(failure.into()),
+        }
     }
     Ok(completion)
 }

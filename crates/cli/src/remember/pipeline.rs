@@ -146,15 +146,16 @@ pub(super) fn write_all(
 fn missing(args: &RememberArgs, components: &[String]) -> Result<Vec<String>, Failure> {
     let path = args.source.join(INDEX);
     // its length is the directory's owner's: a real one has a few lines
-    let text = whole_file::read_below(&args.source, Path::new(INDEX), MAX_INDEX).map_err(|e| {
-        match e.kind() {
-            std::io::ErrorKind::FileTooLarge => {
-                let help = "an index names the components in a few lines: fetch it again";
-                Failure::new("limit", "longer than 1 MiB", help).in_file(&path)
+    let text =
+        whole_file::read_below(&args.source, &args.source.join(INDEX), MAX_INDEX).map_err(|e| {
+            match e.kind() {
+                std::io::ErrorKind::FileTooLarge => {
+                    let help = "an index names the components in a few lines: fetch it again";
+                    Failure::new("limit", "longer than 1 MiB", help).in_file(&path)
+                }
+                _ => Failure::from(anamnesis::Error::from(e).in_file(&path)),
             }
-            _ => Failure::from(anamnesis::Error::from(e).in_file(&path)),
-        }
-    })?;
+        })?;
     // clients say more about an index that is not JSON; its folders are there all the same
     let Ok(Value::Object(index)) = serde_json::from_slice(&text) else {
         return Ok(Vec::new());

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, lchown, symlink};
 use std::path::Path;
 
-use crate::process::{path_str, run, safetensors};
+use crate::process::{is_root, path_str, run, safetensors};
 
 /// The name of the private tensor, and the text of the private files.
 const PRIVATE: &str = "hunter2";
@@ -220,17 +220,9 @@ fn all_output(verb: &[&str], scratch: &Path, model: &str) -> (i32, String) {
     (done.code, text)
 }
 
-fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        eprintln!("SKIPPED: links of another user need root");
-    }
-    is_root
-}
-
 #[test]
 fn no_verb_follows_a_link_of_another_user() {
-    if !is_root() {
+    if !is_root("links of another user") {
         return;
     }
     let mut wrong = Vec::new();
@@ -257,7 +249,7 @@ fn no_verb_follows_a_link_of_another_user() {
 /// A file in the list of digests that is a link is not read either: a digest of a private file says whether a guess is right.
 #[test]
 fn no_digest_of_a_foreign_file_is_written() {
-    if !is_root() {
+    if !is_root("links of another user") {
         return;
     }
     let scratch = machine();
@@ -277,7 +269,7 @@ fn no_digest_of_a_foreign_file_is_written() {
 
 #[test]
 fn honest_links_are_followed() {
-    if !is_root() {
+    if !is_root("links of another user") {
         return;
     }
     /// A name, what makes it in the directory `m`, and the path below that is opened.
@@ -362,7 +354,7 @@ fn honest_links_are_followed() {
 /// Directories that a directory names: the folder of a component, the snapshot of a repository.
 #[test]
 fn directories_behind_foreign_links_are_refused() {
-    if !is_root() {
+    if !is_root("links of another user") {
         return;
     }
     let pipeline = |m: &Path| {

@@ -12,6 +12,16 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
+/// Whether the tests run as root, which alone can give files to others. If not, says what is left out.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_root(what: &str) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("SKIPPED: {what} need root");
+    }
+    is_root
+}
+
 pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
