@@ -1,5 +1,8 @@
 //! Tensors and keys that are no evidence, although their names and dtypes look like quantisation, each with the reason.
 
+use crate::base::kernel::Dtype;
+use crate::read::catalog::Encoding;
+
 /// Ends of names of scales of activations and caches, which dequantised weights do not need.
 static ACTIVATIONS: &[&str] = &[
     ".input_scale",
@@ -150,6 +153,14 @@ static METADATA: &[(&str, &str)] = &[
 /// Whether a key of the metadata describes a model and not its bytes.
 pub(super) fn is_description(key: &str) -> bool {
     METADATA.iter().any(|(start, _)| key.starts_with(start))
+}
+
+/// Whether elements are integers that codes are packed in. Indices have 64 bits.
+pub(super) fn is_integer(encoding: &Encoding) -> bool {
+    matches!(
+        encoding,
+        Encoding::Plain(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32)
+    )
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::quant::scheme::Context;
 use crate::read::catalog::{Encoding, quote};
 
 use super::AccountEvidence;
-use super::harmless::{self, is_of_activations};
+use super::harmless::{self, is_integer, is_of_activations};
 use super::leftovers::MAX_WORDS;
 use super::tensor_claim::{Refusals, TensorClaim, add};
 
@@ -175,14 +175,6 @@ fn parent<'c>(cx: &Context<'c>, tensor: usize) -> &'c str {
 
 fn module_of(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(module, _)| module)
-}
-
-/// Whether elements are integers that codes are packed in. Indices have 64 bits.
-pub(super) fn is_integer(encoding: &Encoding) -> bool {
-    matches!(
-        encoding,
-        Encoding::Plain(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32)
-    )
 }
 
 /// Whether the elements of a tensor may be packed codes.

@@ -11,8 +11,7 @@ use crate::quant::scheme::Context;
 use crate::quant::settings::is_altering;
 use crate::read::catalog::quote;
 
-use super::harmless;
-use super::integers::is_integer;
+use super::harmless::{self, is_integer};
 use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
 
 const WHAT: &str = "the stems of the weights";

@@ -29,7 +29,7 @@ pub(crate) fn open_named(path: NamedPath<'_>) -> Result<(File, u64)> {
         NamedPath::Below { directory, path } => (directory, path),
     };
     let opened = match links::open_below(directory, path) {
-        // of any other path, its own directory holds the file
+        // its own directory holds the file at any other path
         Err(e) if e.kind() == ErrorKind::InvalidInput && !path.starts_with(directory) => {
             links::open_below(path.parent().unwrap_or(Path::new("")), path)
         }
