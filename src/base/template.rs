@@ -8,4 +8,5 @@ pub use anamnesis_template::{
     Access, AccessGroup, ContentKey, Coverage, Diff, Error, ErrorKind, File, FileCoverage,
     FileSpan, GroupDiff, ServiceId, StridedFileRange, StridedRange, Template, TemplateBuilder,
     TemplateLimits, WEIGHT_ENDINGS, coverage, diff, is_weight_file, merge, page_spans, parallel,
+    weight_ending,
 };

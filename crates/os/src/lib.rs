@@ -30,6 +30,7 @@ pub mod directories;
 pub mod directory_lock;
 mod error;
 pub mod files;
+pub mod hub_cache;
 pub mod links;
 pub mod memory;
 pub mod numa;

@@ -69,6 +69,7 @@ mod unix {
     use rustix::fs::OFlags;
 
     use super::may_name;
+    use crate::hub_cache::repository_of;
 
     /// Links on the way to one file, as the kernel allows.
     const MOST_LINKS: usize = 40;
@@ -192,13 +193,9 @@ mod unix {
 
     /// The blobs of a repository, for its snapshot or a folder in one: `models--owner--name/snapshots/commit`.
     fn blobs_of(directory: &Path) -> Option<PathBuf> {
-        let snapshots = directory
-            .ancestors()
-            .find(|path| path.file_name().is_some_and(|name| name == "snapshots"))?;
-        let repository = snapshots.parent()?;
-        let name = repository.file_name()?.as_encoded_bytes();
-        name.starts_with(b"models--")
-            .then(|| repository.join("blobs"))
+        let repository = repository_of(directory)?;
+        let below = directory.strip_prefix(repository).ok()?;
+        (below.iter().next()? == "snapshots").then(|| repository.join("blobs"))
     }
 
     #[cfg(test)]
@@ -317,6 +314,7 @@ mod unix {
 #[cfg(test)]
 mod tests {
     use super::may_name;
+    use crate::hub_cache::repository_of;
 
     #[test]
     fn a_link_names_files_of_its_owner_only() {

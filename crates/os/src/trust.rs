@@ -76,16 +76,12 @@ pub fn stranger(path: &Path) -> io::Result<Option<Stranger>> {
 ///
 /// The errors of [`stranger`] and of listing the snapshot.
 pub fn stranger_to_snapshot(path: &Path) -> io::Result<Option<Stranger>> {
-    let is_repository = |path: &&Path| {
-        let name = path.file_name().map(std::ffi::OsStr::as_encoded_bytes);
-        name.is_some_and(|name| name.starts_with(b"models--"))
-    };
     let snapshot = if path.is_dir() {
         Some(path)
     } else {
         path.parent()
     };
-    let repository = path.ancestors().find(is_repository);
+    let repository = crate::hub_cache::repository_of(path);
     // who may write to `refs` chooses the snapshot
     let beside = ["blobs", "refs"].map(|name| Some(repository?.join(name)));
     let beside = beside.into_iter().flatten().filter(|path| path.exists());

@@ -81,7 +81,7 @@ pub use page_spans::{FileSpan, PAGE, footprint, page_spans};
 pub use service_id::{ServiceId, service_id};
 pub use strided_range::{StridedFileRange, StridedRange};
 pub use template::{Access, AccessGroup, Template};
-pub use weight_files::{WEIGHT_ENDINGS, is_weight_file};
+pub use weight_files::{WEIGHT_ENDINGS, is_weight_file, weight_ending};
 
 /// Runs the examples of the README as tests.
 #[cfg(doctest)]

@@ -18,6 +18,20 @@ pub const WEIGHT_ENDINGS: [&str; 9] = [
     "npy",
 ];
 
+/// The ending of a file that holds weights by its name, in capitals or not, as [`WEIGHT_ENDINGS`] has it.
+///
+/// ```
+/// use anamnesis_template::weight_ending;
+///
+/// assert_eq!(weight_ending("old.GGUF"), Some("gguf"));
+/// assert_eq!(weight_ending("config.json"), None);
+/// ```
+pub fn weight_ending(name: &str) -> Option<&'static str> {
+    let (_, ending) = name.rsplit_once('.')?;
+    let mut known = WEIGHT_ENDINGS.into_iter();
+    known.find(|known| known.eq_ignore_ascii_case(ending))
+}
+
 /// Whether a file holds weights by its name, in capitals or not.
 ///
 /// ```
@@ -27,9 +41,5 @@ pub const WEIGHT_ENDINGS: [&str; 9] = [
 /// assert!(!is_weight_file("config.json") && !is_weight_file("safetensors"));
 /// ```
 pub fn is_weight_file(name: &str) -> bool {
-    let ending = name.rsplit_once('.').map(|(_, ending)| ending);
-    ending.is_some_and(|ending| {
-        let is = |known: &str| known.eq_ignore_ascii_case(ending);
-        WEIGHT_ENDINGS.iter().any(|known| is(known))
-    })
+    weight_ending(name).is_some()
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::Budget;
-use crate::base::template::WEIGHT_ENDINGS;
+use crate::base::template::{WEIGHT_ENDINGS, weight_ending};
 use crate::read::source::files::Files;
 
 use super::OpenOptions;
@@ -79,7 +79,7 @@ fn choose(
     {
         let found = names
             .iter()
-            .find(|name| name.ends_with(".safetensors") || name.ends_with(".bin"));
+            .find(|name| matches!(weight_ending(name), Some("safetensors" | "bin")));
         if found.is_none() {
             return Err(deepspeed());
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{Budget, Limits, text_cost};
-use crate::base::template::WEIGHT_ENDINGS;
+use crate::base::template::weight_ending;
 use crate::read::source::files::Files;
 use crate::read::source::snapshot::snapshot_of;
 
@@ -80,14 +80,14 @@ fn directories(path: &Path, budget: &Budget) -> Result<Vec<PathBuf>> {
 fn separate(files: &Files, path: &Path, budget: &Budget) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let is_tensor_file = |name: &std::ffi::OsStr| {
-        let extension = Path::new(name).extension().and_then(|text| text.to_str());
-        extension.is_some_and(|found| WEIGHT_ENDINGS.contains(&found) && !PARTS.contains(&found))
+        let ending = name.to_str().and_then(weight_ending);
+        ending.is_some_and(|ending| !PARTS.contains(&ending))
     };
     files.list(path, &is_tensor_file, &mut |name| {
         // any file of a split GGUF opens the whole of it
         let text = name.to_string_lossy();
         let is_later = split_name(&text).is_some_and(|(_, number, _)| number > 1);
-        if text.ends_with(".gguf") && is_later {
+        if weight_ending(&text) == Some("gguf") && is_later {
             return Ok(());
         }
         add(&mut found, path.join(&name), budget)

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anamnesis_os::hub_cache::is_repository;
 use anamnesis_os::trust;
 
 use crate::base::error::{Error, Remedy, Result};
@@ -72,8 +73,7 @@ pub fn cache_warning(given: &Path, found: &Path) -> Option<Note> {
 /// By the name first, as this is called for every path that is opened: a system call would cost a small file a tenth of its
 /// opening.
 pub(crate) fn snapshot_of(path: &Path) -> Result<Option<PathBuf>> {
-    let name = path.file_name().map(|name| name.as_encoded_bytes());
-    if !name.is_some_and(|name| name.starts_with(b"models--")) {
+    if !is_repository(path) {
         return Ok(None);
     }
     let snapshots = path.join("snapshots");
