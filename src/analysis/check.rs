@@ -42,12 +42,16 @@ mod value_sink;
 mod values;
 mod zero_runs;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::read::checkpoint::{Checkpoint, CheckpointHandle, OpenOptions};
+use crate::read::checkpoint::{
+    Checkpoint, CheckpointHandle, NameWatch, OpenOptions, is_model_file,
+};
 use crate::read::run_options::RunOptions;
+use crate::read::source::files::Files;
 use crate::read::source::snapshot::snapshot_of;
 
 pub use check_rules::{CheckRule, rules};
@@ -204,16 +208,59 @@ impl Check<'_> {
             // a repository in the hub's cache has its files there
             place = snapshot.into();
         }
+        // a model that another program replaces meanwhile would be found incomplete, or with files of both
+        for _ in 1..REPORTS {
+            let watch = files
+                .is_local()
+                .then(|| NameWatch::begin(&place, is_checked));
+            let mut watch = watch.flatten();
+            let mut opened = OpenedModels::open(&place, &files, options)?;
+            for _ in 1..OPENINGS {
+                if !watch.as_mut().is_some_and(NameWatch::has_changed) {
+                    break;
+                }
+                opened = OpenedModels::open(&place, &files, options)?;
+            }
+            let report = self.report_of(&opened, &place, &shown, &files, options)?;
+            let is_settled =
+                report.findings.is_empty() || !watch.as_mut().is_some_and(NameWatch::has_changed);
+            if is_settled {
+                return Ok(report);
+            }
+        }
         let opened = OpenedModels::open(&place, &files, options)?;
+        self.report_of(&opened, &place, &shown, &files, options)
+    }
+
+    fn report_of(
+        &self,
+        opened: &OpenedModels,
+        place: &Path,
+        shown: &Path,
+        files: &Files,
+        options: &OpenOptions,
+    ) -> Result<CheckReport> {
         let budget = opened.budget(options.limits_of())?;
         let run = CheckRun {
             check: self,
-            path: Some(&place),
-            shown: Some(&shown),
-            files: opened.checkpoints.first().map_or(&files, Checkpoint::files),
+            path: Some(place),
+            shown: Some(shown),
+            files: opened.checkpoints.first().map_or(files, Checkpoint::files),
             checkpoints: opened.checkpoints.iter().collect(),
-            opened: Some(&opened),
+            opened: Some(opened),
         };
         run.report(&budget)
     }
+}
+
+/// How often a directory is opened at most while its models change.
+const OPENINGS: usize = 32;
+
+/// How often a model with findings is checked at most that has changed since.
+const REPORTS: usize = 4;
+
+/// Whether a file of this name is a part of a model or of its description. Logs and the like come and go.
+fn is_checked(name: &OsStr) -> bool {
+    name.to_str()
+        .is_some_and(|name| is_model_file(name) || name.ends_with(".json"))
 }

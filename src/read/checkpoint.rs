@@ -45,6 +45,7 @@ pub(crate) use handle::Ownership;
 pub use objects::Objects;
 pub use other_files::UnreadFile;
 pub(crate) use other_files::{DirectoryListing, UNFINISHED, is_model_file, is_training_state};
+pub(crate) use replaced::NameWatch;
 pub use search::checkpoints_below;
 
 /// Options of opening: limits, mapping, and what the file does not state itself.

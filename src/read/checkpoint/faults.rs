@@ -140,6 +140,20 @@ impl OpenOptions {
         Ok(())
     }
 
+    /// Whether a fault is in the list.
+    pub(super) fn has_faults(&self) -> bool {
+        let is_none = |fault: &OpenFault| {
+            matches!(
+                fault.kind,
+                OpenFaultKind::Selected | OpenFaultKind::OneOfSeveral
+            )
+        };
+        self.faults.as_ref().is_some_and(|list| {
+            let list = list.lock().unwrap_or_else(PoisonError::into_inner);
+            !list.iter().all(is_none)
+        })
+    }
+
     /// Whether faults are collected.
     pub(super) fn surveys(&self) -> bool {
         self.faults.is_some()

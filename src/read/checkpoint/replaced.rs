@@ -2,46 +2,107 @@
 //!
 //! A writer gives a new checkpoint its names before it removes the old files, so that at any time a complete one is there.
 //! A reader, however, lists a directory, reads an index and opens the files that it names, one after the other: between two
-//! of these steps the checkpoint that it began with may have gone. It then begins again.
+//! of these steps the checkpoint that it began with may have gone. It then begins again; so does one that collects the faults
+//! of a checkpoint, if it finds some.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{Checkpoint, OpenOptions};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::read::source::file_system::NamedPath;
-use crate::read::source::files::Files;
-use crate::read::source::regular::open_named;
 
 /// How often a checkpoint is opened at most. A writer changes a directory once per checkpoint, so that a reader which fails
 /// this often beside changes is beside something else.
 const ATTEMPTS: usize = 32;
 
-/// Calls `open` again if it fails for want of a file, for as long as the names in the directory change.
+/// Calls `open` again if it fails for want of a file, or collects faults, for as long as the names in the directory change.
 pub(super) fn open_stable(
     path: &Path,
     options: &OpenOptions,
     open: impl Fn() -> Result<Checkpoint>,
 ) -> Result<Checkpoint> {
-    let mut last = None;
-    let hasher = RandomState::new();
+    let mut watch: Option<NameWatch> = None;
     for _ in 1..ATTEMPTS {
-        let error = match open() {
-            Err(error) if is_for_want_of_a_file(&error, path) => error,
-            opened => return opened,
+        let opened = open();
+        let is_whole = match &opened {
+            Err(error) => !is_for_want_of_a_file(error, path),
+            Ok(_) => !options.has_faults(),
         };
+        if is_whole {
+            return opened;
+        }
         options.check_cancelled()?;
         // after the failure: what is opened otherwise costs no listing
-        let Some(names) = names_of(path, &hasher) else {
-            return Err(error);
+        let has_changed = match &mut watch {
+            Some(watch) => watch.has_changed(),
+            None => {
+                watch = NameWatch::begin(path, |_| true);
+                watch.is_some()
+            }
         };
-        if last == Some(names) {
-            return Err(error);
+        if !has_changed {
+            return opened;
         }
-        last = Some(names);
     }
     open()
+}
+
+/// The names in the directory of a path that are watched, and the files behind them.
+pub(crate) struct NameWatch {
+    path: PathBuf,
+    wanted: fn(&OsStr) -> bool,
+    hasher: RandomState,
+    last: u64,
+}
+
+impl NameWatch {
+    /// Notices the names that are there and `wanted`; `None` if the directory cannot be listed.
+    pub(crate) fn begin(path: &Path, wanted: fn(&OsStr) -> bool) -> Option<Self> {
+        let mut watch = Self {
+            path: path.to_owned(),
+            wanted,
+            hasher: RandomState::new(),
+            last: 0,
+        };
+        watch.last = watch.sum()?;
+        Some(watch)
+    }
+
+    /// Whether the names are others than when this was last called.
+    pub(crate) fn has_changed(&mut self) -> bool {
+        // a directory that cannot be listed any more says nothing
+        let Some(sum) = self.sum() else {
+            return false;
+        };
+        std::mem::replace(&mut self.last, sum) != sum
+    }
+
+    /// A sum over the names and the files behind them, which needs no memory whatever the directory's size.
+    fn sum(&self) -> Option<u64> {
+        let meta = std::fs::metadata(&self.path).ok()?;
+        let directory = match self.path.parent() {
+            _ if meta.is_dir() => &self.path,
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let mut sum = 0u64;
+        for entry in std::fs::read_dir(directory).ok()? {
+            let entry = entry.ok()?;
+            let name = entry.file_name();
+            if !(self.wanted)(&name) {
+                continue;
+            }
+            // another file of the same name is a change too
+            #[cfg(unix)]
+            let number = std::os::unix::fs::DirEntryExt::ino(&entry);
+            #[cfg(not(unix))]
+            let number = entry.metadata().and_then(|meta| meta.modified()).ok();
+            sum = sum.wrapping_add(self.hasher.hash_one((name, number)));
+        }
+        Some(sum)
+    }
 }
 
 fn is_for_want_of_a_file(error: &Error, path: &Path) -> bool {
@@ -61,11 +122,9 @@ fn is_for_want_of_a_file(error: &Error, path: &Path) -> bool {
 pub(super) struct HeldIndex(Option<File>);
 
 impl HeldIndex {
-    /// Opens an index of the local file system, before it is read.
-    pub(super) fn open(files: &Files, path: NamedPath<'_>) -> Self {
-        // reading it says why it cannot be opened
-        let open = || Some(open_named(path).ok()?.0);
-        Self(if files.is_local() { open() } else { None })
+    /// An index that was read, and is open if it is of the local file system.
+    pub(super) fn new(file: Option<File>) -> Self {
+        Self(file)
     }
 
     /// Fails, for [`open_stable`] to try again, if another file has the index's name by now.
@@ -84,28 +143,6 @@ impl HeldIndex {
         let _ = (path, &self.0);
         Ok(())
     }
-}
-
-/// A sum over the names in the files' directory and the files behind them, which needs no memory whatever the directory's
-/// size. `None` if it cannot be listed.
-fn names_of(path: &Path, hasher: &RandomState) -> Option<u64> {
-    let meta = std::fs::metadata(path).ok()?;
-    let directory = match path.parent() {
-        _ if meta.is_dir() => path,
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let mut sum = 0u64;
-    for entry in std::fs::read_dir(directory).ok()? {
-        let entry = entry.ok()?;
-        // another file of the same name is a change too
-        #[cfg(unix)]
-        let number = std::os::unix::fs::DirEntryExt::ino(&entry);
-        #[cfg(not(unix))]
-        let number = entry.metadata().and_then(|meta| meta.modified()).ok();
-        sum = sum.wrapping_add(hasher.hash_one((entry.file_name(), number)));
-    }
-    Some(sum)
 }
 
 #[cfg(test)]

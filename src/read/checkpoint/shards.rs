@@ -19,7 +19,7 @@ use crate::read::source::files::Files;
 use super::directory::select_files;
 use super::distributed;
 use super::faults::{OpenFault, OpenFaultKind};
-use super::index::{IndexSeed, compare, compare_size};
+use super::index::{Index, IndexSeed, compare, compare_size};
 use super::merge::{ParsedFile, merge};
 use super::named_files::{charge_files, file_name, is_index, name_below, split_name};
 use super::open::{parse_path, parse_source};
@@ -207,13 +207,27 @@ fn open_index(
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<Checkpoint> {
-    let held = HeldIndex::open(files, path);
-    read_index(files, path, options, budget)
-        .and_then(|checkpoint| held.check(path.path()).map(|()| checkpoint))
-        .map_err(|e| e.in_file(path.path()).in_format("index"))
+    let opened = || {
+        let (index, held) = read_index(files, path, budget)?;
+        let checkpoint = open_files_of(index, files, path, options, budget)?;
+        held.check(path.path()).map(|()| checkpoint)
+    };
+    opened().map_err(|e| e.in_file(path.path()).in_format("index"))
 }
 
-fn read_index(
+fn read_index(files: &Files, path: NamedPath<'_>, budget: &Budget) -> Result<(Index, HeldIndex)> {
+    let (text, _charge, file) = files.read_held(path, budget, "the index")?;
+    let reader = JsonReader::new(budget, "the index");
+    let malformed =
+        |what: String| Error::malformed(format!("not an index of a sharded checkpoint: {what}"));
+    let text = std::str::from_utf8(&text).map_err(|e| malformed(e.to_string()))?;
+    let index = reader.parse(text, IndexSeed(&reader), |e| malformed(e.to_string()))?;
+    Ok((index, HeldIndex::new(file)))
+}
+
+/// Opens the files that an index at `path` names.
+fn open_files_of(
+    index: Index,
     files: &Files,
     path: NamedPath<'_>,
     options: &OpenOptions,
@@ -221,15 +235,6 @@ fn read_index(
 ) -> Result<Checkpoint> {
     // the other files of a directory are among its other models
     let names_others = matches!(path, NamedPath::Given(_));
-    let index = {
-        let (text, _charge) = files.read_whole(path, budget, "the index")?;
-        let reader = JsonReader::new(budget, "the index");
-        let malformed = |what: String| {
-            Error::malformed(format!("not an index of a sharded checkpoint: {what}"))
-        };
-        let text = std::str::from_utf8(&text).map_err(|e| malformed(e.to_string()))?;
-        reader.parse(text, IndexSeed(&reader), |e| malformed(e.to_string()))?
-    };
     let directory = path.path().parent().unwrap_or(Path::new(""));
     let mut names = BTreeSet::new();
     for (_, file) in &index.weight_map {

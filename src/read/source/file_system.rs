@@ -1,6 +1,7 @@
 //! The access to names, directories and files that opening has, wherever they are.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -100,6 +101,17 @@ pub(crate) trait FileSystem: Send + Sync {
         budget: &'b Budget,
         what: &str,
     ) -> Result<(Vec<u8>, TemporaryCharge<'b>)>;
+
+    /// The same, and the open file where it is of the operating system: while it is open, no other file gets its number.
+    fn read_held<'b>(
+        &self,
+        path: NamedPath<'_>,
+        budget: &'b Budget,
+        what: &str,
+    ) -> Result<(Vec<u8>, TemporaryCharge<'b>, Option<File>)> {
+        let (text, charge) = self.read_whole(path, budget, what)?;
+        Ok((text, charge, None))
+    }
 
     /// Announces files that will be opened or read whole, in this order, so that their requests run side by side. A hint;
     /// never an error.

@@ -10,7 +10,7 @@ use crate::base::limits::{Budget, TemporaryCharge};
 use crate::base::progress::CancelToken;
 
 use super::file_system::{FileSystem, MapMode, NamedPath, OpenedPath};
-use super::regular::{check_directory, open_named, open_without_waiting, read_named};
+use super::regular::{check_directory, open_named, open_without_waiting, read_named, read_opened};
 use super::{FileSource, SMALL, Source, StreamSource};
 
 /// Calls `each` with the names in a directory that are wanted, and whether each is a folder.
@@ -121,6 +121,17 @@ impl FileSystem for LocalFiles {
         what: &str,
     ) -> Result<(Vec<u8>, TemporaryCharge<'b>)> {
         read_named(path, budget, what)
+    }
+
+    fn read_held<'b>(
+        &self,
+        path: NamedPath<'_>,
+        budget: &'b Budget,
+        what: &str,
+    ) -> Result<(Vec<u8>, TemporaryCharge<'b>, Option<File>)> {
+        let (file, len) = open_named(path)?;
+        let (text, charge) = read_opened(&file, len, budget, what)?;
+        Ok((text, charge, Some(file)))
     }
 
     fn is_local(&self) -> bool {

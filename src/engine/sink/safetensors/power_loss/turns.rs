@@ -286,6 +286,15 @@ impl FileSystem for ReaderTurns {
         self.step().read_whole(path, budget, what)
     }
 
+    fn read_held<'b>(
+        &self,
+        path: NamedPath<'_>,
+        budget: &'b Budget,
+        what: &str,
+    ) -> Result<(Vec<u8>, TemporaryCharge<'b>, Option<File>)> {
+        self.step().read_held(path, budget, what)
+    }
+
     fn is_local(&self) -> bool {
         true
     }
