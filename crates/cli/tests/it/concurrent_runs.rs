@@ -1,5 +1,5 @@
 //! Several runs of `remember --overwrite` into one directory at the same time, killed and not, and readers beside them: no
-//! checkpoint is lost, and every opening finds one.
+//! checkpoint is lost, every opening finds one, and no verb finds a fault in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,6 +49,34 @@ impl Directories {
     }
 }
 
+/// Runs the verbs that read the directory until the flag is set; how often. None of them finds a fault.
+fn run_verbs_until(directories: &Directories, end: &AtomicBool) -> u64 {
+    let out = path_str(&directories.out);
+    let other = directories.scratch.path().join("4");
+    let verbs: [&[&str]; 6] = [
+        &["check", out],
+        &["check", "--headers", out],
+        &["diff", "--quick", "--no-config", out, path_str(&other)],
+        &["inspect", "--summary", out],
+        &["check", "--stats", out],
+        &["load", out],
+    ];
+    let mut runs = 0;
+    for verb in verbs.iter().cycle() {
+        if end.load(Ordering::Relaxed) {
+            break;
+        }
+        let run = finish(command(verb));
+        // `diff` compares with another model
+        assert_eq!(run.code, 0, "{verb:?}: {}{}", run.stdout, run.stderr);
+        let tensors = format!("{TENSORS} tensors");
+        let is_whole = run.stdout.contains(&tensors) || run.stdout.contains("same headers");
+        assert!(is_whole, "{verb:?}: {}", run.stdout);
+        runs += 1;
+    }
+    runs
+}
+
 /// Opens the directory until the flag is set; how often. The files are read too, by the caller's `value`.
 fn read_until(out: &Path, end: &AtomicBool) -> u64 {
     let mut opened = 0;
@@ -61,9 +89,27 @@ fn read_until(out: &Path, end: &AtomicBool) -> u64 {
     opened
 }
 
-fn rounds(writers: u64) {
+/// The setting of the rounds.
+#[derive(Clone, Copy)]
+struct Rounds {
+    writers: u64,
+    /// Whether there is a directory in the output, so that no other one can take its place.
+    has_directory: bool,
+    /// Whether a writer is killed in every second round. Old shards that it leaves are another model to `check`.
+    kills: bool,
+}
+
+fn rounds(setting: Rounds) {
+    let Rounds {
+        writers,
+        has_directory,
+        kills,
+    } = setting;
     let directories = Directories::new();
     let out = &directories.out;
+    if has_directory {
+        fs::create_dir(out.join("onnx")).unwrap();
+    }
     let end = AtomicBool::new(false);
     let mut random = 7 * writers;
     let mut next = |below: u64| {
@@ -73,8 +119,14 @@ fn rounds(writers: u64) {
         (random >> 33) % below
     };
     let (mut done, mut refused, mut killed) = (0, 0, 0);
-    let opened = std::thread::scope(|scope| {
+    let (opened, ran) = std::thread::scope(|scope| {
         let reader = scope.spawn(|| read_until(out, &end));
+        let verbs = scope.spawn(|| match kills {
+            true => 0,
+            false => run_verbs_until(&directories, &end),
+        });
+        // a reader that fails ends the rounds
+        let _end = EndAtDrop(&end);
         for round in 0..ROUNDS {
             let mut children: Vec<Child> = (0..writers)
                 .map(|writer| {
@@ -82,7 +134,8 @@ fn rounds(writers: u64) {
                     directories.start(1 + (round + writer) % 4)
                 })
                 .collect();
-            if round % 2 == 1 {
+            let is_killed = kills && round % 2 == 1;
+            if is_killed {
                 std::thread::sleep(Duration::from_micros(next(90_000)));
                 let victim = usize::try_from(next(writers)).unwrap();
                 children[victim].kill().unwrap();
@@ -101,34 +154,71 @@ fn rounds(writers: u64) {
                     None => killed += 1,
                 }
             }
-            assert!(
-                any_done || round % 2 == 1,
-                "round {round}: all were refused"
-            );
+            assert!(any_done || is_killed, "round {round}: all were refused");
             assert!(value(out).is_some(), "round {round}: no checkpoint");
         }
         end.store(true, Ordering::Relaxed);
-        reader.join().unwrap()
+        (reader.join().unwrap(), verbs.join().unwrap())
     });
     println!(
-        "{writers} writers: {done} done, {refused} refused, {killed} killed, {opened} openings"
+        "{writers} writers: {done} done, {refused} refused, {killed} killed, {opened} openings, {ran} verbs"
     );
-    assert!(opened > ROUNDS);
+    assert!(
+        opened > ROUNDS && (kills || ran > ROUNDS / 2),
+        "{opened} and {ran}"
+    );
     // the next run removes the files of killed ones
     assert_eq!(finish(directories.remember(2)).code, 0);
     assert_eq!(value(out), Some(2.0));
     let names = fs::read_dir(out).unwrap().count();
-    assert_eq!(names, TENSORS / 2 + 3, "files are left");
+    let expected = TENSORS / 2 + 3 + usize::from(has_directory);
+    assert_eq!(names, expected, "files are left");
+    let config = fs::read_to_string(out.join("config.json")).unwrap();
+    assert_eq!(config, "{\"value\": 2}");
     let beside = fs::read_dir(out.parent().unwrap()).unwrap();
     assert_eq!(beside.count(), 1, "a directory is left");
 }
 
-#[test]
-fn two_writers_lose_nothing() {
-    rounds(2);
+/// Lets the other threads end, also after a panic.
+struct EndAtDrop<'e>(&'e AtomicBool);
+
+impl Drop for EndAtDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]
-fn three_writers_lose_nothing() {
-    rounds(3);
+fn writers_lose_nothing() {
+    for writers in [2, 3] {
+        rounds(Rounds {
+            writers,
+            has_directory: false,
+            kills: true,
+        });
+    }
+}
+
+/// Where no directory can be exchanged, the configuration has a moment without a name, and the tensors have none.
+#[test]
+fn writers_without_an_exchange_lose_nothing() {
+    for writers in [2, 3] {
+        rounds(Rounds {
+            writers,
+            has_directory: true,
+            kills: true,
+        });
+    }
+}
+
+/// Verbs beside writers find one model, whole.
+#[test]
+fn verbs_beside_writers_find_no_fault() {
+    for has_directory in [false, true] {
+        rounds(Rounds {
+            writers: 2,
+            has_directory,
+            kills: false,
+        });
+    }
 }

@@ -1,6 +1,7 @@
 //! The companion files that are written beside the tensors, and the old files that they replace.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -81,6 +82,19 @@ impl Companion {
     #[cfg(target_os = "linux")]
     pub(super) fn new_file(&mut self) -> Option<&mut Shard> {
         (self.existing != Existing::Equal).then_some(&mut self.file)
+    }
+
+    /// The name of the file, if it is to be named: an equal one stays.
+    pub(super) fn name_to_get(&self) -> Option<&OsStr> {
+        let is_new = self.existing != Existing::Equal;
+        is_new.then_some(self.file.target().file_name()).flatten()
+    }
+
+    /// Gives the file a hidden name that stays, of which [`settle`](super::set_aside::settle) makes its own.
+    pub(super) fn record_as(&mut self, name: impl Fn() -> PathBuf) -> Result<()> {
+        // a file of its name is replaced later, by the name alone
+        self.file.carry_permissions()?;
+        self.file.record_as(name)
     }
 
     /// Lets `take` move or remove the file of other bytes that has the name.

@@ -2,8 +2,8 @@
 //! there and complete, and the index.
 //!
 //! Files get their names as they are completed, each by one rename. The index gets its name last, when all of them are there:
-//! a reader finds a checkpoint or none. Where an overwrite would change a checkpoint, that is removed first, in the order of
-//! steps 2 to 6 of `publish.rs`.
+//! a reader finds a checkpoint or none. Where an overwrite would change a checkpoint, that is removed first: its companion
+//! files, then its index or only file, then its shards.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};

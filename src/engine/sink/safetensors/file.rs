@@ -33,7 +33,18 @@ enum CurrentName {
     Unnamed,
     /// A temporary name, removed when the shard is dropped.
     Temporary(PathBuf),
+    /// A hidden name that runs understand (`set_aside.rs`), and that stays.
+    Recorded(PathBuf),
     Target,
+}
+
+impl CurrentName {
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Temporary(path) | Self::Recorded(path) => Some(path),
+            Self::Unnamed | Self::Target => None,
+        }
+    }
 }
 
 /// Bytes after which write-back is started, so that the device writes while tiles are decoded and the final `fsync` has
@@ -150,7 +161,9 @@ impl Shard {
         }
         let named = match &self.name {
             CurrentName::Unnamed => self.system.link(&self.file, &self.target),
-            CurrentName::Temporary(path) => self.system.rename_new(path, &self.target),
+            CurrentName::Temporary(path) | CurrentName::Recorded(path) => {
+                self.system.rename_new(path, &self.target)
+            }
             CurrentName::Target => Ok(()),
         };
         named.map_err(|e| self.error(e))?;
@@ -165,7 +178,7 @@ impl Shard {
             // `linkat` never replaces
             self.name_temporarily(None)?;
         }
-        if let CurrentName::Temporary(path) = &self.name {
+        if let CurrentName::Temporary(path) | CurrentName::Recorded(path) = &self.name {
             let renamed = self.system.rename(path, &self.target);
             renamed.map_err(|e| self.error(e))?;
             self.name = CurrentName::Target;
@@ -187,17 +200,32 @@ impl Shard {
 
     /// Gives the file a temporary name that records which shards are about to be named.
     pub(super) fn name_temporarily(&mut self, shards: Option<ShardNames>) -> Result<()> {
+        let parts = self.parts.clone();
+        self.name_as(|| CurrentName::Temporary(parts.unused(shards)))
+    }
+
+    /// Gives the file a hidden name that stays. `name` makes one that is not in use by this process.
+    pub(super) fn record_as(&mut self, name: impl Fn() -> PathBuf) -> Result<()> {
+        self.name_as(|| CurrentName::Recorded(name()))
+    }
+
+    fn name_as(&mut self, name: impl Fn() -> CurrentName) -> Result<()> {
         let mut outcome = Ok(());
         for _ in 0..ATTEMPTS {
-            let part = self.parts.unused(shards);
+            let name = name();
+            let Some(path) = name.path() else {
+                return Ok(());
+            };
             outcome = match &self.name {
-                CurrentName::Unnamed => self.system.link(&self.file, &part),
-                CurrentName::Temporary(path) => self.system.rename_new(path, &part),
+                CurrentName::Unnamed => self.system.link(&self.file, path),
+                CurrentName::Temporary(from) | CurrentName::Recorded(from) => {
+                    self.system.rename_new(from, path)
+                }
                 CurrentName::Target => return Ok(()),
             };
             match &outcome {
                 Ok(()) => {
-                    self.name = CurrentName::Temporary(part);
+                    self.name = name;
                     break;
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -215,7 +243,8 @@ impl Shard {
         let named = match &self.name {
             CurrentName::Unnamed => self.system.link(&self.file, &staged),
             CurrentName::Temporary(path) => self.system.rename_new(path, &staged),
-            CurrentName::Target => return Ok(()),
+            // the steps without an exchange follow this one, and do not precede it
+            CurrentName::Recorded(_) | CurrentName::Target => return Ok(()),
         };
         named.map_err(|e| self.error(e))?;
         self.name = CurrentName::Temporary(staged);
@@ -242,10 +271,7 @@ impl Shard {
     /// The temporary name.
     #[cfg(target_os = "linux")]
     pub(super) fn temporary_name(&self) -> Option<&Path> {
-        match &self.name {
-            CurrentName::Temporary(path) => Some(path),
-            CurrentName::Unnamed | CurrentName::Target => None,
-        }
+        self.name.path()
     }
 
     /// Removes a published file, because a later one failed.

@@ -106,6 +106,17 @@ pub(super) struct ShardNames {
     pub(super) count: u64,
 }
 
+impl ShardNames {
+    /// The numbers as the name of a record has them: `2-of-3`.
+    pub(super) fn parse(numbers: &str) -> Option<Self> {
+        let (generation, count) = numbers.split_once("-of-")?;
+        Some(Self {
+            generation: generation.parse().ok()?,
+            count: count.parse().ok()?,
+        })
+    }
+}
+
 /// Names of files under construction for one target: `.anamnesis-TARGET-PROCESS-NUMBER.part`, where TARGET is a hash of
 /// the target's name, so that the name is short whatever the target's length.
 #[derive(Clone, Debug)]
@@ -182,31 +193,21 @@ impl PartNames {
             .join(format!("{}{process}-{number}{shards}.part", self.prefix))
     }
 
-    /// A hidden name for a file of this name: `.anamnesis-TARGET-PROCESS-NUMBER.NAME.old`.
-    pub(super) fn set_aside(&self, name: &OsStr) -> PathBuf {
-        let unused = self.unused(None).with_extension("");
-        let mut hidden = unused.into_os_string();
-        hidden.push(".");
-        hidden.push(name);
-        hidden.push(".old");
-        hidden.into()
-    }
-
-    /// The files in the directory that have such names, and the paths that they had.
-    pub(super) fn all_set_aside(&self) -> io::Result<Vec<(PathBuf, PathBuf)>> {
+    /// The files in the directory whose names are `.anamnesis-TARGET-PROCESS-NUMBER.NAME` and this end, each with its NAME.
+    pub(super) fn with_end(&self, end: &str) -> io::Result<Vec<(PathBuf, String)>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
             let name = entry.file_name();
             let own = name.to_str().and_then(|name| {
-                let rest = name.strip_prefix(&self.prefix)?.strip_suffix(".old")?;
+                let rest = name.strip_prefix(&self.prefix)?.strip_suffix(end)?;
                 rest.split_once('.').map(|(_, own)| own)
             });
             // others may have made a directory of such a name
-            if let Some(own) = own.filter(|own| !own.is_empty() && !own.contains(".."))
+            if let Some(own) = own
                 && !entry.file_type()?.is_dir()
             {
-                found.push((entry.path(), self.directory.join(own)));
+                found.push((entry.path(), own.to_owned()));
             }
         }
         found.sort();
@@ -224,13 +225,8 @@ impl PartNames {
             };
             let path = entry.path();
             if is_abandoned(&path) {
-                let shards = middle.split_once('.').and_then(|(_, shards)| {
-                    let (generation, count) = shards.split_once("-of-")?;
-                    Some(ShardNames {
-                        generation: generation.parse().ok()?,
-                        count: count.parse().ok()?,
-                    })
-                });
+                let shards = middle.split_once('.');
+                let shards = shards.and_then(|(_, numbers)| ShardNames::parse(numbers));
                 found.push(AbandonedPart { path, shards });
             }
         }

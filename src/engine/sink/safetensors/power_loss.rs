@@ -256,7 +256,7 @@ impl RecordedRun {
     }
 
     /// The operations without some of them.
-    fn without(&self, is_dropped: impl Fn(&Operation) -> bool) -> Vec<Operation> {
+    fn without(&self, mut is_dropped: impl FnMut(&Operation) -> bool) -> Vec<Operation> {
         let kept = self.operations.iter().filter(|o| !is_dropped(o));
         kept.cloned().collect()
     }

@@ -5,29 +5,30 @@
 //! locked. Where an overwrite changes companion files (`config.json`) too, the directory is exchanged for a new one
 //! (`exchange.rs`), and a reader finds the complete old checkpoint or the complete new one at any time. Everything else is
 //! done by the following calls, also such an overwrite where no exchange is possible. After any prefix of them a reader finds
-//! the complete old checkpoint or the complete new one, or after step 2 none:
+//! the tensors of the old checkpoint or those of the new one, and beside them no companion file of the other:
 //!
 //! 1. Each file is synced.
-//! 2. Where companion files would get other bytes, the old checkpoint is set aside (`set_aside.rs`): its files get hidden
-//!    names, the index or the only file first, so that no client finds tensors beside the configuration of others. From here
-//!    to the commit the directory contains no checkpoint. Where all of them are new or equal, nothing is set aside, and a
-//!    reader finds a complete checkpoint at any time.
-//! 3. For several shards: the index gets a temporary name that records the names of the shards. The shards get names that no
-//!    shard in the directory has (`ShardNames::generation`), so that the index which is still in place keeps its shards. The
-//!    directory and the parents of new directories are synced.
-//! 4. Companion files get their names.
+//! 2. Where no companion file would get other bytes: the index gets a temporary name that records the names of the shards.
+//!    Otherwise the index, or the only file, gets a hidden name that records them, and then the new companion files theirs
+//!    (`set_aside.rs`).
+//! 3. For several shards: the shards get names that no shard in the directory has (`ShardNames::generation`), so that the
+//!    index which is still in place keeps its shards. The directory and the parents of new directories are synced.
+//! 4. Companion files get their names. Where some of them would get other bytes, the old ones get hidden names instead: from
+//!    here until step 6 the directory lacks them, so that no client finds tensors beside the configuration of others.
 //! 5. The index, or the only file, gets its name by one rename or link. This is the commit. The directory is synced.
-//! 6. The old checkpoint's leftovers are removed: the files that were set aside, those that its index names, and all numbered
+//! 6. The companion files that do not have their names yet get them, when the first file of the old checkpoint has gone.
+//! 7. The old checkpoint's leftovers are removed: the old companion files, those that its index names, and all numbered
 //!    shards. Some readers prefer the index to `model.safetensors`, some the reverse: a new index is in place before the old
 //!    single file goes, and a new single file before the old index. An old index is removed, and the directory synced, before
 //!    its shards are.
 //!
-//! An error before 5 gives the files of step 2 their names back. A run that is killed between 2 and 5 leaves them to the next
-//! run, which gives them their names back too, and leaves shards without an index, which the record of step 3 lets the next
-//! run remove; companion files that it left are the next run's too, or are refused without `overwrite`. A directory of
+//! An error before 5 undoes the steps. A run that is killed before 5 leaves shards without an index, and perhaps hidden
+//! companion files; the names of step 2 let the next run remove the first and give the names back to the others. After one
+//! that is killed between 5 and 7 the next run gives the new companion files their names. A directory of
 //! numbered shards without an index has no such commit: until step 5 it contains two numbered sets, which readers refuse as
 //! ambiguous.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -39,7 +40,7 @@ use super::companion_files::{Companion, remove_if_there};
 use super::file::Shard;
 use super::local::LocalOutput;
 use super::names::{PartNames, Stem};
-use super::set_aside::{self, SetAside};
+use super::set_aside::{self, FirstFile, HiddenRole, hidden_name, record_name};
 #[cfg(target_os = "linux")]
 use super::staging;
 use super::{Sharding, directory_of};
@@ -59,10 +60,10 @@ impl LocalOutput {
         }
     }
 
-    /// Gives the files their names back that a killed run to this directory has set aside. Called under the directory's lock.
+    /// Finishes a replacement that hidden names in the directory tell of: of a killed run, or of this one. Called under the
+    /// directory's lock.
     pub(super) fn settle_set_aside(&self, parts: &PartNames, stem: &Stem) -> Result<()> {
-        let first = [stem.index(), stem.single()];
-        let settled = set_aside::settle(&*self.system, parts, &first);
+        let settled = set_aside::settle(&*self.system, parts, stem);
         settled.map_err(|e| Error::from(e).in_file(parts.directory()))
     }
 
@@ -89,8 +90,10 @@ impl LocalOutput {
         if replaces && self.exchange_directories(parts)? {
             return Ok(());
         }
-        let mut old = SetAside::new(&self.system);
-        let named = self.name_files(parts, replaces, &mut old);
+        if replaces {
+            return self.replace_by_hidden_names(parts);
+        }
+        let named = self.name_files(parts);
         if named.is_err() {
             // A single file is not removed: it may have replaced another. Shards have replaced none, and without their
             // index nothing refers to them.
@@ -101,13 +104,65 @@ impl LocalOutput {
             }
             if !self.is_committed() {
                 self.companions.iter().for_each(Companion::remove);
-                old.restore(parts.directory());
-                return named;
             }
         }
-        // after an error of the last sync the new names may be lost with the power: the next run removes the old files
-        named?;
-        old.remove()
+        named
+    }
+
+    /// The steps where companion files get other bytes and no exchange is possible.
+    fn replace_by_hidden_names(&mut self, parts: &PartNames) -> Result<()> {
+        let stem = self.stem()?;
+        let committed = self.commit_by_hidden_names(parts, &stem);
+        // after an error too: before the commit this undoes the steps, and after it completes them
+        let settled = self.settle_set_aside(parts, &stem);
+        if settled.is_err() {
+            // between its steps are names of both checkpoints: what failed once is tried again, and else left to the next run
+            let _ = self.settle_set_aside(parts, &stem);
+        }
+        committed.and(settled)
+    }
+
+    /// Steps 2 to 5 of the protocol, with hidden names.
+    fn commit_by_hidden_names(&mut self, parts: &PartNames, stem: &Stem) -> Result<()> {
+        let directory = parts.directory();
+        let (first, shards) = match &self.index {
+            Some((_, names)) => (FirstFile::Index, Some(*names)),
+            None => (FirstFile::Single, None),
+        };
+        let record = || record_name(parts, stem, first, shards);
+        self.first_files()
+            .try_for_each(|file| file.record_as(record))?;
+        // new companion files without a record would be those of a checkpoint that is in place
+        self.sync_directory(directory)?;
+        for companion in &mut self.companions {
+            let Some(name) = companion.name_to_get().map(OsStr::to_owned) else {
+                continue;
+            };
+            let role = HiddenRole::New(first);
+            companion.record_as(|| hidden_name(parts, role, &name))?;
+        }
+        if self.index.is_some() {
+            self.shards.iter_mut().try_for_each(Shard::publish_new)?;
+        }
+        self.sync_directory(directory)?;
+        let system = &*self.system;
+        for companion in &mut self.companions {
+            companion.make_room(|path| {
+                let name = path.file_name().unwrap_or_default();
+                let moved = system.rename(path, &hidden_name(parts, HiddenRole::Old, name));
+                moved.map_err(|e| Error::from(e).in_file(path))
+            })?;
+        }
+        self.sync_directory(directory)?;
+        self.first_files().try_for_each(Shard::publish_over)
+    }
+
+    /// The files whose names are the commit: the index, and without one the only file.
+    fn first_files(&mut self) -> impl Iterator<Item = &mut Shard> {
+        match &mut self.index {
+            Some((index, _)) => std::slice::from_mut(index).iter_mut(),
+            None => self.shards.iter_mut(),
+        }
     }
 
     /// Lets the files of tensors have the permissions of the old ones, whose names may be others: private weights stay private.
@@ -125,17 +180,14 @@ impl LocalOutput {
         Ok(())
     }
 
-    /// Steps 2 to 5 of the protocol.
-    fn name_files(&mut self, parts: &PartNames, replaces: bool, old: &mut SetAside) -> Result<()> {
+    /// Steps 2 to 5 of the protocol, where no companion file gets other bytes.
+    fn name_files(&mut self, parts: &PartNames) -> Result<()> {
         let directory = parts.directory();
         for created in &self.created_directories {
             self.sync_directory(directory_of(created))?;
         }
         if let Some((index, names)) = &mut self.index {
             index.name_temporarily(Some(*names))?;
-        }
-        if replaces {
-            self.set_aside(parts, old)?;
         }
         if self.index.is_some() {
             self.shards.iter_mut().try_for_each(Shard::publish_new)?;
@@ -147,36 +199,11 @@ impl LocalOutput {
                 .try_for_each(Companion::publish)?;
             self.sync_directory(directory)?;
         }
-        let commit = match &mut self.index {
-            Some((index, _)) => std::slice::from_mut(index),
-            // without an index there is one file
-            None => &mut self.shards[..],
-        };
-        for file in commit {
-            if self.overwrite {
-                file.publish_over()?;
-            } else {
-                file.publish_new()?;
-            }
-        }
-        self.sync_directory(directory)
-    }
-
-    /// Step 2: gives the files of the old checkpoint hidden names.
-    fn set_aside(&mut self, parts: &PartNames, old: &mut SetAside) -> Result<()> {
-        let (directory, stem) = (parts.directory(), self.stem()?);
-        for first in [stem.index(), stem.single()] {
-            old.take(parts, &directory.join(first))?;
-        }
-        // the file that readers open first is away before the rest is, also after a loss of power
-        self.sync_directory(directory)?;
-        // some readers open numbered shards without an index
-        for shard in self.old_shards(directory)? {
-            old.take(parts, &shard)?;
-        }
-        for companion in &mut self.companions {
-            companion.make_room(|path| old.take(parts, path))?;
-        }
+        let overwrite = self.overwrite;
+        self.first_files().try_for_each(|file| match overwrite {
+            true => file.publish_over(),
+            false => file.publish_new(),
+        })?;
         self.sync_directory(directory)
     }
 
@@ -203,7 +230,7 @@ impl LocalOutput {
         Ok(removed)
     }
 
-    /// Removes what the old checkpoint left: step 6 of the protocol.
+    /// Removes what the old checkpoint left: step 7 of the protocol.
     pub(super) fn remove_old(&self, parts: &PartNames) -> Result<()> {
         let (directory, stem) = (parts.directory(), self.stem()?);
         let remove = |path: &Path| remove_if_there(&*self.system, path);

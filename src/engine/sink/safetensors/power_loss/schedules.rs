@@ -6,14 +6,15 @@
 //! run, and schedules of several switches that a generator chooses.
 
 use std::borrow::Cow;
+use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::changed_companions::config;
 use super::turns::{ReaderTurns, ThreadNumber, TurnSchedule, Turns, WriterTurns};
-use super::{Form, OLD, TestDirectory, found_values, no_companions, write};
+use super::{CONFIG, Form, OLD, TestDirectory, found_values, no_companions, write};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::engine::companions::CompanionFile;
+use crate::engine::companions::{CompanionContent, CompanionFile};
 use crate::engine::sink::safetensors::operations::SystemFiles;
 use crate::read::checkpoint::{Checkpoint, OpenOptions};
 use crate::read::source::files::Files;
@@ -25,6 +26,8 @@ struct RunSetting {
     /// The form of each writer's output; the value of its tensors is 2 and its number.
     writers: &'static [Form],
     companions: fn(u8) -> Vec<CompanionFile>,
+    /// Whether there is a directory in the directory, so that it cannot be exchanged for another one.
+    has_directory: bool,
     /// Whether each run locks the directory, and not one of its own.
     locks: bool,
 }
@@ -44,6 +47,8 @@ fn value_of(writer: ThreadNumber) -> u8 {
     2 + u8::try_from(writer).unwrap()
 }
 
+const DIRECTORY: &str = "out/directory";
+
 /// How often the reader opens the directory.
 const OPENINGS: usize = 2;
 
@@ -60,6 +65,9 @@ impl RunSetting {
             (self.companions)(OLD),
         )
         .unwrap();
+        if self.has_directory {
+            fs::create_dir(root.0.join(DIRECTORY)).unwrap();
+        }
         let count = self.writers.len();
         let turns = Turns::new(count + 1, schedule.clone());
         let outcomes: Mutex<Vec<Option<Result<()>>>> =
@@ -130,6 +138,11 @@ impl RunSetting {
         }
         // the killed one may have ended after its commit
         done.extend(killed.map(value_of));
+        if killed.is_none()
+            && let Some(what) = self.foreign_configuration(&ending.root)
+        {
+            return Some(what);
+        }
         // a reader of this library, and one that prefers the single file
         for last in found_values(&ending.root.0) {
             match last {
@@ -148,6 +161,19 @@ impl RunSetting {
         self.left_over(&ending.root, killed.is_some())
     }
 
+    /// Tensors beside the configuration of others, or without one.
+    fn foreign_configuration(&self, root: &TestDirectory) -> Option<String> {
+        let value = found_values(&root.0)[0]?;
+        let [own] = &(self.companions)(value)[..] else {
+            return None;
+        };
+        let CompanionContent::Bytes(own) = &own.content else {
+            return None;
+        };
+        let found = fs::read(root.0.join(CONFIG)).ok();
+        (found.as_ref() != Some(own)).then(|| format!("{found:?} beside {value}"))
+    }
+
     /// Files that are left, after a further run where one was killed.
     fn left_over(&self, root: &TestDirectory, was_killed: bool) -> Option<String> {
         let last = self.writers[0];
@@ -160,12 +186,15 @@ impl RunSetting {
             if found_values(&root.0) != [Some(9); 2] {
                 return Some("the next run was lost".to_owned());
             }
+            if let Some(what) = self.foreign_configuration(root) {
+                return Some(what);
+            }
         }
         let names = root.tree().into_keys();
         let names: Vec<String> = names.map(|name| name.display().to_string()).collect();
         let tensors: Vec<String> = names
             .iter()
-            .filter(|name| !name.ends_with("/config.json"))
+            .filter(|name| !name.ends_with("/config.json") && *name != DIRECTORY)
             .cloned()
             .collect();
         let forms = [self.old].into_iter().chain(self.writers.iter().copied());
@@ -308,7 +337,8 @@ fn same_config(_: u8) -> Vec<CompanionFile> {
     config("one for all")
 }
 
-/// Pairs of writers, and what they find: each form after each, by renames alone, with an exchange, and with equal companions.
+/// Pairs of writers, and what they find: each form after each, by renames alone, with an exchange, with equal companions, and
+/// with changed ones where no exchange is possible.
 fn settings() -> Vec<RunSetting> {
     const TWO: [&[Form]; 3] = [
         &[Form::Shards, Form::Shards],
@@ -316,16 +346,23 @@ fn settings() -> Vec<RunSetting> {
         &[Form::OnlyFile, Form::Shards],
     ];
     let mut all = Vec::new();
-    for (old, companions) in [
-        (Form::Shards, no_companions as fn(u8) -> Vec<CompanionFile>),
-        (Form::OnlyFile, no_companions),
-        (Form::Shards, own_config),
-        (Form::OnlyFile, same_config),
+    for (old, companions, has_directory) in [
+        (
+            Form::Shards,
+            no_companions as fn(u8) -> Vec<CompanionFile>,
+            false,
+        ),
+        (Form::OnlyFile, no_companions, false),
+        (Form::Shards, own_config, false),
+        (Form::OnlyFile, same_config, false),
+        (Form::Shards, own_config, true),
+        (Form::OnlyFile, own_config, true),
     ] {
         all.extend(TWO.map(|writers| RunSetting {
             old,
             writers,
             companions,
+            has_directory,
             locks: true,
         }));
     }
@@ -364,15 +401,18 @@ fn every_kill_leaves_a_checkpoint() {
 
 #[test]
 fn three_writers_and_a_reader_leave_a_checkpoint() {
-    let three = |old, companions| RunSetting {
+    let three = |old, companions, has_directory| RunSetting {
         old,
         writers: &[Form::Shards, Form::OnlyFile, Form::Shards],
         companions,
+        has_directory,
         locks: true,
     };
+    let none = no_companions as fn(u8) -> Vec<CompanionFile>;
     let settings = [
-        three(Form::Shards, no_companions as fn(u8) -> Vec<CompanionFile>),
-        three(Form::OnlyFile, own_config),
+        three(Form::Shards, none, false),
+        three(Form::OnlyFile, own_config, false),
+        three(Form::OnlyFile, own_config, true),
     ];
     for kills in [false, true] {
         let all = settings.iter();
@@ -391,5 +431,5 @@ fn the_lock_is_needed() {
         let (_, twice) = one_switch(&setting, Some(3));
         lost += usize::from(once.or(twice).is_some());
     }
-    assert!(lost > 6, "{lost} of 12 settings");
+    assert!(lost > 9, "{lost} of 18 settings");
 }
