@@ -11,6 +11,7 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::limits::Budget;
 
 use super::checked_model::CheckedModel;
+use super::listed_names::weight_stem;
 use super::places::below;
 
 const WHAT: &str = "the lists of digests";
@@ -165,22 +166,33 @@ pub(super) fn evidence_beside(
     if !model.files.is_local() {
         return Ok(found);
     }
+    // files of weights beside a model that is one, without their endings
+    let mut stems = HashSet::new();
     let mut add = |name: &str| {
-        let Some(kind) = kind_of(name) else {
-            return Ok(());
-        };
-        budget.memory(64 + name.len() as u64, WHAT)?;
-        budget.push(&mut found, (name.to_owned(), kind), WHAT)
+        if let Some(kind) = kind_of(name) {
+            budget.memory(64 + name.len() as u64, WHAT)?;
+            return budget.push(&mut found, (name.to_owned(), kind), WHAT);
+        }
+        if let Some(stem) = weight_stem(name) {
+            budget.memory(64 + stem.len() as u64, WHAT)?;
+            stems.insert(stem.to_owned());
+        }
+        Ok(())
     };
     if let Some(listing) = model.listing {
-        listing.files().iter().try_for_each(|name| add(name))?;
+        let names = listing.files().iter();
+        let mut evidence = names.filter(|name| kind_of(name).is_some());
+        evidence.try_for_each(|name| add(name))?;
     } else if !model.whole {
         // the parent of a bare file name is empty, and an empty path is no directory
         let directory = match model.root.as_os_str().is_empty() {
             true => Path::new("."),
             false => model.root,
         };
-        let wanted = |name: &OsStr| name.to_str().and_then(kind_of).is_some();
+        let wanted = |name: &OsStr| {
+            name.to_str()
+                .is_some_and(|name| kind_of(name).is_some() || weight_stem(name).is_some())
+        };
         let listed = model.files.list(directory, &wanted, &mut |name| {
             name.to_str().map_or(Ok(()), &mut add)
         });
@@ -197,10 +209,13 @@ pub(super) fn evidence_beside(
             .iter()
             .map(|path| below(model.root, path))
             .collect();
+        let own: HashSet<&str> = names.iter().filter_map(|name| weight_stem(name)).collect();
         found.retain(|(name, _)| {
             let subject = subject_of(name).or_else(|| name.rsplit_once('.').map(|(stem, _)| stem));
             let is_of_other = |subject: &str| {
-                !names.contains(subject) && model.files.exists(&model.root.join(subject))
+                let is_stem_of_other = stems.contains(subject) && !own.contains(subject);
+                !names.contains(subject)
+                    && (is_stem_of_other || model.files.exists(&model.root.join(subject)))
             };
             !subject.is_some_and(is_of_other)
         });

@@ -5,6 +5,7 @@ use std::path::{Component, Path};
 
 use crate::base::error::Result;
 use crate::base::limits::Budget;
+use crate::base::template::weight_ending;
 
 use super::checked_model::CheckedModel;
 use super::digest_list::DigestList;
@@ -69,13 +70,24 @@ impl<'m> ListedNames<'m> {
             || (self.model.whole && self.model.files.exists(&self.model.root.join(name)))
     }
 
+    /// The file of weights whose name is this one and an ending: `m.safetensors` of `m.sha256`.
+    fn of_stem(&self, stem: &str) -> FoundFile {
+        let names = self.shown.iter();
+        let mut found = names.filter(|name| weight_stem(name) == Some(stem));
+        match (found.next(), found.next()) {
+            (Some(only), None) => FoundFile::File(only.clone()),
+            (Some(_), Some(_)) => FoundFile::Ambiguous,
+            (None, _) => FoundFile::Missing,
+        }
+    }
+
     pub(super) fn find(&self, name: &str, subject: Option<&str>) -> FoundFile {
         if name.is_empty() {
             let only = || self.shown.iter().next().filter(|_| self.shown.len() == 1);
             let file = subject.or_else(|| only().map(String::as_str));
             return match file.filter(|file| self.is_there(file)) {
                 Some(file) => FoundFile::File(file.to_owned()),
-                None => FoundFile::Missing,
+                None => subject.map_or(FoundFile::Missing, |stem| self.of_stem(stem)),
             };
         }
         if let Some(name) = plain(name).filter(|name| self.is_there(name)) {
@@ -98,6 +110,12 @@ impl<'m> ListedNames<'m> {
             _ => FoundFile::Ambiguous,
         }
     }
+}
+
+/// The name of a file of weights without its ending.
+pub(super) fn weight_stem(name: &str) -> Option<&str> {
+    weight_ending(name)?;
+    name.rsplit_once('.').map(|(stem, _)| stem)
 }
 
 /// The name of the directory that a name has its last part in.
