@@ -30,6 +30,13 @@ pub(crate) fn show_about_place(checkpoint: &Checkpoint) {
     show_note(path, checkpoint.cache_warning());
 }
 
+/// The same as text, for documents.
+pub(crate) fn about_place(checkpoint: &Checkpoint) -> Vec<String> {
+    let others = checkpoint.other_models().into_iter();
+    let notes = others.chain(checkpoint.cache_warning());
+    notes.map(note_text).collect()
+}
+
 /// The local path of an argument. Says who else can change the hub's cache on this machine, where the argument leads into it.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::args::{Color, DiffArgs, DiffOrder};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
-use crate::name_filter::NameFilter;
+use crate::name_filter::{NameFilter, without_match};
 use crate::output::{Screen, Stdout, json, progress};
 use crate::paths::InputPath;
 use crate::request_stats;
@@ -89,6 +89,11 @@ fn differences(args: &DiffArgs, interrupt: &Interrupt) -> Result<Differences, Fa
     bar.finish_and_clear();
     let found = found?;
     filter.require_matches()?;
+    if let Some(from) = found.unused_renames.first() {
+        let tensors = a.catalog().tensors().iter();
+        let names = tensors.map(|tensor| &*tensor.name);
+        return Err(without_match("--rename", from, names));
+    }
     Ok(found)
 }
 

@@ -86,6 +86,17 @@ impl Failure {
         }
     }
 
+    /// An error of the system about a file.
+    pub(crate) fn io(error: io::Error, path: &Path) -> Self {
+        Self::from(anamnesis::Error::from(error).in_file(path))
+    }
+
+    /// Another way out, where that of the error is not one of this verb.
+    pub(crate) fn with_remedy(mut self, remedy: &'static str) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
     /// Says that the arguments are at fault: the exit status is 2 in every verb.
     pub(crate) fn of_arguments(mut self) -> Self {
         self.of_arguments = true;

@@ -1,6 +1,6 @@
-//! The patterns of names that a verb takes (`--filter`, `--exclude`, `--rule`), and the one rule about them: a pattern that
-//! matches no name is a mistake of the caller's, in every verb. It would load, compare or check nothing, and look like a
-//! success.
+//! The patterns of names that a verb takes (`--filter`, `--exclude`, `--rule`) and the changes that it makes of them
+//! (`--strip-prefix`, `--rename`), and the one rule about both: one that matches no name is a mistake of the caller's, in
+//! every verb. It would load, compare or check nothing, or rename nothing, and look like a success.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -145,16 +145,89 @@ impl<'a> NameFilter<'a> {
             return Ok(());
         };
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let nearest: Vec<String> = seen.nearest(pattern.text).map(quoted).collect();
-        let found = match &nearest[..] {
-            [] => "there are no tensors".to_owned(),
-            [one] => format!("the only name is {one}"),
-            several => format!("the nearest names are {}", several.join(", ")),
+        Err(seen.without_match(pattern.option, pattern.text))
+    }
+}
+
+/// The failure of a pattern of an option that matches none of these names.
+pub(crate) fn without_match<'n>(
+    option: &str,
+    text: &str,
+    names: impl Iterator<Item = &'n str>,
+) -> Failure {
+    let mut seen = SeenNames::default();
+    names.for_each(|name| seen.add(name));
+    seen.without_match(option, text)
+}
+
+/// The changes of `--strip-prefix` and `--rename`, which notice what they have matched. One value is for all models of a run,
+/// as of [`NameFilter`].
+pub(crate) struct NameChanges<'a> {
+    /// Without the dot behind it.
+    prefix: Option<(&'a str, AtomicBool)>,
+    renames: Vec<(&'a (String, String), AtomicBool)>,
+    seen: Mutex<SeenNames>,
+}
+
+impl<'a> NameChanges<'a> {
+    pub(crate) fn new(prefix: Option<&'a str>, renames: &'a [(String, String)]) -> Self {
+        // people write the prefix with its dot or without
+        let prefix = prefix.map(|prefix| prefix.strip_suffix('.').unwrap_or(prefix));
+        Self {
+            prefix: prefix.map(|prefix| (prefix, AtomicBool::new(false))),
+            renames: renames
+                .iter()
+                .map(|rename| (rename, AtomicBool::new(false)))
+                .collect(),
+            seen: Mutex::default(),
+        }
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.prefix.is_none() && self.renames.is_empty()
+    }
+
+    /// The changed name.
+    pub(crate) fn apply(&self, name: &str) -> String {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.add(name);
+        drop(seen);
+        let mut changed = name.to_owned();
+        if let Some((prefix, used)) = &self.prefix {
+            let rest = name.strip_prefix(prefix);
+            let rest = rest.and_then(|rest| rest.strip_prefix('.'));
+            // a name that equals the prefix would be left empty
+            if let Some(rest) = rest.filter(|rest| !prefix.is_empty() && !rest.is_empty()) {
+                used.store(true, Ordering::Relaxed);
+                rest.clone_into(&mut changed);
+            }
+        }
+        for ((from, to), used) in &self.renames {
+            if changed.contains(from) {
+                used.store(true, Ordering::Relaxed);
+                changed = changed.replace(from, to);
+            }
+        }
+        changed
+    }
+
+    /// Refuses the first change that has matched none of the names so far, with the names that are most like it.
+    ///
+    /// # Errors
+    ///
+    /// The error of [`NameFilter::require_matches`].
+    pub(crate) fn require_matches(&self) -> Result<(), Failure> {
+        let prefix = self.prefix.iter();
+        let prefix = prefix.map(|(prefix, used)| ("--strip-prefix", *prefix, used));
+        let renames = self.renames.iter();
+        let renames = renames.map(|((from, _), used)| ("--rename", &**from, used));
+        let mut all = prefix.chain(renames);
+        let Some((option, text, _)) = all.find(|(_, _, used)| !used.load(Ordering::Relaxed)) else {
+            return Ok(());
         };
-        let (option, text) = (pattern.option, quoted(pattern.text));
-        let message = format!("no tensor matches {text} of {option}; {found}");
-        let help = "correct the pattern; `anamnesis inspect` lists all names";
-        Err(Failure::new("no_match", message, help).of_arguments())
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        Err(seen.without_match(option, text))
     }
 }
 
@@ -169,10 +242,18 @@ struct SeenNames {
     names: Vec<Box<str>>,
     /// Names without their numbers: one layer stands for all.
     forms: HashSet<Box<str>>,
+    /// The first name.
+    first: Option<Box<str>>,
+    /// Whether there is another name.
+    several: bool,
 }
 
 impl SeenNames {
     fn add(&mut self, name: &str) {
+        match &self.first {
+            Some(first) => self.several |= **first != *name,
+            None => self.first = Some(name.into()),
+        }
         if self.names.len() == REMEMBERED || name.len() > LONGEST {
             return;
         }
@@ -186,6 +267,21 @@ impl SeenNames {
         if self.forms.insert(form.into()) {
             self.names.push(name.into());
         }
+    }
+
+    fn without_match(&self, option: &str, text: &str) -> Failure {
+        let nearest: Vec<String> = self.nearest(text).map(quoted).collect();
+        let found = match &nearest[..] {
+            [] if self.first.is_none() => "there are no tensors".to_owned(),
+            [] => "all names are longer than any pattern".to_owned(),
+            [one] if self.several => format!("the nearest name is {one}"),
+            [one] => format!("the only name is {one}"),
+            several => format!("the nearest names are {}", several.join(", ")),
+        };
+        let text = quoted(text);
+        let message = format!("no tensor matches {text} of {option}; {found}");
+        let help = "correct the pattern; `anamnesis inspect` lists all names";
+        Failure::new("no_match", message, help).of_arguments()
     }
 
     /// The names that are most like a pattern, nearest first.

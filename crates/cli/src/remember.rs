@@ -15,12 +15,12 @@ use serde_json::json;
 use crate::args::{Color, RememberArgs, WeightArgs};
 use crate::exit::{Completion, Failure, RunError, note_text};
 use crate::interrupt::Interrupt;
-use crate::name_filter::NameFilter;
+use crate::name_filter::{NameChanges, NameFilter};
 use crate::output::{Screen, Stdout, WARNING, json};
 use crate::shown_path::shown;
 use crate::template::SavedTemplate;
 use crate::text::{ByteSize, listed, plural};
-use crate::written_file::check_apart;
+use crate::written_file::{check_apart, check_output_name};
 use crate::{checkpoint_warnings, request_stats, template};
 use planned_output::PlannedOutput;
 
@@ -32,18 +32,16 @@ pub(crate) fn run(
 ) -> Result<Completion, RunError> {
     let screen = Screen::new(color);
     let started = Instant::now();
-    let filter = args.weights.name_filter();
-    let written = if pipeline::is_pipeline(&args.source) {
-        pipeline::write_all(args, &filter, &screen, interrupt)
-    } else {
-        write(
-            args,
-            &filter,
-            &args.source,
-            &args.output,
-            &screen,
-            interrupt,
-        )
+    let names = OutputNames {
+        filter: args.weights.name_filter(),
+        changes: NameChanges::new(args.strip_prefix.as_deref(), &args.rename),
+    };
+    let written = match check_output_name(&args.output) {
+        Err(failure) => Err(failure),
+        Ok(()) if pipeline::is_pipeline(&args.source) => {
+            pipeline::write_all(args, &names, &screen, interrupt)
+        }
+        Ok(()) => write(args, &names, &args.source, &args.output, &screen, interrupt),
     };
     match written {
         Ok(report) if args.json => {
@@ -64,7 +62,7 @@ pub(crate) fn run(
                 "plain": report.plain,
                 "nbytes": report.nbytes,
                 "seconds": started.elapsed().as_secs_f64(),
-                "notes": report.notes,
+                "notes": report.about_place.iter().chain(&report.notes).collect::<Vec<_>>(),
                 "recorded": report.recorded.as_ref().map(SavedTemplate::document),
             });
             request_stats::add_to(&mut document, &args.opening);
@@ -122,7 +120,24 @@ struct RememberReport {
     plain: usize,
     nbytes: u64,
     notes: Vec<String>,
+    /// What opening has warned of on standard error, for a document, which stands alone.
+    about_place: Vec<String>,
     recorded: Option<SavedTemplate>,
+}
+
+/// Which names the outputs have, and which have an output.
+struct OutputNames<'a> {
+    filter: NameFilter<'a>,
+    changes: NameChanges<'a>,
+}
+
+impl OutputNames<'_> {
+    /// Refuses a pattern or a change that no name has matched.
+    fn require_matches(&self, source: &Path) -> Result<(), Failure> {
+        let filtered = self.filter.require_matches();
+        let changed = filtered.and_then(|()| self.changes.require_matches());
+        changed.map_err(|failure| failure.in_file(source))
+    }
 }
 
 /// `BF16`, or `BF16, F32`.
@@ -163,7 +178,7 @@ fn description(report: &RememberReport) -> String {
 /// Writes the output of one checkpoint, and the template of `--record`.
 fn write(
     args: &RememberArgs,
-    filter: &NameFilter<'_>,
+    names: &OutputNames<'_>,
     source: &Path,
     output: &Path,
     screen: &Screen,
@@ -181,9 +196,8 @@ fn write(
     let options = args.opening.options().cancel(interrupt.token());
     let checkpoint = options.open(source)?;
     checkpoint_warnings::show(&checkpoint, screen);
-    let planned = PlannedOutput::new(args, filter, &checkpoint, source, output, screen)?;
-    let required = filter.require_matches();
-    required.map_err(|failure| failure.in_file(source))?;
+    let planned = PlannedOutput::new(args, names, &checkpoint, source, output, screen)?;
+    names.require_matches(source)?;
     planned.write(interrupt)
 }
 
@@ -191,22 +205,6 @@ fn write(
 pub(crate) fn notes_of(plan: &Plan) -> Vec<String> {
     let of_outputs = plan.output_notes.iter().map(note_text);
     plan.notes.iter().cloned().chain(of_outputs).collect()
-}
-
-/// The name that an output is written under.
-fn renamed(args: &RememberArgs, name: &str) -> String {
-    let prefix = args.strip_prefix.as_deref().unwrap_or("");
-    // people write the prefix with its dot or without
-    let prefix = prefix.strip_suffix('.').unwrap_or(prefix);
-    // a name that equals the prefix would be left empty
-    let rest = name
-        .strip_prefix(prefix)
-        .and_then(|rest| rest.strip_prefix('.'))
-        .filter(|rest| !prefix.is_empty() && !rest.is_empty());
-    let stripped = rest.unwrap_or(name).to_owned();
-    args.rename
-        .iter()
-        .fold(stripped, |name, (from, to)| name.replace(from, to))
 }
 
 /// Modules that training programs wrap a model in, and keys that they store its state under.

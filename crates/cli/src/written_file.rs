@@ -10,6 +10,7 @@ use anamnesis_os::files;
 use anamnesis_os::whole_file::{self, WriteOptions};
 
 use crate::exit::Failure;
+use crate::paths::is_url;
 
 /// Endings of what is part of a model beside a file of weights that was named alone.
 const COMPANIONS: [&str; 3] = ["json", "model", "jinja"];
@@ -27,13 +28,15 @@ impl<'p> WrittenFile<'p> {
     ///
     /// # Errors
     ///
-    /// The path is a directory, device or pipe; it exists and `overwrite` is not set; or it is a file of a model.
+    /// The path is `-`, a URL, a directory, device or pipe; its directory is not there; it exists and `overwrite` is not set; or
+    /// it is a file of a model.
     pub(crate) fn checked(
         path: &'p Path,
         overwrite: bool,
         models: &[PathBuf],
         is_own: impl Fn(&Path) -> bool,
     ) -> Result<Self, Failure> {
+        check_local_name(path)?;
         // a rename replaces a link and not the file it leads to; a device behind it is refused, as one that was given directly
         let metadata = fs::symlink_metadata(path).map(|link| match link.is_symlink() {
             true => fs::metadata(path).unwrap_or(link),
@@ -57,6 +60,8 @@ impl<'p> WrittenFile<'p> {
                     Some("this is what is read")
                 } else if models.iter().any(|model| is_beside(path, model)) && !is_own(path) {
                     Some("this is a file of the model")
+                } else if is_of_a_model(path) && !is_own(path) {
+                    Some("this is a file of another model")
                 } else {
                     None
                 };
@@ -65,11 +70,10 @@ impl<'p> WrittenFile<'p> {
                     return Err(failure.in_file(path));
                 }
                 if !overwrite {
-                    let exists = io::Error::from(io::ErrorKind::AlreadyExists);
-                    return Err(Failure::from(anamnesis::Error::from(exists)).in_file(path));
+                    return Err(Failure::io(io::ErrorKind::AlreadyExists.into(), path));
                 }
             }
-            Err(_) => {}
+            Err(_) => check_directory(path)?,
         }
         Ok(Self { path, overwrite })
     }
@@ -87,7 +91,71 @@ impl<'p> WrittenFile<'p> {
             sync: false,
         };
         whole_file::write(self.path, bytes, "anamnesis", options)
-            .map_err(|e| Failure::from(anamnesis::Error::from(e)).in_file(self.path))
+            .map_err(|e| Failure::io(e, self.path))
+    }
+}
+
+/// Refuses the names of outputs that mean something else to their users, and would become the names of files and directories:
+/// `-`, which most programs take for standard output.
+///
+/// # Errors
+///
+/// The output is `-`.
+pub(crate) fn check_output_name(path: &Path) -> Result<(), Failure> {
+    if path.as_os_str() == "-" {
+        let what = "this output is not written to standard output";
+        let help = "name a file; one that is called `-` is ./-";
+        return Err(Failure::new("invalid_argument", what, help)
+            .in_file(path)
+            .of_arguments());
+    }
+    Ok(())
+}
+
+/// The same for an output that is written to no URL.
+///
+/// # Errors
+///
+/// The output is `-` or a URL.
+pub(crate) fn check_local_name(path: &Path) -> Result<(), Failure> {
+    check_output_name(path)?;
+    if is_url(path) {
+        let what = "this output is written to no URL";
+        let help = "name a file on this machine, and copy it";
+        return Err(Failure::new("invalid_argument", what, help)
+            .in_file(path)
+            .of_arguments());
+    }
+    Ok(())
+}
+
+/// Refuses a path in a directory that is not there, before the work and not after it.
+fn check_directory(path: &Path) -> Result<(), Failure> {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() && !parent.is_dir() => {
+            let missing = io::Error::from(io::ErrorKind::NotFound);
+            let help = "make its directory first, or correct the path";
+            Err(Failure::io(missing, path).with_remedy(help))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a file is one of weights, or by its name a part of the model that lies in its directory.
+fn is_of_a_model(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    if name.is_some_and(is_weight_file) {
+        return true;
+    }
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    ending.is_some_and(|ending| COMPANIONS.contains(&ending)) && {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let mut names = entries.map(|entry| entry.file_name());
+        names.any(|name| name.to_str().is_some_and(is_weight_file))
     }
 }
 

@@ -8,6 +8,7 @@ use super::compared_pairs::ComparedPairs;
 use super::differences::Differences;
 use super::outcome::PairOutcome;
 use super::pairing::{PairedBy, Pairing, TensorPair};
+use super::rename::RenameRules;
 use super::rows::{self, Listing};
 use super::sides::{Side, WHAT};
 use super::{CheckpointDiff, bytes_pass, config, content, metadata, tied, values_pass};
@@ -18,7 +19,8 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
     // both checkpoints are in memory at once
     budget.keep_too(b.kept(), WHAT)?;
     let (mut notes, cancel) = (Vec::new(), diff.options.control.token());
-    let mut side_of = |checkpoint, rename, name: &str| {
+    let (rename, none) = (RenameRules::new(&diff.rename), RenameRules::default());
+    let mut side_of = |checkpoint, rename: &RenameRules<'_>, name: &str| {
         let mut own = Vec::new();
         let side = Side::new(checkpoint, rename, cancel, &budget, &mut own)?;
         notes.extend(own.into_iter().map(|note| format!("{name}: {note}")));
@@ -29,13 +31,12 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
         notes.extend(cache.map(|note| format!("{name}: {note}")));
         Ok::<_, crate::base::error::Error>(side)
     };
-    let mut side_a = side_of(a, &diff.rename[..], "A")?;
-    let mut side_b = side_of(b, &[], "B")?;
-    let rename = &diff.rename;
+    let mut side_a = side_of(a, &rename, "A")?;
+    let mut side_b = side_of(b, &none, "B")?;
     let mut pairing = Pairing::new(
         &mut side_a,
         &mut side_b,
-        rename,
+        &rename,
         cancel,
         &budget,
         &mut notes,
@@ -95,6 +96,7 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
         heads: &heads,
         notes,
         sidecars,
+        unused_renames: rename.unused(),
         config,
         metadata,
     };

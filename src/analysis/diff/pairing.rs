@@ -6,7 +6,7 @@ use crate::base::error::Result;
 use crate::base::limits::Budget;
 use crate::base::progress::CancelToken;
 
-use super::rename::RenameRule;
+use super::rename::RenameRules;
 use super::sides::{Side, WHAT};
 
 /// How the two sides of a pair were found.
@@ -41,11 +41,12 @@ impl Pairing {
     pub(super) fn new<'c>(
         a: &mut Side<'c>,
         b: &mut Side<'c>,
-        rename: &[RenameRule],
+        rename: &RenameRules<'_>,
         cancel: Option<&CancelToken>,
         budget: &Budget,
         notes: &mut Vec<String>,
     ) -> Result<Self> {
+        let none = RenameRules::default();
         let (mut free_a, mut free_b) = (vec![true; a.tensors.len()], vec![true; b.tensors.len()]);
         let mut named = by_key(a, b, &mut free_a, &mut free_b, budget)?;
         let is_gguf = |side: &Side<'_>| side.catalog().format == "gguf";
@@ -57,7 +58,7 @@ impl Pairing {
                 (&mut *a, &*b, &mut free_a, &free_b, rename)
             } else {
                 // the caller's rules rename A's tensors
-                (&mut *b, &*a, &mut free_b, &free_a, &[][..])
+                (&mut *b, &*a, &mut free_b, &free_a, &none)
             };
             let keys = keys(other, free_other, budget)?;
             // a conversion that makes no name of the other side pairs nothing

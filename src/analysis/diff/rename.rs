@@ -1,5 +1,7 @@
 //! The caller's renames: a prefix by another one, or a pattern with `*`.
 
+use std::cell::Cell;
+
 /// A rename of A's names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RenameRule {
@@ -35,9 +37,35 @@ impl RenameRule {
     }
 }
 
-/// The name by the first rule that fits, if one does.
-pub(super) fn renamed(rules: &[RenameRule], name: &str) -> Option<String> {
-    rules.iter().find_map(|rule| rule.apply(name))
+/// The rules of one comparison, which notice what they have matched.
+#[derive(Debug, Default)]
+pub(super) struct RenameRules<'r>(Vec<(&'r RenameRule, Cell<bool>)>);
+
+impl<'r> RenameRules<'r> {
+    pub(super) fn new(rules: &'r [RenameRule]) -> Self {
+        Self(rules.iter().map(|rule| (rule, Cell::new(false))).collect())
+    }
+
+    /// The name by the first rule that fits, if one does. A rule that another one precedes is used as well.
+    pub(super) fn renamed(&self, name: &str) -> Option<String> {
+        let mut first = None;
+        for (rule, used) in &self.0 {
+            if first.is_some() && used.get() {
+                continue;
+            }
+            if let Some(renamed) = rule.apply(name) {
+                used.set(true);
+                first.get_or_insert(renamed);
+            }
+        }
+        first
+    }
+
+    /// What the rules rename that have matched no name.
+    pub(super) fn unused(&self) -> Vec<String> {
+        let unused = self.0.iter().filter(|(_, used)| !used.get());
+        unused.map(|(rule, _)| rule.from.to_string()).collect()
+    }
 }
 
 /// The texts that the stars of a pattern stand for: each as short as the rest allows, the last one the rest.
@@ -71,14 +99,17 @@ mod tests {
             RenameRule::new("model.", ""),
             RenameRule::new("*.attn.*.w", "*.attention.*.weight"),
         ];
+        let rules = RenameRules::new(&rules);
+        assert_eq!(rules.unused(), ["model.", "*.attn.*.w"]);
         for (name, expected) in [
             ("model.norm.weight", Some("norm.weight")),
             ("h.3.attn.q.w", Some("h.3.attention.q.weight")),
             ("h.3.attn.q.b", None),
             ("lm_head.weight", None),
         ] {
-            assert_eq!(renamed(&rules, name).as_deref(), expected, "{name}");
+            assert_eq!(rules.renamed(name).as_deref(), expected, "{name}");
         }
+        assert!(rules.unused().is_empty());
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub(super) struct Listing<'l, 'c> {
     pub(super) notes: Vec<String>,
     /// Names of files beside the tensors that were compared.
     pub(super) sidecars: Vec<&'static str>,
+    pub(super) unused_renames: Vec<String>,
     pub(super) config: Option<ConfigDifferences>,
     pub(super) metadata: MetadataDifferences,
 }
@@ -112,6 +113,7 @@ pub(super) fn listed(listing: Listing<'_, '_>, budget: &Budget) -> Result<Differ
         config: listing.config,
         metadata: listing.metadata,
         notes: listing.notes,
+        unused_renames: listing.unused_renames,
     })
 }
 

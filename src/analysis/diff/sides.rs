@@ -17,7 +17,7 @@ use crate::read::checkpoint::{Checkpoint, DirectoryListing, UnreadFile};
 
 use super::config::TOKENIZER;
 use super::differences::DiffSide;
-use super::rename::{RenameRule, renamed};
+use super::rename::RenameRules;
 
 pub(super) const WHAT: &str = "the comparison";
 
@@ -57,7 +57,7 @@ impl<'c> Side<'c> {
     /// All tensors of a checkpoint. `rename` is for the names of this side.
     pub(super) fn new(
         checkpoint: &'c Checkpoint,
-        rename: &[RenameRule],
+        rename: &RenameRules<'_>,
         cancel: Option<&CancelToken>,
         budget: &Budget,
         notes: &mut Vec<String>,
@@ -122,10 +122,10 @@ impl<'c> Side<'c> {
     fn add(
         &mut self,
         mut tensor: ComparedTensor,
-        rename: &[RenameRule],
+        rename: &RenameRules<'_>,
         budget: &Budget,
     ) -> Result<()> {
-        tensor.key = renamed(rename, tensor.key()).map(Into::into).or(tensor.key);
+        tensor.key = rename.renamed(tensor.key()).map(Into::into).or(tensor.key);
         let names = text_cost(tensor.name.len()) + text_cost(tensor.key().len());
         budget.memory(names + 8 * tensor.parts.len() as u64 + 16, WHAT)?;
         budget.push(&mut self.tensors, tensor, WHAT)
@@ -275,7 +275,7 @@ impl<'c> Side<'c> {
         &mut self,
         free: &mut Vec<bool>,
         wanted: &dyn Fn(&str) -> bool,
-        rename: &[RenameRule],
+        rename: &RenameRules<'_>,
         cancel: Option<&CancelToken>,
         budget: &Budget,
         notes: &mut Vec<String>,
@@ -292,7 +292,7 @@ impl<'c> Side<'c> {
         }
         // an output of tensors of which one is paired already stays as stored
         let is_open = |job: &Job| job.parts.iter().all(|part| open[part.tensor]);
-        let own_key = |name: &str| renamed(rename, name).unwrap_or_else(|| name.to_owned());
+        let own_key = |name: &str| rename.renamed(name).unwrap_or_else(|| name.to_owned());
         let mut jobs = converted.jobs.iter().filter(|job| is_open(job));
         // the other side has names of its own: nothing would be paired
         if !jobs.any(|job| wanted(&own_key(&job.output.name))) {

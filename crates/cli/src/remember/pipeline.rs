@@ -14,13 +14,12 @@ use anamnesis_os::files::is_within;
 use anamnesis_os::whole_file;
 use serde_json::Value;
 
-use super::RememberReport;
 use super::planned_output::PlannedOutput;
+use super::{OutputNames, RememberReport};
 use crate::args::RememberArgs;
 use crate::checkpoint_warnings;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
-use crate::name_filter::NameFilter;
 use crate::output::Screen;
 
 const INDEX: &str = "model_index.json";
@@ -43,7 +42,7 @@ pub(super) fn is_pipeline(source: &Path) -> bool {
 
 pub(super) fn write_all(
     args: &RememberArgs,
-    filter: &NameFilter<'_>,
+    names: &OutputNames<'_>,
     screen: &Screen,
     interrupt: &Interrupt,
 ) -> Result<RememberReport, Failure> {
@@ -97,7 +96,7 @@ pub(super) fn write_all(
         ..
     } in &components
     {
-        let plan = |model| PlannedOutput::new(args, filter, model, from, output, screen);
+        let plan = |model| PlannedOutput::new(args, names, model, from, output, screen);
         let model = model.as_ref().map(plan).transpose()?;
         if let Some(model) = &model {
             let checked = model.plan.check();
@@ -106,8 +105,7 @@ pub(super) fn write_all(
         planned.push(model);
     }
     // after all components: a pattern is usually for one of them
-    let required = filter.require_matches();
-    required.map_err(|failure| failure.in_file(source))?;
+    names.require_matches(source)?;
     let mut report = RememberReport::default();
     for (component, planned) in components.iter().zip(planned) {
         if let Some(planned) = planned {
@@ -153,7 +151,7 @@ fn missing(args: &RememberArgs, components: &[String]) -> Result<Vec<String>, Fa
                     let help = "an index names the components in a few lines: fetch it again";
                     Failure::new("limit", "longer than 1 MiB", help).in_file(&path)
                 }
-                _ => Failure::from(anamnesis::Error::from(e).in_file(&path)),
+                _ => Failure::io(e, &path),
             }
         })?;
     // clients say more about an index that is not JSON; its folders are there all the same
@@ -197,7 +195,7 @@ impl PipelineFolder {
 
     fn list(source: &Path) -> Result<Self, Failure> {
         const ENDINGS: &[&str] = &["safetensors", "bin", "ckpt", "pt", "pth", "gguf"];
-        let failure = |e: std::io::Error| Failure::from(anamnesis::Error::from(e).in_file(source));
+        let failure = |e: std::io::Error| Failure::io(e, source);
         let (mut components, mut beside) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(source).map_err(failure)? {
             let entry = entry.map_err(failure)?;
@@ -265,9 +263,11 @@ impl RememberReport {
         self.weights += written.weights;
         self.plain += written.plain;
         self.nbytes += written.nbytes;
-        let notes = written.notes.into_iter();
+        let of_component = |note: String| format!("{component}: {note}");
         self.notes
-            .extend(notes.map(|note| format!("{component}: {note}")));
+            .extend(written.notes.into_iter().map(of_component));
+        self.about_place
+            .extend(written.about_place.into_iter().map(of_component));
     }
 
     fn add_companions(&mut self, component: &str, companions: Companions) {

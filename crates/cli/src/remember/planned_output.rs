@@ -9,11 +9,11 @@ use anamnesis::quote::escape;
 use anamnesis::sink::Sharding;
 use anamnesis::{Checkpoint, Dtype, Names, OutputDtype, Plan};
 
-use super::{RememberReport, configure, notes_of, renamed, wrapper_prefix};
+use super::{OutputNames, RememberReport, configure, notes_of, wrapper_prefix};
 use crate::args::RememberArgs;
+use crate::checkpoint_warnings::about_place;
 use crate::exit::{Failure, refusal_text};
 use crate::interrupt::Interrupt;
-use crate::name_filter::NameFilter;
 use crate::output::{Screen, progress};
 use crate::template;
 
@@ -32,35 +32,34 @@ pub(super) struct PlannedOutput<'c> {
 impl<'c> PlannedOutput<'c> {
     pub(super) fn new(
         args: &'c RememberArgs,
-        filter: &'c NameFilter<'_>,
+        names: &'c OutputNames<'_>,
         checkpoint: &'c Checkpoint,
         source: &'c Path,
         output: &'c Path,
         screen: &Screen,
     ) -> Result<Self, Failure> {
-        let remember = configure(checkpoint, &args.weights, filter);
+        let remember = configure(checkpoint, &args.weights, &names.filter);
         let sharding = remember.sharding(output, args.shard_size)?;
         let default = match sharding {
             // clients take the dtype from the configuration next to the shards; a single file has none
             Sharding::Shards(_) => OutputDtype::Auto,
             Sharding::SingleFile => Dtype::BF16.into(),
         };
-        let names = match sharding {
+        let kind_of_names = match sharding {
             // clients open a directory, and find tensors by the names of their classes
             Sharding::Shards(_) => Names::HuggingFace,
             Sharding::SingleFile => Names::Stored,
         };
         let remember = remember
             .dtype(args.weights.dtype.unwrap_or(default))
-            .names(args.weights.names.unwrap_or(names))
+            .names(args.weights.names.unwrap_or(kind_of_names))
             .threads(args.threads)
             .code(args.code)
             .untie(args.untie)
             .overwrite(args.overwrite);
-        let remember = if args.strip_prefix.is_some() || !args.rename.is_empty() {
-            remember.rename(|name| renamed(args, name))
-        } else {
-            remember
+        let remember = match names.changes.is_empty() {
+            true => remember,
+            false => remember.rename(|name| names.changes.apply(name)),
         };
         // the loader that the run would choose itself, so that recording does not change the order of reads
         let recording = args
@@ -75,7 +74,7 @@ impl<'c> PlannedOutput<'c> {
         let plan = remember.plan()?;
         if plan.jobs.is_empty() && plan.refused.is_empty() {
             // a pattern without a match is named before anything else
-            let required = filter.require_matches();
+            let required = names.filter.require_matches();
             required.map_err(|failure| failure.in_file(source))?;
             let (what, help) = match checkpoint.tensors().len() {
                 0 => ("there is no weight", "choose a file that holds some"),
@@ -148,6 +147,7 @@ impl<'c> PlannedOutput<'c> {
         let files = sink.files().map(std::path::Path::to_owned).collect();
         let beside = sink.companion_files();
         Ok(RememberReport {
+            about_place: about_place(self.checkpoint),
             files,
             companions: beside.files.iter().map(|file| file.name.clone()).collect(),
             left_out: beside.left_out.clone(),

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::process::{path_str, run};
+use crate::process::{path_str, run, safetensors};
 
 const MODEL: &str = "fixtures/model/scribe.safetensors";
 
@@ -113,6 +113,96 @@ fn a_pattern_without_a_match_is_refused_with_the_nearest_names() {
         }
     }
     assert!(seen > 30, "{seen}");
+}
+
+/// Every option that changes names, on its verb, and one change that matches.
+const CHANGES: &[(&[&str], &str, &str)] = &[
+    (
+        &["remember", MODEL, "-o", "OUT.safetensors"],
+        "--strip-prefix",
+        "layers",
+    ),
+    (
+        &["remember", MODEL, "-o", "OUT.safetensors"],
+        "--rename",
+        "layers.=blocks.",
+    ),
+    (&["remember", MODEL, "-o", "OUT/"], "--rename", "mlp=ffn"),
+    (&["diff", MODEL, MODEL], "--rename", "layers.=layers."),
+    (
+        &["diff", "--quick", MODEL, MODEL],
+        "--rename",
+        "*.mlp.*=*.mlp.*",
+    ),
+];
+
+/// A new option that changes names has to be in [`CHANGES`].
+#[test]
+fn every_option_that_changes_names_is_tried() {
+    let page = run(&["man", "--markdown"]).stdout;
+    let is_change = |line: &&str| line.contains("FROM=TO`") || line.contains("PREFIX`");
+    let options: Vec<&str> = page.lines().filter(is_change).collect();
+    assert_eq!(options.len(), 3, "{options:?}");
+}
+
+#[test]
+fn a_change_of_names_without_a_match_is_refused_with_the_nearest_names() {
+    for (args, option, right) in CHANGES {
+        for wrong in [
+            format!("typo{right}"),
+            "layers.0.mlp.down_porj=x".to_owned(),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = |arg: &&str| match arg.strip_prefix("OUT") {
+                Some(end) => path_str(&dir.path().join("out")).to_owned() + end,
+                None => (*arg).to_owned(),
+            };
+            let args: Vec<String> = args.iter().map(path).collect();
+            let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
+            args.extend([*option, &wrong]);
+            let refused = run(&args);
+            let from = match *option {
+                "--rename" => wrong.split_once('=').unwrap().0,
+                _ => &*wrong,
+            };
+            let said = format!("no tensor matches `{from}` of {option}; the nearest names");
+            assert_eq!(refused.code, 2, "{args:?}: {}", refused.stdout);
+            assert!(
+                refused.stderr.contains(&said),
+                "{args:?}: {}",
+                refused.stderr
+            );
+            assert!(!refused.stdout.contains("same"), "{args:?}");
+            let left = std::fs::read_dir(dir.path()).unwrap().count();
+            assert_eq!(left, 0, "{args:?} left an output");
+            // a change that matches does not excuse the other
+            let last = args.len() - 1;
+            args[last] = right;
+            assert_ne!(run(&args).code, 2, "{args:?}");
+            if *option == "--rename" {
+                args.extend([*option, &wrong, "--json"]);
+                let refused = run(&args);
+                assert_eq!(refused.code, 2, "{args:?}: {}", refused.stdout);
+                let document: Value = serde_json::from_str(&refused.stdout).unwrap();
+                assert_eq!(document["error"]["kind"], "no_match", "{args:?}");
+            }
+        }
+    }
+}
+
+/// Layers that differ in their number alone are one proposal, and several names.
+#[test]
+fn the_only_name_is_said_of_one_name_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    for (count, said) in [(1, "the only name is"), (3, "the nearest name is")] {
+        let names: Vec<String> = (0..count).map(|n| format!("layers.{n}.w")).collect();
+        let tensors: Vec<(&str, &[usize])> = names.iter().map(|n| (&**n, &[2][..])).collect();
+        let model = dir.path().join("m.safetensors");
+        safetensors(&model, "", &tensors);
+        let refused = run(&["check", path_str(&model), "--filter", "typo*"]);
+        let stderr = refused.stderr;
+        assert!(stderr.contains(&format!("{said} `layers.0.w`")), "{stderr}");
+    }
 }
 
 #[test]
