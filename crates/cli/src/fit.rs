@@ -12,7 +12,7 @@ use anamnesis::{Checkpoint, ErrorKind, Fit, ModelConfig, OpenOptions};
 use serde_json::json;
 
 use crate::args::{Color, FitArgs};
-use crate::checkpoint_warnings::show_about_place;
+use crate::checkpoint_warnings::{about_place, show_about_place};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::output::{Screen, Stdout, json};
@@ -124,7 +124,12 @@ fn estimate(
         Ok(checkpoint) => {
             show_about_place(&checkpoint);
             let fit = extras.add_to(configured(anamnesis::fit(&checkpoint), args));
-            fit.estimate().map_err(located)
+            let mut estimate = fit.estimate().map_err(located)?;
+            if args.json {
+                // a document stands alone
+                estimate.notes.extend(about_place(&checkpoint));
+            }
+            Ok(estimate)
         }
         Err(error) => {
             if let (InputPath::Path(path), ErrorKind::UnknownFormat { .. }) = (input, error.kind())

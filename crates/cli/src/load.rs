@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use zeropool::BufferPool;
 
 use crate::args::{Color, LoadArgs, LoaderName};
-use crate::checkpoint_warnings::show_about_place;
+use crate::checkpoint_warnings::{about_place, show_about_place};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::name_filter::NameFilter;
@@ -45,6 +45,8 @@ struct LoadReport {
     /// The template of the first round's reads, with `--record`.
     recorded: Option<SavedTemplate>,
     device: Option<DeviceRate>,
+    /// What opening has warned of on standard error, for the document.
+    notes: Vec<String>,
 }
 
 /// The rate of reading the files with `O_DIRECT` and discarding the bytes, which is the upper bound of a cold load.
@@ -156,6 +158,7 @@ fn measure(args: &LoadArgs, interrupt: &Interrupt) -> Result<LoadReport, Failure
             rounds: Vec::new(),
             recorded,
             device: None,
+            notes: about_place(&checkpoint),
         });
         report.rounds.push(round);
     }
@@ -443,6 +446,7 @@ fn document(args: &LoadArgs, report: &LoadReport) -> Value {
         "nbytes": report.nbytes,
         "loader": report.choice.loader.name(),
         "why": report.choice.reason,
+        "notes": report.notes,
         "rounds": rounds.collect::<Vec<_>>(),
         "recorded": report.recorded.as_ref().map(SavedTemplate::document),
         "device": report.device.as_ref().map(|DeviceRate { nbytes, seconds, io }| json!({

@@ -9,7 +9,7 @@ use clap::CommandFactory;
 use crate::args::{Cli, ManArgs};
 use crate::exit::{Completion, Failure, RunError};
 use crate::output::Stdout;
-use crate::written_file::WrittenFile;
+use crate::written_file::{WrittenFile, check_local_name};
 
 pub(crate) fn run(args: &ManArgs, out: &mut Stdout) -> Result<Completion, RunError> {
     let mut command = Cli::command().disable_help_subcommand(true);
@@ -19,6 +19,8 @@ pub(crate) fn run(args: &ManArgs, out: &mut Stdout) -> Result<Completion, RunErr
         out.write_all(reference::page(&command).as_bytes())?;
         return Ok(Completion::Done);
     }
+    // before the directory is made
+    args.out.iter().try_for_each(|out| check_local_name(out))?;
     for page in pages(&command) {
         let mut text = Vec::new();
         clap_mangen::Man::new(page.clone()).render(&mut text)?;
@@ -29,8 +31,7 @@ pub(crate) fn run(args: &ManArgs, out: &mut Stdout) -> Result<Completion, RunErr
                     "{}.1",
                     page.get_display_name().unwrap_or(page.get_name())
                 ));
-                std::fs::create_dir_all(directory)
-                    .map_err(|e| Failure::from(anamnesis::Error::from(e).in_file(directory)))?;
+                std::fs::create_dir_all(directory).map_err(|e| Failure::io(e, directory))?;
                 WrittenFile::checked(&path, args.overwrite, &[], |_| false)?.write(&text)?;
             }
         }

@@ -19,6 +19,14 @@ use crate::text::{ByteSize, ExactCount, plural};
 use crate::{checkpoint_warnings, request_stats};
 
 pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Completion, RunError> {
+    let shown = plan_and_show(args, color, out);
+    if let (Err(RunError::Failure(failure)), true) = (&shown, args.json) {
+        json::write_failure(failure, out)?;
+    }
+    shown
+}
+
+fn plan_and_show(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Completion, RunError> {
     let checkpoint = args
         .opening
         .options()
@@ -38,6 +46,7 @@ pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Com
             args,
             plan: &plan,
             catalog,
+            about_place: &checkpoint_warnings::about_place(&checkpoint),
         };
         json::write_line(&document, out)?;
     } else {
@@ -168,6 +177,7 @@ struct PlanDocument<'p> {
     args: &'p PlanArgs,
     plan: &'p Plan,
     catalog: &'p Catalog,
+    about_place: &'p [String],
 }
 
 impl Serialize for PlanDocument<'_> {
@@ -176,6 +186,7 @@ impl Serialize for PlanDocument<'_> {
             args,
             plan,
             catalog,
+            about_place,
         } = self;
         let files = || {
             let files = catalog.files().iter();
@@ -199,7 +210,8 @@ impl Serialize for PlanDocument<'_> {
         map.serialize_entry("files", &Sequence(files))?;
         map.serialize_entry("jobs", &Sequence(jobs))?;
         map.serialize_entry("nbytes", &plan.nbytes())?;
-        map.serialize_entry("notes", &notes_of(plan))?;
+        let notes = || about_place.iter().cloned().chain(notes_of(plan));
+        map.serialize_entry("notes", &Sequence(notes))?;
         map.serialize_entry("refused", &Sequence(refused))?;
         if let Some(requests) = request_stats::document(&args.opening) {
             map.serialize_entry("requests", &requests)?;

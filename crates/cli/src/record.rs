@@ -131,7 +131,15 @@ pub(crate) fn run(
         );
     }
     warn_of_little(&template, model_nbytes);
-    save(&template, &args.out, args.overwrite)?.print(args.json, out)?;
+    let mut notes = Vec::new();
+    if interrupt.requested() {
+        // a server is recorded so, and a program that was about to read more is too
+        let note = "the recording was interrupted: the template has the reads until then";
+        eprintln!("anamnesis: warning: {note}");
+        notes.push(note.to_owned());
+    }
+    let saved = save(&template, &args.out, args.overwrite)?;
+    saved.with_notes(notes).print(args.json, out)?;
     Ok(completion)
 }
 

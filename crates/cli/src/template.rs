@@ -15,7 +15,7 @@ use crate::exit::{Completion, Failure, RunError};
 use crate::output::{Screen, Stdout, json};
 
 #[cfg(target_os = "linux")]
-pub(crate) use predict::{filter_of, prediction};
+pub(crate) use predict::{filter_of, prediction, refused};
 pub(crate) use save::{SavedTemplate, check_output, save};
 
 pub(crate) fn run(
@@ -26,7 +26,7 @@ pub(crate) fn run(
     let screen = Screen::new(color);
     let (result, json) = match &args.verb {
         TemplateVerb::Predict(args) => (predict::run(args, out), args.json),
-        TemplateVerb::Show(args) => (show::run(args, &screen, out), false),
+        TemplateVerb::Show(args) => (show::run(args, &screen, out), args.json),
         TemplateVerb::Diff(args) => (diff::run(args, &screen, out), args.json),
         TemplateVerb::Coverage(args) => (coverage::run(args, &screen, out), args.json),
         TemplateVerb::Merge(args) => (run_merge(args, out), args.json),

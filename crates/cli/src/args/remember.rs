@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 use globset::GlobMatcher;
 
 use super::OpenArgs;
-use super::values::{bytes, name_pattern, output_dtype, replacement, tensor_names, threads};
+use super::values::{name_pattern, output_dtype, replacement, shard_size, tensor_names, threads};
 use crate::name_filter::NameFilter;
 
 const EXAMPLES: &str = "\
@@ -35,7 +35,7 @@ pub(crate) struct RememberArgs {
     #[command(flatten)]
     pub(crate) weights: WeightArgs,
     /// Write a directory of shards of at most BYTES tensor bytes each (5GB, 500MiB) [default: 5GB for a directory].
-    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Output")]
+    #[arg(long, value_name = "BYTES", value_parser = shard_size, help_heading = "Output")]
     pub(crate) shard_size: Option<u64>,
     /// Copy Python files of the source to an output directory.
     ///

@@ -89,6 +89,17 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
+/// A size of shards. A number alone is one of bytes, unless it is as small as that of a unit which was forgotten.
+pub(super) fn shard_size(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        large @ LARGE.. => Ok(large),
+        _ => with_unit(text, "GB"),
+    }
+}
+
+/// From this number on, bytes may be meant.
+const LARGE: u64 = 1 << 20;
+
 /// A size of memory, which has a unit: `24GiB`.
 pub(super) fn memory_size(text: &str) -> Result<u64, String> {
     with_unit(text, "GiB")
@@ -102,8 +113,6 @@ pub(super) fn rate(text: &str) -> Result<u64, String> {
 
 /// A number of bytes that has a unit. `24` alone is 24 bytes to a program and 24 GiB to the person who writes it.
 fn with_unit(text: &str, usual: &str) -> Result<u64, String> {
-    /// From this number on, bytes may be meant.
-    const LARGE: u64 = 1 << 20;
     let bytes = bytes(text)?;
     if !text.ends_with(|c: char| c.is_ascii_digit() || c == '.') {
         return Ok(bytes);

@@ -42,14 +42,12 @@ pub(super) fn run(args: &PpcRunArgs, interrupt: &Interrupt) -> Result<Completion
 
 /// Checks that a log of events may be made at `path`.
 fn check_log(path: &Path, dir: &Path) -> Result<(), Failure> {
-    WrittenFile::checked(path, false, &[dir.to_owned()], |_| false)?;
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() && !parent.is_dir() => {
-            let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-            Err(Failure::from(anamnesis::Error::from(missing)).in_file(path))
-        }
-        _ => Ok(()),
-    }
+    let checked = WrittenFile::checked(path, false, &[dir.to_owned()], |_| false);
+    // a log is never replaced
+    checked.map(drop).map_err(|failure| match path.is_file() {
+        true => failure.with_remedy("choose another path, or move the file away"),
+        false => failure,
+    })
 }
 
 /// The parts of a run that exist before the command is started.
@@ -155,7 +153,7 @@ fn run_prepared(
     let log_failed = args.event_log.as_deref().zip(log_failure.error());
     let log_failed = log_failed.map(|(path, error)| {
         let error = std::io::Error::new(error.kind(), error.to_string());
-        Failure::from(anamnesis::Error::from(error)).in_file(path)
+        Failure::io(error, path)
     });
     for failure in log_failed.into_iter().chain(result.err().map(failed)) {
         match completion {

@@ -1,11 +1,11 @@
 //! `anamnesis template predict`: makes a template from a checkpoint's headers.
 
 use anamnesis::template::parallel::Rules;
-use anamnesis::{Checkpoint, Predict, predict};
+use anamnesis::{Checkpoint, ErrorKind, Predict, predict};
 
 use super::{check_output, save};
 use crate::args::{PredictArgs, PredictionArgs};
-use crate::checkpoint_warnings::show_about_place;
+use crate::checkpoint_warnings::{about_place, show_about_place};
 use crate::exit::{Completion, Failure, RunError};
 use crate::name_filter::NameFilter;
 use crate::output::Stdout;
@@ -35,9 +35,22 @@ pub(super) fn run(args: &PredictArgs, out: &mut Stdout) -> Result<Completion, Ru
         });
     let template = predict
         .template()
-        .map_err(|e| Failure::from(e.in_file(&args.source)))?;
-    save(&template, &args.output, args.overwrite)?.print(args.json, out)?;
+        .map_err(|e| refused(e).in_file(&args.source))?;
+    let saved = save(&template, &args.output, args.overwrite)?;
+    saved
+        .with_notes(about_place(&checkpoint))
+        .print(args.json, out)?;
     Ok(Completion::Done)
+}
+
+/// The failure of a prediction: degrees of parallelism that are impossible are at fault themselves.
+pub(crate) fn refused(error: anamnesis::Error) -> Failure {
+    let of_arguments = matches!(error.kind(), ErrorKind::InvalidArgument(_));
+    let failure = Failure::from(error);
+    match of_arguments {
+        true => failure.of_arguments(),
+        false => failure,
+    }
 }
 
 /// The patterns of a prediction.

@@ -50,14 +50,12 @@ pub(crate) fn save(
     } else {
         template.save_new(path, true)
     }?;
-    let file_nbytes = fs::metadata(path)
-        .map_err(|e| Failure::from(anamnesis::Error::from(e).in_file(path)))?
-        .len();
+    let file_nbytes = fs::metadata(path).map_err(|e| Failure::io(e, path))?.len();
     let totals = TemplateTotals::of(template);
     let document = json!({
         "path": shown(path),
         "service": template.service().map(|id| id.to_string()),
-        "parameters": template.parameters().collect::<std::collections::BTreeMap<_, _>>(),
+        "parameters": shown_parameters(template).collect::<std::collections::BTreeMap<_, _>>(),
         "workers": totals.workers, "files": totals.files, "accesses": totals.accesses, "nbytes": totals.nbytes,
         "template_nbytes": file_nbytes,
     });
@@ -69,7 +67,19 @@ pub(crate) fn save(
     })
 }
 
+/// The parameters of a template as they are shown: one may be a URL, whose query is a secret.
+pub(super) fn shown_parameters(template: &Template) -> impl Iterator<Item = (&str, String)> {
+    let parameters = template.parameters();
+    parameters.map(|(key, value)| (key, shown(Path::new(value))))
+}
+
 impl SavedTemplate {
+    /// Adds notes to the document.
+    pub(crate) fn with_notes(mut self, notes: Vec<String>) -> Self {
+        self.document["notes"] = json!(notes);
+        self
+    }
+
     /// Prints the description, as one line or as one JSON document.
     pub(crate) fn print(&self, json: bool, out: &mut Stdout) -> io::Result<()> {
         if json {

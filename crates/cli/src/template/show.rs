@@ -6,7 +6,7 @@ use anamnesis::quote::escape;
 use anamnesis::template::{Access, AccessGroup, Template};
 
 use super::read;
-use super::save::{TemplateTotals, access_count};
+use super::save::{TemplateTotals, access_count, shown_parameters};
 use crate::args::ShowArgs;
 use crate::exit::{Completion, Failure, RunError};
 use crate::output::table::{Column, ColumnFit, Table};
@@ -46,8 +46,7 @@ pub(super) fn run(
         writeln!(out, "  service     {id}")?;
     }
     if template.parameters().len() > 0 {
-        let pairs: Vec<_> = template
-            .parameters()
+        let pairs: Vec<_> = shown_parameters(&template)
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
         writeln!(out, "  parameters  {}", escape(&pairs.join(" ")))?;

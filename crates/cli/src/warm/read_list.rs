@@ -16,7 +16,7 @@ use crate::exit::Failure;
 use crate::interrupt::Interrupt;
 use crate::model_argument::model_among;
 use crate::runtime_failure::failure;
-use crate::template::{filter_of, prediction};
+use crate::template::{filter_of, prediction, refused};
 
 /// A model that a policy prefetches.
 #[derive(Debug, PartialEq)]
@@ -66,7 +66,7 @@ impl WarmList {
             show_about_place(&checkpoint);
             let predict = prediction(&args.prediction, &filter, &checkpoint);
             let template = predict.cancel(interrupt.token()).template();
-            let template = template.map_err(|e| Failure::from(e.in_file(path)))?;
+            let template = template.map_err(|e| refused(e).in_file(path))?;
             Ok(RootedTemplate {
                 root: root_of(path),
                 template,

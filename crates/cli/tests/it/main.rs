@@ -32,6 +32,7 @@ mod library;
 mod load;
 #[cfg(target_os = "linux")]
 mod mapped_files;
+mod messages;
 mod name_filters;
 mod numbers;
 mod output_size;

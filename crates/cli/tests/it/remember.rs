@@ -177,7 +177,9 @@ fn shard_size_accepts_units_and_refuses_zero() {
     for (size, code) in [
         ("5GB", 0),
         ("1.5 MiB", 0),
-        ("100", 0),
+        ("100B", 0),
+        ("5000000", 0),
+        ("100", 2),
         ("0", 2),
         ("big", 2),
         ("5XB", 2),
@@ -331,7 +333,7 @@ fn more_shards_than_descriptors_are_refused_with_a_remedy() {
     for limit in [1024, 64] {
         let mut shell = std::process::Command::new("sh");
         let line = format!(
-            "ulimit -n {limit}; exec '{}' remember '{}' -o '{}' --shard-size 1",
+            "ulimit -n {limit}; exec '{}' remember '{}' -o '{}' --shard-size 1B",
             env!("CARGO_BIN_EXE_anamnesis"),
             path_str(&source),
             path_str(&out)

@@ -171,7 +171,7 @@ fn a_checkpoint_is_remembered_to_a_bucket() {
     let scratch = tempfile::tempdir().unwrap();
     let local = scratch.path().join("local");
     let source = "fixtures/model/scribe-Q8_0.gguf";
-    let args = ["remember", source, "--shard-size", "200000", "-o"];
+    let args = ["remember", source, "--shard-size", "200KB", "-o"];
     stdout_of(&[&args[..], &[local.to_str().unwrap()]].concat());
     let url = "s3://bucket/models/scribe";
     let written = finish(server_command(
@@ -213,7 +213,7 @@ fn a_checkpoint_is_remembered_to_a_bucket() {
     // from the bucket to the bucket
     let copied = [
         &["remember", url, "-o", "s3://bucket/copy/"][..],
-        &["--shard-size", "200000"],
+        &["--shard-size", "200KB"],
     ]
     .concat();
     let copied = finish(server_command(&server, &copied));
@@ -223,7 +223,7 @@ fn a_checkpoint_is_remembered_to_a_bucket() {
         "remember",
         local.to_str().unwrap(),
         "--shard-size",
-        "200000",
+        "200KB",
         "-o",
     ];
     stdout_of(&[&args[..], &[again.to_str().unwrap()]].concat());

@@ -193,6 +193,8 @@ impl Files {
             "t.iot",
             "kept/file",
             "kept/model.safetensors",
+            "other/model.safetensors",
+            "other/config.json",
         ];
         let present = names.iter().map(|name| self.path(name));
         present
@@ -253,6 +255,11 @@ fn refused_always(files: &Files, writer: &Writer, out: &Path) -> Result<(), Stri
         true => refused(files, writer, out, true),
         false => Ok(()),
     }
+}
+
+/// Whether the verb writes a checkpoint to the output, for which it makes directories.
+fn makes_directories(writer: &Writer) -> bool {
+    writer.verb == "remember" || writer.verb == DIRECTORY
 }
 
 static RULES: &[Rule] = &[
@@ -325,10 +332,57 @@ static RULES: &[Rule] = &[
         what: "a directory that does not exist",
         holds: |files, writer| {
             // the verb that makes it, since it writes checkpoints
-            if writer.verb.starts_with("remember") {
+            if makes_directories(writer) {
                 return Ok(());
             }
             refused(files, writer, &files.path("none/file"), false)
+        },
+    },
+    Rule {
+        what: "a file of another model",
+        holds: |files, writer| {
+            fs::create_dir(files.path("other")).unwrap();
+            let model = files.path("other/model.safetensors");
+            safetensors(&model, "", &[("other", &[8])]);
+            fs::write(files.path("other/config.json"), "{}").unwrap();
+            // a checkpoint is replaced by a checkpoint
+            if makes_directories(writer) {
+                return refused(files, writer, &model, false);
+            }
+            refused_always(files, writer, &model)?;
+            refused_always(files, writer, &files.path("other/config.json"))
+        },
+    },
+    Rule {
+        what: "a URL",
+        holds: |files, writer| {
+            // checkpoints are written to buckets
+            if makes_directories(writer) {
+                return Ok(());
+            }
+            refused(files, writer, Path::new("gs://bucket/file"), false)?;
+            match workspace().join("gs:").exists() {
+                true => Err("a directory of its name was made".to_owned()),
+                false => Ok(()),
+            }
+        },
+    },
+    Rule {
+        what: "`-`",
+        holds: |files, writer| {
+            let out = match writer.verb {
+                // the directory of this file is `-`
+                DIRECTORY => "-/model.safetensors",
+                _ => "-",
+            };
+            let (code, stderr) = files.write(writer, Path::new(out), false);
+            let is_refused = code == Some(2) && stderr.contains("standard output");
+            // the page is written there
+            let is_written = code == Some(0) && writer.verb == "report";
+            match (is_refused || is_written, workspace().join("-").exists()) {
+                (true, false) => Ok(()),
+                found => Err(format!("{found:?}, status {code:?}: {stderr}")),
+            }
         },
     },
     Rule {

@@ -1,0 +1,261 @@
+//! Messages that say what is the case, and documents that have them too.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::process::{path_str, run, safetensors};
+
+const MODEL: &str = "fixtures/model/scribe.safetensors";
+
+fn document(args: &[&str]) -> (Value, i32) {
+    let run = run(args);
+    let parsed = serde_json::from_str(&run.stdout);
+    let parsed = parsed.unwrap_or_else(|e| panic!("{args:?}: {e}: {}", run.stdout));
+    (parsed, run.code)
+}
+
+#[test]
+fn failures_are_documents_too() {
+    for args in [
+        &["plan", "--json", "nope"][..],
+        &["plan", "--json", MODEL, "--filter", "typo*"],
+        &["template", "show", "--json", "nope"],
+        &["template", "show", "--json", MODEL],
+    ] {
+        let (document, code) = document(args);
+        assert!(
+            document["error"]["message"].is_string(),
+            "{args:?}: {document}"
+        );
+        assert!((1..=2).contains(&code), "{args:?}: {code}");
+    }
+}
+
+#[test]
+fn a_directory_of_several_models_is_said_in_documents() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = dir.path().join("m");
+    fs::create_dir(&model).unwrap();
+    safetensors(&model.join("model.safetensors"), "", &[("w", &[4, 4])]);
+    safetensors(&model.join("other.safetensors"), "", &[("v", &[4, 4])]);
+    let (model, out) = (path_str(&model), dir.path().join("out"));
+    let out = path_str(&out);
+    let template = format!("{out}.iot");
+    for args in [
+        &["plan", "--json", model][..],
+        &["remember", "--json", model, "-o", out],
+        &["load", "--json", model],
+        &["fit", "--json", model],
+        &["template", "predict", "--json", model, "-o", &template],
+    ] {
+        let (document, _) = document(args);
+        let notes = match args[0] {
+            "fit" => &document["models"][0]["notes"],
+            "template" => &document["template"]["notes"],
+            _ => &document["notes"],
+        };
+        let notes = notes
+            .as_array()
+            .unwrap_or_else(|| panic!("{args:?}: {document}"));
+        let named = notes.iter().filter_map(Value::as_str);
+        let named = named.filter(|note| note.contains("other.safetensors"));
+        assert_eq!(named.count(), 1, "{args:?}: {notes:?}");
+    }
+}
+
+#[test]
+fn a_number_that_lacks_its_unit_is_no_size_of_shards() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let args = |size| {
+        [
+            "remember",
+            MODEL,
+            "-o",
+            path_str(&out),
+            "--shard-size",
+            size,
+        ]
+    };
+    for (size, said) in [("5", "write 5GB"), ("5000", "write 5000GB")] {
+        let refused = run(&args(size));
+        assert_eq!(refused.code, 2, "{size}: {}", refused.stdout);
+        assert!(refused.stderr.contains(said), "{size}: {}", refused.stderr);
+        assert!(!out.exists());
+    }
+    assert_eq!(run(&args("5000000000")).code, 0);
+}
+
+#[test]
+fn impossible_degrees_of_parallelism_are_arguments() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("t.iot");
+    for tp in ["0", "70000", "4294967295"] {
+        for args in [
+            &[
+                "template",
+                "predict",
+                MODEL,
+                "-o",
+                path_str(&out),
+                "--tp",
+                tp,
+            ][..],
+            &["fit", MODEL, "--tp", tp],
+            #[cfg(target_os = "linux")]
+            &["warm", MODEL, "--tp", tp],
+        ] {
+            let refused = run(args);
+            assert_eq!(
+                refused.code, 2,
+                "{args:?}: {}{}",
+                refused.stdout, refused.stderr
+            );
+        }
+    }
+    assert!(!out.exists());
+}
+
+#[test]
+fn a_digest_alone_is_of_the_file_of_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    safetensors(&path("m.safetensors"), "", &[("w", &[4])]);
+    let digest = |path: &Path| {
+        let digest = Sha256::digest(fs::read(path).unwrap());
+        let text: Vec<String> = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        text.concat()
+    };
+    let right = digest(&path("m.safetensors"));
+    let wrong = right.replace(|c: char| c.is_ascii_digit(), "a");
+    for (text, code) in [(&right, 0), (&wrong, 1)] {
+        fs::write(path("m.sha256"), text).unwrap();
+        for model in [dir.path(), &path("m.safetensors")] {
+            let (document, found) =
+                document(&["check", "--json", "--only", "hash", path_str(model)]);
+            assert_eq!(found, code, "{document}");
+            assert_eq!(
+                document["models"][0]["evidence"][0]["compared"], 1,
+                "{document}"
+            );
+        }
+    }
+    // of the other file, and of none that is known
+    safetensors(&path("n.safetensors"), "", &[("w", &[4])]);
+    fs::write(path("m.sha256"), &right).unwrap();
+    let (document, code) = document(&["check", "--json", path_str(&path("n.safetensors"))]);
+    assert_eq!(
+        (&document["models"][0]["findings"], code),
+        (&serde_json::json!([]), 0)
+    );
+}
+
+#[test]
+fn manual_pages_are_written_to_no_url() {
+    let dir = tempfile::tempdir().unwrap();
+    for out in ["gs://bucket/man", "-"] {
+        let mut man = crate::process::command(&["man", "--out", out]);
+        man.current_dir(dir.path());
+        let refused = crate::process::finish(man);
+        assert_eq!(refused.code, 2, "{out}: {}", refused.stderr);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "{out}");
+    }
+}
+
+#[test]
+fn a_parameter_that_is_a_url_is_shown_without_its_query() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("t.iot");
+    let predict = [
+        "template",
+        "predict",
+        MODEL,
+        "-o",
+        path_str(&out),
+        "--overwrite",
+    ];
+    let parameter = ["--parameter", "source=https://user:secret@h/m?token=secret"];
+    for last in [&[][..], &["--json"]] {
+        let predicted = run(&[&predict[..], &parameter, last].concat());
+        assert_eq!(predicted.code, 0, "{}", predicted.stderr);
+        let shown = run(&["template", "show", path_str(&out)]);
+        assert!(
+            shown.stdout.contains("source=https://h/m"),
+            "{}",
+            shown.stdout
+        );
+        for text in [predicted.stdout, predicted.stderr, shown.stdout] {
+            assert!(!text.contains("secret"), "{text}");
+        }
+    }
+}
+
+/// Endings in capitals are endings, also where a directory is searched for several models.
+#[cfg(target_os = "linux")]
+#[test]
+fn files_with_endings_in_capitals_are_found_below_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a.GGUF", "b.Gguf"] {
+        fs::copy(
+            crate::process::workspace().join("fixtures/gguf/plain_v3.gguf"),
+            dir.path().join(name),
+        )
+        .unwrap();
+    }
+    let (document, code) = document(&["warm", "--json", path_str(dir.path())]);
+    assert_eq!(code, 0, "{document}");
+    let bytes = fs::metadata(dir.path().join("a.GGUF")).unwrap().len();
+    let text = document.to_string();
+    assert!(bytes > 0 && !text.contains("\"nbytes\":0,"), "{text}");
+}
+
+/// Before the command runs, whose work would be lost.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_recording_to_a_directory_that_is_not_there_starts_no_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, ran) = (dir.path().join("none/t.iot"), dir.path().join("ran"));
+    let touch = format!("touch '{}'", path_str(&ran));
+    let words = ["record", "-o", path_str(&out), "--dir", "fixtures/model"];
+    let refused = run(&[&words[..], &["--", "sh", "-c", &touch]].concat());
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("make its directory first"),
+        "{}",
+        refused.stderr
+    );
+    assert!(!ran.exists());
+}
+
+/// A log is not replaced, and no flag is advised that would do it.
+#[cfg(target_os = "linux")]
+#[test]
+fn advice_about_a_log_that_exists_has_no_flag() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    fs::write(&log, "kept").unwrap();
+    let words = [
+        "ppc",
+        "run",
+        "--dir",
+        "fixtures/model",
+        "--event-log",
+        path_str(&log),
+    ];
+    let refused = run(&[&words[..], &["--", "true"]].concat());
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
+    assert!(
+        !refused.stderr.contains("--overwrite"),
+        "{}",
+        refused.stderr
+    );
+    assert!(
+        refused.stderr.contains("move the file away"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(fs::read_to_string(log).unwrap(), "kept");
+}
