@@ -5,9 +5,10 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
-use crate::process::{Run, command, path_str, safetensors};
+use crate::process::{Run, command, path_str, safetensors, send_signal};
 use crate::runtime_process::TIMEOUT;
 
 const READ: u64 = 2;
@@ -15,6 +16,16 @@ const MAP: u64 = 3;
 
 /// Records a command that the shim reports these accesses of: kind, offset and length.
 fn record(dir: &Path, template: &Path, accesses: &[(u64, u64, u64)]) -> Run {
+    record_until(dir, template, accesses, |_, end| drop(File::create(end)))
+}
+
+/// The same; `end` ends the recording, or makes the file that ends the command.
+fn record_until(
+    dir: &Path,
+    template: &Path,
+    accesses: &[(u64, u64, u64)],
+    end_by: impl FnOnce(&Child, &Path),
+) -> Run {
     let scratch = tempfile::tempdir().unwrap();
     let (pipe, end) = (scratch.path().join("pipe"), scratch.path().join("end"));
     let source = format!("shim:{}", pipe.display());
@@ -48,7 +59,7 @@ fn record(dir: &Path, template: &Path, accesses: &[(u64, u64, u64)]) -> Run {
         ];
         to.write_all(&words.map(u64::to_ne_bytes).concat()).unwrap();
     }
-    File::create(&end).unwrap();
+    end_by(&recording, &end);
     let done = recording.wait_with_output().unwrap();
     Run {
         code: done.status.code().unwrap(),
@@ -89,4 +100,24 @@ fn a_recording_is_refused_or_says_that_it_has_little() {
         whole.stderr
     );
     assert!(template.exists(), "{}", whole.stdout);
+    assert!(!whole.stderr.contains("interrupted"), "{}", whole.stderr);
+}
+
+/// The template of a server that is ended by Ctrl-C is written, and said to be one until then.
+#[test]
+fn an_interrupted_recording_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = dir.path().join("model.safetensors");
+    safetensors(&model, "", &[("a", &[1 << 20])]);
+    let template = dir.path().join("t.iot");
+    let accesses = [(READ, 0, 1 << 20)];
+    let stopped = record_until(dir.path(), &template, &accesses, |recording, _| {
+        // the runtime reads the pipe meanwhile
+        std::thread::sleep(Duration::from_millis(500));
+        send_signal(recording, "-INT");
+    });
+    let said = "the recording was interrupted";
+    assert!(stopped.stderr.contains(said), "{}", stopped.stderr);
+    assert_ne!(stopped.code, 0, "{}", stopped.stdout);
+    assert!(template.exists(), "{}", stopped.stderr);
 }
