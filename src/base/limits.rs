@@ -24,7 +24,7 @@ pub struct Limits {
     /// unpacked headers, the configuration, and the plan and the listing that are made from them. Default 1 GiB.
     ///
     /// Up to the default, 160 MiB may be of anything; the rest is for tensors that a header of safetensors or GGUF
-    /// describes, 24 bytes for each byte of their names and 768 for each tensor. So a model of 280 000 tensors has room,
+    /// describes, 32 bytes for each byte of their names and 1024 for each tensor. So a model of 280 000 tensors has room,
     /// and a small file that unpacks to many values has not. A higher limit than the default is for anything.
     pub memory: u64,
     /// Number of tensors. Default 2 000 000.
@@ -55,10 +55,10 @@ const WITHOUT_TENSORS: u64 = 160 << 20;
 
 /// Memory for each byte of the name of a tensor in a plain header, and bytes that an entry counts besides its name.
 ///
-/// A plan with its listing takes about 1.2 KiB for a tensor with a name of 60 bytes, a check of its values with statistics and
-/// digests 2 KiB, a comparison of two models 2.4 KiB.
+/// A plan with its listing takes about 1.2 KiB for a tensor with a name of 60 bytes, a check of its values with statistics
+/// 2.1 KiB, a comparison of two models 2.4 KiB, a check against a list of digests of tensors 2.6 KiB.
 /// An entry without a name has at least 25 bytes in a header, so that the file grows along with what it may use.
-const MEMORY_PER_NAME_BYTE: u64 = 24;
+const MEMORY_PER_NAME_BYTE: u64 = 32;
 const BYTES_PER_ENTRY: u64 = 32;
 
 impl Default for Limits {

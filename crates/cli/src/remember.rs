@@ -186,12 +186,12 @@ fn write(
 ) -> Result<RememberReport, Failure> {
     if let Some(path) = &args.record {
         // before the work: a run of minutes should not end at a file that exists
+        check_apart(path, output)?;
         template::check_output(
             path,
             args.overwrite,
             std::slice::from_ref(&source.to_owned()),
         )?;
-        check_apart(path, output)?;
     }
     let options = args.opening.options().cancel(interrupt.token());
     let checkpoint = options.open(source)?;

@@ -169,6 +169,69 @@ fn twice_kimi_k2_goes_through_every_verb() {
     giant.through_every_verb();
 }
 
+/// The names of a model, each with a few values: all bytes are read, and listed tensor by tensor.
+fn tiny(model: &Model, folder: &Path) {
+    std::fs::create_dir(folder).unwrap();
+    let mut random = 1u64;
+    let mut values = |start: u32, below: u64| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        start + u32::try_from((random >> 33) % below).unwrap()
+    };
+    let (mut header, mut body) = (String::from("{"), Vec::new());
+    for (_, file, _) in model.files() {
+        let entries: Map<String, Value> = serde_json::from_slice(&file[8..]).unwrap();
+        for name in entries.keys().filter(|name| *name != "__metadata__") {
+            let start = body.len();
+            let (dtype, shape) = if name.ends_with("scale_inv") {
+                body.extend(values(0x3f00_0000, 1 << 20).to_le_bytes());
+                ("F32", "[1,1]")
+            } else if name.contains("proj") {
+                (0..16).for_each(|_| body.push(values(0x20, 32).to_le_bytes()[0]));
+                ("F8_E4M3", "[4,4]")
+            } else {
+                (0..4).for_each(|_| body.extend(&values(0x3f00, 200).to_le_bytes()[..2]));
+                ("BF16", "[4]")
+            };
+            let end = body.len();
+            header.push_str(&format!(
+                "\"{name}\":{{\"dtype\":\"{dtype}\",\"shape\":{shape},\"data_offsets\":[{start},{end}]}},"
+            ));
+        }
+    }
+    header.pop();
+    header.push('}');
+    let length = (header.len() as u64).to_le_bytes();
+    let file = [&length[..], header.as_bytes(), &body].concat();
+    std::fs::write(folder.join("model.safetensors"), file).unwrap();
+    let config = json!({
+        "model_type": "deepseek_v3", "hidden_size": 4, "num_hidden_layers": 122, "num_attention_heads": 1,
+        "quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]},
+    });
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+}
+
+/// With all that `check` makes of each tensor: statistics, digests, and a comparison with a list of them.
+#[test]
+fn twice_kimi_k2_is_checked_tensor_by_tensor() {
+    let model = checkpoint_shapes::twice_kimi_k2();
+    let giant = Giant {
+        scratch: tempfile::tempdir().unwrap(),
+        tensors: model.tensors(),
+    };
+    tiny(&model, &giant.path("model"));
+    let list = path_str(&giant.path("list.json")).to_owned();
+    giant.run_unread(&["check", "--stats", "--json"]);
+    giant.run(&["check", "--stats", "{}", "--write", &list]);
+    let checked = giant.run(&["check", "{}", "--manifest", &list]).stdout;
+    let all = checked.replace(',', "");
+    assert!(
+        all.contains(&format!("{0} of {0} tensors", giant.tensors)),
+        "{checked}"
+    );
+}
+
 /// The memory that tensors allow is theirs: a header of the same length that describes few of them has no more than before.
 #[test]
 fn a_long_header_of_other_things_is_refused() {

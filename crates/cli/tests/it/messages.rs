@@ -146,7 +146,12 @@ fn a_digest_alone_is_of_the_file_of_its_name() {
     // of the other file, and of none that is known
     safetensors(&path("n.safetensors"), "", &[("w", &[4])]);
     fs::write(path("m.sha256"), &right).unwrap();
-    let (document, code) = document(&["check", "--json", path_str(&path("n.safetensors"))]);
+    let (document, code) = document(&[
+        "check",
+        "--json",
+        "--headers",
+        path_str(&path("n.safetensors")),
+    ]);
     assert_eq!(
         (&document["models"][0]["findings"], code),
         (&serde_json::json!([]), 0)

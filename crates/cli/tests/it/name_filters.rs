@@ -120,7 +120,7 @@ const CHANGES: &[(&[&str], &str, &str)] = &[
     (
         &["remember", MODEL, "-o", "OUT.safetensors"],
         "--strip-prefix",
-        "layers",
+        "model",
     ),
     (
         &["remember", MODEL, "-o", "OUT.safetensors"],
@@ -128,7 +128,7 @@ const CHANGES: &[(&[&str], &str, &str)] = &[
         "layers.=blocks.",
     ),
     (&["remember", MODEL, "-o", "OUT/"], "--rename", "mlp=ffn"),
-    (&["diff", MODEL, MODEL], "--rename", "layers.=layers."),
+    (&["diff", MODEL, MODEL], "--rename", "model.=model."),
     (
         &["diff", "--quick", MODEL, MODEL],
         "--rename",

@@ -168,9 +168,13 @@ impl Files {
 
     /// Runs a writer within 20 s; its status and what it printed as an error.
     fn write(&self, writer: &Writer, out: &Path, overwrite: bool) -> (Option<i32>, String) {
+        self.write_to(writer, path_str(&writer.output(out)), overwrite)
+    }
+
+    /// The same, for the text of its argument.
+    fn write_to(&self, writer: &Writer, out: &str, overwrite: bool) -> (Option<i32>, String) {
         let (model, template) = (self.model(), self.path("t.iot"));
-        let out = writer.output(out);
-        let mut args = (writer.args)(path_str(&model), path_str(&template), path_str(&out));
+        let mut args = (writer.args)(path_str(&model), path_str(&template), out);
         if overwrite {
             args.insert(
                 1 + usize::from(["template", "ppc"].contains(&&*args[0])),
@@ -370,12 +374,7 @@ static RULES: &[Rule] = &[
     Rule {
         what: "`-`",
         holds: |files, writer| {
-            let out = match writer.verb {
-                // the directory of this file is `-`
-                DIRECTORY => "-/model.safetensors",
-                _ => "-",
-            };
-            let (code, stderr) = files.write(writer, Path::new(out), false);
+            let (code, stderr) = files.write_to(writer, "-", false);
             let is_refused = code == Some(2) && stderr.contains("standard output");
             // the page is written there
             let is_written = code == Some(0) && writer.verb == "report";
