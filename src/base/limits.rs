@@ -59,6 +59,8 @@ const WITHOUT_TENSORS: u64 = 160 << 20;
 /// 2.1 KiB, a comparison of two models 2.4 KiB, a check against a list of digests of tensors 2.6 KiB.
 /// An entry without a name has at least 25 bytes in a header, so that the file grows along with what it may use.
 const MEMORY_PER_NAME_BYTE: u64 = 32;
+/// Memory for an entry of a list of digests, which has 64 digits in the list.
+const MEMORY_PER_DIGEST: u64 = 128;
 const BYTES_PER_ENTRY: u64 = 32;
 
 impl Default for Limits {
@@ -304,6 +306,12 @@ impl Budget {
     pub(crate) fn described_tensor(&self, name: usize) -> Result<()> {
         self.allow(MEMORY_PER_NAME_BYTE * (BYTES_PER_ENTRY + name as u64));
         self.tensors(1)
+    }
+
+    /// Allows the memory that an entry with a digest takes in lists of them.
+    #[inline]
+    pub(crate) fn listed_digest(&self) {
+        self.allow(MEMORY_PER_DIGEST);
     }
 
     /// Charges `n` steps: of the pickle machine, of a walk over what it built, of matching names with patterns.

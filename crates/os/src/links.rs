@@ -314,7 +314,6 @@ mod unix {
 #[cfg(test)]
 mod tests {
     use super::may_name;
-    use crate::hub_cache::repository_of;
 
     #[test]
     fn a_link_names_files_of_its_owner_only() {

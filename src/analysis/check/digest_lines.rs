@@ -26,6 +26,15 @@ pub(super) fn text_of(bytes: &[u8]) -> Option<Cow<'_, str>> {
     }
 }
 
+/// Whether [`text_of`] makes the text anew.
+pub(super) fn is_utf16(bytes: &[u8]) -> bool {
+    match bytes {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => true,
+        [first, second, ..] => (*first == 0) != (*second == 0),
+        _ => false,
+    }
+}
+
 /// The lines of a list with their numbers, without comments, without empty lines, and without what a signature of OpenPGP
 /// puts around them. Returns whether there was a signature.
 pub(super) fn lines(text: &str) -> (Vec<(usize, &str)>, bool) {

@@ -125,7 +125,11 @@ impl DigestList {
 
     pub(super) fn parse(bytes: &[u8], budget: &Budget) -> Result<Self> {
         // a text of UTF-16 is made anew, with up to three bytes for two
-        let _text = budget.temporary(2 * bytes.len() as u64, WHAT)?;
+        let made = match digest_lines::is_utf16(bytes) {
+            true => 2 * bytes.len() as u64,
+            false => 0,
+        };
+        let _text = budget.temporary(made, WHAT)?;
         let text = digest_lines::text_of(bytes)
             .ok_or_else(|| Error::malformed("the list of digests is neither UTF-8 nor UTF-16"))?;
         // no line of the other forms begins so
@@ -194,6 +198,7 @@ impl DigestList {
                     .add(|| format!("an entry lacks `{key}`, or a valid `sha256`"));
                 return Ok(());
             };
+            budget.listed_digest();
             budget.memory(text_cost(name.len()), WHAT)?;
             let (file, tensor) = match of {
                 RowsOf::Files => (name, None),

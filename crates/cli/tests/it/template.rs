@@ -444,9 +444,9 @@ fn failures_name_the_file_and_a_remedy() {
             parts,
         );
     };
-    predict(&["--tp", "0"], 1, &["scribe.safetensors", "tp is 0"]);
-    predict(&["--tp", "70000"], 1, &["65536"]);
-    predict(&["--tp", "4", "--ep", "3"], 1, &["ep 3"]);
+    predict(&["--tp", "0"], 2, &["scribe.safetensors", "tp is 0"]);
+    predict(&["--tp", "70000"], 2, &["65536"]);
+    predict(&["--tp", "4", "--ep", "3"], 2, &["ep 3"]);
     predict(&["--filter", "nothing"], 2, &["`nothing` of --filter"]);
     predict(&["--rule", "*=diagonal"], 2, &["diagonal", "gate-up"]);
     predict(&["--rule", "column"], 2, &["PATTERN=RULE"]);
