@@ -91,7 +91,7 @@ impl Failure {
         Self::from(anamnesis::Error::from(error).in_file(path))
     }
 
-    /// Another way out, where that of the error is not one of this verb.
+    /// The same with another remedy, where the error's own is none of this verb.
     pub(crate) fn with_remedy(mut self, remedy: &'static str) -> Self {
         self.remedy = Some(remedy.into());
         self

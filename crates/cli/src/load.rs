@@ -45,7 +45,7 @@ struct LoadReport {
     /// The template of the first round's reads, with `--record`.
     recorded: Option<SavedTemplate>,
     device: Option<DeviceRate>,
-    /// What opening has warned of on standard error, for the document.
+    /// The warnings of opening that are on standard error, for the document.
     notes: Vec<String>,
 }
 

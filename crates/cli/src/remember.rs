@@ -120,7 +120,7 @@ struct RememberReport {
     plain: usize,
     nbytes: u64,
     notes: Vec<String>,
-    /// What opening has warned of on standard error, for a document, which stands alone.
+    /// The warnings of opening that are on standard error, for a document, which stands alone.
     about_place: Vec<String>,
     recorded: Option<SavedTemplate>,
 }

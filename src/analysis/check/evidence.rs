@@ -11,8 +11,7 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::limits::Budget;
 
 use super::checked_model::CheckedModel;
-use super::listed_names::weight_stem;
-use super::places::below;
+use super::places::{below, weight_stem};
 
 const WHAT: &str = "the lists of digests";
 

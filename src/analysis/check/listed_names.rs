@@ -5,11 +5,10 @@ use std::path::{Component, Path};
 
 use crate::base::error::Result;
 use crate::base::limits::Budget;
-use crate::base::template::weight_ending;
 
 use super::checked_model::CheckedModel;
 use super::digest_list::DigestList;
-use super::places::below;
+use super::places::{below, weight_stem};
 
 const WHAT: &str = "the names in the list of digests";
 
@@ -110,12 +109,6 @@ impl<'m> ListedNames<'m> {
             _ => FoundFile::Ambiguous,
         }
     }
-}
-
-/// The name of a file of weights without its ending.
-pub(super) fn weight_stem(name: &str) -> Option<&str> {
-    weight_ending(name)?;
-    name.rsplit_once('.').map(|(stem, _)| stem)
 }
 
 /// The name of the directory that a name has its last part in.

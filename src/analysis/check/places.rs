@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::base::template::weight_ending;
+
 /// The index of an element, by its number in C order.
 pub(super) fn position(shape: &[u64], mut number: u64) -> Vec<u64> {
     let mut index = vec![0; shape.len()];
@@ -25,6 +27,12 @@ pub(super) fn below(root: &Path, path: &Path) -> String {
     } else {
         text.replace(std::path::MAIN_SEPARATOR, "/")
     }
+}
+
+/// The name of a file of weights without its ending.
+pub(super) fn weight_stem(name: &str) -> Option<&str> {
+    weight_ending(name)?;
+    name.rsplit_once('.').map(|(stem, _)| stem)
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl<'r> RenameRules<'r> {
         first
     }
 
-    /// What the rules rename that have matched no name.
+    /// The names and patterns of the rules that have matched no name.
     pub(super) fn unused(&self) -> Vec<String> {
         let unused = self.0.iter().filter(|(_, used)| !used.get());
         unused.map(|(rule, _)| rule.from.to_string()).collect()

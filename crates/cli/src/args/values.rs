@@ -89,7 +89,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-/// A size of shards. A number alone is one of bytes, unless it is as small as that of a unit which was forgotten.
+/// A size of shards. A number alone is one of bytes, unless it is so small that a unit was forgotten.
 pub(super) fn shard_size(text: &str) -> Result<u64, String> {
     match bytes(text)? {
         large @ LARGE.. => Ok(large),

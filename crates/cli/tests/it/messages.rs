@@ -143,7 +143,7 @@ fn a_digest_alone_is_of_the_file_of_its_name() {
             );
         }
     }
-    // of the other file, and of none that is known
+    // a list of the other file says nothing about this one
     safetensors(&path("n.safetensors"), "", &[("w", &[4])]);
     fs::write(path("m.sha256"), &right).unwrap();
     let (document, code) = document(&[

@@ -5,7 +5,7 @@
 //! locked. Where an overwrite changes companion files (`config.json`) too, the directory is exchanged for a new one
 //! (`exchange.rs`), and a reader finds the complete old checkpoint or the complete new one at any time. Everything else is
 //! done by the following calls, also such an overwrite where no exchange is possible. After any prefix of them a reader finds
-//! the tensors of the old checkpoint or those of the new one, and beside them no companion file of the other:
+//! the tensors of the old checkpoint or of the new one, and beside them no companion file of the other:
 //!
 //! 1. Each file is synced.
 //! 2. Where no companion file would get other bytes: the index gets a temporary name that records the names of the shards.
@@ -132,7 +132,7 @@ impl LocalOutput {
         let record = || record_name(parts, stem, first, shards);
         self.first_files()
             .try_for_each(|file| file.record_as(record))?;
-        // new companion files without a record would be those of a checkpoint that is in place
+        // new companion files without a record would be taken for a checkpoint that is in place
         self.sync_directory(directory)?;
         for companion in &mut self.companions {
             let Some(name) = companion.name_to_get().map(OsStr::to_owned) else {

@@ -6,7 +6,7 @@
 //!
 //! | hidden name | is |
 //! |---|---|
-//! | `….model.safetensors.index.json.new-index` | the record: the new file that readers open first. While it is there, nothing is committed. Of an index it has the numbers of the new shards too |
+//! | `….model.safetensors.index.json.new-index` | the record: the new file that readers open first. While it is there, nothing is committed. An index's name has the numbers of the new shards too |
 //! | `….config.json.new-index` | a new companion file; the end says which first file it belongs to |
 //! | `….config.json.old` | an old companion file |
 //!
