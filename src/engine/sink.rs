@@ -1,9 +1,10 @@
 //! Sinks: where the outputs of a plan are stored.
 
+pub(crate) mod container;
+pub(crate) mod files;
 mod memory;
 mod null;
 mod reordered;
-pub(crate) mod safetensors;
 
 use std::ops::ControlFlow;
 
@@ -13,8 +14,11 @@ use crate::plan::{PlanId, TensorSpec};
 pub use memory::MemorySink;
 pub use null::NullSink;
 pub(crate) use reordered::ReorderedSink;
-pub(crate) use safetensors::{FileOrigin, check_replaceable, file_form, file_metadata, found_file};
-pub use safetensors::{OutputDirectory, OutputFile, SafetensorsSink, Sharding, write_companions};
+pub(crate) use files::{FileOrigin, check_replaceable, file_form, file_metadata, found_file};
+pub use container::{Container, GGUF, GgufType, GgufValue, NPY, NPZ, SAFETENSORS};
+pub use files::{
+    FileSink, OutputDirectory, OutputFile, SafetensorsSink, Sharding, write_companions,
+};
 
 /// Stores outputs. Parts of them arrive in any order, from several threads.
 ///

@@ -27,6 +27,7 @@ pub(crate) mod tile;
 use std::fmt;
 use std::sync::Arc;
 
+use anamnesis_kernel::BlockFormat;
 use anamnesis_template::StridedRange;
 
 use crate::base::error::{Error, ErrorKind, Result};
@@ -34,7 +35,7 @@ use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, text_cost};
 use crate::base::note::Note;
 use crate::read::catalog::{
-    ByteRange, Catalog, Endian, Layout, Packing, Shape, TensorInfo, elements,
+    ByteRange, Catalog, Encoding, Endian, Layout, Packing, Shape, TensorInfo, elements,
 };
 use crate::read::slice::TensorSlice;
 
@@ -50,20 +51,56 @@ pub use tile::Tile;
 pub const PLAIN: &str = "plain";
 
 /// An output: a name, a shape and a dtype.
+///
+/// ```
+/// use anamnesis::catalog::Shape;
+/// use anamnesis::plan::TensorSpec;
+/// use anamnesis::{BlockFormat, Dtype};
+///
+/// let plain = TensorSpec::new("w", Shape::from_slice(&[2, 256]), Dtype::BF16);
+/// assert_eq!(plain.nbytes(), Some(1024));
+/// // two rows of one block each, as a GGUF stores them
+/// let stored = TensorSpec { block: BlockFormat::from_name("Q4_K"), dtype: Dtype::U8, ..plain };
+/// assert_eq!((stored.nbytes(), stored.to_string()), (Some(288), "w Q4_K [2, 256]".to_owned()));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSpec {
-    /// Name of the logical weight.
+    /// Name of the logical weight, or of the stored tensor that is copied.
     pub name: Box<str>,
     /// Sizes, outermost first.
     pub shape: Shape,
-    /// Dtype of its elements.
+    /// Dtype of its elements; `U8` where they are copied as blocks, whose bytes they are.
     pub dtype: Dtype,
+    /// The blocks as which the elements are stored, of a tensor of a GGUF that is copied.
+    pub block: Option<&'static BlockFormat>,
 }
 
 impl TensorSpec {
+    /// An output of elements of a dtype.
+    pub fn new(name: impl Into<Box<str>>, shape: Shape, dtype: Dtype) -> Self {
+        Self {
+            name: name.into(),
+            shape,
+            dtype,
+            block: None,
+        }
+    }
+
+    /// How its elements are stored.
+    pub fn encoding(&self) -> Encoding {
+        match self.block {
+            Some(block) => Encoding::Block(block),
+            None => Encoding::Plain(self.dtype),
+        }
+    }
+
     /// Bytes of its elements; `None` if they do not fit in 64 bits.
     pub fn nbytes(&self) -> Option<u64> {
-        self.dtype.nbytes(elements(&self.shape)?)
+        let elements = elements(&self.shape)?;
+        match self.block {
+            Some(block) => block.nbytes(elements),
+            None => self.dtype.nbytes(elements),
+        }
     }
 }
 
@@ -257,7 +294,7 @@ pub(crate) fn addressable(info: &TensorInfo) -> bool {
         Endian::Little => true,
         Endian::Big => {
             // the kernels read the blocks of big-endian GGUF files as they are stored
-            matches!(info.encoding, crate::read::catalog::Encoding::Block(_))
+            matches!(info.encoding, Encoding::Block(_))
                 || info.encoding.item_bytes() == Some(1)
         }
     };
@@ -275,7 +312,7 @@ impl fmt::Display for TensorSpec {
             f,
             "{} {} {:?}",
             self.name,
-            self.dtype,
+            self.encoding(),
             self.shape.as_slice()
         )
     }

@@ -89,11 +89,7 @@ fn read_back(path: &Path, expected: &[Remembered]) -> Vec<Remembered> {
         let Encoding::Plain(dtype) = info.encoding else {
             panic!("{} is {}", info.name, info.encoding)
         };
-        let spec = TensorSpec {
-            name: info.name.clone(),
-            shape: info.shape.clone(),
-            dtype,
-        };
+        let spec = TensorSpec::new(info.name.clone(), info.shape.clone(), dtype);
         Remembered {
             spec,
             bytes: tensor.bytes().unwrap().into_owned(),

@@ -67,11 +67,7 @@ impl Sink for WriteLog {
 
 fn job(grid: Grid, dtype: Dtype) -> Job {
     Job {
-        output: TensorSpec {
-            name: "x".into(),
-            shape: Shape::from_slice(&[grid.rows, grid.cols]),
-            dtype,
-        },
+        output: TensorSpec::new("x", Shape::from_slice(&[grid.rows, grid.cols]), dtype),
         scheme: "offsets",
         parts: Vec::new(),
         work: JobWork::Tiles {
@@ -189,11 +185,7 @@ fn strided_inputs_are_the_same_borrowed_and_read() {
     })
     .unwrap();
     for checkpoint in [&recorded, &Checkpoint::from_bytes(file).unwrap()] {
-        let output = TensorSpec {
-            name: "x".into(),
-            shape: Shape::from_slice(&[4, 4]),
-            dtype: Dtype::U8,
-        };
+        let output = TensorSpec::new("x", Shape::from_slice(&[4, 4]), Dtype::U8);
         let work = JobWork::Tiles {
             decoder: Arc::new(StridedDecoder),
             rows: 3,

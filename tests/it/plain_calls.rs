@@ -81,7 +81,7 @@ static RULES: &[Rule] = &[
                 "templates, and the files of an open checkpoint",
             ),
             (
-                "src/engine/sink/safetensors/",
+                "src/engine/sink/files/",
                 "files under the names of outputs",
             ),
         ],

@@ -52,6 +52,10 @@ pub enum Remedy {
     LeaveOut,
     /// The output cannot have a tensor of this name.
     LeaveOutOrRename,
+    /// The container has no such blocks: the tensor can be dequantised.
+    LeaveOutOrDequantise,
+    /// NumPy has no such dtype: elements can be cast, or written as items without a type.
+    CastOrWriteVoid,
     /// Items without a type cannot be made, and can be read as a dtype of their width.
     LeaveOutOrReadItems,
     /// Items have no type; whether a dtype of their width is meant, the file does not say.
@@ -112,6 +116,12 @@ impl fmt::Display for Remedy {
             Self::LeaveOut => "leave the tensor out with `Remember::filter`",
             Self::LeaveOutOrRename => {
                 "leave the tensor out with `Remember::filter`, or rename it with `Remember::rename`"
+            }
+            Self::LeaveOutOrDequantise => {
+                "dequantise it (`Convert::dtype`), write a GGUF, or leave the tensor out with a filter"
+            }
+            Self::CastOrWriteVoid => {
+                "cast it (`Convert::dtype` and `Convert::cast`), or write such items with `Convert::void`"
             }
             Self::LeaveOutOrReadItems => {
                 "leave the tensor out with `Remember::filter`, or read its items as a dtype of their width with \

@@ -328,7 +328,9 @@ fn fills(job: &Job) -> Result<()> {
     let JobWork::Tiles { decoder, .. } = &job.work else {
         return Ok(());
     };
-    let TensorSpec { name, shape, dtype } = &job.output;
+    let TensorSpec {
+        name, shape, dtype, ..
+    } = &job.output;
     same_elements(name, shape, decoder.grid(), *dtype)
 }
 
@@ -372,11 +374,7 @@ fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, cast: Option<Dtype>) -> J
         tensor,
     }];
     Job {
-        output: TensorSpec {
-            name: info.name.clone(),
-            shape: info.shape.clone(),
-            dtype: to,
-        },
+        output: TensorSpec::new(info.name.clone(), info.shape.clone(), to),
         scheme: PLAIN,
         parts,
         work,
@@ -413,11 +411,7 @@ fn twice(plan: &mut Plan, budget: &Budget) -> Result<()> {
 fn decode_job(weight: Weight, dtype: Dtype) -> Job {
     let rows = weight.decoder.grid().rows_per_tile(dtype);
     Job {
-        output: TensorSpec {
-            name: weight.name,
-            shape: weight.shape,
-            dtype,
-        },
+        output: TensorSpec::new(weight.name, weight.shape, dtype),
         scheme: weight.scheme,
         parts: weight.parts,
         work: JobWork::Tiles {

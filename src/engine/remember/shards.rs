@@ -10,6 +10,7 @@ use crate::engine::sink::{
     FileOrigin, OutputDirectory, OutputFile, SafetensorsSink, Sharding, check_replaceable,
     file_form, file_metadata, found_file,
 };
+use crate::engine::sink::container::HeaderValue;
 use crate::plan::{Plan, PlanId, TensorSpec};
 
 use crate::read::source::files::url;
@@ -130,6 +131,10 @@ impl<'c> Remember<'c> {
             return Err(Error::invalid_argument(what).in_file(&path));
         }
         let all = metadata::safetensors_metadata(&self.checkpoint, self.names)?;
+        let all = all.into_iter();
+        let all = all
+            .map(|(key, text)| (key, HeaderValue::Text(text)))
+            .collect();
         let metadata = file_metadata(&all, file.is_first, Some(file.plan_id));
         let outputs = plan.jobs.iter().map(|job| job.output.clone());
         let (header, nbytes) = file_form(&outputs.collect::<Vec<_>>(), &metadata)?;
@@ -140,7 +145,7 @@ impl<'c> Remember<'c> {
         }
         let sink = SafetensorsSink::new(&path, Sharding::SingleFile);
         // decided above: what must not be replaced has been refused
-        one.run(&plan, &mut sink.overwrite(true).metadata(metadata))?;
+        one.run(&plan, &mut sink.overwrite(true).header_values(metadata))?;
         Ok(true)
     }
 }

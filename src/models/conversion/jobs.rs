@@ -198,11 +198,7 @@ fn outputs(
                 let dtype = dtype_of(&stored, dtype)?;
                 let rows = made.decoder.grid().rows_per_tile(dtype);
                 let job = Job {
-                    output: TensorSpec {
-                        name: output.as_str().into(),
-                        shape: made.shape,
-                        dtype,
-                    },
+                    output: TensorSpec::new(output.as_str(), made.shape, dtype),
                     scheme: first.scheme,
                     parts: stored.parts(),
                     work: JobWork::Tiles {

@@ -21,6 +21,7 @@
 
 mod array;
 mod details;
+mod stored_values;
 mod true_shapes;
 
 use super::{Format, Head};
@@ -35,6 +36,7 @@ use crate::read::source::cursor::Cursor;
 use anamnesis_kernel::{BlockFormat, describe_foreign};
 
 pub(crate) use array::read as read_array;
+pub(crate) use stored_values::{StoredValue, stored_values};
 
 /// The GGUF format.
 pub static FORMAT: Format = Format {
@@ -44,9 +46,17 @@ pub static FORMAT: Format = Format {
     read,
 };
 
+/// The key of a text without meaning, which fills the header so that later edits need not move the tensors. It is no part of the
+/// metadata.
+pub(crate) const PADDING: &str = "anamnesis.padding";
+/// The keys of a file among several: its number from 0, the count of files, the count of tensors.
+pub(crate) const SPLIT_KEYS: [&str; 3] = ["split.no", "split.count", "split.tensors.count"];
+
 const MAGIC: &[u8; 4] = b"GGUF";
-const ALIGNMENT: &str = "general.alignment";
-const ALIGNMENT_DEFAULT: u32 = 32;
+/// The key of the alignment of tensors.
+pub(crate) const ALIGNMENT: &str = "general.alignment";
+/// The alignment without that key.
+pub(crate) const ALIGNMENT_DEFAULT: u32 = 32;
 /// One more than `GGML_MAX_DIMS`: patch embeddings of video models have five dimensions, which gguf-py and
 /// stable-diffusion.cpp read.
 const DIMS_MAX: u32 = 5;
@@ -67,6 +77,9 @@ fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
     let mut catalog = Catalog::new(FORMAT.name);
     for _ in 0..key_count {
         let (key, value) = file.key_value()?;
+        if &*key == PADDING {
+            continue;
+        }
         catalog.metadata.reserve(1, file.cursor.budget())?;
         catalog.metadata.push(key, value);
     }
@@ -289,6 +302,22 @@ fn encoding(kind: u32) -> Option<Encoding> {
         _ => return BlockFormat::from_ggml(kind).map(Encoding::Block),
     };
     Some(Encoding::Plain(plain))
+}
+
+/// The ggml type id of an encoding; `None` if GGUF has none.
+pub(crate) fn tensor_type(encoding: &Encoding) -> Option<u32> {
+    Some(match encoding {
+        Encoding::Plain(Dtype::F32) => 0,
+        Encoding::Plain(Dtype::F16) => 1,
+        Encoding::Plain(Dtype::I8) => 24,
+        Encoding::Plain(Dtype::I16) => 25,
+        Encoding::Plain(Dtype::I32) => 26,
+        Encoding::Plain(Dtype::I64) => 27,
+        Encoding::Plain(Dtype::F64) => 28,
+        Encoding::Plain(Dtype::BF16) => 30,
+        Encoding::Block(block) => block.ggml_type,
+        _ => return None,
+    })
 }
 
 fn alignment(metadata: &Metadata) -> Result<u32> {

@@ -128,11 +128,7 @@ fn uploads_that_cannot_be_aborted_are_named() {
 #[test]
 fn a_sink_that_is_dropped_leaves_nothing_and_refuses_bytes_far_ahead() {
     let server = server();
-    let spec = |name: &str| TensorSpec {
-        name: name.into(),
-        shape: Shape::from_slice(&[10 * PART]),
-        dtype: Dtype::U8,
-    };
+    let spec = |name: &str| TensorSpec::new(name, Shape::from_slice(&[10 * PART]), Dtype::U8);
     let sink = SafetensorsSink::new("s3://bucket/out/", Sharding::Shards(SHARD));
     let mut sink = sink.remote(options(&server));
     sink.begin(&[spec("a"), spec("b")]).unwrap();

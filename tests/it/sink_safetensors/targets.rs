@@ -168,11 +168,7 @@ fn targets_that_cannot_be_files_are_refused() {
 #[test]
 fn two_outputs_of_one_name_are_refused() {
     let scratch = ScratchDir::new("twice");
-    let spec = |name: &str| TensorSpec {
-        name: name.into(),
-        shape: Shape::from_slice(&[2]),
-        dtype: Dtype::U8,
-    };
+    let spec = |name: &str| TensorSpec::new(name, Shape::from_slice(&[2]), Dtype::U8);
     let mut sink = SafetensorsSink::new(scratch.path("out"), Sharding::SingleFile);
     let error = sink.begin(&[spec("a"), spec("b"), spec("a")]).unwrap_err();
     assert!(error.to_string().contains("`a`"), "{error}");

@@ -69,7 +69,7 @@ impl UploadedOutput {
         let store =
             open_bucket(url, target.urls.remote.clone()).map_err(|e| e.in_file(&target.path))?;
         let what = "the stem of the files is not part of a file name";
-        let stem = Stem::new(&target.stem).ok_or_else(|| Error::invalid_argument(what))?;
+        let stem = Stem::new(&target.stem, target.extension).ok_or_else(|| Error::invalid_argument(what))?;
         let path = store.path().trim_end_matches('/');
         let directory = match target.sharding {
             Sharding::Shards(_) => path,
@@ -252,14 +252,14 @@ impl OutputPlace for UploadedOutput {
         };
         // shards replace nothing: the old checkpoint's were removed
         replaces &= self.count == 1;
-        if self.count > 1 {
+        if new.cut.has_index() {
             let names: Vec<String> = paths.iter().map(|path| file_name(path)).collect();
             let text = new.cut.index(new.outputs, &names);
             self.index = Some((self.path(&self.stem.index()), text));
         }
         let objects = paths.iter().enumerate().map(|(file, path)| NewObject {
             path: path.clone(),
-            head: new.cut.headers[file].clone(),
+            head: new.cut.files[file].head.clone(),
             len: new.cut.file_bytes(file),
             replaces,
         });

@@ -29,7 +29,8 @@ use super::cut::FileCut;
 use super::file::{self, Shard};
 use super::local::LocalOutput;
 use super::names::{PartNames, ShardNames, Stem};
-use super::{SafetensorsSink, Sharding, check_replaceable, directory_of};
+use super::{FileSink, Sharding, check_replaceable, directory_of};
+use crate::engine::sink::container::{HeaderValues, OutputForm};
 
 /// Bytes of a header that are compared at a time.
 const COMPARED: usize = 64 << 10;
@@ -80,7 +81,7 @@ pub struct OutputDirectory {
     files: Vec<OutputFile>,
 }
 
-impl SafetensorsSink {
+impl FileSink {
     /// The directory that a run of this plan would write. `outputs_id` is called with the range of each file's outputs.
     pub(crate) fn into_directory(
         self,
@@ -89,7 +90,7 @@ impl SafetensorsSink {
         outputs_id: impl Fn(std::ops::Range<usize>) -> PlanId,
     ) -> Result<OutputDirectory> {
         let sharding = &self.target.sharding;
-        let cut = FileCut::new(&outputs, sharding, &self.metadata, Some(plan_id))?;
+        let cut = FileCut::new(&outputs, sharding, &self.form, &self.metadata, Some(plan_id))?;
         // a bucket has no renames, by which workers publish their files
         if url(&self.target.path).is_some() {
             let what = "files that several workers make are written to a local directory; a run of one process writes to a URL";
@@ -103,15 +104,15 @@ impl SafetensorsSink {
             _ => stem.shard(ShardNames { generation, count }, number),
         };
         let mut first = 0;
-        let files = cut.layouts.iter().zip(1..).map(|(layout, number)| {
+        let files = cut.files.iter().zip(1..).map(|(form, number)| {
             // layouts have the outputs in order, file by file
-            let range = first..first + layout.outputs.len();
+            let range = first..first + form.outputs.len();
             first = range.end;
             let names = outputs[range.clone()].iter();
             OutputFile {
                 name: name(number),
                 outputs: names.map(|output| output.name.clone()).collect(),
-                nbytes: layout.nbytes,
+                nbytes: form.tensor_bytes,
                 is_first: number == 1,
                 plan_id,
                 outputs_id: outputs_id(range),
@@ -262,7 +263,7 @@ impl OutputDirectory {
 
     fn origin(&self, file: usize) -> Result<FileOrigin> {
         let OutputFile { name, plan_id, .. } = &self.files[file];
-        let (header, nbytes) = (&self.cut.headers[file], self.cut.file_bytes(file));
+        let (header, nbytes) = (&self.cut.files[file].head, self.cut.file_bytes(file));
         found_file(&self.path().join(name), header, nbytes, *plan_id)
     }
 
@@ -394,9 +395,10 @@ fn plan_of(path: &Path) -> Option<String> {
 /// The header of a file that is made alone, and its length.
 pub(crate) fn file_form(
     outputs: &[TensorSpec],
-    metadata: &[(String, String)],
+    metadata: &HeaderValues,
 ) -> Result<(Vec<u8>, u64)> {
-    let mut cut = FileCut::new(outputs, &Sharding::SingleFile, metadata, None)?;
-    let nbytes = cut.file_bytes(0);
-    Ok((cut.headers.swap_remove(0), nbytes))
+    let form = OutputForm::PLAIN;
+    let mut cut = FileCut::new(outputs, &Sharding::SingleFile, &form, metadata, None)?;
+    let form = cut.files.swap_remove(0);
+    Ok((form.head, form.nbytes))
 }

@@ -26,13 +26,16 @@ pub(super) struct LocalOutput {
     pub(super) sharding: Sharding,
     pub(super) overwrite: bool,
     stem: String,
+    extension: &'static str,
     /// Companion files that have been written.
     pub(super) companions: Vec<Companion>,
     /// The files that the index in the directory names.
     pub(super) old_files: BTreeSet<PathBuf>,
     pub(super) shards: Vec<Shard>,
-    /// The index of several shards, and their names. It is renamed last, so that a reader which finds it finds its shards.
+    /// The file of several that readers open first, and the names of the shards. It is renamed last, so that a reader which finds
+    /// it finds its shards: the index, or the first shard of a container without one, which then is not among `shards`.
     pub(super) index: Option<(Shard, ShardNames)>,
+    opens_with_shard: bool,
     /// Directories that were created for the files, outermost first.
     pub(super) created_directories: Vec<PathBuf>,
     /// From before the directory is looked at until the old files are removed. Two runs that each remove what they found
@@ -48,10 +51,12 @@ impl LocalOutput {
             sharding: target.sharding,
             overwrite: target.overwrite,
             stem: target.stem,
+            extension: target.extension,
             companions: Vec::new(),
             old_files: BTreeSet::new(),
             shards: Vec::new(),
             index: None,
+            opens_with_shard: false,
             created_directories: Vec::new(),
             lock: None,
         }
@@ -120,7 +125,7 @@ impl LocalOutput {
 
     pub(super) fn stem(&self) -> Result<Stem> {
         let what = "the stem of the files is not part of a file name";
-        Stem::new(&self.stem).ok_or_else(|| Error::invalid_argument(what))
+        Stem::new(&self.stem, self.extension).ok_or_else(|| Error::invalid_argument(what))
     }
 
     /// The names of files under construction, in the directory of the files.
@@ -202,17 +207,21 @@ impl OutputPlace for LocalOutput {
         file::check_space(parts.directory(), total, &self.target)?;
         self.companions = self.create_companions(&parts, new.companions)?;
         for (number, name) in names.iter().enumerate() {
-            let (header, nbytes) = (&cut.headers[number], cut.file_bytes(number));
+            let (head, nbytes) = (&cut.files[number].head, cut.file_bytes(number));
             self.shards
-                .push(Shard::create(&self.system, &parts, name, header, nbytes)?);
+                .push(Shard::create(&self.system, &parts, name, head, nbytes)?);
         }
-        if cut.count() > 1 {
+        if cut.has_index() {
             let file_names: Vec<String> = names.iter().map(|path| file_name(path)).collect();
             let text = cut.index(new.outputs, &file_names);
             let path = parts.directory().join(self.stem()?.index());
             let nbytes = text.len() as u64;
             let index = Shard::create(&self.system, &parts, &path, text.as_bytes(), nbytes)?;
             self.index = Some((index, shard_names));
+        } else if cut.count() > 1 {
+            // readers open the first file and find the others by their names
+            self.index = Some((self.shards.remove(0), shard_names));
+            self.opens_with_shard = true;
         }
         Ok(names)
     }
@@ -224,7 +233,11 @@ impl OutputPlace for LocalOutput {
         bytes: &[u8],
         _wait: &mut dyn FnMut(bool) -> bool,
     ) -> Result<()> {
-        self.shards[file].write(start, bytes)
+        let shard = match (&self.index, self.opens_with_shard) {
+            (Some((first, _)), true) if file == 0 => first,
+            (_, opens_with_shard) => &self.shards[file - usize::from(opens_with_shard)],
+        };
+        shard.write(start, bytes)
     }
 
     fn publish(&mut self, _wait: &mut dyn FnMut(bool) -> bool) -> Result<()> {

@@ -1,7 +1,7 @@
-//! A sink that writes one safetensors file, or several and their index.
+//! A sink that writes one file of a container, or several that are one model.
 //!
-//! Source: the format description of the `safetensors` repository. Tensors are laid out widest elements
-//! first, as that crate's writer does, so that each is aligned to its elements.
+//! The container decides what is in a file (`container`); this is about files: how the outputs are cut into them, and how they
+//! get their names, so that a reader finds a complete checkpoint or none.
 
 mod companion_files;
 mod cut;
@@ -9,7 +9,6 @@ mod directory;
 #[cfg(target_os = "linux")]
 mod exchange;
 mod file;
-mod header;
 mod local;
 mod names;
 mod operations;
@@ -22,6 +21,7 @@ mod set_aside;
 mod staging;
 #[cfg(feature = "remote")]
 mod uploaded;
+mod written_bytes;
 
 use std::fs;
 use std::io;
@@ -35,10 +35,12 @@ use crate::plan::{PlanId, TensorSpec};
 use crate::read::source::files::url;
 
 use super::Sink;
+use super::container::{Container, FormOptions, HeaderValue, HeaderValues, OutputForm};
 use cut::FileCut;
 use local::LocalOutput;
 use operations::{FileOperations, SystemFiles};
 use output::{NewFiles, OutputPlace, OutputTarget};
+use written_bytes::WrittenFiles;
 
 pub(crate) use cut::file_metadata;
 pub(crate) use directory::{FileOrigin, file_form, found_file};
@@ -50,32 +52,51 @@ pub enum Sharding {
     /// The target is one file.
     SingleFile,
     /// The target is a directory: shards of at most this many bytes of tensors each (a larger tensor gets a shard of its
-    /// own), and `model.safetensors.index.json`.
+    /// own), and `model.safetensors.index.json`; of GGUF a split.
     Shards(u64),
 }
 
-/// Writes safetensors files. They appear under their names when all of them are complete; a sink that is dropped
+/// Writes the files of a container: safetensors, unless another one is [chosen](Self::container). They appear under their names when all of them are complete; a sink that is dropped
 /// before removes its temporary files. When the run has ended without an error, they outlive a loss of power; a run that is
 /// killed leaves what was there before.
 ///
 /// With the feature `remote`, the target may be the URL of a bucket (`s3://`, `gs://`, `az://`, `abfss://`). Files are
 /// uploaded in parts, in bounded memory, and the outputs then have the order of [`order`](Sink::order).
+///
+/// ```
+/// use anamnesis::sink::{FileSink, GGUF, Sharding};
+/// use anamnesis::{Checkpoint, Dtype, remember};
+///
+/// # let path = std::env::temp_dir().join(format!("anamnesis-sink-{}.gguf", std::process::id()));
+/// let checkpoint = Checkpoint::open("fixtures/model/scribe-Q8_0.gguf")?;
+/// let dequantised = remember(&checkpoint).dtype(Dtype::F16);
+/// let mut sink = FileSink::new(&path, Sharding::SingleFile).container(&GGUF);
+/// dequantised.run(&dequantised.plan()?, &mut sink)?;
+/// let written = Checkpoint::open(&path)?;
+/// assert_eq!(written.catalog().format(), "gguf");
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
 #[derive(Debug)]
-pub struct SafetensorsSink {
+pub struct FileSink {
     system: Arc<dyn FileOperations>,
     target: OutputTarget,
-    metadata: Vec<(String, String)>,
+    form: OutputForm,
+    metadata: HeaderValues,
     /// The id of the plan that is executed, if the caller has named one.
     plan_id: Option<PlanId>,
     companion_files: Companions,
     /// The place of the files, once it is known what they are.
     output: Option<Box<dyn OutputPlace>>,
     files: Vec<PathBuf>,
-    /// Each output's file, by index, and its offset in it.
-    places: Vec<(usize, u64)>,
+    /// What is written to them, once the outputs are known.
+    written: Option<WrittenFiles>,
 }
 
-impl SafetensorsSink {
+/// The sink of safetensors files: a [`FileSink`] of which no other container was chosen.
+pub type SafetensorsSink = FileSink;
+
+impl FileSink {
     /// A sink that writes to `target`.
     pub fn new(target: impl Into<PathBuf>, sharding: Sharding) -> Self {
         Self {
@@ -85,16 +106,40 @@ impl SafetensorsSink {
                 sharding,
                 overwrite: false,
                 stem: "model".to_owned(),
+                extension: OutputForm::PLAIN.container.name,
                 #[cfg(feature = "remote")]
                 urls: crate::read::source::files::UrlOptions::default(),
             },
-            metadata: Vec::new(),
+            form: OutputForm::PLAIN,
+            metadata: HeaderValues::new(),
             plan_id: None,
             companion_files: Companions::default(),
             output: None,
             files: Vec::new(),
-            places: Vec::new(),
+            written: None,
         }
+    }
+
+    /// The container of the files. Default safetensors.
+    #[must_use]
+    pub fn container(mut self, container: &'static Container) -> Self {
+        self.form.container = container;
+        self.target.extension = container.name;
+        self
+    }
+
+    /// Choices about the form of the files.
+    #[must_use]
+    pub(crate) fn form_options(mut self, options: FormOptions) -> Self {
+        self.form.options = options;
+        self
+    }
+
+    /// The keys of the header and their values, of any kind that the container has.
+    #[must_use]
+    pub(crate) fn header_values(mut self, values: HeaderValues) -> Self {
+        self.metadata = values;
+        self
     }
 
     /// Whether existing files are replaced. Default off: they are refused, except companion files with the same bytes. The
@@ -108,11 +153,14 @@ impl SafetensorsSink {
         self
     }
 
-    /// The entries of the header's `__metadata__`, in this order. In a directory the first file has them; each file has
-    /// `format`, and under [`PLAN_ID_KEY`](crate::plan::PLAN_ID_KEY) the id of the plan.
+    /// The entries of the header's `__metadata__`, in this order; of a GGUF, keys of the type text. In a directory the first file
+    /// has them; each safetensors file has `format`, and under [`PLAN_ID_KEY`](crate::plan::PLAN_ID_KEY) the id of the plan.
     #[must_use]
     pub fn metadata(mut self, metadata: Vec<(String, String)>) -> Self {
-        self.metadata = metadata;
+        let values = metadata.into_iter();
+        self.metadata = values
+            .map(|(key, text)| (key, HeaderValue::Text(text)))
+            .collect();
         self
     }
 
@@ -144,7 +192,7 @@ impl SafetensorsSink {
         &self.companion_files
     }
 
-    /// The safetensors files that the sink writes. They exist after the run.
+    /// The files of tensors that the sink writes. They exist after the run.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(PathBuf::as_path)
     }
@@ -174,13 +222,17 @@ impl SafetensorsSink {
         bytes: &[u8],
         wait: &mut dyn FnMut(bool) -> bool,
     ) -> Result<()> {
-        let (file, base) = self.places[output];
         let place = self.output.as_ref().expect("begun");
-        place.write(file, base + start, bytes, wait)
+        let written = self.written.as_ref().expect("begun");
+        written.put(output, start, bytes, |file, at, bytes| {
+            place.write(file, at, bytes, wait)
+        })
     }
 
     fn publish(&mut self, wait: &mut dyn FnMut(bool) -> bool) -> Result<()> {
         let place = self.output.as_mut().expect("begun");
+        let written = self.written.as_mut().expect("begun");
+        written.finish(|file, at, bytes| place.write(file, at, bytes, wait))?;
         place.publish(wait)
     }
 }
@@ -247,7 +299,7 @@ fn file_name(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-impl Sink for SafetensorsSink {
+impl Sink for FileSink {
     fn identify(&mut self, id: &dyn Fn() -> PlanId) {
         // one file is made by one run
         if let Sharding::Shards(_) = self.target.sharding {
@@ -259,7 +311,16 @@ impl Sink for SafetensorsSink {
         // temporary files of an earlier run that failed
         self.output = None;
         self.files.clear();
-        let cut = FileCut::new(outputs, &self.target.sharding, &self.metadata, self.plan_id)?;
+        let container = self.form.container;
+        if container.complete.is_some() && url(&self.target.path).is_some() {
+            let what = format!(
+                "a file of the container {} has checksums in front of its tensors, and is written to a local path only",
+                container.name
+            );
+            return Err(Error::unsupported(what).in_file(&self.target.path));
+        }
+        let (sharding, metadata) = (&self.target.sharding, &self.metadata);
+        let cut = FileCut::new(outputs, sharding, &self.form, metadata, self.plan_id)?;
         let companions = match self.target.sharding {
             Sharding::Shards(_) => &self.companion_files.files[..],
             Sharding::SingleFile => &[],
@@ -272,16 +333,17 @@ impl Sink for SafetensorsSink {
         let mut place = self.place()?;
         self.files = place.create(&new)?;
         self.output = Some(place);
-        self.places = cut.places(outputs.len());
+        self.written = Some(WrittenFiles::new(cut.files, outputs, container.complete));
         Ok(())
     }
 
     fn order(&self) -> Option<Vec<usize>> {
         let place = self.output.as_ref()?;
         place.is_ordered().then(|| {
-            let mut order: Vec<usize> = (0..self.places.len()).collect();
+            let places = self.written.as_ref().expect("begun").places();
+            let mut order: Vec<usize> = (0..places.len()).collect();
             // parts are sent as they fill, so that outputs in this order need the least memory
-            order.sort_by_key(|output| self.places[*output]);
+            order.sort_by_key(|output| places[*output]);
             order
         })
     }

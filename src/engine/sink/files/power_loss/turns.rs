@@ -13,7 +13,7 @@ use super::TestDirectory;
 use crate::base::error::Result;
 use crate::base::limits::{Budget, TemporaryCharge};
 use crate::base::progress::CancelToken;
-use crate::engine::sink::safetensors::operations::{FileOperations, SystemFiles};
+use crate::engine::sink::files::operations::{FileOperations, SystemFiles};
 use crate::read::source::Source;
 use crate::read::source::file_system::{FileSystem, MapMode, NamedPath, OpenedPath};
 use crate::read::source::files::Files;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
 
-use crate::engine::sink::safetensors::operations::{FileOperations, SystemFiles};
+use crate::engine::sink::files::operations::{FileOperations, SystemFiles};
 
 /// Number of a file, in the order of creation.
 pub(super) type FileNumber = usize;

@@ -15,7 +15,7 @@ use super::turns::{ReaderTurns, ThreadNumber, TurnSchedule, Turns, WriterTurns};
 use super::{CONFIG, Form, OLD, TestDirectory, found_values, no_companions, write};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::companions::{CompanionContent, CompanionFile};
-use crate::engine::sink::safetensors::operations::SystemFiles;
+use crate::engine::sink::files::operations::SystemFiles;
 use crate::read::checkpoint::{Checkpoint, OpenOptions};
 use crate::read::source::files::Files;
 

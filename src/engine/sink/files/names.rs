@@ -14,32 +14,40 @@ use super::operations::FileOperations;
 /// The stem of the files in a directory, by which clients find them: `model`, `adapter_model` (peft) or
 /// `diffusion_pytorch_model` (diffusers).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stem(Box<str>);
+pub(super) struct Stem {
+    stem: Box<str>,
+    /// The ending of the files.
+    extension: &'static str,
+}
 
 impl Stem {
     /// `None` for a stem that is not part of a file name.
-    pub(super) fn new(stem: &str) -> Option<Self> {
+    pub(super) fn new(stem: &str, extension: &'static str) -> Option<Self> {
         let sound = !stem.is_empty() && !stem.contains(['/', '\\', '\0']) && !stem.starts_with('.');
-        sound.then(|| Self(stem.into()))
+        sound.then(|| Self {
+            stem: stem.into(),
+            extension,
+        })
     }
 
     /// The name of the only file: `model.safetensors`.
     pub(super) fn single(&self) -> String {
-        format!("{}.safetensors", self.0)
+        format!("{}.{}", self.stem, self.extension)
     }
 
     /// The name of the index of several: `model.safetensors.index.json`.
     pub(super) fn index(&self) -> String {
-        format!("{}.safetensors.index.json", self.0)
+        format!("{}.{}.index.json", self.stem, self.extension)
     }
 
     /// The name of a shard; `number` counts from 1.
     pub(super) fn shard(&self, names: ShardNames, number: u64) -> String {
-        let (stem, ShardNames { generation, count }) = (&self.0, names);
+        let Self { stem, extension } = self;
+        let ShardNames { generation, count } = names;
         if generation == 1 {
-            format!("{stem}-{number:05}-of-{count:05}.safetensors")
+            format!("{stem}-{number:05}-of-{count:05}.{extension}")
         } else {
-            format!("{stem}-{generation}-{number:05}-of-{count:05}.safetensors")
+            format!("{stem}-{generation}-{number:05}-of-{count:05}.{extension}")
         }
     }
 
@@ -47,9 +55,10 @@ impl Stem {
     pub(super) fn parse(&self, name: &OsStr) -> Option<ShardNames> {
         let name = name.to_str()?;
         let middle = name
-            .strip_prefix(&*self.0)?
+            .strip_prefix(&*self.stem)?
             .strip_prefix('-')?
-            .strip_suffix(".safetensors")?;
+            .strip_suffix(self.extension)?
+            .strip_suffix('.')?;
         let (head, count) = middle.split_once("-of-")?;
         let (generation, number) = head.split_once('-').unwrap_or(("1", head));
         let names = ShardNames {
@@ -263,7 +272,7 @@ mod tests {
 
     #[test]
     fn names_of_shards_are_recognised_exactly() {
-        let stem = Stem::new("model").unwrap();
+        let stem = Stem::new("model", "safetensors").unwrap();
         for generation in [1, 2, 10] {
             for number in [1, 3, 123_456] {
                 let names = ShardNames {
@@ -291,9 +300,9 @@ mod tests {
     #[test]
     fn stems_are_parts_of_file_names() {
         for stem in ["", "a/b", "..", ".model", "a\\b", "a\0"] {
-            assert_eq!(Stem::new(stem), None, "{stem:?}");
+            assert_eq!(Stem::new(stem, "safetensors"), None, "{stem:?}");
         }
-        let stem = Stem::new("diffusion_pytorch_model.fp16").unwrap();
+        let stem = Stem::new("diffusion_pytorch_model.fp16", "safetensors").unwrap();
         assert_eq!(stem.single(), "diffusion_pytorch_model.fp16.safetensors");
     }
 

@@ -135,11 +135,7 @@ fn write(
             ..Companions::default()
         });
     sink.system = system;
-    let spec = |name: &str| TensorSpec {
-        name: name.into(),
-        shape: Shape::from_slice(&[4]),
-        dtype: Dtype::U8,
-    };
+    let spec = |name: &str| TensorSpec::new(name, Shape::from_slice(&[4]), Dtype::U8);
     sink.begin(&["a", "b", "c"].map(spec))?;
     // in two writes, so that a run can also end within a tensor
     for output in 0..3 {

@@ -12,7 +12,7 @@ use super::recording::RecordingFiles;
 use super::{CONFIG, Form, NEW, OLD, TestDirectory, found_values, write};
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::companions::{CompanionContent, CompanionFile};
-use crate::engine::sink::safetensors::names::PartNames;
+use crate::engine::sink::files::names::PartNames;
 
 /// A directory that contains an old checkpoint.
 fn with_checkpoint() -> TestDirectory {

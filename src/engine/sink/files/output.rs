@@ -20,6 +20,8 @@ pub(super) struct OutputTarget {
     pub(super) sharding: Sharding,
     pub(super) overwrite: bool,
     pub(super) stem: String,
+    /// The ending of the files.
+    pub(super) extension: &'static str,
     /// How URLs are accessed.
     #[cfg(feature = "remote")]
     pub(super) urls: crate::read::source::files::UrlOptions,

@@ -1,0 +1,235 @@
+//! The containers that files are written in: one row each, of plain functions.
+//!
+//! A container decides what a file has beside the bytes of its tensors, and where these are. Everything else (staging, locks, names,
+//! uploads, companion files) is common to all and in `files`.
+
+mod gguf;
+mod npy;
+mod npz;
+mod safetensors;
+
+use crate::base::error::{Error, Remedy, Result};
+use crate::plan::TensorSpec;
+use crate::read::catalog::{quote, repeated};
+
+pub use gguf::{GgufType, GgufValue};
+
+/// A kind of file that tensors are written to.
+///
+/// ```
+/// use anamnesis::sink::Container;
+///
+/// assert_eq!(Container::for_extension("GGUF").map(|container| container.name), Some("gguf"));
+/// assert!(Container::for_extension("bin").is_none());
+/// ```
+#[derive(Debug)]
+pub struct Container {
+    /// Its name, as [`Catalog::format`](crate::Catalog::format) has it; also the ending of its files.
+    pub name: &'static str,
+    /// How several files are one model; `None` if a file stands alone.
+    pub(crate) several: Option<SeveralFiles>,
+    /// Refuses an output that a file cannot have.
+    check: fn(&TensorSpec, &FormOptions) -> Result<()>,
+    /// Lays out one file.
+    lay_out: fn(&FileContent<'_>) -> Result<FileForm>,
+    /// The bytes of a file that follow from the checksums of its outputs, if it has checksums.
+    pub(crate) complete: Option<CompleteFile>,
+}
+
+/// The bytes that a file has in places that are known before, by the CRC-32 of each output of the form, in its order.
+pub(crate) type CompleteFile = fn(&FileForm, &[TensorSpec], &[crc32fast::Hasher]) -> Vec<Gap>;
+
+/// How several files are one model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SeveralFiles {
+    /// An index names the file of each tensor.
+    Index,
+    /// The files are found by the numbers in their names, from the first one on.
+    Numbers,
+}
+
+/// Safetensors files.
+pub static SAFETENSORS: Container = Container {
+    name: "safetensors",
+    several: Some(SeveralFiles::Index),
+    check: safetensors::check,
+    lay_out: safetensors::lay_out,
+    complete: None,
+};
+
+/// GGUF files.
+pub static GGUF: Container = Container {
+    name: "gguf",
+    several: Some(SeveralFiles::Numbers),
+    check: gguf::check,
+    lay_out: gguf::lay_out,
+    complete: None,
+};
+
+/// NPZ archives, uncompressed.
+pub static NPZ: Container = Container {
+    name: "npz",
+    several: None,
+    check: npy::check,
+    lay_out: npz::lay_out,
+    complete: Some(npz::complete),
+};
+
+/// NPY files, of one tensor each.
+pub static NPY: Container = Container {
+    name: "npy",
+    several: None,
+    check: npy::check,
+    lay_out: npy::lay_out,
+    complete: None,
+};
+
+/// All containers.
+static CONTAINERS: &[&Container] = &[&SAFETENSORS, &GGUF, &NPZ, &NPY];
+
+impl Container {
+    /// The container of files with this ending, in any case of letters.
+    pub fn for_extension(extension: &str) -> Option<&'static Self> {
+        let found = CONTAINERS.iter().copied();
+        let mut found = found.filter(|container| container.name.eq_ignore_ascii_case(extension));
+        found.next()
+    }
+
+    /// All containers that can be written.
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        CONTAINERS.iter().copied()
+    }
+}
+
+impl PartialEq for Container {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+/// The form of the files of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OutputForm {
+    pub(crate) container: &'static Container,
+    pub(crate) options: FormOptions,
+}
+
+/// Choices about the form of files.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FormOptions {
+    /// Whether a header gets room for later edits: to a multiple of [`ROOM_UNIT`], and at least [`ROOM`].
+    pub(crate) room: bool,
+    /// Whether floats that NumPy does not have are written as items without a type.
+    pub(crate) void: bool,
+    /// The alignment of tensors of a GGUF; 0 for that of the metadata, or the usual one.
+    pub(crate) alignment: u32,
+}
+
+/// The least room in a header, in bytes.
+pub(crate) const ROOM: u64 = 1 << 10;
+
+/// Headers with room end at a multiple of this: the block of most file systems, so that a longer header can be inserted in front
+/// of the data, and data be shared with a copy of the file.
+pub(crate) const ROOM_UNIT: u64 = 4096;
+
+/// The value of a key in a header.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HeaderValue {
+    /// A text; the only kind that safetensors has.
+    Text(String),
+    /// A value of a GGUF, with its type.
+    Gguf(GgufValue),
+}
+
+impl From<String> for HeaderValue {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+/// Keys of a header and their values, in order.
+pub(crate) type HeaderValues = Vec<(String, HeaderValue)>;
+
+/// What one file is made of.
+pub(crate) struct FileContent<'f> {
+    /// All outputs of the run.
+    pub(crate) outputs: &'f [TensorSpec],
+    /// Those of this file, in order.
+    pub(crate) numbers: Vec<usize>,
+    /// Bytes of these.
+    pub(crate) tensor_bytes: u64,
+    pub(crate) metadata: &'f HeaderValues,
+    /// The number of this file, from 0, and the count of files.
+    pub(crate) file: (usize, usize),
+    pub(crate) options: FormOptions,
+}
+
+impl FileContent<'_> {
+    /// The outputs of this file with their numbers and bytes.
+    fn each(&self) -> impl Iterator<Item = (usize, &TensorSpec, u64)> {
+        self.numbers.iter().map(|&number| {
+            let output = &self.outputs[number];
+            (number, output, output.nbytes().expect("counted before"))
+        })
+    }
+}
+
+/// Bytes at an offset of a file that are not a tensor's.
+pub(crate) type Gap = (u64, Vec<u8>);
+
+/// One file: where the bytes of its outputs are, and all other bytes.
+#[derive(Debug)]
+pub(crate) struct FileForm {
+    /// The bytes from the beginning to the first tensor.
+    pub(crate) head: Vec<u8>,
+    /// The numbers of the outputs, and their offsets in the file, ascending.
+    pub(crate) outputs: Vec<(usize, u64)>,
+    /// Bytes of the outputs.
+    pub(crate) tensor_bytes: u64,
+    /// What is between the tensors and behind them, ascending.
+    pub(crate) gaps: Vec<Gap>,
+    /// The length of the file.
+    pub(crate) nbytes: u64,
+}
+
+impl OutputForm {
+    /// Safetensors without room: what transformers writes.
+    pub(crate) const PLAIN: Self = Self {
+        container: &SAFETENSORS,
+        options: FormOptions {
+            room: false,
+            void: false,
+            alignment: 0,
+        },
+    };
+
+    /// Refuses the first output that a file cannot have, or of a name that another one has.
+    pub(crate) fn check(&self, outputs: &[TensorSpec]) -> Result<()> {
+        if let Some(name) = repeated(outputs.iter().map(|output| &*output.name)) {
+            return Err(
+                Error::malformed(format!("two weights would be called {}", quote(name)))
+                    .with_remedy(Remedy::LeaveOutOrRename),
+            );
+        }
+        let check = |output| (self.container.check)(output, &self.options);
+        outputs.iter().try_for_each(check)
+    }
+
+    pub(crate) fn lay_out(&self, content: &FileContent<'_>) -> Result<FileForm> {
+        (self.container.lay_out)(content)
+    }
+}
+
+/// The error of an output of a dtype that a container does not have.
+fn no_dtype(container: &str, output: &TensorSpec) -> Error {
+    let what = format!(
+        "{container} has no dtype {}, which {} has",
+        output.encoding(),
+        quote(&output.name)
+    );
+    let remedy = match output.block {
+        Some(_) => Remedy::LeaveOutOrDequantise,
+        None => Remedy::LeaveOut,
+    };
+    Error::unsupported(what).with_remedy(remedy)
+}

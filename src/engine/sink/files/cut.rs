@@ -1,0 +1,135 @@
+//! The outputs cut into files: one implementation for a sink that writes all of them, and for workers that write one each.
+
+use serde_json::json;
+
+use crate::base::error::{Error, Result};
+use crate::engine::sink::container::{
+    FileContent, FileForm, HeaderValue, HeaderValues, OutputForm, SAFETENSORS, SeveralFiles,
+};
+use crate::plan::{PLAN_ID_KEY, PlanId, TensorSpec};
+
+use super::Sharding;
+
+/// Which outputs each file has, at which offsets, and the files' other bytes.
+#[derive(Debug)]
+pub(super) struct FileCut {
+    pub(super) files: Vec<FileForm>,
+    /// How several files are one model.
+    pub(super) several: Option<SeveralFiles>,
+}
+
+impl FileCut {
+    pub(super) fn new(
+        outputs: &[TensorSpec],
+        sharding: &Sharding,
+        form: &OutputForm,
+        metadata: &HeaderValues,
+        id: Option<PlanId>,
+    ) -> Result<Self> {
+        form.check(outputs)?;
+        let distributed = distribute(outputs, sharding)?;
+        let count = distributed.len();
+        let container = form.container;
+        if count > 1 && container.several.is_none() {
+            let what = format!(
+                "several files are no one model in the container {}: write one file, or leave tensors out",
+                container.name
+            );
+            return Err(Error::invalid_argument(what));
+        }
+        // other containers have the keys of the model alone
+        let (first, others) = match *container == SAFETENSORS {
+            true => (
+                file_metadata(metadata, true, id),
+                file_metadata(metadata, false, id),
+            ),
+            false => (metadata.clone(), HeaderValues::new()),
+        };
+        let files = distributed.into_iter().enumerate();
+        let files = files.map(|(number, (numbers, tensor_bytes))| {
+            form.lay_out(&FileContent {
+                outputs,
+                numbers,
+                tensor_bytes,
+                metadata: if number == 0 { &first } else { &others },
+                file: (number, count),
+                options: form.options,
+            })
+        });
+        Ok(Self {
+            files: files.collect::<Result<_>>()?,
+            several: container.several,
+        })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The length of a file.
+    pub(super) fn file_bytes(&self, file: usize) -> u64 {
+        self.files[file].nbytes
+    }
+
+    /// Whether there is an index.
+    pub(super) fn has_index(&self) -> bool {
+        self.count() > 1 && self.several == Some(SeveralFiles::Index)
+    }
+
+    /// The text of the index, for files of these names.
+    pub(super) fn index(&self, outputs: &[TensorSpec], names: &[String]) -> String {
+        let mut files = vec![0; outputs.len()];
+        for (file, form) in self.files.iter().enumerate() {
+            for &(output, _) in &form.outputs {
+                files[output] = file;
+            }
+        }
+        let map = outputs
+            .iter()
+            .zip(files)
+            .map(|(output, file)| (output.name.to_string(), json!(names[file])));
+        let map: serde_json::Map<_, _> = map.collect();
+        // `total_size` counts the tensors without headers, as transformers writes it
+        let size: u64 = self.files.iter().map(|form| form.tensor_bytes).sum();
+        let text = json!({"metadata": {"total_size": size}, "weight_map": map});
+        format!("{text:#}\n")
+    }
+}
+
+/// Distributes the outputs over files, in order: the numbers of each file's outputs, and their bytes.
+fn distribute(outputs: &[TensorSpec], sharding: &Sharding) -> Result<Vec<(Vec<usize>, u64)>> {
+    let max_bytes = match sharding {
+        Sharding::SingleFile => u64::MAX,
+        Sharding::Shards(bytes) => *bytes,
+    };
+    let mut files = vec![(Vec::new(), 0u64)];
+    for (number, output) in outputs.iter().enumerate() {
+        let too_long = || Error::unsupported(format!("{output} takes more than 2⁶⁴ bytes"));
+        let nbytes = output.nbytes().ok_or_else(too_long)?;
+        let (numbers, filled) = files.last_mut().expect("the list starts with one file");
+        // a tensor is never divided: no reader joins parts of one
+        if !numbers.is_empty() && filled.saturating_add(nbytes) > max_bytes {
+            files.push((vec![number], nbytes));
+        } else {
+            numbers.push(number);
+            *filled = filled.checked_add(nbytes).ok_or_else(too_long)?;
+        }
+    }
+    Ok(files)
+}
+
+/// The metadata of a safetensors file. Only the first carries all of it: a tokenizer of megabytes is not repeated in every shard.
+/// `format`, without which transformers refuses a file, and the id of the plan are in each.
+pub(crate) fn file_metadata(
+    metadata: &HeaderValues,
+    is_first: bool,
+    id: Option<PlanId>,
+) -> HeaderValues {
+    let id = id.map(|id| (PLAN_ID_KEY.to_owned(), HeaderValue::Text(id.to_string())));
+    metadata
+        .iter()
+        .filter(|(key, _)| is_first || key == "format")
+        .cloned()
+        .chain(id)
+        .collect()
+}

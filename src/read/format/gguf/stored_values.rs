@@ -1,0 +1,108 @@
+//! The values of a GGUF's keys as they are stored, for a copy that keeps their types.
+
+use super::{HeaderReader, PADDING, array, array_item};
+use crate::base::error::{Error, Result};
+use crate::base::limits::Budget;
+use crate::read::catalog::metadata::Item;
+use crate::read::catalog::{Endian, quote};
+use crate::read::source::Source;
+use crate::read::source::cursor::Cursor;
+
+const WHAT: &str = "the metadata";
+
+/// The number of the type of an array.
+const ARRAY: u32 = 9;
+
+/// A key and its value: the number of its type, and its bytes, little endian.
+pub(crate) struct StoredValue {
+    pub(crate) key: Box<str>,
+    pub(crate) kind: u32,
+    /// The number of the type of the elements of an array.
+    pub(crate) element: Option<u32>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The keys of a file in order, without the one that only fills the header.
+pub(crate) fn stored_values(source: &dyn Source, budget: &Budget) -> Result<Vec<StoredValue>> {
+    let mut cursor = Cursor::new(source, budget);
+    let mut file = HeaderReader::open(&mut cursor)?;
+    let _tensors = file.count("tensors", 24)?;
+    let count = file.count("keys", 13)?;
+    let mut found = Vec::new();
+    for _ in 0..count {
+        let key = file.name("a key")?;
+        let kind = file.u32("a value's type")?;
+        let (start, endian) = (file.cursor.pos(), file.endian);
+        let read = || {
+            // finds the end, and refuses what opening the file has refused
+            array::value(file.cursor, kind, endian)?;
+            let len = file.cursor.pos() - start;
+            budget.memory(len, WHAT)?;
+            file.cursor.seek(start);
+            let mut bytes = file.cursor.take_long(len, "a value")?.to_vec();
+            if endian == Endian::Big {
+                swap_value(&mut bytes, kind)?;
+            }
+            Ok(bytes)
+        };
+        let bytes = { read }();
+        let bytes = bytes.map_err(|e: Error| e.context(&format!("key {}", quote(&key))))?;
+        let first = bytes.first_chunk().copied().map(u32::from_le_bytes);
+        let element = first.filter(|_| kind == ARRAY);
+        if &*key == PADDING {
+            continue;
+        }
+        let value = StoredValue {
+            key,
+            kind,
+            element,
+            bytes,
+        };
+        budget.push(&mut found, value, WHAT)?;
+    }
+    Ok(found)
+}
+
+/// Makes a big-endian value little endian. Its form was checked by reading it.
+fn swap_value(bytes: &mut [u8], kind: u32) -> Result<()> {
+    let mut rest = bytes;
+    // what is left to swap: runs of items of one type
+    let mut open = vec![(kind, 1_u64)];
+    let short = || Error::malformed("the value is shorter than its type");
+    while let Some((kind, left)) = open.pop() {
+        if left == 0 {
+            continue;
+        }
+        let item = array_item(kind).ok_or_else(short)?;
+        match item {
+            Item::Plain(dtype) => {
+                let width = dtype.width();
+                let all = usize::try_from(left).ok().and_then(|n| n.checked_mul(width));
+                let all = all.ok_or_else(short)?;
+                let (numbers, behind) = rest.split_at_mut_checked(all).ok_or_else(short)?;
+                numbers.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+                rest = behind;
+            }
+            Item::Text => {
+                let (len, behind) = rest.split_at_mut_checked(8).ok_or_else(short)?;
+                len.reverse();
+                let len = u64::from_le_bytes((&*len).try_into().map_err(|_| short())?);
+                let len = usize::try_from(len).map_err(|_| short())?;
+                rest = behind.get_mut(len..).ok_or_else(short)?;
+                open.push((kind, left - 1));
+            }
+            Item::Array => {
+                let (head, behind) = rest.split_at_mut_checked(12).ok_or_else(short)?;
+                let (item, len) = head.split_at_mut(4);
+                item.reverse();
+                len.reverse();
+                let item = u32::from_le_bytes((&*item).try_into().map_err(|_| short())?);
+                let len = u64::from_le_bytes((&*len).try_into().map_err(|_| short())?);
+                rest = behind;
+                open.push((kind, left - 1));
+                open.push((item, len));
+            }
+        }
+    }
+    Ok(())
+}
