@@ -197,6 +197,7 @@ pub use base::error::{Error, ErrorKind, Remedy, Result};
 pub use base::limits::{Limits, Usage};
 pub use base::note::Note;
 pub use base::progress::{CancelToken, Progress};
+pub use engine::convert::{Convert, convert};
 pub use engine::load::{Load, Loaded, load};
 pub use engine::predict::{Predict, predict};
 pub use engine::remember::{OutputDtype, Remember, Remembered, remember};
@@ -212,6 +213,7 @@ pub use read::checkpoint::{
 };
 pub use read::digest::{Digests, digest};
 pub use read::format::Format;
+pub use read::rename::Rename;
 pub use read::source::Source;
 pub use read::tensor::{Element, Tensor};
 

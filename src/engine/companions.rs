@@ -11,6 +11,7 @@
 mod config;
 mod content;
 mod names;
+mod renamed;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,10 +23,12 @@ use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, Limits, text_cost};
 use crate::read::checkpoint::Checkpoint;
 use crate::read::json::{JsonReader, Tree};
+use crate::read::rename::RenamedTensors;
 use crate::read::source::file_system::NamedPath;
 use crate::read::source::files::Files;
 
 pub(crate) use content::open_companion;
+pub(crate) use renamed::{renamed_configuration, renamed_metadata};
 use content::{FoundContent, content};
 use names::{CONFIGURATIONS, MODULES, NameClass, TRIED, class_of};
 
@@ -149,14 +152,43 @@ impl Companions {
         quantised: bool,
         with_code: bool,
     ) -> Result<Self> {
-        let edit = CompanionEdit { dtype, quantised };
-        let budget = checkpoint.budget();
+        let edit = CompanionEdit {
+            dtype: Some(dtype),
+            quantised,
+            renamed: None,
+        };
+        Self::edited(checkpoint, edit, with_code, &checkpoint.budget())
+    }
+
+    /// The companion files of a checkpoint whose tensors are copied as they are stored, under these names.
+    ///
+    /// # Errors
+    /// The errors of [`of`](Self::of).
+    pub(crate) fn of_stored(
+        checkpoint: &Checkpoint,
+        renamed: &RenamedTensors<'_>,
+        with_code: bool,
+    ) -> Result<Self> {
+        let edit = CompanionEdit {
+            dtype: None,
+            quantised: true,
+            renamed: Some(renamed),
+        };
+        Self::edited(checkpoint, edit, with_code, &checkpoint.budget())
+    }
+
+    fn edited(
+        checkpoint: &Checkpoint,
+        edit: CompanionEdit<'_>,
+        with_code: bool,
+        budget: &Budget,
+    ) -> Result<Self> {
         match place_of(checkpoint) {
             Some((directory, CompanionPlace::Directory)) => {
-                Self::collect(checkpoint.files(), directory, edit, with_code, &budget)
+                Self::collect(checkpoint.files(), directory, edit, with_code, budget)
             }
             Some((directory, CompanionPlace::Beside)) => {
-                let found = Self::collect(checkpoint.files(), directory, edit, with_code, &budget)?;
+                let found = Self::collect(checkpoint.files(), directory, edit, with_code, budget)?;
                 Ok(found.beside_a_file())
             }
             None => Ok(Self::default()),
@@ -187,8 +219,9 @@ impl Companions {
     ) -> Result<Self> {
         let (files, directory) = Files::of(directory.as_ref())?;
         let edit = CompanionEdit {
-            dtype,
+            dtype: Some(dtype),
             quantised: false,
+            renamed: None,
         };
         Self::collect(&files, &directory, edit, with_code, &Budget::new(limits))
     }
@@ -196,7 +229,7 @@ impl Companions {
     fn collect(
         files: &Files,
         directory: &Path,
-        edit: CompanionEdit,
+        edit: CompanionEdit<'_>,
         with_code: bool,
         budget: &Budget,
     ) -> Result<Self> {
@@ -342,9 +375,12 @@ impl Companions {
 
 /// How configurations change: they name the dtype of the weights, and whether these are quantised.
 #[derive(Clone, Copy)]
-struct CompanionEdit {
-    dtype: Dtype,
+struct CompanionEdit<'r> {
+    /// `None` where tensors keep theirs.
+    dtype: Option<Dtype>,
     quantised: bool,
+    /// The new names of tensors, which configurations list.
+    renamed: Option<&'r RenamedTensors<'r>>,
 }
 
 /// Where the companions of a checkpoint are.

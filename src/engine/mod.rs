@@ -7,6 +7,7 @@
 //! | `sink` | where outputs go: memory, safetensors files, uploads | the trait `Sink` |
 //! | `companions` | the files of a model that hold no tensors, carried over or changed | |
 //! | `remember` | dequantise: plan, execute, sink under one builder | `Remember` |
+//! | `convert` | copy as stored: between files, names and containers | `Convert` |
 //! | `predict` | the bytes that each worker of a service will read, as an I/O template | `Predict` |
 //!
 //! For example, `remember(&checkpoint).to_file(path)` plans every weight, opens a `SafetensorsSink`, and has `execute` read the
@@ -53,6 +54,7 @@
 //!   encodes repeated accesses as references, relative to the current position, because layers and experts are alike.
 
 pub mod companions;
+pub(crate) mod convert;
 pub mod execute;
 pub mod load;
 pub mod predict;

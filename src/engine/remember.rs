@@ -4,12 +4,12 @@
 
 mod conv1d;
 mod dtype;
-mod metadata;
-mod output;
-mod planning;
+pub(in crate::engine) mod metadata;
+pub(in crate::engine) mod output;
+pub(in crate::engine) mod planning;
 mod shards;
 mod slices;
-mod tied;
+pub(in crate::engine) mod tied;
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -26,7 +26,7 @@ use crate::base::template::parallel::Rules;
 use crate::engine::companions::{CompanionContent, CompanionFile, Companions};
 use crate::engine::execute::Executor;
 use crate::engine::load::{Loader, get_buffer};
-use crate::engine::sink::{MemorySink, SafetensorsSink, Sharding, Sink};
+use crate::engine::sink::{MemorySink, SAFETENSORS, SafetensorsSink, Sharding, Sink};
 use crate::models::architectures;
 use crate::models::conversion::Names;
 use crate::models::parallel::TensorParallel;
@@ -45,7 +45,7 @@ type Rename<'c> = Arc<dyn Fn(&str) -> String + Send + Sync + 'c>;
 /// Dequantises the weights of a checkpoint. Made by [`remember`].
 #[derive(Clone)]
 pub struct Remember<'c> {
-    checkpoint: CheckpointHandle<'c>,
+    pub(in crate::engine) checkpoint: CheckpointHandle<'c>,
     dtype: OutputDtype,
     cast: bool,
     native: bool,
@@ -54,14 +54,14 @@ pub struct Remember<'c> {
     only: Option<Arc<HashSet<Box<str>>>>,
     slices: OutputSlices<'c>,
     rename: Option<Rename<'c>>,
-    config: Option<QuantConfig>,
-    overwrite: bool,
-    code: bool,
-    untie: bool,
+    pub(in crate::engine) config: Option<QuantConfig>,
+    pub(in crate::engine) overwrite: bool,
+    pub(in crate::engine) code: bool,
+    pub(in crate::engine) untie: bool,
     /// See [`Self::ignore_unexplained`].
     ignore: bool,
-    loader: Option<Arc<dyn Loader>>,
-    options: RunOptions<'c>,
+    pub(in crate::engine) loader: Option<Arc<dyn Loader>>,
+    pub(in crate::engine) options: RunOptions<'c>,
 }
 
 /// One weight in memory: in a `Vec`, or in a pool's buffer.
@@ -265,10 +265,10 @@ impl<'c> Remember<'c> {
     pub fn output_dtype(&self) -> Result<Dtype> {
         match self.dtype {
             OutputDtype::Of(dtype) => Ok(dtype),
-            OutputDtype::Auto => {
+            OutputDtype::Auto | OutputDtype::Stored => {
                 // read only here: an explicit dtype needs no configuration
                 let config = planning::config(self, &self.checkpoint.budget())?;
-                Ok(self.dtype.resolve(self.checkpoint.catalog(), &config))
+                self.dtype.resolve(self.checkpoint.catalog(), &config)
             }
         }
     }
@@ -467,7 +467,7 @@ impl<'c> Remember<'c> {
     /// # Errors
     /// If the path has the ending of another format.
     pub fn sharding(&self, path: impl AsRef<Path>, shard_bytes: Option<u64>) -> Result<Sharding> {
-        output::sharding(&self.checkpoint, path.as_ref(), shard_bytes)
+        output::sharding(&self.checkpoint, path.as_ref(), shard_bytes, Some(&SAFETENSORS))
     }
 
     fn write(&self, path: &Path, sharding: Sharding) -> Result<()> {

@@ -15,7 +15,9 @@ pub use memory::MemorySink;
 pub use null::NullSink;
 pub(crate) use reordered::ReorderedSink;
 pub(crate) use files::{FileOrigin, check_replaceable, file_form, file_metadata, found_file};
-pub use container::{Container, GGUF, GgufType, GgufValue, NPY, NPZ, SAFETENSORS};
+pub use container::{
+    Container, GGUF, GgufType, GgufValue, HeaderValue, NPY, NPZ, SAFETENSORS,
+};
 pub use files::{
     FileSink, OutputDirectory, OutputFile, SafetensorsSink, Sharding, write_companions,
 };

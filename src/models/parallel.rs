@@ -18,6 +18,7 @@ use crate::read::checkpoint::Checkpoint;
 use crate::read::slice::TensorSlice;
 
 pub(crate) use config::HeadCounts;
+pub(crate) use packed::inputs_first;
 
 /// A vector of up to this many bytes is not split, unless it is a bias: shapes, single scales, tables of codes.
 pub(crate) const SMALL_VECTOR: u64 = 4096;

@@ -59,6 +59,7 @@ pub use config::QuantConfig;
 pub(crate) use config::{FoundSections, MAX_DEPTH, is_configuration, method_of};
 pub(crate) use context::{Context, ContextCaches, Sidecars, not_known, plain, unsupported};
 pub(crate) use fp8::SCALED as SCALED_FP8;
+pub(crate) use module_names::{MODULE_LISTS, QUANTISATION_SECTIONS, SKIPPED_LISTS};
 pub(crate) use statements::contradiction;
 
 /// A quantised weight: its name and shape, the stored tensors it is made from, and its decoder.

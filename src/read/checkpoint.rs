@@ -17,6 +17,7 @@ mod ranks;
 mod replaced;
 mod search;
 mod shards;
+mod union;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

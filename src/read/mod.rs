@@ -53,6 +53,7 @@ pub mod digest;
 pub mod format;
 pub(crate) mod json;
 pub mod objects;
+pub(crate) mod rename;
 pub(crate) mod run_options;
 pub(crate) mod selection;
 pub mod slice;

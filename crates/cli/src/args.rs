@@ -1,6 +1,7 @@
 //! The command-line arguments. clap generates the parser, the help texts, the manual pages and the completions from them.
 
 mod check;
+mod convert;
 mod diff;
 mod fit;
 mod load;
@@ -24,6 +25,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use globset::GlobMatcher;
 
 pub(crate) use check::CheckArgs;
+pub(crate) use convert::ConvertArgs;
 pub(crate) use diff::{DiffArgs, DiffOrder};
 pub(crate) use fit::FitArgs;
 pub(crate) use load::{LoadArgs, LoaderName};
@@ -48,6 +50,7 @@ use values::{dtype, format, name_pattern};
 const OVERVIEW_EXAMPLES: &str = "\
 Examples:
   anamnesis inspect model.gguf
+  anamnesis convert model-fp8/ -o one.safetensors
   anamnesis remember model-Q4_K_M.gguf -o model.safetensors
   anamnesis load model.safetensors
   anamnesis fit model.gguf --context 32K --memory 24GiB
@@ -89,7 +92,9 @@ pub(crate) enum Verb {
     /// Show the format, totals, tensors and metadata of files.
     #[command(visible_alias = "i")]
     Inspect(Box<InspectArgs>),
-    /// Dequantise a checkpoint to safetensors.
+    /// Copy tensors as they are stored: merge, split, rename, leave out, or write another container.
+    Convert(Box<ConvertArgs>),
+    /// Convert, dequantised: write the weights that quantised tensors stand for, as safetensors.
     #[command(visible_alias = "r")]
     Remember(Box<RememberArgs>),
     /// Load a checkpoint into memory and report speed and resource use.
@@ -109,7 +114,6 @@ pub(crate) enum Verb {
     #[cfg(target_os = "linux")]
     Warm(Box<WarmArgs>),
     /// Check whether files are whole and values sane.
-    #[command(visible_alias = "c")]
     Check(Box<CheckArgs>),
     /// Write a page that shows a model: sizes, layers, memory, findings, statistics, metadata.
     Report(Box<ReportArgs>),
@@ -368,6 +372,7 @@ impl Verb {
     pub(crate) fn opening(&self) -> Option<&OpenArgs> {
         match self {
             Self::Inspect(args) => Some(&args.opening),
+            Self::Convert(args) => Some(&args.opening),
             Self::Remember(args) => Some(&args.opening),
             Self::Load(args) => Some(&args.opening),
             Self::Plan(args) => Some(&args.opening),

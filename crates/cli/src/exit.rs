@@ -204,6 +204,12 @@ fn remedy_text(remedy: Remedy) -> String {
         Remedy::LeaveOutOrRename => {
             "leave the tensor out with --exclude or --filter, or rename it with --rename".into()
         }
+        Remedy::LeaveOutOrDequantise => {
+            "dequantise it with --dtype bf16, write a GGUF, or leave the tensor out with --exclude or --filter".into()
+        }
+        Remedy::CastOrWriteVoid => {
+            "cast it with --dtype f32 --cast, or write items without a type with --void".into()
+        }
         Remedy::LeaveOutOrReadItems => {
             "leave the tensor out with --exclude or --filter, or read its \
                                         items as a dtype of their width with --void-as"

@@ -21,6 +21,7 @@ mod checkpoint_warnings;
 #[cfg(target_os = "linux")]
 mod child;
 mod completions;
+mod convert;
 mod diff;
 mod exit;
 mod fit;
@@ -99,6 +100,7 @@ pub fn run_with(args: impl IntoIterator<Item = impl Into<OsString>>, interrupt: 
     let mut out = Stdout::lock();
     let result = match &cli.verb {
         Verb::Inspect(args) => inspect::run(args, cli.color, interrupt, &mut out),
+        Verb::Convert(args) => convert::run(args, cli.color, interrupt, &mut out),
         Verb::Remember(args) => remember::run(args, cli.color, interrupt, &mut out),
         Verb::Load(args) => load::run(args, cli.color, interrupt, &mut out),
         Verb::Plan(args) => plan::run(args, cli.color, &mut out),

@@ -12,7 +12,7 @@ use anamnesis::quote::escape;
 use anamnesis::{Checkpoint, Dtype, Plan, remember};
 use serde_json::json;
 
-use crate::args::{Color, RememberArgs, WeightArgs};
+use crate::args::{Color, OpenArgs, RememberArgs, WeightArgs};
 use crate::exit::{Completion, Failure, RunError, note_text};
 use crate::interrupt::Interrupt;
 use crate::name_filter::{NameChanges, NameFilter};
@@ -31,7 +31,12 @@ pub(crate) fn run(
     out: &mut Stdout,
 ) -> Result<Completion, RunError> {
     let screen = Screen::new(color);
-    let started = Instant::now();
+    let reported = ReportedRun::begin(
+        std::slice::from_ref(&args.source),
+        &args.output,
+        args.json,
+        &args.opening,
+    );
     let names = OutputNames {
         filter: args.weights.name_filter(),
         changes: NameChanges::new(args.strip_prefix.as_deref(), &args.rename),
@@ -43,86 +48,147 @@ pub(crate) fn run(
         }
         Ok(()) => write(args, &names, &args.source, &args.output, &screen, interrupt),
     };
-    match written {
-        Ok(report) if args.json => {
-            let files: Vec<_> = report
-                .files
-                .iter()
-                .map(|file| shown(file.as_ref()))
-                .collect();
-            let mut document = json!({
-                "version": json::VERSION,
-                "source": shown(&args.source),
-                "files": files,
-                "dtype": names_of(&report.dtypes),
-                "companions": report.companions,
-                "left_out": report.left_out.iter().map(left_out_json).collect::<Vec<_>>(),
-                "left_out_more": report.left_out_more,
-                "weights": report.weights,
-                "plain": report.plain,
-                "nbytes": report.nbytes,
-                "seconds": started.elapsed().as_secs_f64(),
-                "notes": report.about_place.iter().chain(&report.notes).collect::<Vec<_>>(),
-                "recorded": report.recorded.as_ref().map(SavedTemplate::document),
-            });
-            request_stats::add_to(&mut document, &args.opening);
-            json::write_line(&document, out)?;
-            Ok(Completion::Done)
+    reported.end(written, &screen, interrupt, out)
+}
+
+/// A run that writes an output, from its beginning to the report about it.
+pub(crate) struct ReportedRun<'a> {
+    started: Instant,
+    sources: &'a [PathBuf],
+    output: &'a Path,
+    json: bool,
+    opening: &'a OpenArgs,
+}
+
+impl<'a> ReportedRun<'a> {
+    pub(crate) fn begin(
+        sources: &'a [PathBuf],
+        output: &'a Path,
+        json: bool,
+        opening: &'a OpenArgs,
+    ) -> Self {
+        Self {
+            started: Instant::now(),
+            sources,
+            output,
+            json,
+            opening,
         }
-        Ok(report) => {
-            let left_out = left_out_notes(&report);
-            for note in report.notes.iter().chain(&left_out) {
-                writeln!(out, "{} {}", screen.paint(WARNING, "note:"), escape(note))?;
+    }
+
+    /// Prints what was written, or why nothing was.
+    pub(crate) fn end(
+        self,
+        written: Result<WrittenReport, Failure>,
+        screen: &Screen,
+        interrupt: &Interrupt,
+        out: &mut Stdout,
+    ) -> Result<Completion, RunError> {
+        match written {
+            Ok(report) if self.json => {
+                self.write_document(&report, out)?;
+                Ok(Completion::Done)
             }
-            let mut line = format!("{}: {}", escape(&shown(&args.output)), description(&report));
-            // elsewhere the line is the same for the same files, so that logs can be compared
-            if std::io::stdout().is_terminal() {
-                let seconds = started.elapsed().as_secs_f64();
-                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-                // shown to two digits
-                let rate = (report.nbytes as f64 / seconds.max(1e-9)) as u64;
-                line.push_str(&format!(", in {seconds:.2} s ({}/s)", ByteSize(rate)));
+            Ok(report) => {
+                self.write_lines(&report, screen, out)?;
+                Ok(Completion::Done)
             }
-            writeln!(out, "{line}")?;
-            report
-                .recorded
-                .iter()
-                .try_for_each(|recorded| writeln!(out, "{recorded}"))?;
-            Ok(Completion::Done)
+            Err(failure) => {
+                if self.json {
+                    json::write_failure(&failure, out)?;
+                }
+                failure.report();
+                Ok(if interrupt.requested() {
+                    Completion::Interrupted
+                } else {
+                    failure.completion()
+                })
+            }
         }
-        Err(failure) => {
-            if args.json {
-                json::write_failure(&failure, out)?;
-            }
-            failure.report();
-            Ok(if interrupt.requested() {
-                Completion::Interrupted
-            } else {
-                failure.completion()
-            })
+    }
+
+    fn write_document(&self, report: &WrittenReport, out: &mut Stdout) -> Result<(), RunError> {
+        let files = report.files.iter();
+        let files: Vec<_> = files.map(|file| shown(file.as_ref())).collect();
+        let source = match self.sources {
+            [one] => json!(shown(one)),
+            several => several.iter().map(|source| json!(shown(source))).collect(),
+        };
+        let mut document = json!({
+            "version": json::VERSION,
+            "source": source,
+            "files": files,
+            "dtype": report.dtype(),
+            "companions": report.companions,
+            "left_out": report.left_out.iter().map(left_out_json).collect::<Vec<_>>(),
+            "left_out_more": report.left_out_more,
+            "weights": report.weights,
+            "plain": report.plain,
+            "nbytes": report.nbytes,
+            "seconds": self.started.elapsed().as_secs_f64(),
+            "notes": report.about_place.iter().chain(&report.notes).collect::<Vec<_>>(),
+            "recorded": report.recorded.as_ref().map(SavedTemplate::document),
+        });
+        request_stats::add_to(&mut document, self.opening);
+        Ok(json::write_line(&document, out)?)
+    }
+
+    fn write_lines(
+        &self,
+        report: &WrittenReport,
+        screen: &Screen,
+        out: &mut Stdout,
+    ) -> Result<(), RunError> {
+        let left_out = left_out_notes(report);
+        for note in report.notes.iter().chain(&left_out) {
+            writeln!(out, "{} {}", screen.paint(WARNING, "note:"), escape(note))?;
         }
+        let mut line = format!("{}: {}", escape(&shown(self.output)), description(report));
+        // elsewhere the line is the same for the same files, so that logs can be compared
+        if std::io::stdout().is_terminal() {
+            let seconds = self.started.elapsed().as_secs_f64();
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            // shown to two digits
+            let rate = (report.nbytes as f64 / seconds.max(1e-9)) as u64;
+            line.push_str(&format!(", in {seconds:.2} s ({}/s)", ByteSize(rate)));
+        }
+        writeln!(out, "{line}")?;
+        let mut recorded = report.recorded.iter();
+        Ok(recorded.try_for_each(|recorded| writeln!(out, "{recorded}"))?)
     }
 }
 
-/// The result of `remember`.
+/// What a run has written.
 #[derive(Default)]
-struct RememberReport {
-    files: Vec<PathBuf>,
+pub(crate) struct WrittenReport {
+    pub(crate) files: Vec<PathBuf>,
     /// Names of the files beside the tensors.
-    companions: Vec<String>,
+    pub(crate) companions: Vec<String>,
     /// Files of the source that were not copied.
-    left_out: Vec<LeftOut>,
+    pub(crate) left_out: Vec<LeftOut>,
     /// The number of further ones.
-    left_out_more: u64,
+    pub(crate) left_out_more: u64,
+    /// Whether weights were copied as they are stored.
+    pub(crate) is_stored: bool,
     /// The dtypes of dequantised weights: one for each component of a pipeline, without repetitions.
-    dtypes: Vec<Dtype>,
-    weights: usize,
-    plain: usize,
-    nbytes: u64,
-    notes: Vec<String>,
+    pub(crate) dtypes: Vec<Dtype>,
+    pub(crate) weights: usize,
+    pub(crate) plain: usize,
+    pub(crate) nbytes: u64,
+    pub(crate) notes: Vec<String>,
     /// The warnings of opening that are on standard error, for a document, which stands alone.
-    about_place: Vec<String>,
-    recorded: Option<SavedTemplate>,
+    pub(crate) about_place: Vec<String>,
+    pub(crate) recorded: Option<SavedTemplate>,
+}
+
+impl WrittenReport {
+    /// `BF16`, `BF16, F32` or `stored`.
+    fn dtype(&self) -> String {
+        match self.is_stored {
+            true => "stored".to_owned(),
+            false => names_of(&self.dtypes),
+        }
+    }
 }
 
 /// Which names the outputs have, and which have an output.
@@ -147,9 +213,12 @@ fn names_of(dtypes: &[Dtype]) -> String {
 }
 
 /// `15 weights as BF16, 5 plain tensors, 2 files, 401.20 KiB`.
-fn description(report: &RememberReport) -> String {
+fn description(report: &WrittenReport) -> String {
     let mut parts = Vec::new();
-    if report.weights > 0 {
+    if report.weights > 0 && report.is_stored {
+        let tensors = plural(report.weights as u64, "tensor");
+        parts.push(format!("{tensors} of quantised weights as stored"));
+    } else if report.weights > 0 {
         parts.push(format!(
             "{} as {}",
             plural(report.weights as u64, "weight"),
@@ -183,7 +252,7 @@ fn write(
     output: &Path,
     screen: &Screen,
     interrupt: &Interrupt,
-) -> Result<RememberReport, Failure> {
+) -> Result<WrittenReport, Failure> {
     if let Some(path) = &args.record {
         // before the work: a run of minutes should not end at a file that exists
         check_apart(path, output)?;
@@ -245,7 +314,7 @@ fn wrapper_prefix(checkpoint: &Checkpoint, plan: &Plan, args: &RememberArgs) -> 
 const MOST_LISTED: usize = 100;
 
 /// Notes about files of the source that are not in the output, one for each reason.
-fn left_out_notes(report: &RememberReport) -> Vec<String> {
+fn left_out_notes(report: &WrittenReport) -> Vec<String> {
     let mut notes: Vec<String> = report
         .left_out
         .chunk_by(|a, b| a.reason == b.reason)

@@ -5,9 +5,10 @@ use std::io;
 use std::path::Path;
 
 use super::names::CONFIGURATIONS;
-use super::{CompanionContent, CompanionEdit, LeftOutReason, config};
+use super::{CompanionContent, CompanionEdit, LeftOutReason, config, renamed_configuration};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{Budget, zeroed};
+use crate::quant::scheme::is_configuration;
 use crate::read::source::file_system::{MapMode, NamedPath};
 use crate::read::source::files::Files;
 use crate::read::source::read_exact_at;
@@ -38,10 +39,13 @@ pub(super) fn content(
     files: &Files,
     path: &Path,
     name: &str,
-    edit: CompanionEdit,
+    edit: CompanionEdit<'_>,
     budget: &Budget,
 ) -> Result<FoundContent> {
-    let is_edited = CONFIGURATIONS.contains(&name);
+    let is_edited = match edit.dtype {
+        Some(_) => CONFIGURATIONS.contains(&name),
+        None => is_configuration(name),
+    };
     if files.is_local() {
         let (file, len) = match open_companion(path) {
             Ok(opened) => opened,
@@ -52,7 +56,7 @@ pub(super) fn content(
             // only the configuration changes
             true => {
                 let (text, _charge) = read_opened(&file, len, budget, "the configuration")?;
-                let edited = edited_text(&text, edit, budget)?;
+                let edited = edited_text(name, &text, edit, budget)?;
                 FoundContent::Carried(CompanionContent::Bytes(edited))
             }
             // copied when it is written
@@ -79,7 +83,7 @@ pub(super) fn content(
     let mut bytes = bytes.ok_or_else(|| Error::unsupported("the file does not fit in memory"))?;
     read_exact_at(&*source, 0, &mut bytes)?;
     if is_edited {
-        bytes = edited_text(&bytes, edit, budget)?;
+        bytes = edited_text(name, &bytes, edit, budget)?;
     }
     Ok(FoundContent::Carried(CompanionContent::Bytes(bytes)))
 }
@@ -94,8 +98,19 @@ fn left_out(error: Error) -> Result<FoundContent> {
     Ok(FoundContent::LeftOut(reason))
 }
 
-fn edited_text(text: &[u8], edit: CompanionEdit, budget: &Budget) -> Result<Vec<u8>> {
+fn edited_text(
+    name: &str,
+    text: &[u8],
+    edit: CompanionEdit<'_>,
+    budget: &Budget,
+) -> Result<Vec<u8>> {
+    if let Some(renamed) = edit.renamed {
+        return renamed_configuration(name, text, renamed, budget);
+    }
+    let Some(dtype) = edit.dtype else {
+        return Ok(text.to_vec());
+    };
     let text = std::str::from_utf8(text)
         .map_err(|_| Error::malformed("the configuration is not UTF-8").in_format("config"))?;
-    config::edited(text, edit.dtype, edit.quantised, budget)
+    config::edited(text, dtype, edit.quantised, budget)
 }

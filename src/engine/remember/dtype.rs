@@ -1,5 +1,6 @@
 //! The dtype that weights become when the caller leaves the choice to the checkpoint.
 
+use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
 use crate::quant::scheme::QuantConfig;
 use crate::read::catalog::{Catalog, Encoding};
@@ -11,6 +12,8 @@ pub enum OutputDtype {
     /// The dtype that the checkpoint's `config.json` states (`dtype`, `torch_dtype`); without one, the more frequent of BF16
     /// and F16 among the stored tensors; without any, F32 where tensors are F32 and the file is no GGUF; else BF16.
     Auto,
+    /// As they are stored: [`convert`](crate::convert()) copies them, and [`remember`](crate::remember()) refuses it.
+    Stored,
     /// This dtype: `BF16`, `F16` or `F32`.
     Of(Dtype),
 }
@@ -23,13 +26,16 @@ impl From<Dtype> for OutputDtype {
 
 impl OutputDtype {
     /// The dtype for a checkpoint.
-    pub(super) fn resolve(self, catalog: &Catalog, config: &QuantConfig) -> Dtype {
+    pub(super) fn resolve(self, catalog: &Catalog, config: &QuantConfig) -> Result<Dtype> {
         match self {
-            Self::Of(dtype) => dtype,
-            Self::Auto => config
+            Self::Of(dtype) => Ok(dtype),
+            Self::Auto => Ok(config
                 .model()
                 .dtype()
-                .unwrap_or_else(|| of_tensors(catalog)),
+                .unwrap_or_else(|| of_tensors(catalog))),
+            Self::Stored => Err(Error::invalid_argument(
+                "dequantised weights have a dtype of their own: `convert` copies weights as they are stored",
+            )),
         }
     }
 }

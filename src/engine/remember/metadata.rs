@@ -17,7 +17,7 @@ const MAX_METADATA: usize = 64 << 20;
 /// If the outputs of a GGUF have the `names` of transformers, only texts about the model are left (`general.name`, author,
 /// licence, origin): configuration and tokenizer are files of their own, numbers describe how the file was stored, and the
 /// header of a vocabulary of 150 000 tokens would have 9.5 MB that every client parses.
-pub(super) fn safetensors_metadata(
+pub(in crate::engine) fn safetensors_metadata(
     checkpoint: &Checkpoint,
     names: Names,
 ) -> Result<Vec<(String, String)>> {

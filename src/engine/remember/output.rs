@@ -5,12 +5,12 @@ use std::path::Path;
 use anamnesis_os::files::{is_same, is_within, resolved, same_in};
 
 use crate::base::error::{Error, Result};
-use crate::engine::sink::Sharding;
+use crate::engine::sink::{Container, Sharding};
 use crate::read::checkpoint::Checkpoint;
 use crate::read::source::files::url;
 
 /// Bytes of tensors per file of a directory, unless the caller sets another number: what transformers writes.
-pub(super) const SHARD_BYTES: u64 = 5_000_000_000;
+pub(in crate::engine) const SHARD_BYTES: u64 = 5_000_000_000;
 
 /// Endings of files that are not safetensors: an output of this name would be taken for another format.
 static OTHER_FORMATS: &[&str] = &[
@@ -20,17 +20,29 @@ static OTHER_FORMATS: &[&str] = &[
 
 /// Whether an output path means a file or a directory, for a checkpoint and a size of shards that the caller has set.
 ///
+/// Of the files of `container`, or of the one that the path's ending names.
+///
 /// A directory: a path that ends in a separator, an existing directory, a URL without an ending, a size of shards, or a source that is a directory
 /// or several files. A name that ends in `.safetensors` is a file.
-pub(super) fn sharding(
+pub(in crate::engine) fn sharding(
     checkpoint: &Checkpoint,
     path: &Path,
     shard_bytes: Option<u64>,
+    container: Option<&'static Container>,
 ) -> Result<Sharding> {
     let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");
     let extension = extension.to_ascii_lowercase();
     let is_directory = url(path).map_or_else(|| is_local_directory(path), is_prefix);
-    if !is_directory && OTHER_FORMATS.contains(&&*extension) {
+    let named = Container::for_extension(&extension);
+    let is_written = named.is_some_and(|named| container.is_none_or(|wanted| *wanted == *named));
+    if !is_directory && !is_written && OTHER_FORMATS.contains(&&*extension) {
+        if let Some(container) = container.or(named) {
+            let what = format!(
+                "the output is a {0} file, and its name ends in .{extension}: name it NAME.{0}, or NAME/ for a directory",
+                container.name
+            );
+            return Err(Error::invalid_argument(what).in_file(path));
+        }
         return Err(Error::invalid_argument(format!(
             "the output is a safetensors file, and its name ends in .{extension}: name it NAME.safetensors, or NAME/ for \
              a directory"
@@ -44,7 +56,7 @@ pub(super) fn sharding(
     if is_directory {
         return Ok(Sharding::Shards(SHARD_BYTES));
     }
-    if extension == "safetensors" {
+    if is_written {
         return Ok(Sharding::SingleFile);
     }
     let is_checkpoint_directory = checkpoint
@@ -73,7 +85,7 @@ fn is_prefix(url: &str) -> bool {
 
 /// Refuses an output that would replace the source: the same file or directory, also by a link, or a path inside a source
 /// that is a directory.
-pub(super) fn check_not_source(
+pub(in crate::engine) fn check_not_source(
     checkpoint: &Checkpoint,
     path: &Path,
     sharding: &Sharding,
@@ -128,7 +140,7 @@ pub(super) fn check_not_source(
 }
 
 /// The stem of the files in an output directory: the source's where a client finds files by it, else `model`.
-pub(super) fn file_stem(checkpoint: &Checkpoint) -> &'static str {
+pub(in crate::engine) fn file_stem(checkpoint: &Checkpoint) -> &'static str {
     // adapters of peft, components of diffusers, and the variants of diffusers that are opened by `variant=`
     static STEMS: &[&str] = &[
         "adapter_model",

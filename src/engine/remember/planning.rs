@@ -21,10 +21,10 @@ use crate::read::slice::TensorSlice;
 use super::slices::OutputSlices;
 use super::{Remember, conv1d, tied};
 
-const PLAN: &str = "the plan";
+pub(in crate::engine) const PLAN: &str = "the plan";
 
 /// The configuration that the caller has set, or the one in the checkpoint's directory.
-pub(super) fn config(what: &Remember<'_>, budget: &Budget) -> Result<QuantConfig> {
+pub(in crate::engine) fn config(what: &Remember<'_>, budget: &Budget) -> Result<QuantConfig> {
     let checkpoint = &*what.checkpoint;
     Ok(match (&what.config, checkpoint.path()) {
         (Some(config), _) => config.clone(),
@@ -38,7 +38,7 @@ pub(super) fn config(what: &Remember<'_>, budget: &Budget) -> Result<QuantConfig
 }
 
 /// Reads the stored bytes of a tensor for schemes, which look into small ones.
-fn reader(checkpoint: &Checkpoint) -> impl Fn(&TensorInfo) -> Result<Vec<u8>> {
+pub(in crate::engine) fn reader(checkpoint: &Checkpoint) -> impl Fn(&TensorInfo) -> Result<Vec<u8>> {
     |info| {
         let bytes = checkpoint.tensor_of(info).bytes();
         bytes.map(std::borrow::Cow::into_owned)
@@ -46,7 +46,7 @@ fn reader(checkpoint: &Checkpoint) -> impl Fn(&TensorInfo) -> Result<Vec<u8>> {
 }
 
 /// All that schemes are asked with.
-fn context<'c>(
+pub(in crate::engine) fn context<'c>(
     what: &'c Remember<'_>,
     config: &'c QuantConfig,
     read: &'c dyn Fn(&TensorInfo) -> Result<Vec<u8>>,
@@ -67,7 +67,7 @@ fn context<'c>(
 
 /// Whether the checkpoint has a configuration of quantisation, and no weight that a scheme recognises: its outputs are then as
 /// they were, and the configuration describes them still.
-pub(super) fn stays_quantised(what: &Remember<'_>, budget: &Budget) -> Result<bool> {
+pub(in crate::engine) fn stays_quantised(what: &Remember<'_>, budget: &Budget) -> Result<bool> {
     let checkpoint = &*what.checkpoint;
     let config = config(what, budget)?;
     if config.is_empty() {
@@ -79,10 +79,10 @@ pub(super) fn stays_quantised(what: &Remember<'_>, budget: &Budget) -> Result<bo
     Ok(!recognises_any(&cx)?)
 }
 
-pub(super) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
+pub(in crate::engine) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Plan> {
     let checkpoint = &*what.checkpoint;
     let config = config(what, budget)?;
-    let dtype = what.dtype.resolve(checkpoint.catalog(), &config);
+    let dtype = what.dtype.resolve(checkpoint.catalog(), &config)?;
     // the dtypes that kernels write
     if !matches!(dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32) {
         return Err(Error::invalid_argument(format!(
@@ -261,7 +261,7 @@ fn spilled(rank: usize) -> u64 {
 const MAX_NOTES: usize = 100;
 
 /// Adds a note about the outputs.
-fn add_note(plan: &mut Plan, note: Note, budget: &Budget) -> Result<()> {
+pub(in crate::engine) fn add_note(plan: &mut Plan, note: Note, budget: &Budget) -> Result<()> {
     let note = match plan.output_notes.len() {
         // one note in place of all others
         MAX_NOTES => Note::from("further notes are left out"),
@@ -278,7 +278,7 @@ fn add_note(plan: &mut Plan, note: Note, budget: &Budget) -> Result<()> {
 }
 
 /// A tile, what it reads, and what all of them share must fit in memory, once per thread.
-fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
+pub(in crate::engine) fn fits(cx: &Context<'_>, job: &Job, allowed: u64) -> Result<()> {
     let JobWork::Tiles { decoder, rows } = &job.work else {
         return Ok(());
     };
@@ -350,7 +350,7 @@ fn same_elements(name: &str, shape: &[u64], grid: Grid, dtype: Dtype) -> Result<
 }
 
 /// The job of a tensor that is not quantised, cast to a dtype if one is given.
-fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, cast: Option<Dtype>) -> Job {
+pub(in crate::engine) fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, cast: Option<Dtype>) -> Job {
     let info = cx.info(tensor);
     let to = cast.filter(|to| casts(from, *to)).unwrap_or(from);
     let work = if addressable(info) {
@@ -382,7 +382,7 @@ fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, cast: Option<Dtype>) -> J
 }
 
 /// Refuses the later of two outputs with the same name.
-fn twice(plan: &mut Plan, budget: &Budget) -> Result<()> {
+pub(in crate::engine) fn twice(plan: &mut Plan, budget: &Budget) -> Result<()> {
     // a hash table has up to 16/7 slots per entry
     const NAME: u64 = 3 * size_of::<&str>() as u64;
     let _seen = budget.temporary(NAME * plan.jobs.len() as u64, PLAN)?;

@@ -13,7 +13,7 @@ use crate::quant::scheme::QuantConfig;
 use crate::read::catalog::{Catalog, quote};
 
 /// Takes output layers out of the plan whose bytes are another output's; returns a note that names them.
-pub(super) fn leave_out(
+pub(in crate::engine) fn leave_out(
     plan: &mut Plan,
     catalog: &Catalog,
     config: &QuantConfig,

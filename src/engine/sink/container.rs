@@ -147,6 +147,18 @@ impl From<String> for HeaderValue {
     }
 }
 
+impl From<&str> for HeaderValue {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<GgufValue> for HeaderValue {
+    fn from(value: GgufValue) -> Self {
+        Self::Gguf(value)
+    }
+}
+
 /// Keys of a header and their values, in order.
 pub(crate) type HeaderValues = Vec<(String, HeaderValue)>;
 

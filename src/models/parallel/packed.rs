@@ -11,7 +11,7 @@ const PARTS: [&str; 4] = [".qweight", ".qzeros", ".scales", ".g_idx"];
 
 /// Whether a tensor is part of a weight whose codes are 32-bit words of shape `[inputs, outputs]`, with several codes
 /// packed along one of the two.
-pub(super) fn inputs_first(catalog: &Catalog, info: &TensorInfo) -> bool {
+pub(crate) fn inputs_first(catalog: &Catalog, info: &TensorInfo) -> bool {
     let Some(stem) = PARTS.iter().find_map(|part| info.name.strip_suffix(part)) else {
         return false;
     };

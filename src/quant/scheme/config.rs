@@ -204,6 +204,16 @@ impl QuantConfig {
         path: &Path,
         budget: &Budget,
     ) -> Result<Self> {
+        Self::load_edited(checkpoint, path, &|_, text| Ok(text), budget)
+    }
+
+    /// Like [`load_sidecar`](Self::load_sidecar), of the texts that `edit` makes of those of the files, by their names.
+    pub(crate) fn load_edited(
+        checkpoint: &Checkpoint,
+        path: &Path,
+        edit: &dyn Fn(&str, Vec<u8>) -> Result<Vec<u8>>,
+        budget: &Budget,
+    ) -> Result<Self> {
         let files = checkpoint.files();
         let mut model = ModelConfig::default();
         let mut found = ConfigDocuments::default();
@@ -226,7 +236,12 @@ impl QuantConfig {
             }
             let at = folder.join(file);
             // a file that cannot be opened counts as absent: weights are recognised without a configuration too
-            let mut whole = match document::read(files, NamedPath::below(folder, &at), budget) {
+            let named = NamedPath::below(folder, &at);
+            let read = || {
+                let (text, _charge) = files.read_whole(named, budget, "the configuration")?;
+                document::parse(&edit(file, text)?, budget)
+            };
+            let mut whole = match read() {
                 Ok(whole) => whole,
                 Err(e) if document::is_absent(&e) => continue,
                 Err(e) => return Err(e.in_file(&at)),

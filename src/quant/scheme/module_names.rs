@@ -11,6 +11,22 @@ use crate::base::limits::Budget;
 
 const LIST: &str = "a configuration's list of modules";
 
+/// The keys of lists of modules that are not quantised: each writer has its own.
+pub(crate) static SKIPPED_LISTS: &[&str] = &[
+    "modules_to_not_convert",
+    "ignore",
+    "ignored_layers",
+    "exclude_modules",
+    "llm_int8_skip_modules",
+];
+
+/// The keys of other lists with names of modules, among classes and settings.
+pub(crate) static MODULE_LISTS: &[&str] = &["targets", "modules_in_block_to_quantize", "tensor_names"];
+
+/// The keys of sections that describe quantisation, in the configuration of a model.
+pub(crate) static QUANTISATION_SECTIONS: &[&str] =
+    &["quantization_config", "quantization", "compression_config"];
+
 /// Sequences of whole dotted components, all of which are searched for at once.
 ///
 /// This is the automaton of Aho and Corasick over components instead of characters: a state is a prefix of an entry, and

@@ -119,6 +119,21 @@ impl Catalog {
         self.move_to_range(file, 0, first_member);
     }
 
+    /// Renumbers byte ranges and members of a catalog of several files, behind those of another one.
+    pub(crate) fn move_behind(&mut self, files: u32, members: u32) {
+        for tensor in &mut self.tensors {
+            shift(tensor, files, members);
+        }
+        for member in &mut self.members {
+            member.bytes.file += files;
+        }
+        for value in self.metadata.iter_mut() {
+            if let Value::Array(StoredArray { bytes, .. }) = value {
+                bytes.file += files;
+            }
+        }
+    }
+
     /// Like [`move_to_file`](Self::move_to_file), for a catalog of bytes that begin at offset `start` of that file.
     pub(crate) fn move_to_range(&mut self, file: u32, start: u64, first_member: u32) {
         for tensor in &mut self.tensors {
@@ -176,6 +191,35 @@ fn renumber(tensor: &mut TensorInfo, file: u32, start: u64, first_member: u32) {
     {
         renumber(scales, file, start, first_member);
         renumber(zero_points, file, start, first_member);
+    }
+}
+
+/// Adds to the numbers of files and members of a tensor, and of those inside it.
+fn shift(tensor: &mut TensorInfo, files: u32, members: u32) {
+    tensor.bytes.file += files;
+    if let Some(member) = &mut tensor.member {
+        *member += members;
+    }
+    match &mut tensor.layout {
+        Layout::Sparse(sparse) => {
+            let parts = sparse.parts.iter_mut();
+            parts.for_each(|part| shift(part, files, members));
+        }
+        Layout::Chunked(chunks) => {
+            let chunks = chunks.iter_mut();
+            chunks.for_each(|chunk| shift(&mut chunk.part, files, members));
+        }
+        _ => {}
+    }
+    if let Some(pytorch) = &mut tensor.pytorch
+        && let Some(Quantizer::PerChannel {
+            scales,
+            zero_points,
+            ..
+        }) = &mut pytorch.quantizer
+    {
+        shift(scales, files, members);
+        shift(zero_points, files, members);
     }
 }
 

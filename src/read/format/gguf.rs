@@ -36,7 +36,7 @@ use crate::read::source::cursor::Cursor;
 use anamnesis_kernel::{BlockFormat, describe_foreign};
 
 pub(crate) use array::read as read_array;
-pub(crate) use stored_values::{StoredValue, stored_values};
+pub(crate) use stored_values::stored_values;
 
 /// The GGUF format.
 pub static FORMAT: Format = Format {

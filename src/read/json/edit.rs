@@ -101,6 +101,36 @@ fn expect(bytes: &[u8], at: usize, byte: u8) -> Result<usize, NotJson> {
         .ok_or(NotJson(at))
 }
 
+/// The strings that are elements of the array which begins at `start`, as ranges of the text; empty if another value begins
+/// there.
+pub(crate) fn texts_of_array(text: &str, start: usize) -> Result<Vec<Range<usize>>, NotJson> {
+    let bytes = text.as_bytes();
+    let (mut at, mut depth, mut found) = (skip_blanks(text, start), 0_usize, Vec::new());
+    if bytes.get(at) != Some(&b'[') {
+        return Ok(found);
+    }
+    loop {
+        match bytes.get(at) {
+            Some(b'[' | b'{') => depth += 1,
+            Some(b']' | b'}') => depth -= 1,
+            Some(b'"') => {
+                let end = skip_text(bytes, at)?;
+                if depth == 1 {
+                    found.push(at..end);
+                }
+                at = end;
+                continue;
+            }
+            Some(_) => {}
+            None => return Err(NotJson(at)),
+        }
+        at += 1;
+        if depth == 0 {
+            return Ok(found);
+        }
+    }
+}
+
 /// The end of the string that begins at `at`.
 fn skip_text(bytes: &[u8], at: usize) -> Result<usize, NotJson> {
     let mut at = expect(bytes, at, b'"')?;

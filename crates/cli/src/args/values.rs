@@ -2,6 +2,7 @@
 
 use anamnesis::fit::{CacheType, InferenceEngine};
 use anamnesis::format::FORMATS;
+use anamnesis::sink::{Container, GgufType, GgufValue, HeaderValue};
 use anamnesis::{Dtype, Format, Names, OutputDtype};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use globset::{Glob, GlobMatcher};
@@ -29,6 +30,48 @@ pub(super) fn output_dtype() -> impl TypedValueParser<Value = OutputDtype> {
         "f16" | "float16" => Dtype::F16.into(),
         _ => Dtype::F32.into(),
     })
+}
+
+/// A dtype that weights can be dequantised to, `auto`, or `stored`.
+pub(super) fn stored_or_output_dtype() -> impl TypedValueParser<Value = OutputDtype> {
+    PossibleValuesParser::new(["stored", "bf16", "f16", "f32", "auto"]).map(|name| match &*name {
+        "stored" => OutputDtype::Stored,
+        "auto" => OutputDtype::Auto,
+        "bf16" => Dtype::BF16.into(),
+        "f16" => Dtype::F16.into(),
+        _ => Dtype::F32.into(),
+    })
+}
+
+/// A container of tensors that is written.
+pub(super) fn container() -> impl TypedValueParser<Value = &'static Container> {
+    PossibleValuesParser::new(Container::all().map(|container| container.name))
+        .map(|name| Container::for_extension(&name).expect("one of the possible values"))
+}
+
+/// A key and a value.
+pub(crate) type MetadataArgument = (String, HeaderValue);
+
+/// `KEY=VALUE`, or `KEY:TYPE=VALUE` with a type of GGUF.
+pub(super) fn metadata_value(text: &str) -> Result<MetadataArgument, String> {
+    let (key, value) = text
+        .split_once('=')
+        .filter(|(key, _)| !key.is_empty())
+        .ok_or("expected KEY=VALUE or KEY:TYPE=VALUE, such as `license=mit`")?;
+    let parsed = key.rsplit_once(':').and_then(|(key, kind)| {
+        let element = kind.strip_prefix('[').and_then(|kind| kind.strip_suffix(']'));
+        let parsed = match element {
+            Some(element) => GgufValue::parse_array(GgufType::from_name(element)?, value),
+            None => GgufValue::parse(GgufType::from_name(kind)?, value),
+        };
+        Some((key, parsed))
+    });
+    match parsed {
+        // keys of other programs have colons too
+        None => Ok((key.to_owned(), HeaderValue::from(value))),
+        Some((key, Ok(parsed))) => Ok((key.to_owned(), parsed.into())),
+        Some((key, Err(error))) => Err(format!("{key}: {}", error.kind())),
+    }
 }
 
 /// `FROM=TO`.

@@ -15,7 +15,7 @@ use anamnesis_os::whole_file;
 use serde_json::Value;
 
 use super::planned_output::PlannedOutput;
-use super::{OutputNames, RememberReport};
+use super::{OutputNames, WrittenReport};
 use crate::args::RememberArgs;
 use crate::checkpoint_warnings;
 use crate::exit::Failure;
@@ -45,7 +45,7 @@ pub(super) fn write_all(
     names: &OutputNames<'_>,
     screen: &Screen,
     interrupt: &Interrupt,
-) -> Result<RememberReport, Failure> {
+) -> Result<WrittenReport, Failure> {
     let (source, output) = (&args.source, &args.output);
     // a template has one order of reads over the files of one model
     if args.record.is_some() {
@@ -106,7 +106,7 @@ pub(super) fn write_all(
     }
     // after all components: a pattern is usually for one of them
     names.require_matches(source)?;
-    let mut report = RememberReport::default();
+    let mut report = WrittenReport::default();
     for (component, planned) in components.iter().zip(planned) {
         if let Some(planned) = planned {
             report.add(component.name, planned.write(interrupt)?);
@@ -247,7 +247,7 @@ fn companions_of(args: &RememberArgs, directory: &Path) -> Result<Companions, Fa
     )?)
 }
 
-impl RememberReport {
+impl WrittenReport {
     /// Adds what was written of a component.
     fn add(&mut self, component: &str, written: Self) {
         let inside = |name: String| format!("{component}/{name}");

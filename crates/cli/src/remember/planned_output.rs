@@ -9,7 +9,7 @@ use anamnesis::quote::escape;
 use anamnesis::sink::Sharding;
 use anamnesis::{Checkpoint, Dtype, Names, OutputDtype, Plan};
 
-use super::{OutputNames, RememberReport, configure, notes_of, wrapper_prefix};
+use super::{OutputNames, WrittenReport, configure, notes_of, wrapper_prefix};
 use crate::args::RememberArgs;
 use crate::checkpoint_warnings::about_place;
 use crate::exit::{Failure, refusal_text};
@@ -106,7 +106,7 @@ impl<'c> PlannedOutput<'c> {
         })
     }
 
-    pub(super) fn write(self, interrupt: &Interrupt) -> Result<RememberReport, Failure> {
+    pub(super) fn write(self, interrupt: &Interrupt) -> Result<WrittenReport, Failure> {
         let Self {
             args,
             source,
@@ -146,12 +146,13 @@ impl<'c> PlannedOutput<'c> {
         let recorded = recorded.transpose()?;
         let files = sink.files().map(std::path::Path::to_owned).collect();
         let beside = sink.companion_files();
-        Ok(RememberReport {
+        Ok(WrittenReport {
             about_place: about_place(self.checkpoint),
             files,
             companions: beside.files.iter().map(|file| file.name.clone()).collect(),
             left_out: beside.left_out.clone(),
             left_out_more: beside.left_out_more,
+            is_stored: false,
             dtypes: vec![dtype],
             weights,
             plain,

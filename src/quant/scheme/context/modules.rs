@@ -3,7 +3,7 @@
 use crate::base::error::Result;
 use crate::base::limits::Budget;
 use crate::quant::scheme::QuantConfig;
-use crate::quant::scheme::module_names::{ComponentSequences, PrefixPatterns};
+use crate::quant::scheme::module_names::{ComponentSequences, PrefixPatterns, SKIPPED_LISTS};
 
 use super::Context;
 
@@ -60,14 +60,7 @@ impl<'c> SkippedModules<'c> {
     /// An entry matches as a sequence of whole dotted components, or as a pattern with `*`. For `re:` patterns, the literal
     /// text between leading and trailing special characters is matched.
     fn new(config: &'c QuantConfig, budget: &Budget) -> Result<Self> {
-        const LISTS: &[&str] = &[
-            "modules_to_not_convert",
-            "ignore",
-            "ignored_layers",
-            "exclude_modules",
-            "llm_int8_skip_modules",
-        ];
-        let lists = LISTS.iter().filter_map(|key| config.get(key)?.as_array());
+        let lists = SKIPPED_LISTS.iter().filter_map(|key| config.get(key)?.as_array());
         let entries = lists
             .flatten()
             .filter_map(|item| item.as_str())

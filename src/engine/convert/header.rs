@@ -1,0 +1,238 @@
+//! The metadata of an output: the source's, in the form of the container, with the caller's changes.
+
+use std::collections::HashMap;
+
+use crate::base::error::{Error, Result};
+use crate::base::quote::quote;
+use crate::engine::companions::renamed_metadata;
+use crate::engine::remember::metadata::safetensors_metadata;
+use crate::engine::sink::container::{HeaderValue, HeaderValues};
+use crate::engine::sink::{Container, GGUF, GgufType, GgufValue, SAFETENSORS};
+use crate::models::conversion::Names;
+use crate::plan::PLAN_ID_KEY;
+use crate::read::catalog::Value;
+use crate::read::format::gguf;
+use crate::read::rename::Renames;
+
+use super::Convert;
+
+/// Keys of a GGUF in a safetensors header have this prefix, and JSON values.
+const OF_GGUF: &str = "gguf.";
+/// Keys of a safetensors header in a GGUF have this prefix.
+const OF_SAFETENSORS: &str = "safetensors.";
+/// The types of the keys of a GGUF, in a safetensors header: JSON has one type of numbers.
+const TYPES: &str = "anamnesis.gguf_types";
+
+/// A change of the metadata.
+#[derive(Clone, Debug)]
+pub(super) enum MetadataChange {
+    Set(String, HeaderValue),
+    Drop(String),
+}
+
+/// The keys and values of the header.
+pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Result<HeaderValues> {
+    let mut values = match container.name {
+        name if name == SAFETENSORS.name => texts(what)?,
+        name if name == GGUF.name => typed(what)?,
+        // an array of numpy has no metadata
+        _ => HeaderValues::new(),
+    };
+    let has_metadata = *container == SAFETENSORS || *container == GGUF;
+    for change in &what.metadata {
+        let (MetadataChange::Set(key, _) | MetadataChange::Drop(key)) = change;
+        if !has_metadata {
+            let what = format!(
+                "the key {} cannot be set: a file of the container {} has no metadata",
+                quote(key),
+                container.name
+            );
+            return Err(Error::invalid_argument(what));
+        }
+        let at = values.iter().position(|(known, _)| known == key);
+        match (change, at) {
+            (MetadataChange::Drop(_), Some(at)) => drop(values.remove(at)),
+            (MetadataChange::Drop(_), None) => return Err(Error::not_found("metadata key", key)),
+            (MetadataChange::Set(_, value), Some(at)) => {
+                values[at].1 = of_type(key, &values[at].1, value)?;
+            }
+            (MetadataChange::Set(_, value), None) => values.push((key.clone(), value.clone())),
+        }
+    }
+    if *container == SAFETENSORS
+        && let Some((key, _)) = values
+            .iter()
+            .find(|(_, value)| matches!(value, HeaderValue::Gguf(_)))
+    {
+        let what = format!("the key {} has a type: values of safetensors are texts", quote(key));
+        return Err(Error::invalid_argument(what));
+    }
+    Ok(values)
+}
+
+/// The new value of a key, of the type that it has.
+fn of_type(key: &str, old: &HeaderValue, new: &HeaderValue) -> Result<HeaderValue> {
+    let (HeaderValue::Gguf(old), HeaderValue::Text(text)) = (old, new) else {
+        return Ok(new.clone());
+    };
+    let value = match old.types() {
+        (GgufType::Array, Some(element)) => GgufValue::parse_array(element, text),
+        (kind, _) => GgufValue::parse(kind, text),
+    };
+    let value = value.map_err(|e| e.context(&format!("key {}", quote(key))))?;
+    Ok(HeaderValue::Gguf(value))
+}
+
+/// The alignment of tensors in a GGUF with these keys; 0 for the usual one.
+pub(super) fn alignment(what: &Convert<'_>, values: &HeaderValues) -> Result<u32> {
+    if let Some(alignment) = what.alignment {
+        return match alignment.is_power_of_two() && alignment >= 8 {
+            true => Ok(alignment),
+            false => Err(Error::invalid_argument(format!(
+                "an alignment of {alignment} is no power of two from 8 on"
+            ))),
+        };
+    }
+    let stated = values.iter().find(|(key, _)| key == gguf::ALIGNMENT);
+    let of_source = match stated {
+        Some(_) => what.weights.checkpoint.catalog().metadata.integer(gguf::ALIGNMENT),
+        None => None,
+    };
+    Ok(of_source.and_then(|n| u32::try_from(n).ok()).unwrap_or(0))
+}
+
+/// The metadata as texts.
+fn texts(what: &Convert<'_>) -> Result<HeaderValues> {
+    let checkpoint = &what.weights.checkpoint;
+    let budget = checkpoint.budget();
+    let renames = Renames::new(&what.renames);
+    let names = what.renamed_tensors(&renames);
+    let format = checkpoint.catalog().format();
+    let mut values = HeaderValues::new();
+    for (key, text) in safetensors_metadata(checkpoint, Names::Stored)? {
+        if format == "gguf" {
+            let inner = key.strip_prefix(OF_GGUF).unwrap_or(&key);
+            if gguf::SPLIT_KEYS.contains(&inner) {
+                continue;
+            }
+            // a key that came from a safetensors file returns as it was
+            if let Some(own) = inner.strip_prefix(OF_SAFETENSORS)
+                && let Some(Value::Text(own_text)) = checkpoint.metadata(inner)?
+            {
+                values.retain(|(known, _)| known != own);
+                values.push((own.to_owned(), HeaderValue::Text(own_text.into())));
+                continue;
+            }
+            values.push((key, HeaderValue::Text(text)));
+            continue;
+        }
+        let (key, text) = match renames.is_empty() {
+            true => (key, text),
+            false => renamed_metadata(&key, &text, &names, &budget)?,
+        };
+        values.push((key, HeaderValue::Text(text)));
+    }
+    if format == "gguf" {
+        let stored = gguf::stored_values(checkpoint.source(0), &budget)?;
+        let types = stored.iter().filter_map(|value| {
+            let kind = GgufType::from_number(value.kind)?;
+            let name = match value.element {
+                Some(element) => format!("[{}]", GgufType::from_number(element)?.name()),
+                None => kind.name().to_owned(),
+            };
+            let is_own = !value.key.starts_with(OF_SAFETENSORS)
+                && !gguf::SPLIT_KEYS.contains(&&*value.key);
+            is_own.then(|| (value.key.to_string(), serde_json::Value::String(name)))
+        });
+        let types: serde_json::Map<_, _> = types.collect();
+        if !types.is_empty() {
+            let text = serde_json::Value::Object(types).to_string();
+            values.push((TYPES.to_owned(), HeaderValue::Text(text)));
+        }
+    }
+    Ok(values)
+}
+
+/// The metadata as values of a GGUF.
+fn typed(what: &Convert<'_>) -> Result<HeaderValues> {
+    let checkpoint = &what.weights.checkpoint;
+    let catalog = checkpoint.catalog();
+    let budget = checkpoint.budget();
+    if catalog.format() == "gguf" {
+        let stored = gguf::stored_values(checkpoint.source(0), &budget)?;
+        let values = stored.into_iter().filter_map(|value| {
+            let kind = GgufType::from_number(value.kind)?;
+            let element = value.element.and_then(GgufType::from_number);
+            let stored = GgufValue::stored(kind, element, value.bytes);
+            Some((value.key.into(), HeaderValue::Gguf(stored)))
+        });
+        return Ok(values.collect());
+    }
+    if catalog.format() != "safetensors" {
+        return Ok(HeaderValues::new());
+    }
+    let types: HashMap<String, String> = catalog
+        .metadata
+        .text(TYPES)
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default();
+    let mut values = HeaderValues::new();
+    for (key, value) in catalog.metadata.iter() {
+        let Value::Text(text) = value else { continue };
+        if key == TYPES || key == PLAN_ID_KEY {
+            continue;
+        }
+        let own = key.strip_prefix(OF_GGUF);
+        let restored = own.and_then(|own| restored(text.as_ref(), types.get(own).map(String::as_str)));
+        values.push(match (own, restored) {
+            (Some(own), Some(value)) => (own.to_owned(), HeaderValue::Gguf(value)),
+            _ => (
+                [OF_SAFETENSORS, key].concat(),
+                HeaderValue::Text(text.to_string()),
+            ),
+        });
+    }
+    Ok(values)
+}
+
+/// A value of a GGUF that is stored as JSON. Without a stated type, integers are of 32 bits where they fit, and floats are `f32`.
+fn restored(text: &str, stated: Option<&str>) -> Option<GgufValue> {
+    let json: serde_json::Value = serde_json::from_str(text).ok()?;
+    let plain = |value: &serde_json::Value| match value {
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    if let Some(name) = stated {
+        return match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+            Some(element) => GgufValue::parse_array(GgufType::from_name(element)?, text).ok(),
+            None => GgufValue::parse(GgufType::from_name(name)?, &plain(&json)).ok(),
+        };
+    }
+    match &json {
+        serde_json::Value::Array(items) => {
+            let first = items.first().map_or(Some(GgufType::Text), implied)?;
+            let element = match first {
+                GgufType::U32 => GgufType::I32,
+                other => other,
+            };
+            GgufValue::parse_array(element, text).ok()
+        }
+        one => GgufValue::parse(implied(one)?, &plain(one)).ok(),
+    }
+}
+
+/// The type of a JSON value without a stated one.
+fn implied(value: &serde_json::Value) -> Option<GgufType> {
+    Some(match value {
+        serde_json::Value::Bool(_) => GgufType::Bool,
+        serde_json::Value::String(_) => GgufType::Text,
+        serde_json::Value::Number(n) if n.is_f64() => GgufType::F32,
+        serde_json::Value::Number(n) => match (n.as_u64(), n.as_i64()) {
+            (Some(n), _) if u32::try_from(n).is_ok() => GgufType::U32,
+            (Some(_), _) => GgufType::U64,
+            (_, Some(n)) if i32::try_from(n).is_ok() => GgufType::I32,
+            _ => GgufType::I64,
+        },
+        _ => return None,
+    })
+}

@@ -1,0 +1,180 @@
+//! The plan of a conversion: one job for each stored tensor, which copies it.
+
+use crate::base::error::{Error, Remedy, Result};
+use crate::base::kernel::Dtype;
+use crate::base::limits::{Budget, text_cost};
+use crate::engine::remember::planning::{PLAN, config, context, fits, plain, reader, twice};
+use crate::engine::remember::tied;
+use crate::plan::{Job, Plan};
+use crate::quant::account::sidecars;
+use crate::quant::scheme::Context;
+use crate::read::catalog::{Encoding, Layout, TensorInfo, quote};
+use crate::read::rename::Renames;
+
+use super::groups::{groups, selected};
+use super::{Convert, shares, written_plan};
+
+/// The scheme of tensors that are copied as parts of a quantised weight.
+pub(super) const STORED: &str = "stored";
+
+/// The note about a worker's share.
+const SHARE: &str = "one worker's share: the configuration beside it is of the whole model";
+
+/// Memory of a job and its decoder.
+const JOB: u64 = 512;
+
+/// The plan of weights that are dequantised, under their new names.
+pub(super) fn dequantised(what: &Convert<'_>, renames: &Renames) -> Result<Plan> {
+    let weights = match what.exclude.clone() {
+        Some(leave) => {
+            let selection = what.weights.options.selection.clone();
+            what.weights
+                .clone()
+                .filter(move |name| selection.contains(name) && !leave(name))
+        }
+        None => what.weights.clone(),
+    };
+    let mut plan = weights.plan()?;
+    let budget = what.weights.checkpoint.budget();
+    rename(&mut plan, renames, &budget)?;
+    Ok(plan)
+}
+
+/// The plan of tensors that are copied.
+pub(super) fn stored(what: &Convert<'_>, renames: &Renames) -> Result<Plan> {
+    let weights = &what.weights;
+    let checkpoint = &*weights.checkpoint;
+    let budget = checkpoint.budget();
+    let config = config(weights, &budget)?;
+    let read = reader(checkpoint);
+    let sidecars = sidecars(checkpoint, &budget)?;
+    let cx = context(weights, &config, &read, &sidecars, &budget);
+    let check = || weights.options.control.check();
+    let mut plan = Plan::default();
+    let groups = groups(&cx, &mut plan, &check)?;
+    let includes = |name: &str| weights.options.selection.contains(name);
+    let excludes = |name: &str| what.excludes(name);
+    let kept = selected(&cx, &groups, &includes, &excludes)?;
+    let mut is_part = vec![false; kept.len()];
+    for group in &groups {
+        group.tensors.iter().for_each(|&part| is_part[part] = true);
+    }
+    for tensor in (0..kept.len()).filter(|&tensor| kept[tensor]) {
+        check()?;
+        let info = cx.info(tensor);
+        budget.memory(JOB + text_cost(info.name.len()), PLAN)?;
+        let allowed = checkpoint.limits().tile_bytes;
+        let job = copy(&cx, tensor).and_then(|job| fits(&cx, &job, allowed).map(|()| job));
+        match job {
+            Ok(mut job) => {
+                if is_part[tensor] {
+                    job.scheme = STORED;
+                }
+                if info.name.is_empty() {
+                    job.output.name = unnamed(checkpoint).into();
+                }
+                budget.push(&mut plan.jobs, job, PLAN)?;
+            }
+            Err(error) => plan.refuse(&info.name, error, &budget)?,
+        }
+    }
+    let listed = cx.catalog.refused.iter();
+    for listed in listed.filter(|listed| includes(&listed.name) && !excludes(&listed.name)) {
+        let text = format!("{}: {}", quote(&listed.name), listed.reason);
+        let error = Error::unsupported(text).with_remedy(Remedy::LeaveOut);
+        plan.refuse(&listed.name, error, &budget)?;
+    }
+    if !weights.untie
+        && checkpoint.catalog().format() == "pth"
+        && let Some(note) = tied::leave_out(&mut plan, cx.catalog, &config)
+    {
+        plan.output_notes.push(note.into());
+    }
+    rename(&mut plan, renames, &budget)?;
+    plan.quantised = cx.quantised();
+    plan.notes.extend(cx.take_notes());
+    plan.notes.dedup();
+    if let Some(parallel) = &what.parallel {
+        let shares = parallel.shares(checkpoint, &budget)?;
+        shares::cut(&cx, &mut plan, &groups, &shares)?;
+        plan.notes.push(SHARE.to_owned());
+    } else if plan.refused.is_empty() {
+        written_plan::check(what, renames, &plan, &groups, &kept, &budget)?;
+    }
+    Ok(plan)
+}
+
+/// Gives the outputs their new names, and refuses those that two would have.
+fn rename(plan: &mut Plan, renames: &Renames, budget: &Budget) -> Result<()> {
+    if !renames.is_empty() {
+        for job in &mut plan.jobs {
+            let renamed = renames.apply(&job.output.name);
+            budget.memory(text_cost(renamed.len()), PLAN)?;
+            job.output.name = renamed.into();
+        }
+    }
+    twice(plan, budget)
+}
+
+/// The job that copies a tensor.
+fn copy(cx: &Context<'_>, tensor: usize) -> Result<Job> {
+    let info = cx.info(tensor);
+    let refused = |what: &str, remedy| {
+        let what = format!("tensor {}: {what}", quote(&info.name));
+        Err(Error::unsupported(what).with_remedy(remedy))
+    };
+    match &info.layout {
+        Layout::Absent => {
+            let what = "it was saved without data (PyTorch's meta device)";
+            return refused(what, Remedy::LeaveOut);
+        }
+        Layout::Sparse(_) => {
+            let what = "it is sparse, and must be made dense before it is saved";
+            return refused(what, Remedy::LeaveOut);
+        }
+        _ => {}
+    }
+    match &info.encoding {
+        Encoding::Plain(dtype) => Ok(plain(cx, tensor, *dtype, None)),
+        Encoding::Block(block) => {
+            let mut job = plain_bytes(cx, tensor, info);
+            job.output.block = Some(block);
+            Ok(job)
+        }
+        Encoding::Opaque(item) => {
+            let is_void = item.name.starts_with('V') && item.fields.is_empty();
+            let remedy = match is_void {
+                true => Remedy::LeaveOutOrReadItems,
+                false => Remedy::LeaveOut,
+            };
+            refused(&format!("its items {} have no dtype", info.encoding), remedy)
+        }
+    }
+}
+
+/// The job that copies the bytes of blocks.
+fn plain_bytes(cx: &Context<'_>, tensor: usize, info: &TensorInfo) -> Job {
+    let mut job = plain(cx, tensor, Dtype::U8, None);
+    if let crate::plan::JobWork::Tiles { decoder, rows } = &mut job.work {
+        let bytes = crate::plan::decode::Cast {
+            from: Dtype::U8,
+            elements: info.nbytes(),
+        };
+        *rows = crate::plan::Decoder::grid(&bytes).rows_per_tile(Dtype::U8);
+        *decoder = std::sync::Arc::new(bytes);
+    }
+    // the rows of blocks that a converter has flattened are longer than those of the shape
+    if let (Encoding::Block(block), Some(&row)) = (&info.encoding, info.shape.last())
+        && !row.is_multiple_of(block.block_len.into())
+    {
+        let len = u64::from(block.block_len);
+        job.output.shape = [info.elements() / len, len].into_iter().collect();
+    }
+    job
+}
+
+/// The name of the only array of a file that names none: that of the file.
+fn unnamed(checkpoint: &crate::read::checkpoint::Checkpoint) -> String {
+    let stem = checkpoint.path().and_then(std::path::Path::file_stem);
+    stem.map_or("array".into(), |stem| stem.to_string_lossy().into_owned())
+}

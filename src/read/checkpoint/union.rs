@@ -1,0 +1,76 @@
+//! Several checkpoints as one: the tensors of all of them.
+
+use crate::base::error::{Error, Result};
+use crate::read::catalog::quote;
+
+use super::Checkpoint;
+
+impl Checkpoint {
+    /// One checkpoint of the tensors of several, which are of one format. Metadata, and the configuration beside the files, are
+    /// those of the first; keys that only others have are added.
+    ///
+    /// ```
+    /// use anamnesis::Checkpoint;
+    ///
+    /// let parts = ["fixtures/safetensors/sharded", "fixtures/model/scribe.safetensors"];
+    /// let parts = parts.map(Checkpoint::open).into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// let count: usize = parts.iter().map(|part| part.tensors().len()).sum();
+    /// match Checkpoint::union(parts) {
+    ///     Ok(whole) => assert_eq!(whole.tensors().len(), count),
+    ///     // both have a tensor of one name
+    ///     Err(error) => println!("{error}"),
+    /// }
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No checkpoint; different formats; a tensor name that two of them have.
+    pub fn union(checkpoints: impl IntoIterator<Item = Self>) -> Result<Self> {
+        let mut all = checkpoints.into_iter();
+        let mut whole = all
+            .next()
+            .ok_or_else(|| Error::invalid_argument("a union of no checkpoints"))?;
+        for mut next in all {
+            let formats = (whole.catalog.format, next.catalog.format);
+            if formats.0 != formats.1 {
+                let what = format!("a union of the formats {} and {}", formats.0, formats.1);
+                return Err(Error::unsupported(what));
+            }
+            let budget = whole.budget();
+            let twice = next.catalog.tensors.iter();
+            let mut twice = twice.filter(|info| whole.catalog.get(&info.name).is_some());
+            if let Some(info) = twice.next() {
+                let what = format!("two sources have a tensor {}", quote(&info.name));
+                let error = Error::malformed(what);
+                return Err(match next.path() {
+                    Some(path) => error.in_file(path),
+                    None => error,
+                });
+            }
+            let first = |before: usize, added: usize| {
+                let fits = u32::try_from(before.saturating_add(added)).is_ok();
+                let before = u32::try_from(before).ok().filter(|_| fits);
+                before.ok_or_else(|| Error::unsupported("2³² files or storages"))
+            };
+            let files = first(whole.sources.len(), next.sources.len())?;
+            let members = first(whole.catalog.members.len(), next.catalog.members.len())?;
+            next.catalog.move_behind(files, members);
+            whole.sources.append(&mut next.sources);
+            let (into, from) = (&mut whole.catalog, next.catalog);
+            budget.reserve(&mut into.tensors, from.tensors.len(), "the merged catalog")?;
+            into.tensors.extend(from.tensors);
+            into.files.extend(from.files);
+            into.members.extend(from.members);
+            into.refused.extend(from.refused);
+            into.extra_fields.extend(from.extra_fields);
+            for (key, value) in from.metadata {
+                if into.metadata.get(&key).is_none() {
+                    into.metadata.push_charged(&key, value, &budget)?;
+                }
+            }
+            into.warnings.extend(from.warnings);
+            into.index_names(&budget)?;
+        }
+        Ok(whole)
+    }
+}

@@ -1,0 +1,225 @@
+//! Renames of tensors: a whole name, a prefix that ends at a dot, or a pattern with `*`.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::base::error::Result;
+use crate::base::limits::Budget;
+
+/// A rename of tensors.
+///
+/// Without `*`, the left side is a whole name, or a prefix at whose end the name has a dot. With `*` it is a pattern of the whole
+/// name, and the n-th `*` of the right side stands for what the n-th of the left has matched.
+///
+/// ```
+/// use anamnesis::Rename;
+///
+/// let prefix = Rename::new("model", "net.model");
+/// assert_eq!(prefix.apply("model.norm.weight").as_deref(), Some("net.model.norm.weight"));
+/// assert_eq!(prefix.apply("models.norm.weight"), None);
+/// let pattern = Rename::new("*.mlp.*", "*.ffn.*");
+/// assert_eq!(pattern.apply("layers.3.mlp.up").as_deref(), Some("layers.3.ffn.up"));
+/// // an empty right side removes the prefix with its dot
+/// assert_eq!(Rename::new("state_dict", "").apply("state_dict.w").as_deref(), Some("w"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rename {
+    from: Box<str>,
+    to: Box<str>,
+}
+
+impl Rename {
+    /// Names that `from` describes become `to`.
+    pub fn new(from: &str, to: &str) -> Self {
+        Self {
+            from: from.into(),
+            to: to.into(),
+        }
+    }
+
+    /// The left side.
+    pub fn from(&self) -> &str {
+        &self.from
+    }
+
+    /// The new name; `None` if the rename is not for this one.
+    pub fn apply(&self, name: &str) -> Option<String> {
+        if !self.from.contains('*') {
+            let rest = name.strip_prefix(&*self.from)?;
+            let is_at_dot = rest.is_empty() || rest.starts_with('.') || self.from.ends_with('.');
+            if !is_at_dot {
+                return None;
+            }
+            let rest = match self.to.is_empty() {
+                true => rest.strip_prefix('.').unwrap_or(rest),
+                false => rest,
+            };
+            let new = [&*self.to, rest].concat();
+            // a name that is the prefix would be left empty
+            return (!new.is_empty()).then_some(new);
+        }
+        let texts = matched(&self.from, name)?;
+        let (mut made, mut texts) = (String::new(), texts.into_iter());
+        for (i, piece) in self.to.split('*').enumerate() {
+            if i > 0 {
+                // more stars than in the pattern stand for nothing
+                made.push_str(texts.next().unwrap_or_default());
+            }
+            made.push_str(piece);
+        }
+        Some(made)
+    }
+}
+
+/// Renames that are applied one after the other, and notice which of them have renamed something.
+#[derive(Debug, Default)]
+pub(crate) struct Renames {
+    rules: Vec<(Rename, AtomicBool)>,
+}
+
+impl Renames {
+    pub(crate) fn new(rules: &[Rename]) -> Self {
+        let rules = rules.iter().cloned();
+        Self {
+            rules: rules.map(|rule| (rule, AtomicBool::new(false))).collect(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// The new name, and notices which rules it is by.
+    pub(crate) fn apply(&self, name: &str) -> String {
+        self.applied(name, |used| used.store(true, Ordering::Relaxed))
+    }
+
+    /// The new name.
+    pub(crate) fn preview(&self, name: &str) -> String {
+        self.applied(name, |_| {})
+    }
+
+    fn applied(&self, name: &str, notice: impl Fn(&AtomicBool)) -> String {
+        let mut current = name.to_owned();
+        for (rule, used) in &self.rules {
+            if let Some(new) = rule.apply(&current) {
+                notice(used);
+                current = new;
+            }
+        }
+        current
+    }
+
+    /// The first rule that has renamed nothing.
+    pub(crate) fn unused(&self) -> Option<&Rename> {
+        let unused = |(_, used): &&(Rename, AtomicBool)| !used.load(Ordering::Relaxed);
+        self.rules.iter().find(unused).map(|(rule, _)| rule)
+    }
+}
+
+/// The new names of all tensors of a checkpoint, by which names of modules and weights are renamed too.
+#[derive(Debug)]
+pub(crate) struct RenamedTensors<'r> {
+    /// Old and new names, sorted by the old ones.
+    names: Vec<(&'r str, String)>,
+    renames: &'r Renames,
+}
+
+impl<'r> RenamedTensors<'r> {
+    pub(crate) fn new(names: impl Iterator<Item = &'r str>, renames: &'r Renames) -> Self {
+        let mut names: Vec<_> = names.map(|name| (name, renames.preview(name))).collect();
+        names.sort();
+        Self { names, renames }
+    }
+
+    /// The new name of a tensor, or of a module or weight that tensors are named after. `None` if it stays: nothing of the
+    /// checkpoint has the name, or its tensors do not keep one.
+    ///
+    /// # Errors
+    /// A limit on work: a configuration may have any number of names, and each is compared with all tensors below it.
+    pub(crate) fn renamed(&self, name: &str, budget: &Budget) -> Result<Option<String>> {
+        let first = self.names.partition_point(|(old, _)| *old < name);
+        let below = self.names[first..]
+            .iter()
+            .take_while(|(old, _)| old.starts_with(name));
+        let mut found: Option<&str> = None;
+        for (old, new) in below {
+            budget.steps(1 + name.len() as u64 / 64, "the names in a configuration")?;
+            let rest = &old[name.len()..];
+            if !rest.is_empty() && !rest.starts_with(['.', '_']) {
+                continue;
+            }
+            match new.strip_suffix(rest) {
+                Some(stem) if found.is_none_or(|known| known == stem) => found = Some(stem),
+                _ => return Ok(None),
+            }
+        }
+        let new = match found {
+            Some(stem) => stem.to_owned(),
+            // a module without tensors of its own, such as one that was fused with others; a word without a dot may be a setting
+            None if name.contains('.') => self.renames.preview(name),
+            None => return Ok(None),
+        };
+        Ok((new != name).then_some(new))
+    }
+}
+
+/// The texts that the stars of a pattern stand for: each as short as the rest allows, the last one the rest.
+fn matched<'n>(pattern: &str, name: &'n str) -> Option<Vec<&'n str>> {
+    let mut pieces = pattern.split('*');
+    let mut rest = name.strip_prefix(pieces.next()?)?;
+    let mut texts = Vec::new();
+    let mut pieces = pieces.peekable();
+    while let Some(piece) = pieces.next() {
+        let at = if pieces.peek().is_none() {
+            // the last piece is the end of the name, not its first occurrence
+            rest.len()
+                .checked_sub(piece.len())
+                .filter(|_| rest.ends_with(piece))?
+        } else {
+            rest.find(piece)?
+        };
+        texts.push(&rest[..at]);
+        rest = &rest[at + piece.len()..];
+    }
+    Some(texts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_end_at_dots_and_patterns_are_whole_names() {
+        let cases = [
+            ("model", "m", "model.norm", Some("m.norm")),
+            ("model", "m", "model", Some("m")),
+            ("model", "m", "model_b.norm", None),
+            ("model.", "", "model.norm", Some("norm")),
+            ("model", "", "model", None),
+            ("a.*.w", "b.*", "a.x.y.w", Some("b.x.y")),
+            ("a.*.w", "b.*", "a.x.y.w.z", None),
+            ("*", "net.*", "w", Some("net.w")),
+        ];
+        for (from, to, name, expected) in cases {
+            let found = Rename::new(from, to).apply(name);
+            assert_eq!(found.as_deref(), expected, "{from}={to} {name}");
+        }
+    }
+
+    #[test]
+    fn modules_are_renamed_as_all_of_their_tensors_are() {
+        let renames = Renames::new(&[Rename::new("m", "n"), Rename::new("*.a.weight", "*.b.weight")]);
+        let names = ["m.a.weight", "m.a.weight_scale", "m.c.weight", "m.c.bias"];
+        let tensors = RenamedTensors::new(names.into_iter(), &renames);
+        let budget = Budget::new(crate::base::limits::Limits::default());
+        let renamed = |name| tensors.renamed(name, &budget).unwrap();
+        assert_eq!(renamed("m.c").as_deref(), Some("n.c"));
+        assert_eq!(renamed("m.d").as_deref(), Some("n.d"));
+        // its two tensors are of two modules now
+        assert_eq!(renamed("m.a"), None);
+        assert_eq!(renamed("Linear"), None);
+        assert!(renames.unused().is_some());
+        names.iter().for_each(|name| drop(renames.apply(name)));
+        assert!(renames.unused().is_none());
+    }
+}
