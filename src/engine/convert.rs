@@ -59,7 +59,7 @@ pub struct Convert<'c> {
 /// convert(&sharded).rename("model", "net.model").to_file(&path)?;
 /// let merged = Checkpoint::open(&path)?;
 /// assert_eq!(merged.tensors().len(), sharded.tensors().len());
-/// assert!(merged.tensor("net.model.embed_tokens.weight").is_ok());
+/// assert!(merged.tensor("net.model.embed_tokens.weight").is_some());
 /// # std::fs::remove_file(&path)?;
 /// # Ok::<(), anamnesis::Error>(())
 /// ```

@@ -13,6 +13,7 @@
 //! | [`Cast`] | unquantised elements |
 //! | [`Smoothed`] | another decoder, then a factor per column and a low-rank part |
 //! | [`TransposedMatrices`] | another decoder, whose matrices are transposed |
+//! | [`StoredBlocks`] | blocks of a GGUF, copied |
 //! | [`Sliced`] | another decoder, of whose output some elements are made |
 //! | [`Composite`] | another decoder, some of whose parts are first computed by a [`PartView`] |
 
@@ -31,6 +32,7 @@ mod linear;
 mod nibble_rows;
 mod sliced;
 mod smoothed;
+mod stored_blocks;
 pub(crate) mod streaming;
 mod through_f32;
 mod tile_rows;
@@ -50,6 +52,7 @@ pub(crate) use linear::{GroupFactors, Linear};
 pub(crate) use nibble_rows::NibbleRows;
 pub(crate) use sliced::Sliced;
 pub(crate) use smoothed::{LowRank, Smoothed};
+pub(crate) use stored_blocks::StoredBlocks;
 pub(crate) use through_f32::through_f32;
 pub(crate) use tile_rows::{scratch, split_by_matrix};
 pub(crate) use transposed::{Transposed, TransposedScales, TransposedZeros};

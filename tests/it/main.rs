@@ -12,6 +12,7 @@ mod check;
 mod checkpoint_directory;
 mod cold_open;
 mod concurrent_reads;
+mod convert;
 mod dcp;
 mod diff;
 mod digest;

@@ -1,14 +1,17 @@
 //! The plan of a conversion: one job for each stored tensor, which copies it.
 
+use std::sync::Arc;
+
 use crate::base::error::{Error, Remedy, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, text_cost};
 use crate::engine::remember::planning::{PLAN, config, context, fits, plain, reader, twice};
 use crate::engine::remember::tied;
-use crate::plan::{Job, Plan};
+use crate::plan::decode::StoredBlocks;
+use crate::plan::{Decoder, Job, JobWork, Plan, addressable};
 use crate::quant::account::sidecars;
 use crate::quant::scheme::Context;
-use crate::read::catalog::{Encoding, Layout, TensorInfo, quote};
+use crate::read::catalog::{Encoding, Endian, Layout, quote};
 use crate::read::rename::Renames;
 
 use super::groups::{groups, selected};
@@ -136,11 +139,7 @@ fn copy(cx: &Context<'_>, tensor: usize) -> Result<Job> {
     }
     match &info.encoding {
         Encoding::Plain(dtype) => Ok(plain(cx, tensor, *dtype, None)),
-        Encoding::Block(block) => {
-            let mut job = plain_bytes(cx, tensor, info);
-            job.output.block = Some(block);
-            Ok(job)
-        }
+        Encoding::Block(format) => blocks(cx, tensor, format),
         Encoding::Opaque(item) => {
             let is_void = item.name.starts_with('V') && item.fields.is_empty();
             let remedy = match is_void {
@@ -152,25 +151,34 @@ fn copy(cx: &Context<'_>, tensor: usize) -> Result<Job> {
     }
 }
 
-/// The job that copies the bytes of blocks.
-fn plain_bytes(cx: &Context<'_>, tensor: usize, info: &TensorInfo) -> Job {
-    let mut job = plain(cx, tensor, Dtype::U8, None);
-    if let crate::plan::JobWork::Tiles { decoder, rows } = &mut job.work {
-        let bytes = crate::plan::decode::Cast {
-            from: Dtype::U8,
-            elements: info.nbytes(),
-        };
-        *rows = crate::plan::Decoder::grid(&bytes).rows_per_tile(Dtype::U8);
-        *decoder = std::sync::Arc::new(bytes);
+/// The job that copies the blocks of a tensor.
+fn blocks(
+    cx: &Context<'_>,
+    tensor: usize,
+    format: &'static anamnesis_kernel::BlockFormat,
+) -> Result<Job> {
+    let info = cx.info(tensor);
+    if !addressable(info) {
+        let what = format!("tensor {}: its blocks are not stored as such", quote(&info.name));
+        return Err(Error::unsupported(what).with_remedy(Remedy::LeaveOut));
     }
+    let decoder = StoredBlocks {
+        format,
+        count: info.elements() / u64::from(format.block_len),
+        big: info.endian == Endian::Big,
+    };
+    let mut job = plain(cx, tensor, Dtype::U8, None);
+    job.work = JobWork::Tiles {
+        rows: decoder.grid().rows_per_tile(Dtype::U8),
+        decoder: Arc::new(decoder),
+    };
+    job.output.block = Some(format);
     // the rows of blocks that a converter has flattened are longer than those of the shape
-    if let (Encoding::Block(block), Some(&row)) = (&info.encoding, info.shape.last())
-        && !row.is_multiple_of(block.block_len.into())
-    {
-        let len = u64::from(block.block_len);
+    let len = u64::from(format.block_len);
+    if info.shape.last().is_some_and(|row| !row.is_multiple_of(len)) {
         job.output.shape = [info.elements() / len, len].into_iter().collect();
     }
-    job
+    Ok(job)
 }
 
 /// The name of the only array of a file that names none: that of the file.

@@ -94,7 +94,8 @@ fn of_part(
         0 => cols,
         _ => rows,
     });
-    let unit = unit.filter(|unit| *unit != u64::MAX);
+    let configured = || configured_block(cx, from_end).filter(|_| part.len() == 2);
+    let unit = unit.filter(|unit| *unit != u64::MAX).or_else(configured);
     let Some(part_axis) = part_axis else {
         check(group, &ranges, size, unit.unwrap_or(1))?;
         return Ok(TensorSlice::Whole);
@@ -130,6 +131,12 @@ fn of_part(
         },
     };
     Ok(slice)
+}
+
+/// Rows (1) or columns (0) that share a scale by the configuration: a weight of one block has one scale, as one without blocks has.
+fn configured_block(cx: &Context<'_>, from_end: usize) -> Option<u64> {
+    let block = cx.config.get("weight_block_size")?.as_array()?;
+    block.get(1 - from_end.min(1))?.as_u64()
 }
 
 fn has_index(known: &KnownWeight) -> bool {
