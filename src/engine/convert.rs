@@ -1,10 +1,11 @@
 //! `convert`: copying tensors as they are stored, between containers, files and names.
 //!
-//! The engine is that of `remember`: a plan, the executor, a sink of files. The jobs of the plan copy; the parts of a quantised
-//! weight stay together, and the plan of the output is compared with that of the source before a byte is written.
+//! It shares the engine of `remember`: a plan, the executor, a sink of files. The jobs of the plan copy; the parts of a quantised
+//! weight stay together, and the plans of output and source are compared before a byte is written.
 
 mod groups;
 mod header;
+mod notes;
 mod planning;
 mod shares;
 mod written_plan;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::kernel::Dtype;
+use crate::base::note::Note;
 use crate::base::quote::quote;
 use crate::base::template::parallel::Rules;
 use crate::engine::companions::Companions;
@@ -83,7 +85,7 @@ pub fn convert<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Convert<'c> {
 run_options!(Convert [weights.options] {
     /// They copy; a [loader](Self::loader) has its own.
     threads,
-    /// A weight is copied if its name or that of one of its stored parts is accepted: with all of them. Names are those before
+    /// A weight is copied, with all of its stored parts, if its own name or the name of a part is accepted: the names before
     /// [`rename`](Self::rename).
     filter,
     /// In bytes of outputs. Also at least every 100 ms while the run waits.
@@ -192,7 +194,7 @@ impl<'c> Convert<'c> {
         self
     }
 
-    /// The alignment of tensors in a GGUF, in bytes: a power of two. Default that of the source, or 32.
+    /// The alignment of tensors in a GGUF, in bytes: a power of two. Default as in the source, or 32.
     #[must_use]
     pub fn alignment(mut self, bytes: u32) -> Self {
         self.alignment = Some(bytes);
@@ -314,6 +316,26 @@ impl<'c> Convert<'c> {
             .file_stem(output::file_stem(checkpoint))
             .companions(companions)
             .header_values(values))
+    }
+
+    /// Notes for users of the output: metadata that the container does not have, a scheme that is not recognised in a file
+    /// without the configuration of its directory.
+    ///
+    /// ```
+    /// use anamnesis::sink::Sharding;
+    /// use anamnesis::{Checkpoint, convert};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+    /// for note in convert(&checkpoint).notes("model.gguf", &Sharding::SingleFile)? {
+    ///     println!("note: {note}");
+    /// }
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`sink`](Self::sink).
+    pub fn notes(&self, path: impl AsRef<Path>, sharding: &Sharding) -> Result<Vec<Note>> {
+        notes::of(self, self.container_of(path.as_ref(), sharding), sharding)
     }
 
     /// The files that [`to_dir`](Self::to_dir) writes beside the tensors: configuration and tokenizer of the source, with the new

@@ -467,7 +467,12 @@ impl<'c> Remember<'c> {
     /// # Errors
     /// If the path has the ending of another format.
     pub fn sharding(&self, path: impl AsRef<Path>, shard_bytes: Option<u64>) -> Result<Sharding> {
-        output::sharding(&self.checkpoint, path.as_ref(), shard_bytes, Some(&SAFETENSORS))
+        output::sharding(
+            &self.checkpoint,
+            path.as_ref(),
+            shard_bytes,
+            Some(&SAFETENSORS),
+        )
     }
 
     fn write(&self, path: &Path, sharding: Sharding) -> Result<()> {

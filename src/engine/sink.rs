@@ -11,16 +11,14 @@ use std::ops::ControlFlow;
 use crate::base::error::{Error, Result};
 use crate::plan::{PlanId, TensorSpec};
 
-pub use memory::MemorySink;
-pub use null::NullSink;
-pub(crate) use reordered::ReorderedSink;
+pub use container::{Container, GGUF, GgufType, GgufValue, HeaderValue, NPY, NPZ, SAFETENSORS};
 pub(crate) use files::{FileOrigin, check_replaceable, file_form, file_metadata, found_file};
-pub use container::{
-    Container, GGUF, GgufType, GgufValue, HeaderValue, NPY, NPZ, SAFETENSORS,
-};
 pub use files::{
     FileSink, OutputDirectory, OutputFile, SafetensorsSink, Sharding, write_companions,
 };
+pub use memory::MemorySink;
+pub use null::NullSink;
+pub(crate) use reordered::ReorderedSink;
 
 /// Stores outputs. Parts of them arrive in any order, from several threads.
 ///

@@ -294,8 +294,7 @@ pub(crate) fn addressable(info: &TensorInfo) -> bool {
         Endian::Little => true,
         Endian::Big => {
             // the kernels read the blocks of big-endian GGUF files as they are stored
-            matches!(info.encoding, Encoding::Block(_))
-                || info.encoding.item_bytes() == Some(1)
+            matches!(info.encoding, Encoding::Block(_)) || info.encoding.item_bytes() == Some(1)
         }
     };
     little

@@ -208,7 +208,10 @@ mod tests {
 
     #[test]
     fn modules_are_renamed_as_all_of_their_tensors_are() {
-        let renames = Renames::new(&[Rename::new("m", "n"), Rename::new("*.a.weight", "*.b.weight")]);
+        let renames = Renames::new(&[
+            Rename::new("m", "n"),
+            Rename::new("*.a.weight", "*.b.weight"),
+        ]);
         let names = ["m.a.weight", "m.a.weight_scale", "m.c.weight", "m.c.bias"];
         let tensors = RenamedTensors::new(names.into_iter(), &renames);
         let budget = Budget::new(crate::base::limits::Limits::default());

@@ -15,7 +15,14 @@ use serde_json::json;
 fn safetensors(metadata: &[(&str, &str)], tensors: &[(&str, &str, &[u64], Vec<u8>)]) -> Vec<u8> {
     let mut header = serde_json::Map::new();
     let pairs = metadata.iter().map(|(key, value)| (*key, *value));
-    header.insert("__metadata__".into(), pairs.collect::<BTreeMap<_, _>>().into_iter().map(|(k, v)| (k.to_owned(), json!(v))).collect());
+    header.insert(
+        "__metadata__".into(),
+        pairs
+            .collect::<BTreeMap<_, _>>()
+            .into_iter()
+            .map(|(k, v)| (k.to_owned(), json!(v)))
+            .collect(),
+    );
     let mut data = Vec::<u8>::new();
     for (name, dtype, shape, bytes) in tensors {
         let start = data.len();
@@ -36,7 +43,12 @@ fn common() -> Vec<u8> {
         &[("format", "pt"), ("license", "mit"), ("empty", "")],
         &[
             ("m.f64", "F64", &[3], random_bytes(1, 24)),
-            ("m.large", "F32", &[700, 512], random_bytes(2, 700 * 512 * 4)),
+            (
+                "m.large",
+                "F32",
+                &[700, 512],
+                random_bytes(2, 700 * 512 * 4),
+            ),
             ("m.i32", "I32", &[2, 1, 3], random_bytes(3, 24)),
             ("m.f16", "F16", &[5], random_bytes(4, 10)),
             ("m.i8", "I8", &[7, 3], random_bytes(5, 21)),
@@ -98,7 +110,10 @@ fn tensors_and_metadata_come_back_through_every_container() {
         }
     }
     let one = scratch.path("one.npy");
-    convert(&source).filter(|name| name == "m.f16").to_file(&one).unwrap();
+    convert(&source)
+        .filter(|name| name == "m.f16")
+        .to_file(&one)
+        .unwrap();
     let (one, expected) = (Checkpoint::open(&one).unwrap(), contents(&source));
     let tensor = one.tensors().next().unwrap();
     assert_eq!(sha256(&tensor).unwrap(), expected["m.f16"].2);
@@ -110,8 +125,11 @@ fn tensors_and_metadata_come_back_through_every_container() {
 fn keys_of_a_gguf_keep_their_types_through_safetensors() {
     let scratch = ScratchDir::new("convert-types");
     let source = written(&scratch.path("source.safetensors"), common());
-    let value = |kind: &str, text| GgufValue::parse(GgufType::from_name(kind).unwrap(), text).unwrap();
-    let list = |kind: &str, text| GgufValue::parse_array(GgufType::from_name(kind).unwrap(), text).unwrap();
+    let value =
+        |kind: &str, text| GgufValue::parse(GgufType::from_name(kind).unwrap(), text).unwrap();
+    let list = |kind: &str, text| {
+        GgufValue::parse_array(GgufType::from_name(kind).unwrap(), text).unwrap()
+    };
     let first = scratch.path("first.gguf");
     convert(&source)
         .metadata("general.architecture", value("str", "llama"))
@@ -128,7 +146,9 @@ fn keys_of_a_gguf_keep_their_types_through_safetensors() {
     let middle = scratch.path("middle.safetensors");
     convert(&first_open).to_file(&middle).unwrap();
     let second = scratch.path("second.gguf");
-    convert(&Checkpoint::open(&middle).unwrap()).to_file(&second).unwrap();
+    convert(&Checkpoint::open(&middle).unwrap())
+        .to_file(&second)
+        .unwrap();
     let second = Checkpoint::open(&second).unwrap();
     let keys = |checkpoint: &Checkpoint| {
         let keys = checkpoint.catalog().metadata().iter();
@@ -143,7 +163,9 @@ fn keys_of_a_gguf_keep_their_types_through_safetensors() {
     };
     assert_eq!(keys(&first_open), keys(&second));
     // a text for a key that exists is read by its type
-    let changed = convert(&second).metadata("x.u8", "256").to_file(scratch.path("no.gguf"));
+    let changed = convert(&second)
+        .metadata("x.u8", "256")
+        .to_file(scratch.path("no.gguf"));
     assert!(changed.unwrap_err().to_string().contains("x.u8"));
     assert!(!scratch.path("no.gguf").exists());
 }
@@ -176,7 +198,10 @@ fn splits_are_merged_to_what_they_were() {
             keys.remove("anamnesis.plan");
             assert_eq!(keys, texts(&source), "{name} {nbytes}");
             // a split replaces another one, and leaves nothing of it
-            convert(&source).overwrite(true).to_dir(&split, nbytes * 2).unwrap();
+            convert(&source)
+                .overwrite(true)
+                .to_dir(&split, nbytes * 2)
+                .unwrap();
             let again = Checkpoint::open(&split).unwrap();
             assert_eq!(contents(&again), contents(&source), "{name} {nbytes}");
         }
@@ -188,14 +213,27 @@ fn renames_are_undone_by_the_reverse_ones() {
     let scratch = ScratchDir::new("convert-renames");
     let source = written(&scratch.path("source.safetensors"), common());
     let there = scratch.path("there.safetensors");
-    convert(&source).rename("m", "a.b").rename("*.f16", "*.half").to_file(&there).unwrap();
+    convert(&source)
+        .rename("m", "a.b")
+        .rename("*.f16", "*.half")
+        .to_file(&there)
+        .unwrap();
     let renamed = Checkpoint::open(&there).unwrap();
     assert!(renamed.tensor("a.b.half").is_some() && renamed.tensor("other").is_some());
     let back = scratch.path("back.safetensors");
-    convert(&renamed).rename("*.half", "*.f16").rename("a.b", "m").to_file(&back).unwrap();
-    assert_eq!(contents(&Checkpoint::open(&back).unwrap()), contents(&source));
+    convert(&renamed)
+        .rename("*.half", "*.f16")
+        .rename("a.b", "m")
+        .to_file(&back)
+        .unwrap();
+    assert_eq!(
+        contents(&Checkpoint::open(&back).unwrap()),
+        contents(&source)
+    );
     for (from, to, says) in [("nothing", "x", "nothing"), ("*", "same", "same")] {
-        let error = convert(&source).rename(from, to).to_file(scratch.path("no.safetensors"));
+        let error = convert(&source)
+            .rename(from, to)
+            .to_file(scratch.path("no.safetensors"));
         let error = error.unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
     }
@@ -225,19 +263,36 @@ fn parts_of_a_weight_go_together() -> Result<()> {
     };
     let both = ["a.weight", "a.weight_scale_inv"];
     for selected in both {
-        let plan = convert(&checkpoint).filter(move |name| name == selected).plan()?;
+        let plan = convert(&checkpoint)
+            .filter(move |name| name == selected)
+            .plan()?;
         assert_eq!(names(plan), both);
     }
-    let plan = convert(&checkpoint).exclude(|name| name == "a.weight").plan()?;
+    let plan = convert(&checkpoint)
+        .exclude(|name| name == "a.weight")
+        .plan()?;
     assert_eq!(names(plan), ["norm.weight"]);
-    let part = convert(&checkpoint).exclude(|name| name.contains("scale")).plan();
+    let part = convert(&checkpoint)
+        .exclude(|name| name.contains("scale"))
+        .plan();
     let error = part.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::InvalidArgument(_)), "{error:?}");
-    assert!(error.to_string().contains("`a.weight_scale_inv`"), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::InvalidArgument(_)),
+        "{error:?}"
+    );
+    assert!(
+        error.to_string().contains("`a.weight_scale_inv`"),
+        "{error}"
+    );
     // a part under the name of another module is no part any more
-    let apart = convert(&checkpoint).rename("a.weight_scale_inv", "b.weight_scale_inv").plan();
+    let apart = convert(&checkpoint)
+        .rename("a.weight_scale_inv", "b.weight_scale_inv")
+        .plan();
     assert!(apart.unwrap_err().to_string().contains("`a.weight`"));
-    assert_eq!(names(convert(&checkpoint).rename("a", "x.y").plan()?), ["norm.weight", "x.y.weight", "x.y.weight_scale_inv"]);
+    assert_eq!(
+        names(convert(&checkpoint).rename("a", "x.y").plan()?),
+        ["norm.weight", "x.y.weight", "x.y.weight_scale_inv"]
+    );
     Ok(())
 }
 
@@ -245,7 +300,11 @@ fn parts_of_a_weight_go_together() -> Result<()> {
 fn containers_refuse_by_name_and_leave_nothing() {
     let scratch = ScratchDir::new("convert-refusals");
     let source = written(&scratch.path("source.safetensors"), quantised());
-    for (name, says) in [("out.gguf", "a.weight"), ("out.npz", "a.weight"), ("out.npy", "a.weight")] {
+    for (name, says) in [
+        ("out.gguf", "a.weight"),
+        ("out.npz", "a.weight"),
+        ("out.npy", "a.weight"),
+    ] {
         let error = convert(&source).to_file(scratch.path(name)).unwrap_err();
         assert!(error.to_string().contains(says), "{name}: {error}");
         assert!(!scratch.path(name).exists());
@@ -265,7 +324,9 @@ fn every_fixture_is_copied_to_its_own_container() {
     let scratch = ScratchDir::new("convert-fixtures");
     let (mut copied, mut refused) = (0, 0);
     for (number, (path, format)) in fixtures().into_iter().enumerate() {
-        let Ok(source) = Checkpoint::open(&path) else { continue };
+        let Ok(source) = Checkpoint::open(&path) else {
+            continue;
+        };
         let container = match format.name {
             "gguf" => &GGUF,
             "npz" => &NPZ,
@@ -290,10 +351,16 @@ fn every_fixture_is_copied_to_its_own_container() {
         assert!(is_same, "{}", path.display());
         let same = found.values().zip(expected.values());
         for ((dtype, shape, digest), (was, had, expected)) in same {
-            let is_big = source.tensors().any(|tensor| tensor.info().endian == anamnesis::Endian::Big);
+            let is_big = source
+                .tensors()
+                .any(|tensor| tensor.info().endian == anamnesis::Endian::Big);
             let is_void = dtype != was;
             assert!(shape == had || format.name == "gguf", "{}", path.display());
-            assert!(digest == expected || is_void || is_big, "{}", path.display());
+            assert!(
+                digest == expected || is_void || is_big,
+                "{}",
+                path.display()
+            );
         }
     }
     assert!(copied > 60, "{copied} copied, {refused} refused");

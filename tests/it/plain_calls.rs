@@ -80,10 +80,7 @@ static RULES: &[Rule] = &[
                 "crates/template/src/",
                 "templates, and the files of an open checkpoint",
             ),
-            (
-                "src/engine/sink/files/",
-                "files under the names of outputs",
-            ),
+            ("src/engine/sink/files/", "files under the names of outputs"),
         ],
     },
 ];

@@ -8,7 +8,7 @@ use anamnesis::quote::escape;
 use anamnesis::{Checkpoint, Convert, OutputDtype, convert};
 
 use crate::args::{Color, ConvertArgs};
-use crate::exit::{Completion, Failure, RunError, refusal_text};
+use crate::exit::{Completion, Failure, RunError, note_text, refusal_text};
 use crate::interrupt::Interrupt;
 use crate::name_filter::NameFilter;
 use crate::output::{REFUSED, Screen, Stdout, progress};
@@ -54,8 +54,12 @@ fn write(
     let sharding = builder.sharding(&args.output, args.shard_size)?;
     let source = &args.sources[0];
     // made before the sink: a refused checkpoint must not leave an empty output
-    let plan = builder.plan().map_err(|e| Failure::from(e.in_file(source)))?;
-    filter.require_matches().map_err(|failure| failure.in_file(source))?;
+    let plan = builder
+        .plan()
+        .map_err(|e| Failure::from(e.in_file(source)))?;
+    filter
+        .require_matches()
+        .map_err(|failure| failure.in_file(source))?;
     if plan.jobs.is_empty() && plan.refused.is_empty() && checkpoint.tensors().len() > 0 {
         let what = "no tensor is left by the filters";
         let failure = Failure::new("no_match", what, "check --filter and --exclude");
@@ -65,7 +69,9 @@ fn write(
         let text = escape(&refusal_text(&refused.error)).into_owned();
         eprintln!("{} {text}", screen.paint(REFUSED, "refused:"));
     }
-    let notes = notes_of(&plan);
+    let mut notes = notes_of(&plan);
+    let about_output = builder.notes(&args.output, &sharding)?;
+    notes.extend(about_output.iter().map(note_text));
     let sink = builder.sink(&args.output, sharding)?;
     let mut sink = args.opening.remote_sink(sink, interrupt.token());
     let dtype = builder.output_dtype()?;
@@ -80,11 +86,13 @@ fn write(
         .run(&plan, &mut sink);
     bar.finish_and_clear();
     result.map_err(|e| Failure::from(e.in_file(source)))?;
-    let recorded = recording.zip(args.record.as_ref()).map(|(recording, path)| {
-        let template = recording.template();
-        let template = template.map_err(|e| Failure::from(e.in_file(source)))?;
-        template::save(&template, path, args.overwrite)
-    });
+    let recorded = recording
+        .zip(args.record.as_ref())
+        .map(|(recording, path)| {
+            let template = recording.template();
+            let template = template.map_err(|e| Failure::from(e.in_file(source)))?;
+            template::save(&template, path, args.overwrite)
+        });
     let beside = sink.companion_files();
     Ok(WrittenReport {
         about_place: checkpoint_warnings::about_place(&checkpoint),
@@ -126,7 +134,8 @@ fn configure<'c>(
     }
     if let Some((of, rank)) = args.tp.zip(args.rank) {
         if rank >= of {
-            let what = format!("--rank {rank} is no worker of --tp {of}: ranks are numbered from 0");
+            let what =
+                format!("--rank {rank} is no worker of --tp {of}: ranks are numbered from 0");
             let failure = Failure::new("invalid_argument", what, "give a smaller --rank");
             return Err(failure.of_arguments());
         }

@@ -158,7 +158,7 @@ impl<'a> ReportedRun<'a> {
     }
 }
 
-/// What a run has written.
+/// The output of a run.
 #[derive(Default)]
 pub(crate) struct WrittenReport {
     pub(crate) files: Vec<PathBuf>,

@@ -110,9 +110,8 @@ impl TextEdits<'_> {
     /// The list of names that begins at `start`. Regular expressions stay.
     fn list(&mut self, start: usize) -> Result<()> {
         let found = texts_of_array(self.text, start);
-        let malformed = |NotJson(at): NotJson| {
-            Error::malformed("a list of modules is not JSON").at(at as u64)
-        };
+        let malformed =
+            |NotJson(at): NotJson| Error::malformed("a list of modules is not JSON").at(at as u64);
         for range in found.map_err(malformed)? {
             let Ok(name) = serde_json::from_str::<String>(&self.text[range.clone()]) else {
                 continue;
@@ -179,10 +178,19 @@ mod tests {
             .replace(r#""model.b"]"#, r#""net.model.b"]"#);
         assert_eq!(edit("config.json", text), expected);
         let whole = r#"{"quantization": {"exclude_modules": ["model.b"]}, "model.a": {"weights": "qint8"}}"#;
-        assert_eq!(edit("quanto_qmap.json", whole), whole.replace("\"model.", "\"net.model."));
+        assert_eq!(
+            edit("quanto_qmap.json", whole),
+            whole.replace("\"model.", "\"net.model.")
+        );
         let (key, value) = renamed_metadata("model.a.weight", "{}", &names, &budget).unwrap();
         assert_eq!((&*key, &*value), ("net.model.a.weight", "{}"));
-        let (_, value) = renamed_metadata("tensor_names", r#"["model.a.weight", "lm_head.weight"]"#, &names, &budget).unwrap();
+        let (_, value) = renamed_metadata(
+            "tensor_names",
+            r#"["model.a.weight", "lm_head.weight"]"#,
+            &names,
+            &budget,
+        )
+        .unwrap();
         assert_eq!(value, r#"["net.model.a.weight", "lm_head.weight"]"#);
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct PartGroup {
     pub(super) tensors: Vec<usize>,
 }
 
-/// What a scheme has recognised.
+/// A weight that a scheme has recognised.
 #[derive(Clone)]
 pub(super) struct KnownWeight {
     pub(super) scheme: &'static str,
@@ -56,7 +56,10 @@ pub(super) fn groups(
     }
     let mut taken = vec![false; cx.catalog.tensors().len()];
     for group in &found {
-        group.tensors.iter().for_each(|&tensor| taken[tensor] = true);
+        group
+            .tensors
+            .iter()
+            .for_each(|&tensor| taken[tensor] = true);
     }
     let mut refused = planned.refused.iter().peekable();
     if refused.peek().is_some() {
@@ -100,8 +103,8 @@ fn below(cx: &Context<'_>, module: &str, taken: &[bool], budget: &Budget) -> Res
     Ok(found)
 }
 
-/// Decides which tensors are copied. A weight is selected by its name or by that of a part, and left out by its name or by
-/// those of all parts.
+/// Decides which tensors are copied. A weight is selected by its name or the name of a part, and left out by its name or by the
+/// names of all parts.
 pub(super) fn selected(
     cx: &Context<'_>,
     groups: &[PartGroup],
@@ -117,7 +120,10 @@ pub(super) fn selected(
         let is_included = includes(&group.name) | all().any(includes);
         let left_out: Vec<&str> = all().filter(|name| excludes(name)).collect();
         let is_excluded = left_out.len() == group.tensors.len() || excludes(&group.name);
-        if is_included && !is_excluded && let Some(part) = left_out.first() {
+        if is_included
+            && !is_excluded
+            && let Some(part) = left_out.first()
+        {
             let what = format!(
                 "{} is a part of the weight {}, which would be left without it: leave out the weight, or all of its parts",
                 quote(part),

@@ -64,7 +64,10 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
             .iter()
             .find(|(_, value)| matches!(value, HeaderValue::Gguf(_)))
     {
-        let what = format!("the key {} has a type: values of safetensors are texts", quote(key));
+        let what = format!(
+            "the key {} has a type: values of safetensors are texts",
+            quote(key)
+        );
         return Err(Error::invalid_argument(what));
     }
     Ok(values)
@@ -95,7 +98,12 @@ pub(super) fn alignment(what: &Convert<'_>, values: &HeaderValues) -> Result<u32
     }
     let stated = values.iter().find(|(key, _)| key == gguf::ALIGNMENT);
     let of_source = match stated {
-        Some(_) => what.weights.checkpoint.catalog().metadata.integer(gguf::ALIGNMENT),
+        Some(_) => what
+            .weights
+            .checkpoint
+            .catalog()
+            .metadata
+            .integer(gguf::ALIGNMENT),
         None => None,
     };
     Ok(of_source.and_then(|n| u32::try_from(n).ok()).unwrap_or(0))
@@ -140,8 +148,8 @@ fn texts(what: &Convert<'_>) -> Result<HeaderValues> {
                 Some(element) => format!("[{}]", GgufType::from_number(element)?.name()),
                 None => kind.name().to_owned(),
             };
-            let is_own = !value.key.starts_with(OF_SAFETENSORS)
-                && !gguf::SPLIT_KEYS.contains(&&*value.key);
+            let is_own =
+                !value.key.starts_with(OF_SAFETENSORS) && !gguf::SPLIT_KEYS.contains(&&*value.key);
             is_own.then(|| (value.key.to_string(), serde_json::Value::String(name)))
         });
         let types: serde_json::Map<_, _> = types.collect();
@@ -183,7 +191,8 @@ fn typed(what: &Convert<'_>) -> Result<HeaderValues> {
             continue;
         }
         let own = key.strip_prefix(OF_GGUF);
-        let restored = own.and_then(|own| restored(text.as_ref(), types.get(own).map(String::as_str)));
+        let restored =
+            own.and_then(|own| restored(text.as_ref(), types.get(own).map(String::as_str)));
         values.push(match (own, restored) {
             (Some(own), Some(value)) => (own.to_owned(), HeaderValue::Gguf(value)),
             _ => (
@@ -203,7 +212,10 @@ fn restored(text: &str, stated: Option<&str>) -> Option<GgufValue> {
         other => other.to_string(),
     };
     if let Some(name) = stated {
-        return match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        return match name
+            .strip_prefix('[')
+            .and_then(|name| name.strip_suffix(']'))
+        {
             Some(element) => GgufValue::parse_array(GgufType::from_name(element)?, text).ok(),
             None => GgufValue::parse(GgufType::from_name(name)?, &plain(&json)).ok(),
         };

@@ -146,7 +146,10 @@ fn copy(cx: &Context<'_>, tensor: usize) -> Result<Job> {
                 true => Remedy::LeaveOutOrReadItems,
                 false => Remedy::LeaveOut,
             };
-            refused(&format!("its items {} have no dtype", info.encoding), remedy)
+            refused(
+                &format!("its items {} have no dtype", info.encoding),
+                remedy,
+            )
         }
     }
 }
@@ -159,7 +162,10 @@ fn blocks(
 ) -> Result<Job> {
     let info = cx.info(tensor);
     if !addressable(info) {
-        let what = format!("tensor {}: its blocks are not stored as such", quote(&info.name));
+        let what = format!(
+            "tensor {}: its blocks are not stored as such",
+            quote(&info.name)
+        );
         return Err(Error::unsupported(what).with_remedy(Remedy::LeaveOut));
     }
     let decoder = StoredBlocks {
@@ -173,15 +179,19 @@ fn blocks(
         decoder: Arc::new(decoder),
     };
     job.output.block = Some(format);
-    // the rows of blocks that a converter has flattened are longer than those of the shape
+    // a converter has flattened the rows, which were shorter than a block
     let len = u64::from(format.block_len);
-    if info.shape.last().is_some_and(|row| !row.is_multiple_of(len)) {
+    if info
+        .shape
+        .last()
+        .is_some_and(|row| !row.is_multiple_of(len))
+    {
         job.output.shape = [info.elements() / len, len].into_iter().collect();
     }
     Ok(job)
 }
 
-/// The name of the only array of a file that names none: that of the file.
+/// The name of the only array of a file that names none: the file's.
 fn unnamed(checkpoint: &crate::read::checkpoint::Checkpoint) -> String {
     let stem = checkpoint.path().and_then(std::path::Path::file_stem);
     stem.map_or("array".into(), |stem| stem.to_string_lossy().into_owned())

@@ -26,7 +26,10 @@ pub(super) fn cut(
 ) -> Result<()> {
     let mut owners = vec![None; cx.catalog.tensors().len()];
     for (number, group) in groups.iter().enumerate() {
-        group.tensors.iter().for_each(|&part| owners[part] = Some(number));
+        group
+            .tensors
+            .iter()
+            .for_each(|&part| owners[part] = Some(number));
     }
     for job in &mut plan.jobs {
         let tensor = job.parts[0].tensor;

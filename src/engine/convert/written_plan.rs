@@ -46,7 +46,8 @@ pub(super) fn check(
         .zip(&catalog.tensors)
         .map(|(&tensor, info)| (&*info.name, tensor))
         .collect();
-    let read = |info: &TensorInfo| read_stored(&checkpoint.catalog().tensors()[by_name[&*info.name]]);
+    let read =
+        |info: &TensorInfo| read_stored(&checkpoint.catalog().tensors()[by_name[&*info.name]]);
     let sidecars = Sidecars::default();
     let mut cx = context(weights, &config, &read, &sidecars, budget);
     cx.catalog = &catalog;
@@ -67,7 +68,11 @@ pub(super) fn check(
                 .iter()
                 .map(|part| (part.role, stored[part.tensor]))
                 .collect();
-            let mut wanted: Vec<_> = known.parts.iter().map(|part| (part.role, part.tensor)).collect();
+            let mut wanted: Vec<_> = known
+                .parts
+                .iter()
+                .map(|part| (part.role, part.tensor))
+                .collect();
             parts.sort_unstable();
             wanted.sort_unstable();
             written.scheme == known.scheme && written.shape == known.shape && parts == wanted

@@ -79,7 +79,11 @@ const MASK_STRIDE: usize = 1000;
 /// The plan of an output for each tensor but the first, whose bytes are the masks.
 fn plan(failing: Option<u64>) -> Plan {
     let job = |tensor: usize| Job {
-        output: TensorSpec::new(format!("t{tensor}"), Shape::from_slice(&[TENSOR_BYTES as u64]), Dtype::U8),
+        output: TensorSpec::new(
+            format!("t{tensor}"),
+            Shape::from_slice(&[TENSOR_BYTES as u64]),
+            Dtype::U8,
+        ),
         scheme: "masked",
         parts: [0, tensor]
             .map(|tensor| StoredPart {

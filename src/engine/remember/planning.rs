@@ -38,7 +38,9 @@ pub(in crate::engine) fn config(what: &Remember<'_>, budget: &Budget) -> Result<
 }
 
 /// Reads the stored bytes of a tensor for schemes, which look into small ones.
-pub(in crate::engine) fn reader(checkpoint: &Checkpoint) -> impl Fn(&TensorInfo) -> Result<Vec<u8>> {
+pub(in crate::engine) fn reader(
+    checkpoint: &Checkpoint,
+) -> impl Fn(&TensorInfo) -> Result<Vec<u8>> {
     |info| {
         let bytes = checkpoint.tensor_of(info).bytes();
         bytes.map(std::borrow::Cow::into_owned)
@@ -350,7 +352,12 @@ fn same_elements(name: &str, shape: &[u64], grid: Grid, dtype: Dtype) -> Result<
 }
 
 /// The job of a tensor that is not quantised, cast to a dtype if one is given.
-pub(in crate::engine) fn plain(cx: &Context<'_>, tensor: usize, from: Dtype, cast: Option<Dtype>) -> Job {
+pub(in crate::engine) fn plain(
+    cx: &Context<'_>,
+    tensor: usize,
+    from: Dtype,
+    cast: Option<Dtype>,
+) -> Job {
     let info = cx.info(tensor);
     let to = cast.filter(|to| casts(from, *to)).unwrap_or(from);
     let work = if addressable(info) {

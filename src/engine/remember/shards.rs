@@ -6,11 +6,11 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result};
 use crate::base::limits::text_cost;
 use crate::base::quote::quote;
+use crate::engine::sink::container::HeaderValue;
 use crate::engine::sink::{
     FileOrigin, OutputDirectory, OutputFile, SafetensorsSink, Sharding, check_replaceable,
     file_form, file_metadata, found_file,
 };
-use crate::engine::sink::container::HeaderValue;
 use crate::plan::{Plan, PlanId, TensorSpec};
 
 use crate::read::source::files::url;

@@ -109,7 +109,7 @@ impl PartialEq for Container {
 
 /// The form of the files of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OutputForm {
+pub(crate) struct ContainerForm {
     pub(crate) container: &'static Container,
     pub(crate) options: FormOptions,
 }
@@ -204,7 +204,7 @@ pub(crate) struct FileForm {
     pub(crate) nbytes: u64,
 }
 
-impl OutputForm {
+impl ContainerForm {
     /// Safetensors without room: what transformers writes.
     pub(crate) const PLAIN: Self = Self {
         container: &SAFETENSORS,

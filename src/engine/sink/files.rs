@@ -35,7 +35,7 @@ use crate::plan::{PlanId, TensorSpec};
 use crate::read::source::files::url;
 
 use super::Sink;
-use super::container::{Container, FormOptions, HeaderValue, HeaderValues, OutputForm};
+use super::container::{Container, ContainerForm, FormOptions, HeaderValue, HeaderValues};
 use cut::FileCut;
 use local::LocalOutput;
 use operations::{FileOperations, SystemFiles};
@@ -81,7 +81,7 @@ pub enum Sharding {
 pub struct FileSink {
     system: Arc<dyn FileOperations>,
     target: OutputTarget,
-    form: OutputForm,
+    form: ContainerForm,
     metadata: HeaderValues,
     /// The id of the plan that is executed, if the caller has named one.
     plan_id: Option<PlanId>,
@@ -106,11 +106,11 @@ impl FileSink {
                 sharding,
                 overwrite: false,
                 stem: "model".to_owned(),
-                extension: OutputForm::PLAIN.container.name,
+                extension: ContainerForm::PLAIN.container.name,
                 #[cfg(feature = "remote")]
                 urls: crate::read::source::files::UrlOptions::default(),
             },
-            form: OutputForm::PLAIN,
+            form: ContainerForm::PLAIN,
             metadata: HeaderValues::new(),
             plan_id: None,
             companion_files: Companions::default(),

@@ -21,7 +21,8 @@ pub(crate) static SKIPPED_LISTS: &[&str] = &[
 ];
 
 /// The keys of other lists with names of modules, among classes and settings.
-pub(crate) static MODULE_LISTS: &[&str] = &["targets", "modules_in_block_to_quantize", "tensor_names"];
+pub(crate) static MODULE_LISTS: &[&str] =
+    &["targets", "modules_in_block_to_quantize", "tensor_names"];
 
 /// The keys of sections that describe quantisation, in the configuration of a model.
 pub(crate) static QUANTISATION_SECTIONS: &[&str] =

@@ -39,7 +39,7 @@ pub(crate) struct ConvertArgs {
     /// The output appears under its name when it is complete.
     #[arg(long, short, value_name = "OUT", value_hint = ValueHint::AnyPath)]
     pub(crate) output: PathBuf,
-    /// Container to write [default: by the ending of OUT, else that of the source; of PyTorch safetensors].
+    /// Container to write [default: by the ending of OUT, else as the source; safetensors for PyTorch].
     #[arg(long, value_name = "CONTAINER", value_parser = container(), help_heading = "Output")]
     pub(crate) to: Option<&'static Container>,
     /// Dtype of weights [default: stored, which copies quantised weights as they are].
@@ -90,7 +90,7 @@ pub(crate) struct ConvertArgs {
     /// Write a directory of files of at most BYTES tensor bytes each (5GB, 500MiB) [default: 5GB for a directory].
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Output")]
     pub(crate) shard_size: Option<u64>,
-    /// Alignment of tensors in a GGUF, in bytes [default: that of the source, else 32].
+    /// Alignment of tensors in a GGUF, in bytes [default: as the source, else 32].
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub(crate) alignment: Option<u32>,
     /// Write BF16 and FP8 to NumPy as items without a type (`V2`, `V1`).

@@ -59,7 +59,9 @@ pub(super) fn metadata_value(text: &str) -> Result<MetadataArgument, String> {
         .filter(|(key, _)| !key.is_empty())
         .ok_or("expected KEY=VALUE or KEY:TYPE=VALUE, such as `license=mit`")?;
     let parsed = key.rsplit_once(':').and_then(|(key, kind)| {
-        let element = kind.strip_prefix('[').and_then(|kind| kind.strip_suffix(']'));
+        let element = kind
+            .strip_prefix('[')
+            .and_then(|kind| kind.strip_suffix(']'));
         let parsed = match element {
             Some(element) => GgufValue::parse_array(GgufType::from_name(element)?, value),
             None => GgufValue::parse(GgufType::from_name(kind)?, value),

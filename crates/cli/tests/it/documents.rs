@@ -55,6 +55,7 @@ fn console_examples_print_the_documented_output() {
         "docs/fit.md",
         "docs/diff.md",
         "docs/check.md",
+        "docs/convert.md",
     ] {
         let path = workspace().join(name);
         let text = std::fs::read_to_string(&path).unwrap();

@@ -286,7 +286,9 @@ pub(super) fn lay_out(content: &FileContent<'_>) -> Result<FileForm> {
         descriptions.extend(start.to_le_bytes());
         placed.push((number, start));
         let end = start.checked_add(nbytes).ok_or_else(too_long)?;
-        start = end.checked_next_multiple_of(alignment.into()).ok_or_else(too_long)?;
+        start = end
+            .checked_next_multiple_of(alignment.into())
+            .ok_or_else(too_long)?;
         // also behind the last one: ggml reads the whole section
         pads.push((end, start - end));
     }
@@ -310,7 +312,9 @@ pub(super) fn lay_out(content: &FileContent<'_>) -> Result<FileForm> {
     let gap = |(at, len): (u64, u64)| (data + at, vec![0; usize::try_from(len).expect("padding")]);
     let pads = pads.into_iter().filter(|(_, len)| *len > 0);
     Ok(FileForm {
-        nbytes: (head.len() as u64).checked_add(start).ok_or_else(too_long)?,
+        nbytes: (head.len() as u64)
+            .checked_add(start)
+            .ok_or_else(too_long)?,
         head,
         outputs: placed
             .into_iter()
@@ -326,11 +330,7 @@ fn aligned(alignment: u32) -> GgufValue {
 }
 
 /// The keys of a file among several.
-fn split_keys(
-    file: usize,
-    files: usize,
-    tensors: usize,
-) -> Result<[(&'static str, GgufValue); 3]> {
+fn split_keys(file: usize, files: usize, tensors: usize) -> Result<[(&'static str, GgufValue); 3]> {
     let many = |_| Error::unsupported(format!("{files} files; a split has at most 65535"));
     let short = |number: usize| u16::try_from(number).map_err(many);
     let tensors = i32::try_from(tensors)
@@ -338,8 +338,14 @@ fn split_keys(
     let [no, count, total] = SPLIT_KEYS;
     let value = |kind, bytes: Vec<u8>| GgufValue::stored(kind, None, bytes);
     Ok([
-        (no, value(GgufType::U16, short(file)?.to_le_bytes().to_vec())),
-        (count, value(GgufType::U16, short(files)?.to_le_bytes().to_vec())),
+        (
+            no,
+            value(GgufType::U16, short(file)?.to_le_bytes().to_vec()),
+        ),
+        (
+            count,
+            value(GgufType::U16, short(files)?.to_le_bytes().to_vec()),
+        ),
         (total, value(GgufType::I32, tensors.to_le_bytes().to_vec())),
     ])
 }

@@ -23,7 +23,7 @@ const UTF8: u16 = 1 << 11;
 const DATE: u16 = (1 << 5) | 1;
 
 /// A member: its name in the archive, its header as an NPY file, and its place.
-struct Member {
+struct ArrayMember {
     name: String,
     /// Offset of the local header.
     at: u64,
@@ -33,11 +33,14 @@ struct Member {
     nbytes: u64,
 }
 
-impl Member {
+impl ArrayMember {
     fn new(output: &TensorSpec, at: u64) -> Result<Self> {
         let name = format!("{}.npy", output.name);
         if name.len() > usize::from(u16::MAX) {
-            let what = format!("the name {} is too long for an archive", quote(&output.name));
+            let what = format!(
+                "the name {} is too long for an archive",
+                quote(&output.name)
+            );
             return Err(Error::unsupported(what).with_remedy(Remedy::LeaveOutOrRename));
         }
         let elements = output.nbytes().expect("counted before");
@@ -107,10 +110,10 @@ impl Member {
 }
 
 /// The members in order, and the offset behind the last.
-fn members<'o>(outputs: impl Iterator<Item = &'o TensorSpec>) -> Result<(Vec<Member>, u64)> {
+fn members<'o>(outputs: impl Iterator<Item = &'o TensorSpec>) -> Result<(Vec<ArrayMember>, u64)> {
     let (mut all, mut at) = (Vec::new(), 0_u64);
     for output in outputs {
-        let member = Member::new(output, at)?;
+        let member = ArrayMember::new(output, at)?;
         let end = at
             .checked_add(member.local(0).len() as u64)
             .and_then(|at| at.checked_add(member.nbytes));
@@ -121,7 +124,10 @@ fn members<'o>(outputs: impl Iterator<Item = &'o TensorSpec>) -> Result<(Vec<Mem
 }
 
 pub(super) fn lay_out(content: &FileContent<'_>) -> Result<FileForm> {
-    let outputs = content.numbers.iter().map(|&number| &content.outputs[number]);
+    let outputs = content
+        .numbers
+        .iter()
+        .map(|&number| &content.outputs[number]);
     let (members, end) = members(outputs)?;
     let mut placed = Vec::with_capacity(members.len());
     let mut gaps = Vec::with_capacity(members.len());
@@ -168,9 +174,11 @@ pub(super) fn complete(form: &FileForm, outputs: &[TensorSpec], data: &[Hasher])
 }
 
 /// The directory, which begins at `at`, and its end records.
-fn directory(members: &[Member], crcs: &[u32], at: u64) -> Vec<u8> {
+fn directory(members: &[ArrayMember], crcs: &[u32], at: u64) -> Vec<u8> {
     let entries = members.iter().zip(crcs);
-    let mut out: Vec<u8> = entries.flat_map(|(member, &crc)| member.entry(crc)).collect();
+    let mut out: Vec<u8> = entries
+        .flat_map(|(member, &crc)| member.entry(crc))
+        .collect();
     let (size, count) = (out.len() as u64, members.len() as u64);
     // the zip64 record, which all readers of large archives know, and where it is
     out.extend(b"PK\x06\x06");

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::base::error::{Error, Result};
 use crate::engine::sink::container::{
-    FileContent, FileForm, HeaderValue, HeaderValues, OutputForm, SAFETENSORS, SeveralFiles,
+    ContainerForm, FileContent, FileForm, HeaderValue, HeaderValues, SAFETENSORS, SeveralFiles,
 };
 use crate::plan::{PLAN_ID_KEY, PlanId, TensorSpec};
 
@@ -22,7 +22,7 @@ impl FileCut {
     pub(super) fn new(
         outputs: &[TensorSpec],
         sharding: &Sharding,
-        form: &OutputForm,
+        form: &ContainerForm,
         metadata: &HeaderValues,
         id: Option<PlanId>,
     ) -> Result<Self> {

@@ -30,7 +30,7 @@ use super::file::{self, Shard};
 use super::local::LocalOutput;
 use super::names::{PartNames, ShardNames, Stem};
 use super::{FileSink, Sharding, check_replaceable, directory_of};
-use crate::engine::sink::container::{HeaderValues, OutputForm};
+use crate::engine::sink::container::{ContainerForm, HeaderValues};
 
 /// Bytes of a header that are compared at a time.
 const COMPARED: usize = 64 << 10;
@@ -90,7 +90,13 @@ impl FileSink {
         outputs_id: impl Fn(std::ops::Range<usize>) -> PlanId,
     ) -> Result<OutputDirectory> {
         let sharding = &self.target.sharding;
-        let cut = FileCut::new(&outputs, sharding, &self.form, &self.metadata, Some(plan_id))?;
+        let cut = FileCut::new(
+            &outputs,
+            sharding,
+            &self.form,
+            &self.metadata,
+            Some(plan_id),
+        )?;
         // a bucket has no renames, by which workers publish their files
         if url(&self.target.path).is_some() {
             let what = "files that several workers make are written to a local directory; a run of one process writes to a URL";
@@ -393,11 +399,8 @@ fn plan_of(path: &Path) -> Option<String> {
 }
 
 /// The header of a file that is made alone, and its length.
-pub(crate) fn file_form(
-    outputs: &[TensorSpec],
-    metadata: &HeaderValues,
-) -> Result<(Vec<u8>, u64)> {
-    let form = OutputForm::PLAIN;
+pub(crate) fn file_form(outputs: &[TensorSpec], metadata: &HeaderValues) -> Result<(Vec<u8>, u64)> {
+    let form = ContainerForm::PLAIN;
     let mut cut = FileCut::new(outputs, &Sharding::SingleFile, &form, metadata, None)?;
     let form = cut.files.swap_remove(0);
     Ok((form.head, form.nbytes))

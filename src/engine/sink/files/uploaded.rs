@@ -69,7 +69,8 @@ impl UploadedOutput {
         let store =
             open_bucket(url, target.urls.remote.clone()).map_err(|e| e.in_file(&target.path))?;
         let what = "the stem of the files is not part of a file name";
-        let stem = Stem::new(&target.stem, target.extension).ok_or_else(|| Error::invalid_argument(what))?;
+        let stem = Stem::new(&target.stem, target.extension)
+            .ok_or_else(|| Error::invalid_argument(what))?;
         let path = store.path().trim_end_matches('/');
         let directory = match target.sharding {
             Sharding::Shards(_) => path,

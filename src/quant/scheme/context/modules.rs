@@ -60,7 +60,9 @@ impl<'c> SkippedModules<'c> {
     /// An entry matches as a sequence of whole dotted components, or as a pattern with `*`. For `re:` patterns, the literal
     /// text between leading and trailing special characters is matched.
     fn new(config: &'c QuantConfig, budget: &Budget) -> Result<Self> {
-        let lists = SKIPPED_LISTS.iter().filter_map(|key| config.get(key)?.as_array());
+        let lists = SKIPPED_LISTS
+            .iter()
+            .filter_map(|key| config.get(key)?.as_array());
         let entries = lists
             .flatten()
             .filter_map(|item| item.as_str())

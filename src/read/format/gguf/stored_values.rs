@@ -77,7 +77,9 @@ fn swap_value(bytes: &mut [u8], kind: u32) -> Result<()> {
         match item {
             Item::Plain(dtype) => {
                 let width = dtype.width();
-                let all = usize::try_from(left).ok().and_then(|n| n.checked_mul(width));
+                let all = usize::try_from(left)
+                    .ok()
+                    .and_then(|n| n.checked_mul(width));
                 let all = all.ok_or_else(short)?;
                 let (numbers, behind) = rest.split_at_mut_checked(all).ok_or_else(short)?;
                 numbers.chunks_exact_mut(width).for_each(<[u8]>::reverse);
