@@ -3,7 +3,7 @@
 use crate::base::progress::RunControl;
 use crate::read::selection::Selection;
 
-/// The options of a run. A builder has them in a field `options`, its own or that of a builder inside of it, and their methods by
+/// The options of a run. A builder has them in a field `options`, its own or an inner builder's, and their methods by
 /// [`run_options`].
 #[derive(Clone, Default)]
 pub(crate) struct RunOptions<'c> {

@@ -23,6 +23,9 @@ const OF_SAFETENSORS: &str = "safetensors.";
 /// The types of the keys of a GGUF, in a safetensors header: JSON has one type of numbers.
 const TYPES: &str = "anamnesis.gguf_types";
 
+/// Bytes of all tensors, in the metadata of an index.
+const TOTAL_SIZE: &str = "total_size";
+
 /// A change of the metadata.
 #[derive(Clone, Debug)]
 pub(super) enum MetadataChange {
@@ -132,6 +135,10 @@ fn texts(what: &Convert<'_>) -> Result<HeaderValues> {
                 continue;
             }
             values.push((key, HeaderValue::Text(text)));
+            continue;
+        }
+        // a count of the index, which the output has anew
+        if key == TOTAL_SIZE && checkpoint.catalog().files().len() > 1 {
             continue;
         }
         let (key, text) = match renames.is_empty() {

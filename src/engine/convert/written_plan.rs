@@ -1,8 +1,8 @@
 //! Whether the output has the weights of the source: its plan is made before it is written.
 //!
 //! Schemes recognise weights by names, shapes and the configuration. A rename may take a part from its weight, or give two weights
-//! one name. The headers of the output are known, and its bytes are the source's, so that the plan of the output costs as much as
-//! that of the source.
+//! one name. The headers of the output are known, and its bytes are the source's, so that planning it
+//! costs as much as planning the source.
 
 use std::collections::HashMap;
 

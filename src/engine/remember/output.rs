@@ -20,7 +20,7 @@ static OTHER_FORMATS: &[&str] = &[
 
 /// Whether an output path means a file or a directory, for a checkpoint and a size of shards that the caller has set.
 ///
-/// Of the files of `container`, or of the one that the path's ending names.
+/// The files are of this `container`, or of the one that the path's ending names.
 ///
 /// A directory: a path that ends in a separator, an existing directory, a URL without an ending, a size of shards, or a source that is a directory
 /// or several files. A name that ends in `.safetensors` is a file.

@@ -121,16 +121,16 @@ pub(crate) struct FormOptions {
     pub(crate) room: bool,
     /// Whether floats that NumPy does not have are written as items without a type.
     pub(crate) void: bool,
-    /// The alignment of tensors of a GGUF; 0 for that of the metadata, or the usual one.
+    /// The alignment of tensors of a GGUF; 0 for the usual one.
     pub(crate) alignment: u32,
 }
 
 /// The least room in a header, in bytes.
-pub(crate) const ROOM: u64 = 1 << 10;
+pub(crate) const ROOM: usize = 1 << 10;
 
 /// Headers with room end at a multiple of this: the block of most file systems, so that a longer header can be inserted in front
 /// of the data, and data be shared with a copy of the file.
-pub(crate) const ROOM_UNIT: u64 = 4096;
+pub(crate) const ROOM_UNIT: usize = 4096;
 
 /// The value of a key in a header.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,13 +162,13 @@ impl From<GgufValue> for HeaderValue {
 /// Keys of a header and their values, in order.
 pub(crate) type HeaderValues = Vec<(String, HeaderValue)>;
 
-/// What one file is made of.
+/// The content of one file.
 pub(crate) struct FileContent<'f> {
     /// All outputs of the run.
     pub(crate) outputs: &'f [TensorSpec],
-    /// Those of this file, in order.
+    /// The numbers of the outputs in this file, in order.
     pub(crate) numbers: Vec<usize>,
-    /// Bytes of these.
+    /// Bytes of the outputs in this file.
     pub(crate) tensor_bytes: u64,
     pub(crate) metadata: &'f HeaderValues,
     /// The number of this file, from 0, and the count of files.
@@ -198,7 +198,7 @@ pub(crate) struct FileForm {
     pub(crate) outputs: Vec<(usize, u64)>,
     /// Bytes of the outputs.
     pub(crate) tensor_bytes: u64,
-    /// What is between the tensors and behind them, ascending.
+    /// The bytes between the tensors and behind them, ascending.
     pub(crate) gaps: Vec<Gap>,
     /// The length of the file.
     pub(crate) nbytes: u64,

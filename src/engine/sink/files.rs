@@ -89,7 +89,7 @@ pub struct FileSink {
     /// The place of the files, once it is known what they are.
     output: Option<Box<dyn OutputPlace>>,
     files: Vec<PathBuf>,
-    /// What is written to them, once the outputs are known.
+    /// The bytes that are written to them, once the outputs are known.
     written: Option<WrittenFiles>,
 }
 

@@ -1,4 +1,4 @@
-//! Blocks of a GGUF, copied as they are stored; those of a big-endian file become little endian.
+//! Blocks of a GGUF, copied as they are stored; big-endian ones become little endian.
 
 use std::ops::Range;
 

@@ -87,6 +87,9 @@ struct FurtherConfig {
     completes: bool,
 }
 
+/// Changes the text of a configuration file of a name.
+type TextEdit<'e> = dyn Fn(&str, Vec<u8>) -> Result<Vec<u8>> + 'e;
+
 /// Mistral's key of the format of its weights.
 const QFORMAT: &str = "qformat_weight";
 
@@ -207,11 +210,11 @@ impl QuantConfig {
         Self::load_edited(checkpoint, path, &|_, text| Ok(text), budget)
     }
 
-    /// Like [`load_sidecar`](Self::load_sidecar), of the texts that `edit` makes of those of the files, by their names.
+    /// Like [`load_sidecar`](Self::load_sidecar), with texts that `edit` has changed, by the names of their files.
     pub(crate) fn load_edited(
         checkpoint: &Checkpoint,
         path: &Path,
-        edit: &dyn Fn(&str, Vec<u8>) -> Result<Vec<u8>>,
+        edit: &TextEdit<'_>,
         budget: &Budget,
     ) -> Result<Self> {
         let files = checkpoint.files();

@@ -119,7 +119,7 @@ impl Catalog {
         self.move_to_range(file, 0, first_member);
     }
 
-    /// Renumbers byte ranges and members of a catalog of several files, behind those of another one.
+    /// Renumbers byte ranges and members of a catalog of several files, which are put behind another one's.
     pub(crate) fn move_behind(&mut self, files: u32, members: u32) {
         for tensor in &mut self.tensors {
             shift(tensor, files, members);

@@ -7,7 +7,7 @@ use super::Checkpoint;
 
 impl Checkpoint {
     /// One checkpoint of the tensors of several, which are of one format. Metadata, and the configuration beside the files, are
-    /// those of the first; keys that only others have are added.
+    /// the first one's; keys that only others have are added.
     ///
     /// ```
     /// use anamnesis::Checkpoint;

@@ -1,7 +1,7 @@
 //! The form of a GGUF file: keys, descriptions of tensors, and their bytes, aligned.
 //!
-//! Source: `docs/gguf.md` of ggml; `gguf.cpp` and `llama-gguf-split` of llama.cpp. Of several files the first has the keys, and each has
-//! its number and the counts of files and of tensors.
+//! Source: `docs/gguf.md` of ggml; `gguf.cpp` and `llama-gguf-split` of llama.cpp. The first of several files has
+//! the keys, and each has its number and the counts of files and of tensors.
 
 use crate::base::error::{Error, Remedy, Result};
 use crate::plan::TensorSpec;
@@ -105,7 +105,7 @@ impl GgufValue {
         }
     }
 
-    /// Its type, and that of its elements.
+    /// Its type, and the type of its elements.
     pub(crate) fn types(&self) -> (GgufType, Option<GgufType>) {
         (self.kind, self.element)
     }
@@ -297,9 +297,9 @@ pub(super) fn lay_out(content: &FileContent<'_>) -> Result<FileForm> {
     if content.options.room {
         // the filler's own entry, empty
         let empty = 8 + PADDING.len() as u64 + 4 + 8;
-        let unit = ROOM_UNIT.max(alignment.into());
+        let unit = (ROOM_UNIT as u64).max(alignment.into());
         let base = head.len() as u64 + empty;
-        let room = (base + ROOM).next_multiple_of(unit) - base;
+        let room = (base + ROOM as u64).next_multiple_of(unit) - base;
         let spaces = " ".repeat(usize::try_from(room).expect("less than the unit and the room"));
         keys.push((PADDING, GgufValue::text(&spaces)));
         head = header(&keys, count, &descriptions);

@@ -1,7 +1,7 @@
 //! The form of an NPY file, and of the arrays in an NPZ archive: a header that describes one array, and its elements in C order.
 //!
-//! Source: `numpy/lib/_format_impl.py`. NumPy has no dtype for BF16 and the floats of 8 bits; `numpy.save` writes those of
-//! ml_dtypes as items without a type (`V2`, `V1`), which say nothing about what they are.
+//! Source: `numpy/lib/_format_impl.py`. NumPy has no dtype for BF16 and the floats of 8 bits; `numpy.save` writes arrays
+//! of ml_dtypes as items without a type (`V2`, `V1`), which say nothing about what they are.
 
 use crate::base::error::{Error, Remedy, Result};
 use crate::base::kernel::Dtype;

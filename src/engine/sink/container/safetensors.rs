@@ -102,7 +102,7 @@ fn header<'o>(
     // 8 bytes
     let padded = match room {
         false => text.len().next_multiple_of(8),
-        true => (LENGTH + text.len() + ROOM as usize).next_multiple_of(ROOM_UNIT as usize) - LENGTH,
+        true => (LENGTH + text.len() + ROOM).next_multiple_of(ROOM_UNIT) - LENGTH,
     };
     text.resize(padded, b' ');
     if text.len() > MAX_HEADER {

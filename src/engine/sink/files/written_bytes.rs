@@ -14,10 +14,10 @@ pub(super) struct WrittenFiles {
     forms: Vec<FileForm>,
     /// Each output's file, by index, and its offset in it.
     places: Vec<(usize, u64)>,
-    /// What is in front of each output, behind the one before: it is written with its first byte, so that the bytes of a file
-    /// arrive in order where outputs do.
+    /// The bytes in front of each output, behind the one before: they are written with its first byte, so that the bytes of a
+    /// file arrive in order where outputs do.
     before: Vec<Vec<Gap>>,
-    /// What is behind the last outputs, by file.
+    /// The bytes behind the last outputs, by file.
     behind: Vec<(usize, Gap)>,
     checksums: Option<Checksums>,
 }

@@ -66,7 +66,7 @@ pub(crate) fn stored_values(source: &dyn Source, budget: &Budget) -> Result<Vec<
 /// Makes a big-endian value little endian. Its form was checked by reading it.
 fn swap_value(bytes: &mut [u8], kind: u32) -> Result<()> {
     let mut rest = bytes;
-    // what is left to swap: runs of items of one type
+    // runs of items of one type that are left to swap
     let mut open = vec![(kind, 1_u64)];
     let short = || Error::malformed("the value is shorter than its type");
     while let Some((kind, left)) = open.pop() {
