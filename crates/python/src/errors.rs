@@ -127,6 +127,10 @@ fn remedy(remedy: Remedy) -> String {
             .to_owned(),
         // no keyword renames outputs
         Remedy::LeaveOut | Remedy::LeaveOutOrRename => "leave the tensor out with filter=".to_owned(),
+        Remedy::LeaveOutOrDequantise => {
+            "dequantise it with remember(), or leave the tensor out with filter=".to_owned()
+        }
+        Remedy::CastOrWriteVoid => "cast it with dtype= and cast=True".to_owned(),
         Remedy::LeaveOutOrReadItems => "leave the tensor out with filter=, or read its items as a dtype of their width with void_as=".to_owned(),
         Remedy::ReadItems { dtype } => format!("if you know the dtype, pass void_as=[\"{dtype}\"]"),
         Remedy::RenameOrOpenAlone => "rename it, or open it alone with single=True".to_owned(),
