@@ -239,6 +239,7 @@ fn completions_and_manual_pages_cover_every_subcommand() {
     let verbs = [
         "check",
         "completions",
+        "convert",
         "diff",
         "fit",
         "inspect",

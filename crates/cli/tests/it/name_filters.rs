@@ -18,6 +18,10 @@ const VERBS: &[(&[&str], &[&str])] = &[
         &["remember", MODEL, "-o", "OUT.safetensors"],
         &["--filter", "--exclude"],
     ),
+    (
+        &["convert", MODEL, "-o", "OUT.safetensors"],
+        &["--filter", "--exclude"],
+    ),
     (&["load", MODEL], &["--filter"]),
     (&["diff", MODEL, MODEL], &["--filter", "--exclude"]),
     (
