@@ -43,7 +43,7 @@ pub use differences::{
     MetadataDifferences, TensorDifference, TotalDistance,
 };
 
-use rename::RenameRule;
+use crate::read::rename::Rename;
 
 /// How far apart values may be that count as equal.
 ///
@@ -72,7 +72,7 @@ pub struct CheckpointDiff<'c> {
     headers_only: bool,
     verdict_only: bool,
     list_equal: bool,
-    rename: Vec<RenameRule>,
+    rename: Vec<Rename>,
     /// Accepts what is not excluded.
     not_excluded: Selection<'c>,
     options: RunOptions<'c>,
@@ -168,12 +168,10 @@ impl<'c> CheckpointDiff<'c> {
         self
     }
 
-    /// Renames tensors of A for the comparison: names that begin with `from` begin with `to` instead. If `from` contains `*`,
-    /// it is a pattern for whole names; each `*` of `to` stands for the text of the same `*` in `from`. The first rename
-    /// that fits a name counts.
+    /// Renames tensors of A for the comparison, by the rules of [`Rename`]. The first rename that fits a name counts.
     #[must_use]
     pub fn rename(mut self, from: &str, to: &str) -> Self {
-        self.rename.push(RenameRule::new(from, to));
+        self.rename.push(Rename::new(from, to));
         self
     }
 

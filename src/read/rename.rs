@@ -207,6 +207,14 @@ mod tests {
     }
 
     #[test]
+    fn the_last_star_is_the_rest() {
+        assert_eq!(matched("a*b*c", "aXbYbZc"), Some(vec!["X", "YbZ"]));
+        assert_eq!(matched("*", ""), Some(vec![""]));
+        assert_eq!(matched("ab*ba", "aba"), None);
+        assert_eq!(matched("ab*ba", "abba"), Some(vec![""]));
+    }
+
+    #[test]
     fn modules_are_renamed_as_all_of_their_tensors_are() {
         let renames = Renames::new(&[
             Rename::new("m", "n"),

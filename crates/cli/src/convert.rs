@@ -10,7 +10,7 @@ use anamnesis::{Checkpoint, Convert, OutputDtype, convert};
 use crate::args::{Color, ConvertArgs};
 use crate::exit::{Completion, Failure, RunError, note_text, refusal_text};
 use crate::interrupt::Interrupt;
-use crate::name_filter::NameFilter;
+use crate::name_filter::{NameChanges, NameFilter};
 use crate::output::{REFUSED, Screen, Stdout, progress};
 use crate::remember::{ReportedRun, WrittenReport, notes_of};
 use crate::written_file::{check_apart, check_output_name};
@@ -53,6 +53,13 @@ fn write(
     let builder = recording.iter().cloned().fold(builder, Convert::loader);
     let sharding = builder.sharding(&args.output, args.shard_size)?;
     let source = &args.sources[0];
+    // the library knows the error too, and not the nearest names
+    let changes = NameChanges::new(args.strip_prefix.as_deref(), &args.rename);
+    for tensor in checkpoint.tensors() {
+        changes.apply(&tensor.info().name);
+    }
+    let matched = changes.require_matches();
+    matched.map_err(|failure| failure.in_file(source))?;
     // made before the sink: a refused checkpoint must not leave an empty output
     let plan = builder
         .plan()

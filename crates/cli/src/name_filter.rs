@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use anamnesis::Rename;
 use anamnesis::template::parallel::{Rule, Rules};
 use globset::GlobMatcher;
 
@@ -160,32 +161,45 @@ pub(crate) fn without_match<'n>(
     seen.without_match(option, text)
 }
 
-/// The changes of `--strip-prefix` and `--rename`, which notice what they have matched. One value is for all models of a run,
-/// as of [`NameFilter`].
+/// The changes of `--strip-prefix` and `--rename`, in this order, which notice what they have matched. One value is for all
+/// models of a run, as of [`NameFilter`].
 pub(crate) struct NameChanges<'a> {
-    /// Without the dot behind it.
-    prefix: Option<(&'a str, AtomicBool)>,
-    renames: Vec<(&'a (String, String), AtomicBool)>,
+    changes: Vec<NameChange<'a>>,
     seen: Mutex<SeenNames>,
+}
+
+/// A change of an option.
+struct NameChange<'a> {
+    option: &'static str,
+    /// The text that names have to match.
+    text: &'a str,
+    rename: Rename,
+    used: AtomicBool,
 }
 
 impl<'a> NameChanges<'a> {
     pub(crate) fn new(prefix: Option<&'a str>, renames: &'a [(String, String)]) -> Self {
+        let change = |option, text, to| NameChange {
+            option,
+            text,
+            rename: Rename::new(text, to),
+            used: AtomicBool::new(false),
+        };
         // people write the prefix with its dot or without
         let prefix = prefix.map(|prefix| prefix.strip_suffix('.').unwrap_or(prefix));
+        let prefix = prefix.filter(|prefix| !prefix.is_empty());
+        let prefix = prefix.map(|prefix| change("--strip-prefix", prefix, ""));
+        let renames = renames.iter();
+        let renames = renames.map(|(from, to)| change("--rename", from, to));
         Self {
-            prefix: prefix.map(|prefix| (prefix, AtomicBool::new(false))),
-            renames: renames
-                .iter()
-                .map(|rename| (rename, AtomicBool::new(false)))
-                .collect(),
+            changes: prefix.into_iter().chain(renames).collect(),
             seen: Mutex::default(),
         }
     }
 
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.prefix.is_none() && self.renames.is_empty()
+        self.changes.is_empty()
     }
 
     /// The changed name.
@@ -194,19 +208,10 @@ impl<'a> NameChanges<'a> {
         seen.add(name);
         drop(seen);
         let mut changed = name.to_owned();
-        if let Some((prefix, used)) = &self.prefix {
-            let rest = name.strip_prefix(prefix);
-            let rest = rest.and_then(|rest| rest.strip_prefix('.'));
-            // a name that equals the prefix would be left empty
-            if let Some(rest) = rest.filter(|rest| !prefix.is_empty() && !rest.is_empty()) {
-                used.store(true, Ordering::Relaxed);
-                rest.clone_into(&mut changed);
-            }
-        }
-        for ((from, to), used) in &self.renames {
-            if changed.contains(from) {
-                used.store(true, Ordering::Relaxed);
-                changed = changed.replace(from, to);
+        for change in &self.changes {
+            if let Some(new) = change.rename.apply(&changed) {
+                change.used.store(true, Ordering::Relaxed);
+                changed = new;
             }
         }
         changed
@@ -218,16 +223,12 @@ impl<'a> NameChanges<'a> {
     ///
     /// The error of [`NameFilter::require_matches`].
     pub(crate) fn require_matches(&self) -> Result<(), Failure> {
-        let prefix = self.prefix.iter();
-        let prefix = prefix.map(|(prefix, used)| ("--strip-prefix", *prefix, used));
-        let renames = self.renames.iter();
-        let renames = renames.map(|((from, _), used)| ("--rename", &**from, used));
-        let mut all = prefix.chain(renames);
-        let Some((option, text, _)) = all.find(|(_, _, used)| !used.load(Ordering::Relaxed)) else {
+        let mut changes = self.changes.iter();
+        let Some(unused) = changes.find(|change| !change.used.load(Ordering::Relaxed)) else {
             return Ok(());
         };
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        Err(seen.without_match(option, text))
+        Err(seen.without_match(unused.option, unused.text))
     }
 }
 

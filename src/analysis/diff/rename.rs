@@ -1,48 +1,15 @@
-//! The caller's renames: a prefix by another one, or a pattern with `*`.
+//! The caller's renames of A's names: the first that fits a name counts.
 
 use std::cell::Cell;
 
-/// A rename of A's names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RenameRule {
-    from: Box<str>,
-    to: Box<str>,
-}
-
-impl RenameRule {
-    pub(super) fn new(from: &str, to: &str) -> Self {
-        Self {
-            from: from.into(),
-            to: to.into(),
-        }
-    }
-
-    /// The new name; `None` if the rule is not for this one.
-    fn apply(&self, name: &str) -> Option<String> {
-        if !self.from.contains('*') {
-            return name
-                .strip_prefix(&*self.from)
-                .map(|rest| [&*self.to, rest].concat());
-        }
-        let texts = matched(&self.from, name)?;
-        let (mut made, mut texts) = (String::new(), texts.into_iter());
-        for (i, piece) in self.to.split('*').enumerate() {
-            if i > 0 {
-                // more stars than in the pattern stand for nothing
-                made.push_str(texts.next().unwrap_or_default());
-            }
-            made.push_str(piece);
-        }
-        Some(made)
-    }
-}
+use crate::read::rename::Rename;
 
 /// The rules of one comparison, which notice what they have matched.
 #[derive(Debug, Default)]
-pub(super) struct RenameRules<'r>(Vec<(&'r RenameRule, Cell<bool>)>);
+pub(super) struct RenameRules<'r>(Vec<(&'r Rename, Cell<bool>)>);
 
 impl<'r> RenameRules<'r> {
-    pub(super) fn new(rules: &'r [RenameRule]) -> Self {
+    pub(super) fn new(rules: &'r [Rename]) -> Self {
         Self(rules.iter().map(|rule| (rule, Cell::new(false))).collect())
     }
 
@@ -64,29 +31,8 @@ impl<'r> RenameRules<'r> {
     /// The names and patterns of the rules that have matched no name.
     pub(super) fn unused(&self) -> Vec<String> {
         let unused = self.0.iter().filter(|(_, used)| !used.get());
-        unused.map(|(rule, _)| rule.from.to_string()).collect()
+        unused.map(|(rule, _)| rule.from().to_owned()).collect()
     }
-}
-
-/// The texts that the stars of a pattern stand for: each as short as the rest allows, the last one the rest.
-fn matched<'n>(pattern: &str, name: &'n str) -> Option<Vec<&'n str>> {
-    let mut pieces = pattern.split('*');
-    let mut rest = name.strip_prefix(pieces.next()?)?;
-    let mut texts = Vec::new();
-    let mut pieces = pieces.peekable();
-    while let Some(piece) = pieces.next() {
-        let at = if pieces.peek().is_none() {
-            // the last piece is the end of the name, not its first occurrence
-            rest.len()
-                .checked_sub(piece.len())
-                .filter(|_| rest.ends_with(piece))?
-        } else {
-            rest.find(piece)?
-        };
-        texts.push(&rest[..at]);
-        rest = &rest[at + piece.len()..];
-    }
-    Some(texts)
 }
 
 #[cfg(test)]
@@ -96,8 +42,8 @@ mod tests {
     #[test]
     fn prefixes_and_patterns_rename() {
         let rules = [
-            RenameRule::new("model.", ""),
-            RenameRule::new("*.attn.*.w", "*.attention.*.weight"),
+            Rename::new("model.", ""),
+            Rename::new("*.attn.*.w", "*.attention.*.weight"),
         ];
         let rules = RenameRules::new(&rules);
         assert_eq!(rules.unused(), ["model.", "*.attn.*.w"]);
@@ -110,13 +56,5 @@ mod tests {
             assert_eq!(rules.renamed(name).as_deref(), expected, "{name}");
         }
         assert!(rules.unused().is_empty());
-    }
-
-    #[test]
-    fn the_last_star_is_the_rest() {
-        assert_eq!(matched("a*b*c", "aXbYbZc"), Some(vec!["X", "YbZ"]));
-        assert_eq!(matched("*", ""), Some(vec![""]));
-        assert_eq!(matched("ab*ba", "aba"), None);
-        assert_eq!(matched("ab*ba", "abba"), Some(vec![""]));
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct DiffArgs {
     pub(crate) no_config: bool,
     /// Rename tensors of A for the comparison: a prefix, or a pattern with `*`; may be repeated, the first that fits counts.
     ///
-    /// Without a `*`, names that begin with FROM begin with TO. With one, FROM is a pattern for whole names, and each `*` of TO
+    /// Without a `*`, FROM is a whole name or a prefix that ends at a dot. With one, it is a pattern for whole names, and each `*` of TO
     /// stands for the text of the same `*` of FROM.
     #[arg(long, value_name = "FROM=TO", value_parser = replacement, help_heading = "Comparison")]
     pub(crate) rename: Vec<(String, String)>,

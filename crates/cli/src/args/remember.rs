@@ -50,7 +50,10 @@ pub(crate) struct RememberArgs {
     /// Remove PREFIX and the dot behind it from names that begin with it: `state_dict.model` of a Lightning checkpoint.
     #[arg(long, value_name = "PREFIX", help_heading = "Output")]
     pub(crate) strip_prefix: Option<String>,
-    /// Replace FROM by TO in names; may be repeated, in this order, after --strip-prefix.
+    /// Rename tensors; may be repeated, in this order, after --strip-prefix.
+    ///
+    /// FROM is a whole name, a prefix that ends at a dot, or a pattern of the whole name, of which the n-th `*` of TO is what the
+    /// n-th `*` has matched. A FROM that is for no tensor is an error.
     #[arg(long, value_name = "FROM=TO", value_parser = replacement, help_heading = "Output")]
     pub(crate) rename: Vec<(String, String)>,
     /// Replace existing files.

@@ -129,9 +129,23 @@ const CHANGES: &[(&[&str], &str, &str)] = &[
     (
         &["remember", MODEL, "-o", "OUT.safetensors"],
         "--rename",
-        "layers.=blocks.",
+        "model.layers=model.blocks",
     ),
-    (&["remember", MODEL, "-o", "OUT/"], "--rename", "mlp=ffn"),
+    (
+        &["remember", MODEL, "-o", "OUT/"],
+        "--rename",
+        "*.mlp.*=*.ffn.*",
+    ),
+    (
+        &["convert", MODEL, "-o", "OUT.safetensors"],
+        "--strip-prefix",
+        "model",
+    ),
+    (
+        &["convert", MODEL, "-o", "OUT.gguf"],
+        "--rename",
+        "model=net",
+    ),
     (&["diff", MODEL, MODEL], "--rename", "model.=model."),
     (
         &["diff", "--quick", MODEL, MODEL],
@@ -146,7 +160,7 @@ fn every_option_that_changes_names_is_tried() {
     let page = run(&["man", "--markdown"]).stdout;
     let is_change = |line: &&str| line.contains("FROM=TO`") || line.contains("PREFIX`");
     let options: Vec<&str> = page.lines().filter(is_change).collect();
-    assert_eq!(options.len(), 3, "{options:?}");
+    assert_eq!(options.len(), 6, "{options:?}");
 }
 
 #[test]

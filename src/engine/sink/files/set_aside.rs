@@ -226,7 +226,7 @@ mod tests {
         let name = format!("anamnesis-hidden-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         fs::create_dir(&directory).unwrap();
-        let stem = Stem::new("model").unwrap();
+        let stem = Stem::new("model", "safetensors").unwrap();
         let parts = PartNames::new(&directory, stem.single().as_ref());
         let shards = ShardNames {
             generation: 2,
