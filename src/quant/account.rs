@@ -45,7 +45,7 @@ mod unclaimed;
 use serde_json::Value;
 
 use crate::base::error::{Error, Result};
-use crate::quant::scheme::{Context, SCHEMES, method_of};
+use crate::quant::scheme::{Context, method_of, settings_of};
 use crate::quant::settings::{SchemeSettings, UnknownSetting, unknown_settings};
 use crate::read::catalog::quote;
 
@@ -99,11 +99,7 @@ impl AccountEvidence {
         for (place, map) in documents.filter(|(_, map)| !map.is_empty()) {
             // the settings of configurations without a method are of the empty one
             let method = method_of(map).unwrap_or_default();
-            let known: Vec<&SchemeSettings> = SCHEMES
-                .iter()
-                .map(|scheme| scheme.settings)
-                .filter(|settings| settings.methods.contains(&&*method))
-                .collect();
+            let known: Vec<&SchemeSettings> = settings_of(&method).collect();
             if known.is_empty() {
                 self.decide(format!("the method {} of {place}", quote(&method)));
                 continue;

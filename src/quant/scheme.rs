@@ -34,6 +34,7 @@ mod mlx;
 mod modelopt;
 mod module_names;
 mod module_overrides;
+mod name_regex;
 mod pth_quantizer;
 mod quanto;
 mod quark;
@@ -53,13 +54,15 @@ use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::Shape;
 
 pub(crate) use comfyui::{
-    HEADER as COMFYUI_HEADER, MARKER as COMFYUI_MARKER, markers_of_header, unknown_beside_markers,
+    HEADER as COMFYUI_HEADER, MARKER as COMFYUI_MARKER, headers_contradict, markers_of_header,
+    unknown_beside_markers,
 };
 pub use config::QuantConfig;
 pub(crate) use config::{FoundSections, MAX_DEPTH, is_configuration, method_of};
 pub(crate) use context::{Context, ContextCaches, Sidecars, not_known, plain, unsupported};
 pub(crate) use fp8::SCALED as SCALED_FP8;
 pub(crate) use module_names::{MODULE_LISTS, QUANTISATION_SECTIONS, SKIPPED_LISTS};
+use module_overrides::ModuleOverrides;
 pub(crate) use statements::contradiction;
 
 /// A quantised weight: its name and shape, the stored tensors it is made from, and its decoder.
@@ -83,6 +86,9 @@ pub struct Scheme {
     pub name: &'static str,
     /// The settings of its configuration that are known. Keys and values that no scheme lists are evidence for the account.
     pub(crate) settings: &'static SchemeSettings,
+    /// Values of `quant_method`, in lower case, whose configurations may describe its weights; the empty one stands for those that
+    /// name none. `None` for a scheme whose weights say themselves how they are stored.
+    pub(crate) described_by: Option<&'static [&'static str]>,
     /// The weight whose principal part is the tensor with this index, or `None` if it is not of this scheme. An error
     /// means that the tensor is of this scheme and cannot be decoded.
     pub(crate) claim: fn(&Context<'_>, usize) -> Result<Option<Weight>>,
@@ -94,112 +100,188 @@ pub static SCHEMES: &[Scheme] = &[
         // the type of a GGUF tensor alone decides
         name: "ggml",
         settings: &SchemeSettings::NONE,
+        described_by: None,
         claim: ggml::claim,
     },
     Scheme {
         // a marker alone decides, in spite of names and shapes of other schemes
         name: "comfyui",
         settings: &SchemeSettings::NONE,
+        described_by: None,
         claim: comfyui::claim,
     },
     // before `fp8`, which reads FP8 tensors without a known scale as unscaled
     Scheme {
         name: "quanto",
         settings: &quanto::SETTINGS,
+        described_by: Some(&["quanto", ""]),
         claim: quanto::claim,
     },
     Scheme {
         name: "torchao",
         settings: &torchao::SETTINGS,
+        described_by: Some(&["torchao", ""]),
         claim: torchao::claim,
     },
     Scheme {
         name: "fp8",
         settings: &fp8::SETTINGS,
+        described_by: Some(&[
+            "",
+            "fp8",
+            "fbgemm_fp8",
+            "mxfp8",
+            "finegrained_fp8",
+            "compressed-tensors",
+            MODELOPT[0],
+            MODELOPT[1],
+            MODELOPT[2],
+            "quark",
+            "auto-round",
+            "auto_round",
+            "intel/auto-round",
+        ]),
         claim: fp8::claim,
     },
     Scheme {
         name: "bitsandbytes",
         settings: &bitsandbytes::SETTINGS,
+        described_by: Some(&["bitsandbytes", "bitsandbytes_4bit", "bitsandbytes_8bit", ""]),
         claim: bitsandbytes::claim,
     },
     Scheme {
         name: "compressed-tensors",
         settings: &compressed_tensors::SETTINGS,
+        described_by: Some(&["compressed-tensors", ""]),
         claim: compressed_tensors::claim,
     },
     Scheme {
         name: "quark",
         settings: &quark::SETTINGS,
+        described_by: Some(&["quark"]),
         claim: quark::claim,
     },
     Scheme {
         name: "modelopt",
         settings: &modelopt::SETTINGS,
+        described_by: Some(&MODELOPT),
         claim: modelopt::claim,
     },
     Scheme {
         name: "fp4",
         settings: &SchemeSettings::NONE,
+        described_by: Some(&[
+            "",
+            // DeepSeek-V4's experts
+            "fp8",
+            "mxfp4",
+            "compressed-tensors",
+            MODELOPT[0],
+            MODELOPT[1],
+            MODELOPT[2],
+            "quark",
+            "auto-round",
+            "auto_round",
+            "intel/auto-round",
+        ]),
         claim: fp4::claim,
     },
     Scheme {
         name: "int8",
         settings: &int8::SETTINGS,
+        described_by: Some(&[
+            "",
+            "blockwise_int8",
+            // SGLang's blocks of INT8 have the method of FP8 too
+            "fp8",
+            "compressed-tensors",
+            MODELOPT[0],
+            MODELOPT[1],
+            MODELOPT[2],
+        ]),
         claim: int8::claim,
     },
     Scheme {
         name: "gpt-oss",
         settings: &gptoss::SETTINGS,
+        described_by: Some(&["mxfp4", "quark", ""]),
         claim: gptoss::claim,
     },
     Scheme {
         name: "hqq",
         settings: &hqq::SETTINGS,
+        described_by: Some(&["hqq", ""]),
         claim: hqq::claim,
     },
     Scheme {
         name: "mlx",
         settings: &mlx::SETTINGS,
+        described_by: Some(&["metal", ""]),
         claim: mlx::claim,
     },
     Scheme {
         name: "bitnet",
         settings: &bitnet::SETTINGS,
+        described_by: Some(&["bitnet", ""]),
         claim: bitnet::claim,
     },
     Scheme {
         name: "pth_quantizer",
         settings: &SchemeSettings::NONE,
+        described_by: None,
         claim: pth_quantizer::claim,
     },
     Scheme {
         // before `gptq` and `awq`, whose tensors it has: only its configuration determines how zero points are stored
         name: "auto-round",
         settings: &autoround::SETTINGS,
+        described_by: Some(&["auto-round", "auto_round", "intel/auto-round"]),
         claim: autoround::claim,
     },
     Scheme {
         name: "gptq",
         settings: &gptq::SETTINGS,
+        described_by: Some(&["gptq", "gptqmodel", ""]),
         claim: gptq::claim,
     },
     Scheme {
         name: "awq",
         settings: &awq::SETTINGS,
+        described_by: Some(&["awq", ""]),
         claim: awq::claim,
     },
     Scheme {
         name: "eetq",
         settings: &eetq::SETTINGS,
+        described_by: Some(&["eetq", ""]),
         claim: eetq::claim,
     },
     Scheme {
         name: "unsupported",
         settings: &SchemeSettings::NONE,
+        described_by: None,
         claim: unsupported::claim,
     },
 ];
+
+/// The settings of the schemes that a method's configurations may have.
+pub(crate) fn settings_of(method: &str) -> impl Iterator<Item = &'static SchemeSettings> {
+    let settings = SCHEMES.iter().map(|scheme| scheme.settings);
+    settings.filter(move |settings| settings.methods.contains(&method))
+}
+
+/// A module that the configuration has settings for, and that no weight was found for: another may have been meant, whose weights
+/// are then read by other settings.
+pub(crate) fn settings_of_no_module<'c>(cx: &Context<'c>) -> Result<Option<&'c str>> {
+    let overrides = cx.caches.overrides.get();
+    match overrides.and_then(ModuleOverrides::unused) {
+        Some(name) => Ok(Some(name)),
+        None => autoround::absent_module(cx),
+    }
+}
+
+/// ModelOpt's methods, and none: TensorRT-LLM's files, and others that name no method.
+const MODELOPT: [&str; 4] = ["modelopt", "modelopt_fp4", "modelopt_mixed", ""];
 
 impl std::fmt::Debug for Scheme {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -4,9 +4,11 @@
 //! `quant_method` belongs to; a key that none of them knows is evidence for the account (`account.rs`).
 
 mod search;
+mod spelling;
 mod words;
 
 pub(crate) use search::{UnknownSetting, unknown_in_descriptor, unknown_settings};
+pub(crate) use spelling::spell;
 pub(crate) use words::{has_rotation, is_altering, is_nothing, is_off, is_rotation, says_nothing};
 
 /// The settings that a scheme knows.
@@ -45,6 +47,8 @@ pub(crate) enum KnownValues {
     Flag,
     /// True and false, under the name of a module.
     ModuleFlag,
+    /// A number, of any sign.
+    Number,
     /// A number from 0 on.
     Count,
     /// A list of such numbers.

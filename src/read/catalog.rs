@@ -222,8 +222,8 @@ pub struct Catalog {
     pub(crate) warnings: Vec<Note>,
     /// Fields of tensors' descriptions that the format does not name.
     pub(crate) extra_fields: Vec<ExtraField>,
-    /// Keys of the metadata whose values differ between the files; the first is kept.
-    pub(crate) differing_keys: Vec<Box<str>>,
+    /// Further values of keys of the metadata, which differ between the files: the first value is with the others.
+    pub(crate) differing_values: Vec<(Box<str>, Value)>,
     pub(crate) tensors: Vec<TensorInfo>,
     /// If set, the file must end here: the format allows nothing after the last tensor.
     pub(crate) exact_end: Option<u64>,

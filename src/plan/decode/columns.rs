@@ -68,12 +68,12 @@ impl Decoder for Columns {
             ColumnCodes::Awq4 => 4,
             ColumnCodes::Bytes => 8,
         };
-        // groups of an index are no blocks
         let group = match self.group_of {
-            GroupOf::Every(group) => Some(group),
-            GroupOf::Index { .. } => None,
+            GroupOf::Every(group) => group,
+            // the groups of an index have as many columns as consecutive ones
+            GroupOf::Index { .. } => self.cols.div_ceil(self.groups.max(1)),
         };
-        Some(CodeNumbers::packed_integers(bits, group))
+        Some(CodeNumbers::packed_integers(bits, Some(group)))
     }
 
     fn grid(&self) -> Grid {

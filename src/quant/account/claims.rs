@@ -1,9 +1,9 @@
 //! Offers every stored tensor to every scheme, and settles what is left.
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Remedy, Result};
 use crate::base::limits::{Budget, text_cost};
 use crate::plan::{Plan, StoredPart};
-use crate::quant::scheme::{Context, SCHEMES, Weight};
+use crate::quant::scheme::{Context, SCHEMES, Scheme, Weight, settings_of, settings_of_no_module};
 use crate::read::catalog::quote;
 
 use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
@@ -24,10 +24,19 @@ pub(crate) fn claims(
     wanted: &dyn Fn(&str) -> bool,
     check: &dyn Fn() -> Result<()>,
 ) -> Result<Vec<TensorClaim>> {
-    let mut failed = Vec::new();
-    let mut claims = offered(cx, plan, &mut failed, wanted, check)?;
-    settle(cx, plan, &mut claims, &failed, wanted)?;
+    let mut left = OfferedTensors::default();
+    let mut claims = offered(cx, plan, &mut left, wanted, check)?;
+    settle(cx, plan, &mut claims, left, wanted)?;
     Ok(claims)
+}
+
+/// The tensors that schemes have recognised, and whose weights cannot be made.
+#[derive(Default)]
+struct OfferedTensors {
+    /// Those that a scheme cannot decode.
+    failed: Vec<usize>,
+    /// Those whose scheme is none that the configuration describes.
+    foreign: Refusals,
 }
 
 /// Whether a scheme recognises a weight. Ends with the first.
@@ -46,12 +55,11 @@ pub(crate) fn recognises_any(cx: &Context<'_>) -> Result<bool> {
     Ok(false)
 }
 
-/// Offers every tensor to every scheme; `failed` are those that a scheme has recognised and cannot decode. The first claim
-/// counts, and covers the parts of its weight.
+/// Offers every tensor to every scheme. The first claim counts, and covers the parts of its weight.
 fn offered(
     cx: &Context<'_>,
     plan: &mut Plan,
-    failed: &mut Vec<usize>,
+    left: &mut OfferedTensors,
     wanted: &dyn Fn(&str) -> bool,
     check: &dyn Fn() -> Result<()>,
 ) -> Result<Vec<TensorClaim>> {
@@ -80,6 +88,9 @@ fn offered(
                     // also for a weight that is refused below: it shows that the checkpoint is quantised
                     cx.caches.claimed.set(true);
                     charge_weight(&weight, cx.budget)?;
+                    if let Some(why) = other_method(cx, scheme, &weight) {
+                        add(cx, &mut left.foreign, tensor, why)?;
+                    }
                     slots[tensor] = match take(cx, &mut slots, &weight) {
                         Ok(()) => TensorClaim::Weight(Box::new(weight)),
                         Err(error) => {
@@ -97,7 +108,7 @@ fn offered(
                     cx.note(format!("ignored: {}", error.kind()));
                 }
                 Err(error) => {
-                    cx.budget.push(failed, tensor, PLAN)?;
+                    cx.budget.push(&mut left.failed, tensor, PLAN)?;
                     if wanted(name) {
                         plan.refuse(name, error, cx.budget)?;
                     }
@@ -109,6 +120,28 @@ fn offered(
         }
     }
     Ok(slots)
+}
+
+/// The reason why the configuration cannot be of a weight of this scheme: it names the method of another. Codes of two methods
+/// have the same names and shapes, and a converter that leaves the wrong configuration behind leaves wrong weights.
+fn other_method(cx: &Context<'_>, scheme: &Scheme, weight: &Weight) -> Option<String> {
+    let methods = scheme.described_by?;
+    if cx.config.is_empty() || cx.config.is_of(methods) {
+        return None;
+    }
+    let method = cx.config.method()?;
+    // FP8 without scales is often no more than a cast; what is not quantised by the method may be by another
+    let is_cast = scheme.name == "fp8" && weight.parts.len() == 1;
+    // an unknown method refuses all weights
+    if is_cast || settings_of(method).next().is_none() || cx.skipped(&weight.name) {
+        return None;
+    }
+    let place = cx.config.origin.as_deref().unwrap_or("the configuration");
+    Some(format!(
+        "{place} is of {}, and the tensors are those of {}",
+        quote(method),
+        weight.scheme
+    ))
 }
 
 /// Charges a weight that a scheme has claimed.
@@ -156,18 +189,29 @@ fn settle(
     cx: &Context<'_>,
     plan: &mut Plan,
     slots: &mut [TensorClaim],
-    failed: &[usize],
+    left: OfferedTensors,
     wanted: &dyn Fn(&str) -> bool,
 ) -> Result<()> {
+    let OfferedTensors { failed, foreign } = left;
     let is_claimed = |slot: &TensorClaim| !matches!(slot, TensorClaim::Free);
     let is_quantised = slots.iter().any(is_claimed) || integers::any_unclaimed(cx, slots);
     let mut evidence = AccountEvidence::of(cx, slots, is_quantised)?;
-    let mut refused = std::mem::take(&mut evidence.values);
+    let mut refused = foreign;
+    refused.append(&mut evidence.values);
     leftovers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     markers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     statements::find(cx, slots, &mut refused)?;
     distant_scales::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     alterations::find(cx, slots, is_quantised, &mut plan.unexplained)?;
+    let mut said = cx.catalog.warnings.iter();
+    let is_part = said.any(|warning| warning.remedy() == Some(Remedy::OpenWhole));
+    if !is_part && let Some(module) = settings_of_no_module(cx)? {
+        let place = cx.config.origin.as_deref().unwrap_or("the configuration");
+        cx.note(format!(
+            "the settings of {} of {place} are of no weight that is here",
+            quote(module)
+        ));
+    }
     let ranks = cx.config.model().size(&["mapping.world_size"]);
     if let Some(ranks) = ranks.filter(|ranks| *ranks > 1 && cx.catalog.files().len() == 1) {
         plan.unexplained.push(format!(
@@ -195,8 +239,9 @@ fn settle(
         }
     }
     let warnings = &mut plan.unexplained;
-    integers::find(cx, slots, failed, &evidence, &mut refused, warnings)?;
-    orphans::find(cx, slots, failed, &mut refused, warnings)?;
+    integers::find(cx, slots, &failed, &evidence, &mut refused, warnings)?;
+    orphans::find(cx, slots, &failed, &mut refused, warnings)?;
+    orphans::odd_codes(cx, slots, &mut refused)?;
     positions::find(cx, slots, &mut refused)?;
     // lists of tensors stand beside data too, so that they are no evidence about integers
     if slots

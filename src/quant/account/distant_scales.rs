@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 use crate::base::error::{Remedy, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::text_cost;
+use crate::models::names::is_output_layer;
 use crate::quant::scheme::{Context, SCALED_FP8, plain};
 use crate::read::catalog::quote;
 
@@ -44,6 +45,7 @@ pub(super) fn find(
         cx.budget.text(text.len(), WHAT)?;
         warnings.push(text);
     }
+    columns(cx, slots, warnings)?;
     elsewhere(cx, slots, refused, warnings)
 }
 
@@ -90,6 +92,14 @@ fn marked<'c>(cx: &Context<'c>) -> Result<Vec<&'c str>> {
         }
     }
     Ok(found)
+}
+
+/// A weight with scales, beside an output layer without one. Both are matrices of the same model, whatever is not quantised of it.
+fn beside_output<'s>(scaled: &'s HashMap<String, &'s str>, name: &str) -> Option<&'s &'s str> {
+    match is_output_layer(name) {
+        true => scaled.values().min(),
+        false => None,
+    }
 }
 
 fn missing(
@@ -147,11 +157,13 @@ fn missing(
                 quote(&mark)
             );
             add(cx, refused, tensor, why)?;
-        } else if let Some(like) = layers(&role).and_then(|layers| scaled.get(layers))
+        } else if let Some(like) = layers(&role)
+            .and_then(|layers| scaled.get(layers))
+            .or_else(|| beside_output(&scaled, &weight.name))
             && !named.contains(&role)
         {
             let text = format!(
-                "{}: it has no scale, unlike {} of the same layers; the weight is made without one",
+                "{}: it has no scale, unlike {}; the weight is made without one",
                 quote(&weight.name),
                 quote(like)
             );
@@ -172,6 +184,9 @@ static SCALES: &[&str] = &[
     "descale",
     "dequant",
     "absmax",
+    "amax",
+    "multiplier",
+    "rescale",
     "factor",
     "factors",
     "inv",
@@ -196,9 +211,9 @@ fn is_of_scale(word: &str) -> bool {
     SCALES.contains(&word) || is_number(word)
 }
 
-/// A name with one sign between its words.
+/// A name in lower case, with one sign between its words.
 fn joined(name: &str) -> String {
-    name.replace(['.', '/', ':'], "_")
+    name.to_ascii_lowercase().replace(['.', '/', ':'], "_")
 }
 
 /// Whether a name at the top of a file says no more than that it is a scale, so that it may be of all weights.
@@ -214,6 +229,8 @@ pub(super) fn is_scale_of_all(name: &str) -> bool {
 struct UnscaledModules {
     /// The weight, and whether the words are all of its name.
     rows: HashMap<String, (usize, bool)>,
+    /// Those of one word, which is a part of many names.
+    words: HashMap<String, usize>,
     first: Option<usize>,
 }
 
@@ -221,6 +238,7 @@ impl UnscaledModules {
     fn of(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<Self> {
         let mut found = Self {
             rows: HashMap::new(),
+            words: HashMap::new(),
             first: None,
         };
         let unscaled = (0..slots.len()).filter(|&tensor| is_unscaled(&slots[tensor]));
@@ -233,7 +251,13 @@ impl UnscaledModules {
             found.first.get_or_insert(tensor);
             let name = &*info.name;
             match name.strip_suffix(".weight") {
-                Some(module) => found.add(cx, module, tensor, true)?,
+                Some(module) => {
+                    found.add(cx, module, tensor, true)?;
+                    // PEFT's name in front of a weight, which its scale may lack
+                    if let Some(module) = module.strip_suffix(".base_layer") {
+                        found.add(cx, module, tensor, false)?;
+                    }
+                }
                 None => {
                     found.add(cx, name, tensor, true)?;
                     // `{"qdata": codes, "scale": scale}` under the name of a module
@@ -247,8 +271,9 @@ impl UnscaledModules {
 
     /// Adds a module under its name, and under its last components from the number of the layer on.
     fn add(&mut self, cx: &Context<'_>, module: &str, tensor: usize, whole: bool) -> Result<()> {
-        // a module of one word, such as `head`, is a part of many names
         if !module.contains(['.', '_', '/', ':']) {
+            cx.budget.memory(text_cost(module.len()) + 48, WHAT)?;
+            self.words.entry(joined(module)).or_insert(tensor);
             return Ok(());
         }
         let all = joined(module);
@@ -290,11 +315,93 @@ impl UnscaledModules {
                 }
             }
         }
+        // of a name of one word, beside words of scales
+        let mut all = words.split('_').take(MAX_WORDS);
+        let own = || {
+            all.clone()
+                .find_map(|word| Some((word, *self.words.get(word)?)))
+        };
+        if let Some((word, tensor)) = own().filter(|_| !self.words.is_empty())
+            && all.all(|other| other == word || is_of_scale(other))
+        {
+            return Ok(Some(tensor));
+        }
         Ok(match is_scale_of_all(name) {
             true => self.first,
             false => None,
         })
     }
+}
+
+/// Whether a name says scale, in any case.
+fn is_scale_by_name(name: &str) -> bool {
+    const WORDS: &[&[u8]] = &[b"scal", b"amax", b"absmax", b"multiplier"];
+    // no copy in lower case: a file decides how long a name is
+    WORDS.iter().any(|word| {
+        let mut parts = name.as_bytes().windows(word.len());
+        parts.any(|part| part.eq_ignore_ascii_case(word))
+    })
+}
+
+/// Warns of weights without scales beside which a column of factors is, under any name: in the same dictionary, or at the same
+/// place of another one. Nothing else in a model is a matrix of one column with a row for each of a weight's.
+fn columns(cx: &Context<'_>, slots: &[TensorClaim], warnings: &mut Vec<String>) -> Result<()> {
+    let column = |tensor: usize| {
+        let info = cx.info(tensor);
+        let is_free = matches!(slots[tensor], TensorClaim::Free) && is_float(&info.encoding);
+        match info.shape[..] {
+            [rows, 1] if is_free && rows > 1 => Some(rows),
+            _ => None,
+        }
+    };
+    // the dictionary of a name, and its place in the dictionary that is the whole of the first component
+    let around = |name: &'_ str| {
+        let end = name.rfind('.')?;
+        let start = name.find('.')?;
+        Some((end, start + 1))
+    };
+    let mut found: HashMap<(bool, &str), usize> = HashMap::new();
+    for (tensor, _) in slots.iter().enumerate() {
+        if column(tensor).is_none() {
+            continue;
+        }
+        let name = &*cx.info(tensor).name;
+        cx.budget.steps(1 + name.len() as u64 / 16, WHAT)?;
+        if let Some((end, start)) = around(name) {
+            cx.budget.memory(96, WHAT)?;
+            found.entry((true, &name[..end])).or_insert(tensor);
+            found.entry((false, &name[start..])).or_insert(tensor);
+        }
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    for (tensor, slot) in slots.iter().enumerate() {
+        let info = cx.info(tensor);
+        let (&[rows, _], true) = (&info.shape[..], is_unscaled(slot)) else {
+            continue;
+        };
+        let name = &*info.name;
+        cx.budget.steps(1 + name.len() as u64 / 16, WHAT)?;
+        let Some((end, start)) = around(name) else {
+            continue;
+        };
+        // what is on the stem of `X.weight` is a left-over tensor, but for adapters
+        let is_other = |factor: &usize| {
+            let own = cx.info(*factor).name[..].strip_prefix(&name[..=end]);
+            !name.ends_with(".weight") || own.is_none_or(|own| own.starts_with("lora_"))
+        };
+        let factor = [(true, &name[..end]), (false, &name[start..])]
+            .iter()
+            .find_map(|key| found.get(key).copied().filter(is_other));
+        if let Some(factor) = factor.filter(|factor| column(*factor) == Some(rows)) {
+            let (own, factor) = (quote(name), quote(&cx.info(factor).name));
+            let text = format!("{own}: {factor} may be its scale; the weight is made without it");
+            cx.budget.text(text.len(), WHAT)?;
+            warnings.push(text);
+        }
+    }
+    Ok(())
 }
 
 fn elsewhere(
@@ -308,9 +415,7 @@ fn elsewhere(
         let name = &*info.name;
         matches!(slots[tensor], TensorClaim::Free)
             && (is_float(&info.encoding) || plain(info) == Some(Dtype::F8_E8M0))
-            && ["scale", "scaling", "absmax"]
-                .iter()
-                .any(|word| name.contains(word))
+            && is_scale_by_name(name)
             && !is_of_activations(name)
     };
     if !(0..slots.len()).any(is_scale) {

@@ -3,7 +3,8 @@
 
 use crate::base::error::{ErrorKind, Result};
 use crate::quant::scheme::{
-    COMFYUI_HEADER, COMFYUI_MARKER, Context, markers_of_header, unknown_beside_markers,
+    COMFYUI_HEADER, COMFYUI_MARKER, Context, headers_contradict, markers_of_header,
+    unknown_beside_markers,
 };
 use crate::read::catalog::quote;
 
@@ -23,8 +24,7 @@ pub(super) fn find(
         return Ok(());
     };
     let before = refused.len();
-    // a header whose files differ is read from the first
-    let markers = header(cx)?.filter(|_| !differs(cx));
+    let markers = header(cx)?.filter(|_| !is_contradicted(cx));
     for (tensor, slot) in slots.iter().enumerate() {
         let TensorClaim::Weight(weight) = slot else {
             continue;
@@ -61,9 +61,9 @@ fn header<'c>(cx: &'c Context<'_>) -> Result<Option<&'c HeaderLayers>> {
     }
 }
 
-fn differs(cx: &Context<'_>) -> bool {
-    let mut keys = cx.catalog.differing_keys.iter();
-    keys.any(|key| &**key == COMFYUI_HEADER)
+/// Whether the headers of several files contradict each other. One that cannot be read is refused elsewhere.
+fn is_contradicted(cx: &Context<'_>) -> bool {
+    headers_contradict(cx).unwrap_or(false)
 }
 
 /// The statement about a marker that no weight has.
@@ -81,7 +81,7 @@ fn unread(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<Option<String>> {
     let Some(markers) = header(cx)? else {
         return Ok(None);
     };
-    if differs(cx) {
+    if is_contradicted(cx) {
         let text = format!("{} differs between the files", quote(COMFYUI_HEADER));
         return Ok(Some(text));
     }

@@ -4,7 +4,7 @@
 //! tokenizer too, and a pickle the settings of a whole state of training: there a key counts by narrower words.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::quant::scheme::{COMFYUI_HEADER, Context};
@@ -188,16 +188,35 @@ pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<MetadataFi
             }
         }
         if !is_evidence && is_pickle {
-            // a value beside the codes of a weight, in the same dictionary
-            is_evidence = match key.rsplit_once('.') {
-                Some((module, _)) => {
-                    let modules = match &modules {
-                        Some(modules) => modules,
-                        None => modules.insert(containers(cx, slots)?),
-                    };
-                    modules.contains(module)
+            if let Some(weight) = of_parallel(cx, slots, key, &lower_key)? {
+                let why = format!(
+                    "{}{} is no tensor, and is not read",
+                    quote(key),
+                    shown(value)
+                );
+                add(cx, &mut found.values, weight, why)?;
+                continue;
+            }
+            // a value beside the codes of a weight, in the same dictionary or in one inside of it
+            is_evidence = if key.contains('.') {
+                let modules = match &modules {
+                    Some(modules) => modules,
+                    None => modules.insert(containers(cx, slots)?),
+                };
+                let mut around = key.rmatch_indices('.').take(MAX_INNER);
+                let weight = around.find_map(|(end, _)| modules.get(&key[..end]).copied());
+                if let Some(weight) = weight.filter(|_| is_part(&lower_key)) {
+                    let why = format!(
+                        "{}{} is no tensor, and is not read",
+                        quote(key),
+                        shown(value)
+                    );
+                    add(cx, &mut found.values, weight, why)?;
+                    continue;
                 }
-                None => is_scale_of_all(key) && slots.iter().any(is_unscaled),
+                weight.is_some()
+            } else {
+                is_scale_of_all(key) && slots.iter().any(is_unscaled)
             };
         }
         if is_evidence {
@@ -220,22 +239,54 @@ pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<MetadataFi
             }
         }
     }
-    for key in &cx.catalog.differing_keys {
+    let mut named: Vec<&str> = Vec::new();
+    for (key, _) in &cx.catalog.differing_values {
         cx.budget.steps(1 + key.len() as u64 / 16, WHAT)?;
-        if left > 0 && metadata.speaks(SearchedText::new(&lower(key)), "") {
+        // markers of other layers are read (`markers.rs`)
+        let is_read = &**key == COMFYUI_HEADER;
+        let is_first = !named.contains(&&**key);
+        if left > 0 && !is_read && is_first && metadata.speaks(SearchedText::new(&lower(key)), "") {
             found.remarks.push(format!(
                 "{}, whose value differs between the files,",
                 quote(key)
             ));
+            named.push(key);
             left -= 1;
         }
     }
     Ok(found)
 }
 
+/// Dictionaries inside of that of a weight whose values are looked at.
+const MAX_INNER: usize = 3;
+
+/// The weight that a value of another dictionary is of: the scale `scales.X.weight` of `X.weight`.
+fn of_parallel(
+    cx: &Context<'_>,
+    slots: &[TensorClaim],
+    key: &str,
+    lower: &str,
+) -> Result<Option<usize>> {
+    if !is_part(lower) {
+        return Ok(None);
+    }
+    for (at, _) in key.match_indices('.').take(MAX_INNER) {
+        let (front, rest) = (&key[..at], &key[at + 1..]);
+        cx.budget.steps(2 + rest.len() as u64 / 8, WHAT)?;
+        let found = cx.position(rest).or_else(|| cx.sibling(rest, ".weight"));
+        if let Some(weight) = found
+            && lower.get(..front.len()).is_some_and(is_part)
+            && is_unscaled(&slots[weight])
+        {
+            return Ok(Some(weight));
+        }
+    }
+    Ok(None)
+}
+
 /// The modules in which codes are that are not called `weight`: `{"qdata": codes, "rot": "had"}` under a name.
-fn containers<'c>(cx: &Context<'c>, slots: &[TensorClaim]) -> Result<HashSet<&'c str>> {
-    let mut found = HashSet::new();
+fn containers<'c>(cx: &Context<'c>, slots: &[TensorClaim]) -> Result<HashMap<&'c str, usize>> {
+    let mut found = HashMap::new();
     for (tensor, _) in slots
         .iter()
         .enumerate()
@@ -247,8 +298,8 @@ fn containers<'c>(cx: &Context<'c>, slots: &[TensorClaim]) -> Result<HashSet<&'c
             && last != "weight"
             && !harmless::is_data(name)
         {
-            cx.budget.memory(32, WHAT)?;
-            found.insert(module);
+            cx.budget.memory(48, WHAT)?;
+            found.insert(module, tensor);
         }
     }
     Ok(found)

@@ -1,4 +1,5 @@
-//! Factors and shapes of weights whose codes are not in the file: they are no tensors of a model.
+//! Factors and shapes of weights whose codes are not in the file, or are there in a dtype that no scheme reads: neither are
+//! tensors of a model.
 
 use std::collections::HashSet;
 
@@ -7,6 +8,8 @@ use crate::base::kernel::Dtype;
 use crate::quant::scheme::{Context, plain};
 use crate::read::catalog::quote;
 
+use super::harmless::is_integer;
+use super::integers::is_float;
 use super::tensor_claim::{Refusals, TensorClaim, add};
 
 const WHAT: &str = "the factors of weights";
@@ -98,11 +101,18 @@ pub(super) fn find(
             continue;
         }
         let Some(module) = module_of_factor(cx, &info.name, plain(info), is_quantised) else {
+            if info.name.ends_with(GLOBAL) {
+                below_other_names(cx, slots, tensor, refused)?;
+            }
             continue;
         };
         cx.budget
             .steps(CODES.len() as u64 * (1 + module.len() as u64 / 16), WHAT)?;
-        if cx.position(module).is_some() || cx.first_sibling(module, CODES).is_some() {
+        let codes = cx.first_sibling(module, CODES).map(|(codes, _)| codes);
+        if let Some(codes) = cx.position(module).or(codes) {
+            if let Some(why) = beside_codes(cx, slots, codes, (tensor, module)) {
+                add(cx, refused, codes, why)?;
+            }
             continue;
         }
         let failed_modules = match &failed_modules {
@@ -130,6 +140,128 @@ pub(super) fn find(
     Ok(())
 }
 
+/// The reason why a tensor that has the name of codes may not be made, beside one that has the name of a factor of it.
+fn beside_codes(
+    cx: &Context<'_>,
+    slots: &[TensorClaim],
+    codes: usize,
+    (factor, module): (usize, &str),
+) -> Option<String> {
+    let (info, name) = (cx.info(codes), &*cx.info(factor).name);
+    match &slots[codes] {
+        // on its stem, but for the sign between them
+        TensorClaim::Weight(_) if !name[module.len()..].starts_with(['/', ':']) => None,
+        TensorClaim::Taken => None,
+        TensorClaim::Weight(weight) => Some(format!(
+            "{} beside it is not known to its scheme ({})",
+            quote(name),
+            weight.scheme
+        )),
+        TensorClaim::Free if info.shape.len() < 2 || is_integer(&info.encoding) => None,
+        TensorClaim::Free => {
+            let is_index = ["g_idx", "shape", "nbits", "packing"];
+            let is_index = is_index.iter().any(|end| name.ends_with(end));
+            let is_made = is_float(&info.encoding) && (is_index || !is_configured(cx, codes));
+            let what = || {
+                format!(
+                    "{} beside {}, which is a factor of codes; no scheme reads them in this dtype",
+                    info.encoding,
+                    quote(name)
+                )
+            };
+            (!is_made).then(what)
+        }
+    }
+}
+
+/// Whether the configuration says that a tensor is quantised, and stored so.
+fn is_configured(cx: &Context<'_>, tensor: usize) -> bool {
+    let says = |key: &str, values: &[&str]| {
+        let said = cx.config.text(key);
+        said.is_some_and(|said| values.contains(&said))
+    };
+    // weights whose values are those of codes, stored as floats
+    let is_fake = says("format", &["dense"])
+        || says(
+            "quantization_status",
+            &["calibration", "frozen", "initialized"],
+        )
+        || says("export.weight_format", &["fake_quantized"]);
+    cx.config.method().is_some() && !is_fake && !cx.skipped(&cx.info(tensor).name)
+}
+
+/// The end of the name of a factor of NVFP4, which other tensors have too.
+const GLOBAL: &str = "global_scale";
+
+/// Refuses the weight whose factor a tensor is by the end of its name, where the names in front differ.
+fn below_other_names(
+    cx: &Context<'_>,
+    slots: &[TensorClaim],
+    tensor: usize,
+    refused: &mut Refusals,
+) -> Result<()> {
+    let name = &*cx.info(tensor).name;
+    let Some(module) = name
+        .strip_suffix(GLOBAL)
+        .and_then(|front| front.strip_suffix(SIGNS))
+    else {
+        return Ok(());
+    };
+    let inner = module.match_indices('.').map(|(at, _)| &module[at + 1..]);
+    for module in inner.take(MAX_FRONT) {
+        cx.budget.steps(1 + module.len() as u64 / 16, WHAT)?;
+        if let Some(weight) = cx.sibling(module, ".weight")
+            && matches!(slots[weight], TensorClaim::Weight(_))
+        {
+            let why = format!("{} may be its factor, under another name", quote(name));
+            return add(cx, refused, weight, why);
+        }
+    }
+    Ok(())
+}
+
+/// Components in front of a name that one of two writers may lack.
+const MAX_FRONT: usize = 4;
+
+/// Signs between a module and its parameter.
+const SIGNS: [char; 3] = ['.', '/', ':'];
+
+/// Adds matrices in dtypes that weights are not stored in, beside which a tensor has the name of a scale, to `refused`.
+pub(super) fn odd_codes(
+    cx: &Context<'_>,
+    slots: &[TensorClaim],
+    refused: &mut Refusals,
+) -> Result<()> {
+    if !MODELS.contains(&cx.catalog.format) {
+        return Ok(());
+    }
+    const BESIDE: &[&str] = &["_scale", "_scale_inv", "_scales", "._scale"];
+    for (tensor, slot) in slots.iter().enumerate() {
+        let info = cx.info(tensor);
+        let is_odd = matches!(
+            plain(info),
+            Some(
+                Dtype::I64
+                    | Dtype::U64
+                    | Dtype::F4
+                    | Dtype::F6_E2M3
+                    | Dtype::F6_E3M2
+                    | Dtype::F8_E8M0
+            )
+        );
+        if !is_odd || info.shape.len() < 2 || !matches!(slot, TensorClaim::Free) {
+            continue;
+        }
+        cx.budget.steps(4 + info.name.len() as u64 / 4, WHAT)?;
+        if let Some((factor, _)) = cx.first_sibling(&info.name, BESIDE) {
+            let factor = quote(&cx.info(factor).name);
+            let why = format!("{} beside {factor}, which no scheme reads", info.encoding);
+            add(cx, refused, tensor, why)?;
+        }
+    }
+    Ok(())
+}
+
 /// The module that a tensor is in, and the one around it: a state of bitsandbytes is two levels below the module.
 fn modules_around(name: &str) -> Vec<&str> {
     let ends = name.rmatch_indices('.').map(|(end, _)| &name[..end]);
@@ -143,7 +275,7 @@ fn module_of_factor<'n>(
     dtype: Option<Dtype>,
     is_quantised: bool,
 ) -> Option<&'n str> {
-    let (module, last) = name.rsplit_once('.')?;
+    let (module, last) = name.rsplit_once(SIGNS)?;
     // shapes and masks are stored without quantisation too
     if last == "weight_shape" && !is_quantised {
         return None;

@@ -79,7 +79,10 @@ fn under_weight_name(info: &TensorInfo) -> bool {
     match dtype {
         Some(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32) => {
             // integers of other names (position ids, token counts) are data of the model and are copied
-            let weight = name.ends_with("weight") || is_packed_name(name) || is_telling(name);
+            let weight = name.ends_with("weight")
+                || is_packed_name(name)
+                || is_telling(name)
+                || name.split('.').any(|part| part == PACKED_PARAMETERS);
             // stacked experts are named after the parameter, without `weight`
             weight || (info.shape.len() > 2 && is_of_experts(name))
         }
@@ -110,6 +113,9 @@ fn under_weight_name(info: &TensorInfo) -> bool {
 
 /// Ends of names that only packed codes have.
 static CODES: &[&str] = &[".qweight", ".weight_packed", ".q_weight", ".W_q"];
+
+/// The parameters of a module that PyTorch has quantised, whose weights say how they are quantised unless that is lost.
+const PACKED_PARAMETERS: &str = "_packed_params";
 
 /// Whether a tensor of this name is packed codes in some scheme.
 fn is_packed_name(name: &str) -> bool {

@@ -20,14 +20,18 @@
 //! `auto_round_extension/torch/qlinear_torch.py` and `qlinear_torch_zp.py`, `export/export_to_autoround/qlinear_{fp,int}.py`,
 //! `experimental/qmodules/{mx,mxint4_utils,nvfp4_e5m3}.py`.
 
+use serde_json::Value as Json;
+
 use crate::base::error::Result;
-use crate::quant::settings::KnownValues::{Any, Texts, Version, Words};
+use crate::quant::settings::KnownValues::{Any, Number, Texts, Version, Words};
 use crate::quant::settings::{KnownValues, SchemeSettings};
+use crate::read::catalog::{TensorInfo, quote};
 
 use super::Weight;
 use super::context::{Context, not_known, unsupported};
+use super::name_regex;
 use super::qweight::{Qweight, QweightLayout};
-use super::stated::{Alternatives, StatedNumbers};
+use super::stated::{Alternatives, ScaleNumbers, StatedGranularity, StatedNumbers};
 use super::{awq, gptq};
 
 /// Name of the scheme in plans.
@@ -53,34 +57,151 @@ pub(super) enum FourBitCodes {
 }
 
 /// The configured codes of a 4-bit weight whose shapes fit FP4: for its module, else for all.
-pub(super) fn configured_codes(cx: &Context<'_>, name: &str) -> Option<FourBitCodes> {
+pub(super) fn configured_codes(
+    cx: &Context<'_>,
+    info: &TensorInfo,
+    name: &str,
+) -> Result<Option<FourBitCodes>> {
     // AutoRound's export for vLLM
     if cx.config.text("format") == Some("nvfp4-e5m3-pack-quantized") {
-        return Some(FourBitCodes::Ue5m3Scales);
+        return Ok(Some(FourBitCodes::Ue5m3Scales));
     }
     if !configured(cx) {
-        return None;
+        return Ok(None);
     }
-    match data_type(cx, name)? {
-        "nvfp4_v2" => Some(FourBitCodes::Ue5m3Scales),
-        other if other.starts_with("mx_int") => Some(FourBitCodes::Mxint4),
+    let own = match own_settings(cx, name)? {
+        OwnSettings::Unknown(pattern) => {
+            let what = format!(
+                "whether the pattern {} of `extra_config` names it is not known, and decides how its bytes are read",
+                quote(pattern)
+            );
+            return Err(not_known(info, what));
+        }
+        OwnSettings::Known(own) => own,
+    };
+    Ok(match setting(cx, own, "data_type").and_then(Json::as_str) {
+        Some("nvfp4_v2") => Some(FourBitCodes::Ue5m3Scales),
+        Some(other) if other.starts_with("mx_int") => Some(FourBitCodes::Mxint4),
         _ => None,
-    }
+    })
 }
 
-/// The configured type of a weight: of its module, else of all.
-fn data_type<'c>(cx: &Context<'c>, name: &str) -> Option<&'c str> {
+/// The settings of a module in `extra_config`.
+enum OwnSettings<'c> {
+    Known(Option<&'c Json>),
+    /// A pattern that may name the module.
+    Unknown(&'c str),
+}
+
+/// The settings of a weight's module: under its name, or else of the first pattern that occurs in the name, as AutoRound and vLLM
+/// look for them.
+fn own_settings<'c>(cx: &Context<'c>, name: &str) -> Result<OwnSettings<'c>> {
     let module = name.strip_suffix(".weight").unwrap_or(name);
-    let extra = cx.config.get("extra_config");
-    let own = extra.and_then(|all| all.get(module)?.get("data_type")?.as_str());
-    own.or_else(|| cx.config.text("data_type"))
+    let Some(extra) = cx.config.get("extra_config").and_then(Json::as_object) else {
+        return Ok(OwnSettings::Known(None));
+    };
+    if let Some(own) = extra.get(module) {
+        return Ok(OwnSettings::Known(Some(own)));
+    }
+    cx.budget
+        .steps(1 + extra.len() as u64 / 4, "the configured modules")?;
+    for (pattern, own) in extra {
+        if !name_regex::is_pattern(pattern) {
+            continue;
+        }
+        let cost = 1 + (pattern.len() + module.len()) as u64 / 8;
+        cx.budget.steps(cost, "the configured modules")?;
+        // anywhere in the name, unless it says where
+        let anywhere = match pattern.strip_prefix('^') {
+            Some(_) => pattern.clone(),
+            None => [".*", pattern].concat(),
+        };
+        match name_regex::matches(&anywhere, module, false) {
+            Some(true) => return Ok(OwnSettings::Known(Some(own))),
+            Some(false) => {}
+            None => return Ok(OwnSettings::Unknown(pattern)),
+        }
+    }
+    Ok(OwnSettings::Known(None))
 }
 
-/// The numbers of the configured type.
+/// The first module of `extra_config` that is to be quantised, and is not in the checkpoint.
+pub(super) fn absent_module<'c>(cx: &Context<'c>) -> Result<Option<&'c str>> {
+    // each costs a search
+    const MAX_ABSENT: usize = 64;
+    if !configured(cx) {
+        return Ok(None);
+    }
+    let extra = cx.config.get("extra_config").and_then(Json::as_object);
+    let is_quantised = |own: &Json| {
+        own.get("bits")
+            .and_then(Json::as_u64)
+            .is_none_or(|bits| bits < 16)
+    };
+    let named = extra.into_iter().flatten().filter(|(name, own)| {
+        let is_here = |end: &&str| cx.sibling(name, end).is_some();
+        let mut ends = [".qweight", ".weight_packed", ".weight"].iter();
+        is_quantised(own) && !name_regex::is_pattern(name) && !ends.any(is_here)
+    });
+    for (name, _) in named.take(MAX_ABSENT) {
+        if !cx.has_module(name)? {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+/// A setting of a module, or else of all.
+fn setting<'c>(cx: &Context<'c>, own: Option<&'c Json>, key: &str) -> Option<&'c Json> {
+    let own = own
+        .and_then(|own| own.get(key))
+        .filter(|own| !own.is_null());
+    own.or_else(|| cx.config.get(key))
+}
+
+/// The numbers of the configured type, and the columns that share a scale.
 pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
-    let numbers = match data_type(cx, name) {
-        Some(name) if name.starts_with("int") => StatedNumbers::integers(None),
-        Some(name) if name.contains("fp") || name == "float" => StatedNumbers::floats(None),
+    use ScaleNumbers::{Exponents, Float8, Floats};
+    let Some(OwnSettings::Known(own)) = cx.sound(own_settings(cx, name)) else {
+        return Alternatives::new();
+    };
+    let format = packing_format(cx);
+    // the default of `data_type` in AutoRound's `QuantizationScheme`
+    let data = setting(cx, own, "data_type").and_then(Json::as_str);
+    let data = data.unwrap_or(if FLOATS.iter().any(|word| format.contains(word)) {
+        "float"
+    } else {
+        "int"
+    });
+    let size = match setting(cx, own, "group_size").and_then(Json::as_i64) {
+        Some(-1) => Some(StatedGranularity::Channel),
+        Some(size) => u64::try_from(size)
+            .ok()
+            .filter(|size| *size > 0)
+            .map(StatedGranularity::Group),
+        None => None,
+    };
+    let groups = |size| Some(StatedGranularity::Group(size));
+    let numbers = match data {
+        "mx_int" | "mx_int4" => StatedNumbers::default()
+            .scaled_by(Exponents)
+            .with_scales(groups(32)),
+        name if name.starts_with("int") => StatedNumbers::integers(None)
+            .scaled_by(Floats)
+            .with_scales(size),
+        name if name.starts_with("mx_fp") => StatedNumbers::floats(None)
+            .scaled_by(Exponents)
+            .with_scales(groups(32)),
+        name if name.starts_with("nv_fp") => StatedNumbers::floats(Some(4))
+            .scaled_by(Float8)
+            .with_scales(groups(16)),
+        // the module of the packing has the size of its groups
+        "nvfp4_v2" => StatedNumbers::floats(Some(4)).with_scales(match format {
+            format if format.ends_with("e5m3_g32") => groups(32),
+            format if format.ends_with("nvfp4_e5m3") => groups(16),
+            _ => size,
+        }),
+        name if name.contains("fp") || name == "float" => StatedNumbers::floats(None),
         _ => return Alternatives::new(),
     };
     vec![vec![numbers]]
@@ -92,8 +213,8 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     keys: &[
         ("damp_percent", Any),
         ("enable_torch_compile", Any),
-        ("bits", Any),
-        ("group_size", Any),
+        ("bits", Number),
+        ("group_size", Number),
         ("sym", Any),
         ("data_type", DATA),
         ("packing_format", PACKINGS),
@@ -193,6 +314,18 @@ const DATA: KnownValues = Texts(&[
     "fp4_v2_with_global_scale",
 ]);
 
+/// The configured layout.
+fn packing_format<'c>(cx: &Context<'c>) -> &'c str {
+    cx.config
+        .text("packing_format")
+        // early files name a backend instead of a packing format
+        .or_else(|| cx.config.text("backend"))
+        .unwrap_or("auto")
+}
+
+/// Words of layouts that have no words of integers.
+static FLOATS: &[&str] = &["fp", "e5m3", "mx", "llm_compressor"];
+
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     if !configured(cx) {
         return Ok(None);
@@ -200,12 +333,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let Some(packed) = Qweight::find(cx, tensor)? else {
         return Ok(None);
     };
-    let format = cx
-        .config
-        .text("packing_format")
-        .or_else(|| cx.config.text("backend"))
-        // early files name a backend instead of a packing format
-        .unwrap_or("auto");
+    let format = packing_format(cx);
     let layout = packed.layout(cx)?;
     let backend = format.strip_prefix("auto_round:").unwrap_or(format);
     if layout == QweightLayout::AwqGemm {
@@ -220,6 +348,13 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let version = match backend {
         "auto_round" | "gptqmodel" => gptq::GptqVersion::Two,
         "auto" | "auto_gptq" | "gptq" => gptq::GptqVersion::One,
+        // the layouts of floats, and of other libraries
+        other if FLOATS.iter().any(|word| other.contains(word)) => {
+            return Err(not_known(
+                packed.codes,
+                format!("AutoRound packing {format:?} with tensors of GPTQ's layout"),
+            ));
+        }
         // older names: the format, followed by a kernel's name
         other if other.contains("gptqmodel") => gptq::GptqVersion::Two,
         other if other.contains("gptq") => gptq::GptqVersion::One,

@@ -28,14 +28,13 @@ use crate::plan::decode::{
     Codes, Composite, Factors, Grouped, PartOffset, PartView, Scales, TransposedFactors, Zeros,
 };
 use crate::plan::decode::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
-use crate::quant::settings::KnownValues::{Any, Flag, Texts, Unrotated};
-use crate::quant::settings::{KnownValues, SchemeSettings, is_nothing};
+use crate::quant::settings::KnownValues::{Any, Flag, Number, Texts, Unrotated};
+use crate::quant::settings::{KnownValues, SchemeSettings};
 use crate::read::catalog::TensorInfo;
 
 use super::Weight;
 use super::context::{Context, missing, not_known, plain, stem, unsupported};
-use super::qweight::{Qweight, QweightLayout, configured_bits};
-use super::stated::{Alternatives, StatedNumbers};
+use super::qweight::{Qweight, QweightLayout};
 use gemv::GemvRows;
 use interleaved_rows::InterleavedRows;
 
@@ -43,10 +42,10 @@ use interleaved_rows::InterleavedRows;
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["awq", ""],
     keys: &[
-        ("bits", Any),
-        ("w_bit", Any),
-        ("group_size", Any),
-        ("q_group_size", Any),
+        ("bits", Number),
+        ("w_bit", Number),
+        ("group_size", Number),
+        ("q_group_size", Number),
         ("zero_point", Flag),
         ("version", LAYOUTS),
         ("format", LAYOUTS),
@@ -61,20 +60,12 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("fuse_max_seq_len", Any),
         ("meta", Unrotated),
         ("modules_to_fuse", Any),
-        ("dynamic", Unrotated),
+        ("dynamic.*.bits", Any),
+        ("dynamic.*.group_size", Any),
     ],
 };
 
 const LAYOUTS: KnownValues = Texts(&["gemm", "gemv", "gemv_fast", "llm-awq"]);
-
-/// The numbers of the configured width, unless modules have widths of their own.
-pub(super) fn stated(cx: &Context<'_>, _: &str) -> Alternatives {
-    let bits = configured_bits(cx).and_then(|bits| u32::try_from(bits).ok());
-    let bits = bits.filter(|_| cx.config.get("dynamic").is_none_or(is_nothing));
-    bits.map(|bits| vec![StatedNumbers::integers(Some(bits))])
-        .into_iter()
-        .collect()
-}
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     // I16 codes are not `Qweight`'s: they have another layout and other zero points
@@ -112,6 +103,11 @@ pub(super) fn gemm(
         // even codes in the lower half of a word and odd ones in the upper half: the GPU kernels of AWQ extract a
         // pair with one mask and one shift
         (4, _) => (ColumnCodes::Awq4, ZeroPointOrder::Awq(CodeWidth::Stream(4))),
+        // GPTQModel has these widths in their natural order, AutoRound in AWQ's
+        (2 | 3 | 5..=8, false) if cx.config.is_empty() => {
+            let what = format!("AWQ with codes of {bits} bits, whose order no configuration says");
+            return Err(not_known(packed.codes, what));
+        }
         (bits @ 2..=8, false) => (
             ColumnCodes::Across(CodeWidth::Stream(bits)),
             ZeroPointOrder::Natural(CodeWidth::Stream(bits)),

@@ -38,7 +38,9 @@ use super::context::{Context, HeaderMarkers, missing, not_known, stem, unsupport
 use super::granularity::filled;
 use super::smooth;
 use marker::LayerMarker;
-pub(crate) use marker::{HEADER, MARKER, markers_of_header, unknown_beside_markers};
+pub(crate) use marker::{
+    HEADER, MARKER, headers_contradict, markers_of_header, unknown_beside_markers,
+};
 use rotated::Rotated;
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
@@ -206,7 +208,12 @@ impl ComfyLayer<'_, '_> {
             return Err(self.other_original(shape));
         }
         parts.extend(self.marker.tensor.map(|marker| ("marker", marker)));
-        smooth::weight_by(self.cx, scheme, &self.info.name, shape, &parts, decoder)
+        let (cx, name) = (self.cx, &*self.info.name);
+        // ComfyUI reads factors of columns for NVFP4 alone
+        match &*self.marker.format {
+            "nvfp4" => smooth::weight_by(cx, scheme, name, shape, &parts, decoder),
+            _ => Ok(cx.weight_by(scheme, name, shape, &parts, decoder.into())),
+        }
     }
 
     /// The decoder, with the rotation undone that the marker names.

@@ -21,12 +21,12 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::decode::{Codes, Factors, Grouped, Scales, Zeros};
-use crate::quant::settings::KnownValues::{self, Any, Flag, Texts, Version};
-use crate::quant::settings::SchemeSettings;
+use crate::quant::settings::KnownValues::{self, Any, Flag, Number, Texts, Version};
+use crate::quant::settings::{SchemeSettings, is_off};
 use crate::read::catalog::TensorInfo;
 
 use super::Weight;
-use super::config_groups::ConfigGroups;
+use super::config_groups::{self, ConfigGroups};
 use super::context::{Context, missing, missing_by, not_known, shown, stem};
 use super::granularity::{factors, filled, stack};
 use super::stated::Alternatives;
@@ -56,8 +56,8 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("config_groups.*.weights.actorder", Any),
         ("config_groups.*.weights.block_structure", Any),
         ("config_groups.*.weights.dynamic", Any),
-        ("config_groups.*.weights.group_size", Any),
-        ("config_groups.*.weights.num_bits", Any),
+        ("config_groups.*.weights.group_size", Number),
+        ("config_groups.*.weights.num_bits", Number),
         ("config_groups.*.weights.observer", Any),
         (
             "config_groups.*.weights.observer_kwargs.averaging_constant",
@@ -99,9 +99,17 @@ const STRATEGIES: KnownValues = Texts(&[
     "attn_head",
 ]);
 
-/// The statements of the configured groups. Which of them is of a weight is not known: patterns of targets are not matched.
-pub(super) fn stated(cx: &Context<'_>, _: &str) -> Alternatives {
-    groups(cx).stated.clone()
+/// The statements of the configured groups: of the one that has the weight's module as a target, or else of all.
+pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
+    let groups = groups(cx);
+    if groups.are_several {
+        let module = name.strip_suffix(".weight").unwrap_or(name);
+        let own = cx.sound(config_groups::of_module(cx, module)).flatten();
+        if let Some(weights) = own {
+            return config_groups::stated_by(weights);
+        }
+    }
+    groups.stated.clone()
 }
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
@@ -238,7 +246,14 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
 /// Refuses a weight without zero points where the configuration says that codes of its width are not symmetric. Writers
 /// store them in that case, whatever their values are.
 pub(super) fn needs_no_zeros(cx: &Context<'_>, info: &TensorInfo, bits: u32) -> Result<()> {
-    if groups(cx).is_asymmetric(bits) {
+    let is_asymmetric = if groups(cx).are_several {
+        let stem = info.name.strip_suffix("_packed").unwrap_or(&info.name);
+        let own = config_groups::of_module(cx, stem.strip_suffix(".weight").unwrap_or(stem))?;
+        own.map(|weights| weights.get("symmetric").is_some_and(is_off))
+    } else {
+        None
+    };
+    if is_asymmetric.unwrap_or_else(|| groups(cx).is_asymmetric(bits)) {
         return Err(missing_by(info, "weight_zero_point", "symmetric", "false"));
     }
     Ok(())

@@ -11,11 +11,12 @@ use serde_json::{Map, Value};
 use crate::base::error::Result;
 use crate::base::limits::{Budget, Limits};
 use crate::models::config::{ModelConfig, document};
-use crate::quant::settings::is_nothing;
+use crate::quant::settings::{is_nothing, spell};
 use crate::read::catalog::quote;
 use crate::read::checkpoint::Checkpoint;
 use crate::read::source::file_system::NamedPath;
 
+use super::settings_of;
 use contradictions::Contradiction;
 use sections::shown;
 pub(crate) use sections::{ConfigSection, FoundSections, MAX_DEPTH};
@@ -83,6 +84,8 @@ pub struct QuantConfig {
 struct FurtherConfig {
     place: String,
     map: Map<String, Value>,
+    /// The method's name, in lower case.
+    method: Option<String>,
     /// Whether it has the method of the first one, or none, so that its settings are of the same weights.
     completes: bool,
 }
@@ -148,6 +151,10 @@ impl ConfigDocuments {
     }
 
     fn into_config(mut self, model: ModelConfig, budget: &Budget) -> Result<QuantConfig> {
+        for (_, map) in &mut self.documents {
+            let method = method_of(map).unwrap_or_default();
+            spell(map, settings_of(&method), budget)?;
+        }
         let contradiction = Contradiction::first(&self.documents, budget)?;
         self.statements
             .extend(contradiction.map(|found| ConfigSection {
@@ -166,6 +173,7 @@ impl ConfigDocuments {
                 completes: own.is_none() || own == method,
                 place,
                 map,
+                method: own,
             }
         });
         Ok(QuantConfig {
@@ -284,15 +292,25 @@ impl QuantConfig {
         self.method().is_some_and(|m| methods.contains(&m))
     }
 
+    /// Whether one of the configurations has one of these methods; the empty one stands for a configuration that names none.
+    pub(crate) fn is_of(&self, methods: &[&str]) -> bool {
+        let further = self.further.iter().map(|further| &further.method);
+        std::iter::once(&self.method)
+            .chain(further)
+            .any(|method| methods.contains(&method.as_deref().unwrap_or("")))
+    }
+
     /// Whether the method is one whose FP8 weights have scales.
     pub(crate) fn claims_scales(&self) -> bool {
         self.get(QFORMAT).is_some()
             || self.is(&[
                 "fp8",
                 "fbgemm_fp8",
+                "finegrained_fp8",
                 "compressed-tensors",
                 "modelopt",
                 "mxfp8",
+                "quark",
             ])
     }
 

@@ -2,10 +2,13 @@
 
 use serde_json::Value;
 
+use crate::base::error::Result;
 use crate::quant::settings::{is_nothing, is_off};
 
 use super::QuantConfig;
-use super::stated::{Alternatives, StatedGranularity, StatedNumbers};
+use super::context::Context;
+use super::name_regex;
+use super::stated::{Alternatives, ScaleNumbers, StatedGranularity, StatedNumbers};
 
 /// The statements of the configured groups about their weights. A configuration may have thousands of groups, so it is read once.
 #[derive(Default)]
@@ -22,6 +25,42 @@ pub(crate) struct ConfigGroups {
     act_order: Vec<(u32, String)>,
     /// The numbers that the groups state, each once.
     pub(super) stated: Alternatives,
+    /// Whether there are several groups, of which a module has one.
+    pub(super) are_several: bool,
+}
+
+/// The settings of the weights of a module: those of the group whose targets have its name, or else a pattern that matches it, as
+/// compressed-tensors looks for them before it compares classes. `None` where no target does, or a pattern is not understood.
+pub(super) fn of_module<'c>(cx: &Context<'c>, module: &str) -> Result<Option<&'c Value>> {
+    let groups = cx.config.get("config_groups").and_then(Value::as_object);
+    let mut matching = None;
+    for group in groups.into_iter().flat_map(|groups| groups.values()) {
+        let targets = group.get("targets").and_then(Value::as_array);
+        for target in targets.into_iter().flatten().filter_map(Value::as_str) {
+            let cost = 1 + (target.len() + module.len()) as u64 / 8;
+            cx.budget.steps(cost, "the configured groups")?;
+            if target == module {
+                return Ok(group.get("weights"));
+            }
+            let Some(pattern) = target.strip_prefix("re:") else {
+                continue;
+            };
+            match name_regex::matches(pattern, module, false) {
+                Some(true) if matching.is_none() => matching = group.get("weights"),
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+    Ok(matching)
+}
+
+/// The numbers that the settings of a module state.
+pub(super) fn stated_by(weights: &Value) -> Alternatives {
+    of_weights(weights)
+        .map(|numbers| vec![numbers])
+        .into_iter()
+        .collect()
 }
 
 /// Distinct numbers of bits that are kept. Codes have 1 to 8 bits.
@@ -81,6 +120,7 @@ impl ConfigGroups {
             asymmetric,
             act_order,
             stated: alternatives(config),
+            are_several: weights().nth(1).is_some(),
         }
     }
 
@@ -131,12 +171,15 @@ fn of_weights(weights: &Value) -> Option<StatedNumbers> {
     let bits = weights.get("num_bits").and_then(Value::as_u64);
     let bits = bits.and_then(|bits| u32::try_from(bits).ok());
     let numbers = match text("type") {
-        Some("int") => StatedNumbers::integers(bits),
+        Some("int") => StatedNumbers::integers(bits).scaled_by(ScaleNumbers::Floats),
+        // the only floats of 8 bits that its writers have
+        Some("float") if bits == Some(8) => StatedNumbers::float8("E4M3"),
         Some("float") => StatedNumbers::floats(bits),
         _ => return None,
     };
     let size = || weights.get("group_size").and_then(Value::as_u64);
     let scales = match text("strategy") {
+        Some("tensor") => Some(StatedGranularity::Tensor),
         Some("channel") => Some(StatedGranularity::Channel),
         Some("group" | "tensor_group") => size()
             .filter(|size| *size > 0)
@@ -153,14 +196,17 @@ fn of_weights(weights: &Value) -> Option<StatedNumbers> {
 /// The numbers of a format.
 fn of_format(format: &str) -> Option<StatedNumbers> {
     let groups = |size| Some(StatedGranularity::Group(size));
+    let exponents = |bits| StatedNumbers::floats(Some(bits)).scaled_by(ScaleNumbers::Exponents);
     Some(match format {
-        "pack-quantized" => StatedNumbers::integers(None),
-        "int-quantized" => StatedNumbers::integers(None),
-        "float-quantized" => StatedNumbers::floats(Some(8)),
-        "mxfp8-quantized" => StatedNumbers::floats(Some(8)).with_scales(groups(32)),
-        "mxfp6-pack-quantized" => StatedNumbers::floats(Some(6)).with_scales(groups(32)),
-        "mxfp4-pack-quantized" => StatedNumbers::floats(Some(4)).with_scales(groups(32)),
-        "nvfp4-pack-quantized" => StatedNumbers::floats(Some(4)).with_scales(groups(16)),
+        "pack-quantized" => StatedNumbers::integers(None).scaled_by(ScaleNumbers::Floats),
+        "int-quantized" => StatedNumbers::integers(None).scaled_by(ScaleNumbers::Floats),
+        "float-quantized" => StatedNumbers::floats(Some(8)).scaled_by(ScaleNumbers::Floats),
+        "mxfp8-quantized" => exponents(8).with_scales(groups(32)),
+        "mxfp6-pack-quantized" => exponents(6).with_scales(groups(32)),
+        "mxfp4-pack-quantized" => exponents(4).with_scales(groups(32)),
+        "nvfp4-pack-quantized" => StatedNumbers::floats(Some(4))
+            .scaled_by(ScaleNumbers::Float8)
+            .with_scales(groups(16)),
         "nvfp4-e5m3-pack-quantized" => StatedNumbers::floats(Some(4)),
         _ => return None,
     })

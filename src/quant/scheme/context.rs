@@ -87,6 +87,8 @@ pub(super) struct HeaderMarkers {
     pub(super) beside: serde_json::Map<String, serde_json::Value>,
     /// Whether a tensor is a marker.
     pub(super) tensors: bool,
+    /// Whether the headers of several files contradict each other.
+    pub(super) contradicts: bool,
 }
 
 impl<'c> Context<'c> {

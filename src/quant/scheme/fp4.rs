@@ -33,7 +33,7 @@ use crate::base::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
 use crate::plan::decode::{
     Codes, Composite, Factors, GlobalScale, Grouped, NibbleRows, PartOffset, Scales, Zeros,
 };
-use crate::read::catalog::TensorInfo;
+use crate::read::catalog::{TensorInfo, quote};
 
 use super::Weight;
 use super::context::{Context, missing, not_known, plain, stem, unsupported};
@@ -62,6 +62,14 @@ enum Fp4Layout {
     Mx6,
 }
 
+/// Methods whose packed floats are called `weight_packed`.
+static PACKED_NAMES: &[&str] = &[
+    "compressed-tensors",
+    "auto-round",
+    "auto_round",
+    "intel/auto-round",
+];
+
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let Some(found) = find(cx, tensor) else {
         return Ok(None);
@@ -69,6 +77,17 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let (info, scale) = (found.info, cx.info(found.scale));
     filled(info, &info.shape)?;
     filled(scale, &scale.shape)?;
+    // the names are those of compressed-tensors, or those of other writers
+    let is_packed = cx.config.is_of(PACKED_NAMES);
+    let is_known = cx.config.is_empty() || cx.config.is_of(&[""]) || is_packed == found.divide;
+    if !is_known && !cx.skipped(&found.name) {
+        let method = cx.config.method().unwrap_or_default();
+        let what = format!(
+            "packed floats under names that {} does not write",
+            quote(method)
+        );
+        return Err(not_known(info, what));
+    }
     let mut parts = vec![("codes", tensor), ("scale", found.scale)];
     if info.shape.len() == 3
         && plain(scale) == Some(Dtype::F8_E4M3)
@@ -77,12 +96,20 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     {
         return transposed(cx, &found, parts).map(Some);
     }
-    let four = autoround::configured_codes(cx, &found.name);
+    let four = autoround::configured_codes(cx, info, &found.name)?;
     // UE5M3 and E8M0 are both bytes of U8 in the same shape: nothing but the configuration distinguishes them
     let e5m3 = four == Some(autoround::FourBitCodes::Ue5m3Scales)
         || quark::scale_format(cx, &found.name) == Some("e5m3");
-    if plain(scale) == Some(Dtype::U8) && e5m3 {
-        return amdfp4(cx, &found, &parts).map(Some);
+    match plain(scale) {
+        Some(Dtype::U8) if e5m3 => return amdfp4(cx, &found, &parts).map(Some),
+        Some(other) if e5m3 => {
+            let what = format!("dtype {other} instead of UE5M3 in U8, as configured");
+            return Err(not_known(scale, what));
+        }
+        Some(Dtype::U8) if cx.config.is_empty() => cx.note(
+            "4-bit codes with scales in U8 and no configuration: MXFP4 is assumed, with exponents of 2 as scales",
+        ),
+        _ => {}
     }
     let (kind, cols) = kind(info, scale)?;
     let whole = kind == Fp4Layout::Mx4 && four == Some(autoround::FourBitCodes::Mxint4);
@@ -123,7 +150,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         Fp4Layout::Nv4 => global(cx, &found, rows / matrix_rows, factors, &mut parts)?,
         Fp4Layout::Mx4 | Fp4Layout::Mx6 => {
             // a configured format that is neither would be read as exponents of 2
-            quark::plain_exponents(cx, &found.name, info)?;
+            quark::plain_exponents(cx, &found.name, info, scale)?;
             Scales::Stored(factors)
         }
     };
@@ -280,7 +307,9 @@ fn global(
     let dtype = plain(info).filter(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16));
     let count = info.elements();
     // stacked experts have a global scale each
-    let (Some(dtype), true) = (dtype, count == 1 || count == matrices) else {
+    // one of one dimension is the first of several, of which the others are lost: one for all is a number in ModelOpt's files
+    let is_one = count == 1 && (found.divide || matrices == 1 || info.shape.is_empty());
+    let (Some(dtype), true) = (dtype, is_one || count == matrices) else {
         let what = format!(
             "{} {:?} is not one scale, nor one for each of {matrices} matrices",
             info.encoding, info.shape

@@ -30,9 +30,9 @@ use crate::read::catalog::TensorInfo;
 
 use super::Weight;
 use super::config_groups::block_sizes;
-use super::context::{Context, missing, not_known};
+use super::context::{Context, missing, not_known, plain};
 use super::granularity::{factors, filled, flat, scale_dtype, stack};
-use super::stated::{Alternatives, StatedGranularity, StatedNumbers};
+use super::stated::{Alternatives, ScaleNumbers, StatedGranularity, StatedNumbers};
 
 /// ComfyUI's older mark of a file, or of a model of several in one, whose matrices in FP8 all have scales.
 pub(crate) const SCALED: &str = "scaled_fp8";
@@ -81,7 +81,7 @@ pub(super) fn stated(cx: &Context<'_>, _: &str) -> Alternatives {
         let format = config.text("qformat_weight");
         let is_float8 = format.is_some_and(|format| format.starts_with("fp8"));
         return is_float8
-            .then(|| vec![StatedNumbers::float8("E4M3")])
+            .then(|| vec![StatedNumbers::float8("E4M3").scaled_by(ScaleNumbers::Floats)])
             .into_iter()
             .collect();
     }
@@ -94,14 +94,19 @@ pub(super) fn stated(cx: &Context<'_>, _: &str) -> Alternatives {
         }
     };
     let numbers = match config.text("fmt") {
-        Some(fmt) if fmt.contains("e4m3") => StatedNumbers::float8("E4M3"),
         Some(fmt) if fmt.contains("e5m2") => StatedNumbers::float8("E5M2"),
-        _ => StatedNumbers::floats(Some(8)),
+        // of these methods no reader has another: transformers' `finegrained_fp8` and `fbgemm_fp8`, DeepSeek's `inference/kernel.py`
+        _ => StatedNumbers::float8("E4M3"),
     };
+    let numbers = numbers.scaled_by(match config.method() {
+        Some("fbgemm_fp8") => ScaleNumbers::Floats,
+        Some("mxfp8") => ScaleNumbers::Exponents,
+        _ => ScaleNumbers::FloatsOrExponents,
+    });
     // DeepSeek-V4's experts are FP4 under the same method
     vec![
         vec![numbers.with_scales(scales)],
-        vec![StatedNumbers::floats(Some(4))],
+        vec![StatedNumbers::floats(Some(4)).scaled_by(ScaleNumbers::Exponents)],
     ]
 }
 
@@ -133,6 +138,19 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
                 Some(scales) => scales,
                 None => factors(cx, 1, scale, &info.shape, block(cx))?,
             };
+            // bytes are exponents of MX's groups, or of blocks
+            let (rows, cols, _) = stack(&info.shape);
+            let is_of_groups = scales.rows == 1 && scales.cols == 32;
+            let is_of_blocks = scales.cols < cols && (2..rows).contains(&scales.rows);
+            if plain(cx.info(scale)) == Some(Dtype::U8) && !is_of_groups && !is_of_blocks {
+                let found = cx.info(scale);
+                let what = format!(
+                    "U8 {:?} instead of exponents for groups or blocks of {:?}",
+                    found.shape.as_slice(),
+                    info.shape.as_slice()
+                );
+                return Err(not_known(found, what));
+            }
             (
                 Scales::Stored(scales),
                 vec![("codes", tensor), ("scale", scale)],

@@ -24,7 +24,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodeWidth, ColumnCodes};
 use crate::plan::decode::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
-use crate::quant::settings::KnownValues::{Any, Flag, Texts, Unrotated};
+use crate::quant::settings::KnownValues::{Any, Flag, Number, Texts, Unrotated};
 use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::quote;
 
@@ -50,8 +50,8 @@ static METHODS: &[&str] = &["gptq", "gptqmodel", ""];
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: METHODS,
     keys: &[
-        ("bits", Any),
-        ("group_size", Any),
+        ("bits", Number),
+        ("group_size", Number),
         ("desc_act", Flag),
         ("sym", Flag),
         ("format", Texts(&["gptq", "gptq_v2", "gptq_p", "gemm"])),
@@ -61,7 +61,15 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ),
         ("pack_dtype", Texts(&["int32"])),
         ("pack_impl", Any),
-        ("dynamic", Unrotated),
+        // what GPTQModel reads of a module's own settings
+        ("dynamic.*.bits", Any),
+        ("dynamic.*.group_size", Any),
+        ("dynamic.*.desc_act", Flag),
+        ("dynamic.*.sym", Flag),
+        ("dynamic.*.act_group_aware", Any),
+        ("dynamic.*.damp_percent", Any),
+        ("dynamic.*.mse", Any),
+        ("dynamic.*.static_groups", Any),
         // the run that quantised, and the kernels that run it
         ("act_group_aware", Any),
         ("backend", Any),
@@ -92,8 +100,8 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("uri", Any),
         ("use_cuda_fp16", Any),
         ("use_exllama", Any),
-        ("w_bit", Any),
-        ("wbits", Any),
+        ("w_bit", Number),
+        ("wbits", Number),
         ("compute_device_filter", Any),
         ("parallel_packing", Any),
         ("vram_strategy", Any),

@@ -1,6 +1,6 @@
 //! The granularity of scales, per tensor, channel, group or block, derived from the shapes of weight and scales.
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
 use crate::plan::decode::Factors;
 use crate::read::catalog::TensorInfo;
@@ -118,6 +118,30 @@ pub(super) fn factors(
         ));
     }
     Ok(Factors::per_block(part, dtype, high.len, wide.len))
+}
+
+/// Whether factors are spread over a weight of this shape in blocks of this size.
+pub(super) fn are_of_blocks(factors: &Factors, shape: &[u64], (high, wide): (u64, u64)) -> bool {
+    let (_, cols, matrix) = stack(shape);
+    let grid = |high: u64, wide: u64| (matrix.div_ceil(high.max(1)), cols.div_ceil(wide.max(1)));
+    grid(factors.rows, factors.cols) == grid(high, wide)
+}
+
+/// Whether there is one factor for all, or one for each row.
+pub(super) fn are_of_rows(factors: &Factors, shape: &[u64]) -> bool {
+    let (_, cols, _) = stack(shape);
+    factors.is_one() || (factors.rows == 1 && factors.cols >= cols)
+}
+
+/// The error for scales of another shape than their writer has.
+pub(super) fn other_scales(cx: &Context<'_>, scale: usize, shape: &[u64], what: &str) -> Error {
+    let found = cx.info(scale);
+    let shown = format!(
+        "{} {:?} instead of {what} of {shape:?}",
+        found.encoding,
+        found.shape.as_slice()
+    );
+    not_known(found, shown)
 }
 
 /// Zero points that are stored one by one, with the shape of the scales.

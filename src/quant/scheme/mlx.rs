@@ -168,6 +168,15 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
                 format!("dtype {} instead of U8", found.encoding),
             ));
         }
+        let number = |key: &str| setting(cx, module, key).and_then(Json::as_u64);
+        let bits = if mode == "mxfp8" { 8 } else { 4 };
+        let wrong = |key: &str, value: u64| number(key).filter(|said| *said != value);
+        if let Some(said) = wrong("bits", bits).or_else(|| wrong("group_size", group)) {
+            let what = format!(
+                "codes of {bits} bits in groups of {group} ({mode}), and the configuration says {said}"
+            );
+            return Err(not_known(info, what));
+        }
         if let Some(said) = setting(cx, module, "mode")
             .and_then(Json::as_str)
             .filter(|said| *said != mode)
@@ -257,6 +266,12 @@ fn affine_granularity(
     };
     if let Some(pair) = pairs().find(|pair| Some(pair.0) == bits && Some(pair.1) == group) {
         return Ok(pair);
+    }
+    if let (Some(bits), Some(group)) = (bits, group) {
+        let what = format!(
+            "{group_bits} bits per group, which are no codes of {bits} bits in groups of {group}, as configured"
+        );
+        return Err(not_known(info, what));
     }
     // without a configuration: group sizes of MLX, the default first
     let usual = || {

@@ -23,7 +23,7 @@ use super::Weight;
 use super::context::{Context, not_known, stem};
 use super::granularity::filled;
 use super::smooth;
-use super::stated::{Alternatives, StatedGranularity, StatedNumbers};
+use super::stated::{Alternatives, ScaleNumbers, StatedGranularity, StatedNumbers};
 
 /// The values of 4-bit codes in two's complement.
 pub(super) const SIGNED_NIBBLES: [f32; 16] = [
@@ -80,27 +80,41 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     let inner = module.match_indices('.').map(|(at, _)| &module[at + 1..]);
     let own = layers.and_then(|layers| {
         let mut names = std::iter::once(module).chain(inner);
-        names.find_map(|name| layers.get(name)?.get("quant_algo")?.as_str())
+        names.find_map(|name| layers.get(name))
     });
-    let algorithm = own.or_else(|| cx.config.text("quant_algo"));
-    let numbers = algorithm.and_then(|algorithm| of_algorithm(&algorithm.to_ascii_uppercase()));
+    let text = own.and_then(|own| own.get("quant_algo")?.as_str());
+    let algorithm = text.or_else(|| cx.config.text("quant_algo"));
+    let size = |key: &str| {
+        let own = || own.and_then(|own| own.get(key)?.as_u64());
+        own().or_else(|| cx.config.get(key)?.as_u64())
+    };
+    let size = size("group_size").or_else(|| size("awq_block_size"));
+    let size = size.filter(|size| *size > 0);
+    let numbers = algorithm.and_then(|algorithm| of_algorithm(algorithm, size));
     numbers.map(|numbers| vec![numbers]).into_iter().collect()
 }
 
-fn of_algorithm(algorithm: &str) -> Option<StatedNumbers> {
+/// The numbers of an algorithm; `size` is the configured one of groups.
+fn of_algorithm(algorithm: &str, size: Option<u64>) -> Option<StatedNumbers> {
+    use ScaleNumbers::{Exponents, Float8, Floats};
     let groups = |size| Some(StatedGranularity::Group(size));
+    let float8 = StatedNumbers::float8("E4M3");
+    let float4 = StatedNumbers::floats(Some(4));
     Some(match algorithm {
-        "FP8_PER_CHANNEL_PER_TOKEN" => {
-            StatedNumbers::floats(Some(8)).with_scales(Some(StatedGranularity::Channel))
-        }
-        "FP8" | "FP8_PB_REAL" | "FP8_PB_WO" => StatedNumbers::floats(Some(8)),
-        "MXFP8" => StatedNumbers::floats(Some(8)).with_scales(groups(32)),
-        "MXFP4" | "W4A8_MXFP4_FP8" => StatedNumbers::floats(Some(4)).with_scales(groups(32)),
+        "FP8_PER_CHANNEL_PER_TOKEN" => float8
+            .scaled_by(Floats)
+            .with_scales(Some(StatedGranularity::Channel)),
+        "FP8" | "FP8_PB_REAL" | "FP8_PB_WO" => float8.scaled_by(Floats),
+        "MXFP8" => float8.scaled_by(Exponents).with_scales(groups(32)),
+        "MXFP4" | "W4A8_MXFP4_FP8" => float4.scaled_by(Exponents).with_scales(groups(32)),
         "NVFP4" | "NVFP4_AWQ" | "NVFP4_SVD" | "W4A16_NVFP4" | "W4A8_NVFP4_FP8" => {
-            StatedNumbers::floats(Some(4))
+            float4.scaled_by(Float8)
         }
-        "W4A16_AWQ" | "W4A8_AWQ" => StatedNumbers::integers(Some(4)).packed(),
-        "W8A16" | "W8A8_SQ_PER_CHANNEL" => StatedNumbers::integers(Some(8)),
+        "W4A16_AWQ" | "W4A8_AWQ" => StatedNumbers::integers(Some(4))
+            .packed()
+            .scaled_by(Floats)
+            .with_scales(size.map(StatedGranularity::Group)),
+        "W8A16" | "W8A8_SQ_PER_CHANNEL" => StatedNumbers::integers(Some(8)).scaled_by(Floats),
         // each layer has its own
         _ => return None,
     })
@@ -141,6 +155,16 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         cx.sibling(stem, ".weight_scale_2")
             .map(|step| ("activation_step", step)),
     );
+    if ["group_size", "awq_block_size"]
+        .iter()
+        .all(|key| cx.config.get(key).is_none())
+        && !cx.config.is_empty()
+    {
+        cx.note(format!(
+            "ModelOpt's INT4 in groups of {} columns, by the shapes: the configuration states no size",
+            cols / groups
+        ));
+    }
     let mut logical = info.shape.clone();
     // does not overflow: it is the number of rows of the scales
     logical[last - 1] *= 2;

@@ -4,6 +4,7 @@
 //! prefix and the other has not. So a name of the configuration names a module if one of the two ends with the other, as whole
 //! components.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -19,32 +20,50 @@ const WHAT: &str = "the configuration's settings of modules";
 /// The settings of modules.
 #[derive(Default)]
 pub(super) struct ModuleOverrides<'c> {
+    rows: Vec<ModuleOverride<'c>>,
     /// By whole name.
-    named: HashMap<&'c str, &'c Json>,
+    named: HashMap<&'c str, usize>,
     /// By the rest of a name behind any of its dots; `None` for two modules whose settings differ.
-    rests: HashMap<&'c str, Option<&'c Json>>,
+    rests: HashMap<&'c str, Option<usize>>,
+}
+
+/// The settings of a module.
+struct ModuleOverride<'c> {
+    name: &'c str,
+    settings: &'c Json,
+    /// Whether a weight has been read by them.
+    is_used: Cell<bool>,
 }
 
 impl<'c> ModuleOverrides<'c> {
     pub(super) fn new(config: &'c QuantConfig, budget: &Budget) -> Result<Self> {
-        const ENTRY: u64 = 3 * size_of::<(&str, &Json)>() as u64;
+        const ENTRY: u64 = 3 * size_of::<(&str, usize)>() as u64;
         let mut made = Self::default();
         let modules = config.map().iter().filter(|(_, value)| value.is_object());
         for (name, settings) in modules {
             // `X.weight` is the weight of module `X`
             let name = name.strip_suffix(".weight").unwrap_or(name);
             let dots = name.bytes().filter(|byte| *byte == b'.').count() as u64;
-            budget.memory((2 + dots) * ENTRY, WHAT)?;
-            made.named.insert(name, settings);
+            budget.memory((3 + dots) * ENTRY, WHAT)?;
+            let row = made.rows.len();
+            made.rows.push(ModuleOverride {
+                name,
+                settings,
+                is_used: Cell::new(false),
+            });
+            made.named.insert(name, row);
             for (at, _) in name.match_indices('.') {
                 match made.rests.entry(&name[at + 1..]) {
                     Entry::Vacant(free) => {
-                        free.insert(Some(settings));
+                        free.insert(Some(row));
                     }
-                    Entry::Occupied(mut taken) if *taken.get() != Some(settings) => {
-                        taken.insert(None);
+                    Entry::Occupied(mut taken) => {
+                        // the settings of one of two are those of both
+                        made.rows[row].is_used.set(true);
+                        if taken.get().map(|row| made.rows[row].settings) != Some(settings) {
+                            taken.insert(None);
+                        }
                     }
-                    Entry::Occupied(_) => {}
                 }
             }
         }
@@ -54,9 +73,17 @@ impl<'c> ModuleOverrides<'c> {
     /// The settings of a module.
     pub(super) fn of(&self, module: &str) -> Option<&'c Json> {
         let inner = module.match_indices('.').map(|(at, _)| &module[at + 1..]);
-        std::iter::once(module)
+        let row = std::iter::once(module)
             .chain(inner)
             .find_map(|name| self.named.get(name).copied())
-            .or_else(|| self.rests.get(module).copied().flatten())
+            .or_else(|| self.rests.get(module).copied().flatten())?;
+        self.rows[row].is_used.set(true);
+        Some(self.rows[row].settings)
+    }
+
+    /// The first module whose settings no weight was read by.
+    pub(super) fn unused(&self) -> Option<&'c str> {
+        let unused = self.rows.iter().find(|row| !row.is_used.get());
+        unused.map(|row| row.name)
     }
 }

@@ -26,8 +26,8 @@ use crate::read::catalog::{TensorInfo, elements};
 
 use super::Weight;
 use super::context::{Context, missing, not_known, plain, stem};
-use super::granularity::{factors, stack};
-use super::stated::{Alternatives, StatedNumbers};
+use super::granularity::{are_of_rows, factors, other_scales, stack};
+use super::stated::{Alternatives, ScaleNumbers, StatedNumbers};
 
 /// The settings of configurations of quanto that are known, for all modules and for one.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
@@ -72,7 +72,7 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
         "int2" => StatedNumbers::integers(Some(2)).packed(),
         _ => return Alternatives::new(),
     };
-    vec![vec![numbers]]
+    vec![vec![numbers.scaled_by(ScaleNumbers::Floats)]]
 }
 
 /// The type of a weight in quanto's map.
@@ -109,13 +109,18 @@ fn bytes(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Option<Weight>> 
         };
     };
     let (rows, cols, matrix_rows) = stack(&info.shape);
+    // `QBytesTensor` has one scale, or one for each index of the first dimension
+    let scales = factors(cx, 1, scale, &info.shape, None)?;
+    if !are_of_rows(&scales, &info.shape) {
+        return Err(other_scales(cx, scale, &info.shape, "a scale for each row"));
+    }
     let decoder = Grouped {
         rows,
         cols,
         matrix_rows: matrix_rows.max(1),
         codes: Codes::new(CodePacking::Bytes, value, cols),
         formula: rounded(cx, scale, Formula::Scale),
-        scales: Scales::Stored(factors(cx, 1, scale, &info.shape, None)?),
+        scales: Scales::Stored(scales),
         zeros: Zeros::None,
     };
     Ok(Some(cx.weight(

@@ -33,6 +33,8 @@ mod rescaled;
 mod scales;
 mod settings;
 
+use serde_json::Value as Json;
+
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue};
@@ -78,16 +80,20 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let spec = twice.unwrap_or(first);
     let (dtype, grouped) = (text(spec, "dtype"), text(spec, "qscheme") == "per_group");
     let signed = || CodeValue::Table(Box::new(SIGNED_NIBBLES));
-    // `reorder` is Quark's default
-    let awq = if cx
-        .config
-        .text("export.pack_method")
-        .is_some_and(|m| m != "reorder")
-    {
-        CodeOrder::Natural
-    } else {
-        CodeOrder::Awq
+    let awq = match cx.config.get("export.pack_method").map(Json::as_str) {
+        // the default of `pack_method` in Quark's `JsonExporterConfig`
+        None | Some(Some("reorder")) => CodeOrder::Awq,
+        Some(Some("order")) => CodeOrder::Natural,
+        Some(other) => {
+            let what = format!("Quark's pack_method {:?}", other.unwrap_or_default());
+            return Err(not_known(info, what));
+        }
     };
+    if matches!((dtype, stored), ("int4" | "uint4", Dtype::I32))
+        && cx.config.get("export.pack_method").is_none()
+    {
+        cx.note("Quark's codes of 4 bits: no pack_method is configured, and its default `reorder` is assumed");
+    }
     // codes per stored item, their packing and order, and their values
     let (per_item, packing, order, value) = match (dtype, stored) {
         ("int4", Dtype::I32) => (8, CodePacking::LowNibbles, awq, signed()),
@@ -133,7 +139,8 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             return Err(not_known(info, what));
         }
     };
-    if !["per_group", "per_channel", "per_tensor", ""].contains(&text(spec, "qscheme")) {
+    // codes are stored transposed by it, and Quark has no default
+    if !["per_group", "per_channel", "per_tensor"].contains(&text(spec, "qscheme")) {
         let what = format!("Quark's qscheme {:?}", text(spec, "qscheme"));
         return Err(not_known(info, what));
     }

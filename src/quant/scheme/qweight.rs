@@ -1,10 +1,14 @@
 //! The tensors that GPTQ, AWQ and AutoRound share: `qweight` of packed 32-bit words, `scales`, `qzeros` and `g_idx`.
 
+use serde_json::Value as Json;
+
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::read::catalog::TensorInfo;
 
 use super::context::{Context, missing, not_known, plain, stem};
+use super::name_regex;
+use super::stated::{Alternatives, StatedGranularity, StatedNumbers};
 
 /// A `qweight` of 32-bit words and its siblings. Shapes were verified to have two dimensions and no 0.
 pub(super) struct Qweight<'c> {
@@ -183,4 +187,54 @@ pub(super) fn configured_bits(cx: &Context<'_>) -> Option<u64> {
         .iter()
         .find_map(|key| cx.config.integer(key))
         .and_then(|bits| u64::try_from(bits).ok())
+}
+
+/// The numbers that a configuration states of a weight, by its name: the width, and the columns that share a scale. GPTQModel has
+/// settings of single modules, by regular expressions, in `dynamic`.
+pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
+    // configurations of MLX have a width without a method too
+    let telling = ["desc_act", "zero_point", "w_bit", "q_group_size"];
+    if cx.config.method().is_none() && !telling.iter().any(|key| cx.config.get(key).is_some()) {
+        return Alternatives::new();
+    }
+    let module = name.strip_suffix(".weight").unwrap_or(name);
+    let Some(own) = dynamic(cx, module) else {
+        return Alternatives::new();
+    };
+    let number = |keys: &[&str]| {
+        let own = || own.and_then(|own| keys.iter().find_map(|key| own.get(key)?.as_i64()));
+        own().or_else(|| keys.iter().find_map(|key| cx.config.integer(key)))
+    };
+    let bits = number(&["bits", "w_bit"]).and_then(|bits| u32::try_from(bits).ok());
+    let scales = match number(&["group_size", "q_group_size"]) {
+        Some(-1) => Some(StatedGranularity::Channel),
+        Some(size) => u64::try_from(size)
+            .ok()
+            .filter(|size| *size > 0)
+            .map(StatedGranularity::Group),
+        None => None,
+    };
+    let numbers = StatedNumbers::integers(bits).packed();
+    vec![vec![numbers.with_scales(scales)]]
+}
+
+/// The settings of a module in `dynamic`; `None` if they are not known, or leave the module out.
+fn dynamic<'c>(cx: &Context<'c>, module: &str) -> Option<Option<&'c Json>> {
+    let Some(rows) = cx.config.get("dynamic").and_then(Json::as_object) else {
+        return Some(None);
+    };
+    for (pattern, settings) in rows {
+        let cost = 1 + (pattern.len() + module.len()) as u64 / 8;
+        cx.sound(cx.budget.steps(cost, "the configured modules"))?;
+        let excludes = pattern.starts_with("-:");
+        let pattern = pattern
+            .trim_start_matches(['-', '+'])
+            .trim_start_matches(':');
+        match name_regex::matches(pattern, module, false) {
+            Some(false) => {}
+            Some(true) if !excludes => return Some(Some(settings)),
+            _ => return None,
+        }
+    }
+    Some(None)
 }

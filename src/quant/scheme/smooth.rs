@@ -14,8 +14,8 @@ use crate::plan::Decoder;
 use crate::plan::decode::{LowRank, Smoothed};
 use crate::read::catalog::TensorInfo;
 
-use super::Weight;
 use super::context::{Context, missing, missing_by, not_known, plain};
+use super::{MODELOPT, Weight};
 
 /// Builds a weight of these parts; smoothing is undone if it has the tensors of it.
 pub(super) fn weight(
@@ -26,6 +26,10 @@ pub(super) fn weight(
     parts: &[(&'static str, usize)],
     decoder: impl Decoder + 'static,
 ) -> Result<Weight> {
+    // no other writer has such tensors: under its method they are left over
+    if !cx.config.is_empty() && !cx.config.is_of(&MODELOPT) {
+        return Ok(cx.weight(scheme, name, shape, parts, decoder));
+    }
     weight_by(cx, scheme, name, shape, parts, Box::new(decoder))
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::base::kernel::Dtype;
+
 /// The numbers that a configuration states for a weight, as far as it does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StatedNumbers {
@@ -9,6 +11,7 @@ pub(super) struct StatedNumbers {
     pub(super) bits: Option<u32>,
     pub(super) is_packed: Option<bool>,
     pub(super) granularity: Option<StatedGranularity>,
+    pub(super) scales: Option<ScaleNumbers>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,9 +25,37 @@ pub(super) enum StatedKind {
 /// How many elements share a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StatedGranularity {
+    /// One for all.
+    Tensor,
     Channel,
     Group(u64),
     Block(u64, u64),
+}
+
+/// The numbers that scales are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ScaleNumbers {
+    /// Floats of 16 bits and more.
+    Floats,
+    /// Exponents of 2 in a byte, or floats that may be powers of 2.
+    FloatsOrExponents,
+    Exponents,
+    /// E4M3.
+    Float8,
+}
+
+impl ScaleNumbers {
+    /// Whether they may be stored in this dtype. Older versions of safetensors had no dtypes of a byte but U8.
+    pub(super) fn are_stored_in(self, dtype: Dtype) -> bool {
+        let floats = matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16);
+        let exponents = matches!(dtype, Dtype::F8_E8M0 | Dtype::U8);
+        match self {
+            Self::Floats => floats,
+            Self::FloatsOrExponents => floats || exponents,
+            Self::Exponents => exponents,
+            Self::Float8 => matches!(dtype, Dtype::F8_E4M3 | Dtype::U8),
+        }
+    }
 }
 
 /// Statements that all hold for a weight, or else the statements of another group of the configuration do.
@@ -64,6 +95,13 @@ impl StatedNumbers {
         }
     }
 
+    pub(super) fn scaled_by(self, scales: ScaleNumbers) -> Self {
+        Self {
+            scales: Some(scales),
+            ..self
+        }
+    }
+
     pub(super) fn with_scales(self, granularity: Option<StatedGranularity>) -> Self {
         Self {
             granularity,
@@ -89,13 +127,21 @@ impl fmt::Display for StatedNumbers {
             write!(f, " of {bits} bits")?;
         }
         match self.granularity {
-            Some(StatedGranularity::Channel) => write!(f, " with a scale for each row"),
+            Some(StatedGranularity::Tensor) => write!(f, " with one scale")?,
+            Some(StatedGranularity::Channel) => write!(f, " with a scale for each row")?,
             Some(StatedGranularity::Group(size)) => {
-                write!(f, " with a scale for each {size} columns")
+                write!(f, " with a scale for each {size} columns")?;
             }
             Some(StatedGranularity::Block(high, wide)) => {
-                write!(f, " with a scale for each {high} by {wide}")
+                write!(f, " with a scale for each {high} by {wide}")?;
             }
+            None => {}
+        }
+        match self.scales {
+            Some(ScaleNumbers::Floats) => write!(f, ", in floats of 16 bits and more"),
+            Some(ScaleNumbers::FloatsOrExponents) => write!(f, ", in floats or exponents"),
+            Some(ScaleNumbers::Exponents) => write!(f, ", in exponents"),
+            Some(ScaleNumbers::Float8) => write!(f, ", in E4M3"),
             None => Ok(()),
         }
     }

@@ -4,13 +4,14 @@
 //! by a program that left one of the two behind: FP8 whose bytes are stored as I8, scales of blocks that are transposed or cut.
 
 use crate::base::error::Result;
+use crate::base::kernel::Dtype;
 use crate::plan::{CodeNumbers, NumberKind};
 
 use super::context::Context;
 use super::granularity::stack;
 use super::stated::{Alternatives, StatedGranularity, StatedKind, StatedNumbers};
 use super::{
-    Weight, autoround, awq, bitnet, compressed_tensors, fp8, mlx, modelopt, quanto, quark,
+    Weight, autoround, bitnet, compressed_tensors, fp8, mlx, modelopt, quanto, quark, qweight,
 };
 
 /// The statements of a method's configurations about a weight, by its name.
@@ -32,7 +33,7 @@ static STATEMENTS: &[(&[&str], Statement)] = &[
     ),
     (&["quanto", ""], quanto::stated),
     (&["quark"], quark::stated),
-    (&["awq"], awq::stated),
+    (&["awq", "gptq", "gptqmodel", ""], qweight::stated),
     (&["bitnet"], bitnet::stated),
     (
         &["auto-round", "auto_round", "intel/auto-round"],
@@ -60,10 +61,13 @@ pub(crate) fn contradiction(cx: &Context<'_>, weight: &Weight) -> Result<Option<
         }
         let alternatives = stated(cx, &weight.name);
         cx.budget.steps(1 + alternatives.len() as u64 / 4, WHAT)?;
-        let holds = |all: &Vec<StatedNumbers>| {
-            all.iter()
-                .all(|stated| agrees(stated, &numbers, &weight.shape))
+        let found = FoundNumbers {
+            numbers,
+            shape: &weight.shape,
+            scales: scales(cx, weight),
+            is_quark: weight.scheme == "quark",
         };
+        let holds = |all: &Vec<StatedNumbers>| all.iter().all(|stated| found.agree_with(stated));
         if alternatives.is_empty() || alternatives.iter().any(holds) {
             continue;
         }
@@ -75,7 +79,7 @@ pub(crate) fn contradiction(cx: &Context<'_>, weight: &Weight) -> Result<Option<
         }
         let said = alternatives[0]
             .iter()
-            .find(|stated| !agrees(stated, &numbers, &weight.shape));
+            .find(|stated| !found.agree_with(stated));
         let more = if alternatives.len() > 1 {
             ", or the numbers of its other groups"
         } else {
@@ -83,8 +87,12 @@ pub(crate) fn contradiction(cx: &Context<'_>, weight: &Weight) -> Result<Option<
         };
         let said = said.copied().unwrap_or_default();
         let place = cx.config.origin.as_deref().unwrap_or("the configuration");
+        let scales = match found.scales.filter(|_| said.scales.is_some()) {
+            Some(dtype) => format!(", scaled by {dtype}"),
+            None => String::new(),
+        };
         return Ok(Some(format!(
-            "{place} states {said}{more}, and the tensors are {numbers}"
+            "{place} states {said}{more}, and the tensors are {numbers}{scales}"
         )));
     }
     Ok(None)
@@ -92,47 +100,75 @@ pub(crate) fn contradiction(cx: &Context<'_>, weight: &Weight) -> Result<Option<
 
 const WHAT: &str = "the statements of the configuration";
 
-/// Whether a decoder reads the numbers that are stated.
-fn agrees(stated: &StatedNumbers, numbers: &CodeNumbers, shape: &[u64]) -> bool {
-    let kind = match (stated.kind, numbers.kind) {
-        (None, _) | (_, NumberKind::Other) => true,
-        (Some(StatedKind::Integer), found) => found == NumberKind::Integer,
-        (Some(StatedKind::Float), found) => matches!(found, NumberKind::Float(_)),
-        (Some(StatedKind::Format(name)), NumberKind::Float(found)) => found.starts_with(name),
-        (Some(StatedKind::Format(_)), NumberKind::Integer) => false,
-    };
-    // codes of fewer bits may be stored in a byte each
-    let is_roomy = |bits: u32| {
-        let may_be = numbers.kind == NumberKind::Integer && stated.is_packed != Some(true);
-        may_be && !numbers.is_packed && bits < numbers.bits
-    };
-    let width = stated
-        .bits
-        .is_none_or(|bits| bits == numbers.bits || is_roomy(bits));
-    kind && width && spreads(stated, numbers, shape)
+/// The dtype of the scales of a weight.
+fn scales(cx: &Context<'_>, weight: &Weight) -> Option<Dtype> {
+    let mut parts = weight.parts.iter();
+    let scale = parts.find(|part| matches!(part.role, "scale" | "scales"))?;
+    cx.dtype(scale.tensor)
 }
 
-/// Whether the scales are spread over the weight as stated.
-fn spreads(stated: &StatedNumbers, numbers: &CodeNumbers, shape: &[u64]) -> bool {
-    let (Some(stated), Some((high, wide))) = (stated.granularity, numbers.block) else {
-        return true;
-    };
-    // the blocks of vectors and convolutions follow no common rule
-    if !(2..=3).contains(&shape.len()) {
-        return true;
+/// The numbers that are stored.
+struct FoundNumbers<'w> {
+    numbers: CodeNumbers,
+    shape: &'w [u64],
+    scales: Option<Dtype>,
+    /// Quark's integers are stored by the shapes of their scales, and its importer reads no group size.
+    is_quark: bool,
+}
+
+impl FoundNumbers<'_> {
+    /// Whether they are those that are stated.
+    fn agree_with(&self, stated: &StatedNumbers) -> bool {
+        let numbers = &self.numbers;
+        let kind = match (stated.kind, numbers.kind) {
+            (None, _) | (_, NumberKind::Other) => true,
+            (Some(StatedKind::Integer), found) => found == NumberKind::Integer,
+            (Some(StatedKind::Float), found) => matches!(found, NumberKind::Float(_)),
+            (Some(StatedKind::Format(name)), NumberKind::Float(found)) => found.starts_with(name),
+            (Some(StatedKind::Format(_)), NumberKind::Integer) => false,
+        };
+        // codes of fewer bits may be stored in a byte each
+        let is_roomy = |bits: u32| {
+            let may_be = numbers.kind == NumberKind::Integer && stated.is_packed != Some(true);
+            may_be && !numbers.is_packed && bits < numbers.bits
+        };
+        let width = stated
+            .bits
+            .is_none_or(|bits| bits == numbers.bits || is_roomy(bits));
+        let scales = match (stated.scales, self.scales) {
+            (Some(stated), Some(found)) => stated.are_stored_in(found),
+            _ => true,
+        };
+        kind && width && scales && self.spread_as(stated)
     }
-    let (_, cols, rows) = stack(shape);
-    let grid = |high: u64, wide: u64| (rows.div_ceil(high.max(1)), cols.div_ceil(wide.max(1)));
-    let found = grid(high, wide);
-    match stated {
-        // stacks have further layouts, one per column of each matrix
-        StatedGranularity::Channel => shape.len() > 2 || found == (rows, 1),
-        StatedGranularity::Block(high, wide) => found == grid(high, wide),
-        StatedGranularity::Group(size) => {
-            let expected = grid(1, size);
-            // packed integers of another group size are read by their shapes, with a note
-            let is_exact = !numbers.is_packed || numbers.kind != NumberKind::Integer;
-            found == expected || (!is_exact && found.0 == rows && (found.1 > 1) == (expected.1 > 1))
+
+    /// Whether the scales are spread over the weight as stated.
+    fn spread_as(&self, stated: &StatedNumbers) -> bool {
+        let (Some(stated), Some((high, wide))) = (stated.granularity, self.numbers.block) else {
+            return true;
+        };
+        // the blocks of vectors and convolutions follow no common rule
+        if !(2..=3).contains(&self.shape.len()) {
+            return true;
+        }
+        let (_, cols, rows) = stack(self.shape);
+        let grid = |high: u64, wide: u64| (rows.div_ceil(high.max(1)), cols.div_ceil(wide.max(1)));
+        let found = grid(high, wide);
+        match stated {
+            // projections that were fused keep a scale for each of two or three
+            StatedGranularity::Tensor => self.shape.len() > 2 || (found.0 <= 3 && found.1 == 1),
+            // stacks have further layouts, one per column of each matrix
+            StatedGranularity::Channel => self.shape.len() > 2 || found == (rows, 1),
+            StatedGranularity::Block(high, wide) => found == grid(high, wide),
+            StatedGranularity::Group(size) => {
+                let expected = grid(1, size);
+                let finer = || {
+                    let is_integer = self.numbers.kind == NumberKind::Integer;
+                    let more = found.0 == rows && found.1 > expected.1 && expected.1 > 1;
+                    self.is_quark && is_integer && more
+                };
+                found == expected || finer()
+            }
         }
     }
 }
@@ -156,8 +192,23 @@ mod tests {
         let bytes = numbers(NumberKind::Integer, 8, None);
         let packed = numbers(NumberKind::Integer, 4, None);
         let agrees = |stated: StatedNumbers, numbers: &CodeNumbers| {
-            super::agrees(&stated, numbers, &[64, 64])
+            let found = FoundNumbers {
+                numbers: *numbers,
+                shape: &[64, 64],
+                scales: Some(Dtype::F8_E8M0),
+                is_quark: false,
+            };
+            found.agree_with(&stated)
         };
+        use super::super::stated::ScaleNumbers::{Exponents, Floats};
+        assert!(agrees(
+            StatedNumbers::floats(None).scaled_by(Exponents),
+            &float
+        ));
+        assert!(!agrees(
+            StatedNumbers::floats(None).scaled_by(Floats),
+            &float
+        ));
         assert!(agrees(StatedNumbers::floats(Some(8)), &float));
         assert!(agrees(StatedNumbers::float8("E4M3"), &float));
         assert!(!agrees(StatedNumbers::float8("E5M2"), &float));
@@ -175,7 +226,13 @@ mod tests {
         let found = |block, stated, shape: &[u64]| {
             let numbers = numbers(NumberKind::Float("E4M3"), 8, Some(block));
             let stated = StatedNumbers::floats(Some(8)).with_scales(Some(stated));
-            super::agrees(&stated, &numbers, shape)
+            let found = FoundNumbers {
+                numbers,
+                shape,
+                scales: None,
+                is_quark: false,
+            };
+            found.agree_with(&stated)
         };
         const ALL: u64 = u64::MAX;
         assert!(found((128, 128), Block(128, 128), &[256, 128]));

@@ -48,7 +48,7 @@ use crate::read::catalog::metadata;
 
 use super::Weight;
 use super::context::{Context, missing, not_known, plain, stem, unsupported};
-use super::granularity::{factors, stack};
+use super::granularity::{are_of_blocks, factors, other_scales, stack};
 use super::swizzled_scales::SwizzledScales;
 use description::{dtype_name, sides};
 use pre_scale::{TorchaoWeight, finish};
@@ -239,7 +239,17 @@ fn weight(
         None if swizzled => {
             return Err(unsupported(info, format!("{class} with swizzled scales")));
         }
-        None => factors(cx, 1, scale, &shape, sides(data("block_size")))?,
+        None => {
+            let block = sides(data("block_size"));
+            let stored = factors(cx, 1, scale, &shape, block)?;
+            if let Some((high, wide)) = block
+                && !are_of_blocks(&stored, &shape, (high, wide))
+            {
+                let what = format!("a scale for each block of {high} by {wide}");
+                return Err(other_scales(cx, scale, &shape, &what));
+            }
+            stored
+        }
     };
     // symmetric quantisation stores no zero points
     let (mut formula, mut zeros) = (Formula::Scale, Zeros::None);

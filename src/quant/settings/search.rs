@@ -144,6 +144,7 @@ impl<'c> SettingsSearch<'c> {
                     let dotted = name.contains('.') && !is_altering(&name);
                     value.is_boolean() && (dotted || (self.is_module)(&name)?)
                 }
+                (KnownValues::Number, value) => value.is_number(),
                 (KnownValues::Count, value) => value.is_u64(),
                 (KnownValues::Counts, value) => value
                     .as_array()

@@ -53,11 +53,13 @@ static TRANSFORMED: &[&str] = &[
 
 /// Settings of architectures, which turn or permute positions, boxes and images, and no weights.
 static OF_ACTIVATIONS: &[&str] = &[
+    "interleaved_rotation",
     "permutation_invariant",
     "random_rotation",
     "rotate_every_two",
     "rotate_half",
     "rotated_boxes",
+    "rotation_augmentation",
     "rotation_mode",
 ];
 

@@ -66,11 +66,12 @@ pub(super) fn merge(
             if keys.insert(key.clone()) {
                 whole.metadata.push_charged(&key, value, budget)?;
             } else if is_safetensors {
-                let listed = whole.metadata.len() + whole.differing_keys.len();
+                let listed = whole.metadata.len() + whole.differing_values.len();
                 budget.steps(1 + listed as u64 / 4, "the metadata")?;
-                let is_known = whole.differing_keys.contains(&key);
+                let mut further = whole.differing_values.iter();
+                let is_known = further.any(|(known, other)| *known == key && *other == value);
                 if !is_known && whole.metadata.get(&key) != Some(&value) {
-                    budget.push(&mut whole.differing_keys, key, "the metadata")?;
+                    budget.push(&mut whole.differing_values, (key, value), "the metadata")?;
                 }
             }
         }

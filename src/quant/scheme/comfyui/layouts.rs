@@ -11,7 +11,7 @@ use crate::plan::decode::{
 };
 use crate::quant::scheme::Weight;
 use crate::quant::scheme::context::{not_known, plain};
-use crate::quant::scheme::granularity::{factors, stack};
+use crate::quant::scheme::granularity::{are_of_blocks, are_of_rows, factors, other_scales, stack};
 use crate::quant::scheme::modelopt::SIGNED_NIBBLES;
 use crate::quant::scheme::swizzled_scales::SwizzledScales;
 
@@ -32,7 +32,22 @@ impl ComfyLayer<'_, '_> {
     ) -> Result<Weight> {
         self.stored(&[dtype])?;
         let scale = self.part(".weight_scale")?;
-        let scales = factors(self.cx, 1, scale, &self.info.shape, block)?;
+        let shape = &self.info.shape;
+        let scales = factors(self.cx, 1, scale, shape, block)?;
+        match block {
+            None if !are_of_rows(&scales, shape) => {
+                return Err(other_scales(self.cx, scale, shape, "a scale for each row"));
+            }
+            Some(block) if !are_of_blocks(&scales, shape, block) => {
+                return Err(other_scales(
+                    self.cx,
+                    scale,
+                    shape,
+                    "a scale for each block",
+                ));
+            }
+            _ => {}
+        }
         let (rows, cols, matrix_rows) = stack(&self.info.shape);
         let value = CodeValue::of(dtype).expect("FP8 and I8 have values");
         let inner = Grouped {
@@ -60,7 +75,17 @@ impl ComfyLayer<'_, '_> {
         let scale = self.part(".weight_scale")?;
         let info = self.cx.info(scale);
         let groups = cols / group;
-        let whole = SwizzledScales::bytes(rows, groups) == Some(info.elements());
+        // tiles are padded in both dimensions, or in one dimension
+        let padded = [
+            rows.div_ceil(128).checked_mul(128),
+            groups.div_ceil(4).checked_mul(4),
+        ];
+        let is_shaped = match info.shape[..] {
+            [_] => true,
+            [high, wide] => [Some(high), Some(wide)] == padded,
+            _ => false,
+        };
+        let whole = is_shaped && SwizzledScales::bytes(rows, groups) == Some(info.elements());
         let named = plain(info).is_some_and(|found| found == dtype || found == Dtype::U8);
         if !cols.is_multiple_of(group) || !whole || !named {
             let what = format!(
@@ -143,6 +168,10 @@ impl ComfyLayer<'_, '_> {
         let cols = bytes.checked_mul(2).ok_or_else(|| self.other_shape())?;
         let scale = self.part(".weight_scale")?;
         let scales = factors(self.cx, 1, scale, &[rows, cols], None)?;
+        if !are_of_rows(&scales, &[rows, cols]) {
+            let shape = &[rows, cols];
+            return Err(other_scales(self.cx, scale, shape, "a scale for each row"));
+        }
         let inner = Grouped {
             rows,
             cols,

@@ -1,5 +1,7 @@
 //! Markers of ComfyUI's layers: `{"format": name, …}`, with options at the top or under `params`.
 
+use std::collections::hash_map::Entry;
+
 use serde_json::{Map, Value as Json};
 
 use crate::base::error::{Error, Result};
@@ -178,6 +180,11 @@ pub(crate) fn unknown_beside_markers(cx: &Context<'_>) -> Result<Option<String>>
     Ok(unknown.into_iter().next().map(|setting| setting.key))
 }
 
+/// Whether the headers of several files say different things of one layer, or of all.
+pub(crate) fn headers_contradict(cx: &Context<'_>) -> Result<bool> {
+    Ok(HeaderMarkers::known(cx)?.contradicts)
+}
+
 impl HeaderMarkers {
     fn known<'x>(cx: &'x Context<'_>) -> Result<&'x Self> {
         if let Some(known) = cx.caches.markers.get() {
@@ -201,11 +208,33 @@ impl HeaderMarkers {
         Ok(known.tensors || !known.layers.is_empty())
     }
 
-    /// None if the header has none.
+    /// None if the header has none. Each file of a checkpoint may have those of its own layers.
     fn read(cx: &Context<'_>) -> Result<Self> {
         let Some(Value::Text(text)) = cx.metadata_value(HEADER) else {
             return Ok(Self::default());
         };
+        let mut all = Self::of(cx, text)?;
+        let further = cx.catalog.differing_values.iter();
+        for (_, value) in further.filter(|(key, _)| &**key == HEADER) {
+            let own = match value {
+                Value::Text(text) => Self::of(cx, text)?,
+                _ => Self::default(),
+            };
+            all.contradicts |= own.beside != all.beside;
+            for (layer, marker) in own.layers {
+                match all.layers.entry(layer) {
+                    Entry::Vacant(free) => {
+                        free.insert(marker);
+                    }
+                    Entry::Occupied(taken) => all.contradicts |= *taken.get() != marker,
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The markers of one header.
+    fn of(cx: &Context<'_>, text: &str) -> Result<Self> {
         let what = |why: &dyn std::fmt::Display| {
             Error::unexplained(format!("{} of the header: {why}", quote(HEADER)))
         };
@@ -218,7 +247,7 @@ impl HeaderMarkers {
             Some(Json::Object(layers)) => Ok(Self {
                 layers: layers.into_iter().collect(),
                 beside,
-                tensors: false,
+                ..Self::default()
             }),
             _ => Err(what(&"it has no layers")),
         }

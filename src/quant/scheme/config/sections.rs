@@ -13,7 +13,8 @@ use crate::models::config::is_language_model;
 use crate::quant::settings::{has_rotation, is_altering, is_nothing, is_off, is_rotation};
 use crate::read::catalog::quote;
 
-use super::{CONFIG, MAX_SETTING_BYTES};
+use super::super::settings_of;
+use super::{CONFIG, MAX_SETTING_BYTES, method_of};
 
 /// Keys of the sections that are configurations, of transformers and diffusers, of MLX and Mistral, and of older
 /// compressed-tensors. The first takes precedence.
@@ -164,7 +165,10 @@ impl<'d> SectionSearch<'d, '_> {
             return Ok(false);
         }
         let is_model = self.path.iter().all(|key| is_language_model(key));
-        if is_model && is_rotation(key) {
+        // many models have a transform of images or of values, whose settings are an object
+        let is_transform = key.eq_ignore_ascii_case("transform");
+        let is_of_data = is_transform && value.is_object() && !has_rotation(value);
+        if is_model && is_rotation(key) && !is_of_data {
             let text = self.named(key, value);
             self.add(text, true, true)?;
             return Ok(true);
@@ -218,7 +222,11 @@ impl<'d> SectionSearch<'d, '_> {
             self.budget.text(2 * bytes + 64, WHAT)?;
             if map.is_some() && self.found.configurations.len() < MAX_SECTIONS {
                 self.found.configurations.push(path.clone());
-                self.found.members.push(path);
+                // what explains weights that are copied as they are stays with them
+                let method = map.and_then(method_of);
+                if method.is_none_or(|method| settings_of(&method).next().is_some()) {
+                    self.found.members.push(path);
+                }
                 return Ok(true);
             }
             if self.found.members.len() < MAX_MEMBERS {

@@ -3,9 +3,10 @@
 use serde_json::Value as Json;
 
 use crate::base::error::Result;
-use crate::quant::scheme::context::{Context, missing_by, not_known, unsupported};
+use crate::base::kernel::Dtype;
+use crate::quant::scheme::context::{Context, missing_by, not_known, plain, unsupported};
 use crate::quant::scheme::layer_configs::LayerConfigs;
-use crate::quant::scheme::stated::{Alternatives, StatedGranularity, StatedNumbers};
+use crate::quant::scheme::stated::{Alternatives, ScaleNumbers, StatedGranularity, StatedNumbers};
 use crate::quant::settings::is_off;
 use crate::read::catalog::TensorInfo;
 
@@ -68,6 +69,7 @@ pub(in crate::quant::scheme) fn plain_exponents(
     cx: &Context<'_>,
     name: &str,
     info: &TensorInfo,
+    scale: &TensorInfo,
 ) -> Result<()> {
     let Some(spec) = spec(cx, name) else {
         return Ok(());
@@ -79,6 +81,11 @@ pub(in crate::quant::scheme) fn plain_exponents(
         ));
     }
     match scale_format(cx, name) {
+        // bytes are UE5M3 too, and Quark has no default
+        None if plain(scale) == Some(Dtype::U8) => Err(not_known(
+            info,
+            "Quark's configuration names no scale_format, by which its scales in U8 are exponents or UE5M3",
+        )),
         None | Some("e8m0") => Ok(()),
         Some(other) => Err(not_known(info, format!("Quark's scale format {other:?}"))),
     }
@@ -95,8 +102,8 @@ pub(in crate::quant::scheme) fn stated(cx: &Context<'_>, name: &str) -> Alternat
         other => other,
     };
     let numbers = match dtype {
-        "fp8_e4m3" => StatedNumbers::float8("E4M3"),
-        "fp8_e5m2" => StatedNumbers::float8("E5M2"),
+        "fp8_e4m3" => StatedNumbers::float8("E4M3").scaled_by(ScaleNumbers::Floats),
+        "fp8_e5m2" => StatedNumbers::float8("E5M2").scaled_by(ScaleNumbers::Floats),
         "fp4" => StatedNumbers::floats(Some(4)),
         "fp6_e2m3" | "fp6_e3m2" => StatedNumbers::floats(Some(6)),
         "int8" | "uint8" => StatedNumbers::integers(Some(8)),
@@ -105,7 +112,11 @@ pub(in crate::quant::scheme) fn stated(cx: &Context<'_>, name: &str) -> Alternat
         "int2" | "uint2" => StatedNumbers::integers(Some(2)),
         _ => return Alternatives::new(),
     };
-    let is_channel = text(last, "qscheme") == "per_channel";
-    let scales = is_channel.then_some(StatedGranularity::Channel);
+    let size = last.get("group_size").and_then(Json::as_u64);
+    let scales = match text(last, "qscheme") {
+        "per_tensor" => Some(StatedGranularity::Tensor),
+        "per_channel" => Some(StatedGranularity::Channel),
+        _ => size.filter(|size| *size > 0).map(StatedGranularity::Group),
+    };
     vec![vec![numbers.with_scales(scales)]]
 }

@@ -33,7 +33,8 @@ pub(in crate::quant::scheme) static SETTINGS: SchemeSettings = SchemeSettings {
         ("kv_cache_post_rope", Any),
         ("min_kv_scale", Any),
         ("softmax_quant_spec", Any),
-        ("layer_type_quant_config", Any),
+        // the types of layers are not in a checkpoint, so that no weight can be read by them
+        ("layer_type_quant_config", Texts(&[])),
         // smoothing is folded into the weights and their inputs; rotations are not on the list
         (
             "algo_config.name",

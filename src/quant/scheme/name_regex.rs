@@ -1,0 +1,108 @@
+//! The regular expressions that configurations name modules by, as far as writers of configurations use them: literals, `.`, `.*`,
+//! escaped signs, `^` in front and `$` at the end. Others are not read, and a caller treats their modules as unknown.
+
+/// A part of a pattern between two `.*`: literal bytes, and `None` for any one.
+type Piece = Vec<Option<u8>>;
+
+/// Whether a pattern matches a name. `whole`: up to the end of the name, and else its beginning, as `re.match` does. `None` for a
+/// pattern with other signs than those above.
+pub(super) fn matches(pattern: &str, name: &str, whole: bool) -> Option<bool> {
+    let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
+    let (pattern, whole) = match pattern.strip_suffix('$') {
+        Some(front) if !front.ends_with('\\') => (front, true),
+        _ => (pattern, whole),
+    };
+    let pieces = pieces(pattern)?;
+    let (first, rest) = pieces.split_first()?;
+    let name = name.as_bytes();
+    if !begins(name, first) {
+        return Some(false);
+    }
+    let mut left = &name[first.len()..];
+    let Some((last, middle)) = rest.split_last() else {
+        return Some(!whole || left.is_empty());
+    };
+    for piece in middle {
+        match find(left, piece) {
+            Some(at) => left = &left[at + piece.len()..],
+            None => return Some(false),
+        }
+    }
+    if !whole {
+        return Some(find(left, last).is_some());
+    }
+    let end = left.len().checked_sub(last.len());
+    Some(end.is_some_and(|at| begins(&left[at..], last)))
+}
+
+/// Whether a text has a sign of a regular expression, which no name of a module has.
+pub(super) fn is_pattern(text: &str) -> bool {
+    text.contains([
+        '*', '+', '?', '^', '$', '(', ')', '[', ']', '{', '}', '|', '\\',
+    ])
+}
+
+fn pieces(pattern: &str) -> Option<Vec<Piece>> {
+    let mut pieces = vec![Piece::new()];
+    let mut bytes = pattern.bytes().peekable();
+    while let Some(byte) = bytes.next() {
+        let next = match byte {
+            b'.' if bytes.peek() == Some(&b'*') => {
+                bytes.next();
+                pieces.push(Piece::new());
+                continue;
+            }
+            b'.' => None,
+            b'\\' => Some(bytes.next().filter(u8::is_ascii_punctuation)?),
+            b'*' | b'+' | b'?' | b'^' | b'$' | b'(' | b')' | b'[' | b']' | b'{' | b'}' | b'|' => {
+                return None;
+            }
+            byte => Some(byte),
+        };
+        pieces.last_mut()?.push(next);
+    }
+    Some(pieces)
+}
+
+fn begins(name: &[u8], piece: &Piece) -> bool {
+    let fits = |(byte, wanted): (&u8, &Option<u8>)| wanted.is_none_or(|wanted| wanted == *byte);
+    name.len() >= piece.len() && name.iter().zip(piece).all(fits)
+}
+
+fn find(name: &[u8], piece: &Piece) -> Option<usize> {
+    let last = name.len().checked_sub(piece.len())?;
+    (0..=last).find(|&at| begins(&name[at..], piece))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn patterns_of_configurations() {
+        let name = "model.layers.10.mlp.down_proj";
+        for pattern in [
+            ".*down_proj",
+            r".*\.down_proj$",
+            "^model.*mlp.*",
+            r"model\.layers\.10\.mlp",
+            "model.layers.10.mlp.down_proj",
+            ".*",
+        ] {
+            assert_eq!(matches(pattern, name, false), Some(true), "{pattern}");
+        }
+        for pattern in [
+            "down_proj",
+            r".*mlp\.down$",
+            ".*up_proj.*",
+            r".*mlp\.down_proj.x",
+        ] {
+            assert_eq!(matches(pattern, name, false), Some(false), "{pattern}");
+        }
+        assert_eq!(matches(".*mlp", name, true), Some(false));
+        assert_eq!(matches(".*down_proj", name, true), Some(true));
+        for pattern in [".*(down|up)_proj", r".*\d+.*", "model.layers.[0-9]"] {
+            assert_eq!(matches(pattern, name, false), None, "{pattern}");
+        }
+    }
+}
