@@ -80,6 +80,10 @@ impl NumberKind {
             CodeValue::Signed | CodeValue::Unsigned => Self::Integer,
             // some writers have no negative zero
             CodeValue::Table(table) if table[..] == E2M1_VALUES[..] => Self::Float("E2M1"),
+            // gpt-oss' decoder halves the scales, of which the largest overflows
+            CodeValue::Table(table) if table[..] == E2M1_VALUES.map(|value| value * 2.0)[..] => {
+                Self::Float("E2M1")
+            }
             CodeValue::Table(table) if table.iter().all(|value| value.fract() == 0.0) => {
                 Self::Integer
             }
@@ -116,6 +120,8 @@ mod tests {
         let mut table = E2M1_VALUES;
         table[8] = 0.0;
         assert_eq!(kind(table), NumberKind::Float("E2M1"));
+        let doubled = E2M1_VALUES.map(|value| value * 2.0);
+        assert_eq!(kind(doubled), NumberKind::Float("E2M1"));
         assert_eq!(kind([3.0; 16]), NumberKind::Integer);
         assert_eq!(kind([0.25; 16]), NumberKind::Other);
     }

@@ -63,7 +63,7 @@ pub(crate) use context::{Context, ContextCaches, Sidecars, not_known, plain, uns
 pub(crate) use fp8::SCALED as SCALED_FP8;
 pub(crate) use module_names::{MODULE_LISTS, QUANTISATION_SECTIONS, SKIPPED_LISTS};
 use module_overrides::ModuleOverrides;
-pub(crate) use statements::contradiction;
+pub(crate) use statements::{contradiction, odd_scales};
 
 /// A quantised weight: its name and shape, the stored tensors it is made from, and its decoder.
 #[derive(Clone, Debug)]

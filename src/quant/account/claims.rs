@@ -137,11 +137,13 @@ fn other_method(cx: &Context<'_>, scheme: &Scheme, weight: &Weight) -> Option<St
         return None;
     }
     let place = cx.config.origin.as_deref().unwrap_or("the configuration");
-    Some(format!(
-        "{place} is of {}, and the tensors are those of {}",
-        quote(method),
-        weight.scheme
-    ))
+    let (method, scheme) = (quote(method), weight.scheme);
+    Some(match weight.decoder.numbers() {
+        Some(numbers) => {
+            format!("{place} is of {method}, and the tensors are {numbers} ({scheme})")
+        }
+        None => format!("{place} is of {method}, and the tensors are of {scheme}"),
+    })
 }
 
 /// Charges a weight that a scheme has claimed.

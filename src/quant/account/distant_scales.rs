@@ -229,7 +229,7 @@ pub(super) fn is_scale_of_all(name: &str) -> bool {
 struct UnscaledModules {
     /// The weight, and whether the words are all of its name.
     rows: HashMap<String, (usize, bool)>,
-    /// Those of one word, which is a part of many names.
+    /// The same, by names of one word, which is a part of many names.
     words: HashMap<String, usize>,
     first: Option<usize>,
 }
@@ -315,7 +315,7 @@ impl UnscaledModules {
                 }
             }
         }
-        // of a name of one word, beside words of scales
+        // a name of one word, beside words of scales
         let mut all = words.split('_').take(MAX_WORDS);
         let own = || {
             all.clone()
@@ -386,7 +386,7 @@ fn columns(cx: &Context<'_>, slots: &[TensorClaim], warnings: &mut Vec<String>) 
         let Some((end, start)) = around(name) else {
             continue;
         };
-        // what is on the stem of `X.weight` is a left-over tensor, but for adapters
+        // a tensor on the stem of `X.weight` is a left-over tensor, but for adapters
         let is_other = |factor: &usize| {
             let own = cx.info(*factor).name[..].strip_prefix(&name[..=end]);
             !name.ends_with(".weight") || own.is_none_or(|own| own.starts_with("lora_"))

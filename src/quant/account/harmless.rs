@@ -64,6 +64,10 @@ pub(super) fn explains_itself(rest: &str, elements: u64) -> bool {
         let part = of.rsplit_once('.').map_or("", |(_, part)| part);
         return part.starts_with("original");
     }
+    // a norm inside of a module
+    if rest.ends_with(".gamma") || rest.ends_with(".beta") {
+        return true;
+    }
     ON_STEM
         .iter()
         .any(|(word, _)| match word.strip_suffix('_') {

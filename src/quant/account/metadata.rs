@@ -84,6 +84,19 @@ static KEY_WORDS: &[SearchedWord] = &[
     word("bits"),
 ];
 
+/// Words of keys in a header of safetensors that say how bytes lie, or that numbers are scaled.
+static PLACES: &[SearchedWord] = &[
+    word("nibble"),
+    word("transpos"),
+    word("swizzl"),
+    word("endian"),
+    word("_order"),
+    word("_scale"),
+    word("scale_"),
+    word("scales"),
+    word("zero_point"),
+];
+
 /// Values of `format`, which names the framework that wrote a file.
 static FRAMEWORKS: &[&str] = &[
     "pt",
@@ -257,7 +270,7 @@ pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<MetadataFi
     Ok(found)
 }
 
-/// Dictionaries inside of that of a weight whose values are looked at.
+/// Dictionaries inside of a weight's whose values are looked at.
 const MAX_INNER: usize = 3;
 
 /// The weight that a value of another dictionary is of: the scale `scales.X.weight` of `X.weight`.
@@ -368,7 +381,7 @@ impl<'x, 'c> MetadataKeys<'x, 'c> {
                 let says = |text: SearchedText<'_>| {
                     text.has(QUANT) || text.has(METHODS) || text.has(CODINGS)
                 };
-                key.has(KEY_WORDS) || says(key) || says(SearchedText::new(&text))
+                key.has(KEY_WORDS) || key.has(PLACES) || says(key) || says(SearchedText::new(&text))
             }
         }
     }

@@ -110,8 +110,14 @@ pub(super) fn find(
             .steps(CODES.len() as u64 * (1 + module.len() as u64 / 16), WHAT)?;
         let codes = cx.first_sibling(module, CODES).map(|(codes, _)| codes);
         if let Some(codes) = cx.position(module).or(codes) {
-            if let Some(why) = beside_codes(cx, slots, codes, (tensor, module)) {
-                add(cx, refused, codes, why)?;
+            match beside_codes(cx, slots, codes, (tensor, module)) {
+                FoundCodes::Made => {}
+                FoundCodes::Refused(why) => add(cx, refused, codes, why)?,
+                FoundCodes::Named(why) => {
+                    let text = format!("{}: {why}; it is copied", quote(&cx.info(codes).name));
+                    cx.budget.text(text.len(), WHAT)?;
+                    warnings.push(text);
+                }
             }
             continue;
         }
@@ -140,36 +146,55 @@ pub(super) fn find(
     Ok(())
 }
 
-/// The reason why a tensor that has the name of codes may not be made, beside one that has the name of a factor of it.
+/// The treatment of a tensor that has the name of codes, beside one that has the name of a factor of it.
+enum FoundCodes {
+    Made,
+    Refused(String),
+    /// It is made, with a warning.
+    Named(String),
+}
+
 fn beside_codes(
     cx: &Context<'_>,
     slots: &[TensorClaim],
     codes: usize,
     (factor, module): (usize, &str),
-) -> Option<String> {
+) -> FoundCodes {
     let (info, name) = (cx.info(codes), &*cx.info(factor).name);
     match &slots[codes] {
         // on its stem, but for the sign between them
-        TensorClaim::Weight(_) if !name[module.len()..].starts_with(['/', ':']) => None,
-        TensorClaim::Taken => None,
-        TensorClaim::Weight(weight) => Some(format!(
-            "{} beside it is not known to its scheme ({})",
-            quote(name),
-            weight.scheme
-        )),
-        TensorClaim::Free if info.shape.len() < 2 || is_integer(&info.encoding) => None,
+        TensorClaim::Weight(weight) if name[module.len()..].starts_with(['/', ':']) => {
+            let (name, scheme) = (quote(name), weight.scheme);
+            FoundCodes::Refused(format!(
+                "{name} beside it is not known to its scheme ({scheme})"
+            ))
+        }
+        TensorClaim::Weight(_) | TensorClaim::Taken => FoundCodes::Made,
+        TensorClaim::Free if info.shape.len() < 2 || is_integer(&info.encoding) => FoundCodes::Made,
         TensorClaim::Free => {
-            let is_index = ["g_idx", "shape", "nbits", "packing"];
-            let is_index = is_index.iter().any(|end| name.ends_with(end));
-            let is_made = is_float(&info.encoding) && (is_index || !is_configured(cx, codes));
-            let what = || {
+            let why = || {
                 format!(
                     "{} beside {}, which is a factor of codes; no scheme reads them in this dtype",
                     info.encoding,
                     quote(name)
                 )
             };
-            (!is_made).then(what)
+            if !is_float(&info.encoding) {
+                return FoundCodes::Refused(why());
+            }
+            let is_index = ["g_idx", "shape", "nbits", "packing"];
+            if is_index.iter().any(|end| name.ends_with(end)) {
+                FoundCodes::Made
+            } else if is_configured(cx, codes) {
+                FoundCodes::Refused(why())
+            } else if OF_WEIGHT.iter().any(|end| name.ends_with(end))
+                && !name.contains("weight_scale")
+            {
+                FoundCodes::Named(why())
+            } else {
+                // a scale beside floats is named where rotations are (`alterations.rs`)
+                FoundCodes::Made
+            }
         }
     }
 }
@@ -180,14 +205,14 @@ fn is_configured(cx: &Context<'_>, tensor: usize) -> bool {
         let said = cx.config.text(key);
         said.is_some_and(|said| values.contains(&said))
     };
-    // weights whose values are those of codes, stored as floats
+    // the values of codes, stored as floats
     let is_fake = says("format", &["dense"])
         || says(
             "quantization_status",
             &["calibration", "frozen", "initialized"],
         )
         || says("export.weight_format", &["fake_quantized"]);
-    cx.config.method().is_some() && !is_fake && !cx.skipped(&cx.info(tensor).name)
+    !cx.config.is_empty() && !is_fake && !cx.skipped(&cx.info(tensor).name)
 }
 
 /// The end of the name of a factor of NVFP4, which other tensors have too.
@@ -208,7 +233,7 @@ fn below_other_names(
         return Ok(());
     };
     let inner = module.match_indices('.').map(|(at, _)| &module[at + 1..]);
-    for module in inner.take(MAX_FRONT) {
+    for module in std::iter::once(module).chain(inner).take(MAX_FRONT) {
         cx.budget.steps(1 + module.len() as u64 / 16, WHAT)?;
         if let Some(weight) = cx.sibling(module, ".weight")
             && matches!(slots[weight], TensorClaim::Weight(_))

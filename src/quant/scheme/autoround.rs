@@ -79,9 +79,13 @@ pub(super) fn configured_codes(
         }
         OwnSettings::Known(own) => own,
     };
+    let format = packing_format(cx);
     Ok(match setting(cx, own, "data_type").and_then(Json::as_str) {
         Some("nvfp4_v2") => Some(FourBitCodes::Ue5m3Scales),
         Some(other) if other.starts_with("mx_int") => Some(FourBitCodes::Mxint4),
+        // each of these layouts is of one type
+        None if format.contains("e5m3") => Some(FourBitCodes::Ue5m3Scales),
+        None if format.contains("mxint") || format.contains("mx_int") => Some(FourBitCodes::Mxint4),
         _ => None,
     })
 }

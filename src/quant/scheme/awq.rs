@@ -34,7 +34,7 @@ use crate::read::catalog::TensorInfo;
 
 use super::Weight;
 use super::context::{Context, missing, not_known, plain, stem, unsupported};
-use super::qweight::{Qweight, QweightLayout};
+use super::qweight::{Qweight, QweightLayout, configured_bits};
 use gemv::GemvRows;
 use interleaved_rows::InterleavedRows;
 
@@ -130,6 +130,11 @@ pub(super) fn gemm(
             ));
         }
     };
+    if let Some(said) = configured_bits(cx).filter(|said| *said != bits) {
+        cx.note(format!(
+            "codes of {bits} bits, by the shapes; the configuration says {said}"
+        ));
+    }
     if groups > depth {
         return Err(not_known(
             cx.info(packed.scales),

@@ -16,6 +16,7 @@
 //! `quantization/lifecycle/forward_helpers.py`; for whole codes and `weight_g_idx`, version 0.9 of the same.
 
 mod act_order;
+mod targets;
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
@@ -104,7 +105,7 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     let groups = groups(cx);
     if groups.are_several {
         let module = name.strip_suffix(".weight").unwrap_or(name);
-        let own = cx.sound(config_groups::of_module(cx, module)).flatten();
+        let own = cx.sound(targets::of_module(cx, module)).flatten();
         if let Some(weights) = own {
             return config_groups::stated_by(weights);
         }
@@ -248,7 +249,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
 pub(super) fn needs_no_zeros(cx: &Context<'_>, info: &TensorInfo, bits: u32) -> Result<()> {
     let is_asymmetric = if groups(cx).are_several {
         let stem = info.name.strip_suffix("_packed").unwrap_or(&info.name);
-        let own = config_groups::of_module(cx, stem.strip_suffix(".weight").unwrap_or(stem))?;
+        let own = targets::of_module(cx, stem.strip_suffix(".weight").unwrap_or(stem))?;
         own.map(|weights| weights.get("symmetric").is_some_and(is_off))
     } else {
         None

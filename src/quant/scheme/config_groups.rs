@@ -2,12 +2,9 @@
 
 use serde_json::Value;
 
-use crate::base::error::Result;
 use crate::quant::settings::{is_nothing, is_off};
 
 use super::QuantConfig;
-use super::context::Context;
-use super::name_regex;
 use super::stated::{Alternatives, ScaleNumbers, StatedGranularity, StatedNumbers};
 
 /// The statements of the configured groups about their weights. A configuration may have thousands of groups, so it is read once.
@@ -27,32 +24,6 @@ pub(crate) struct ConfigGroups {
     pub(super) stated: Alternatives,
     /// Whether there are several groups, of which a module has one.
     pub(super) are_several: bool,
-}
-
-/// The settings of the weights of a module: those of the group whose targets have its name, or else a pattern that matches it, as
-/// compressed-tensors looks for them before it compares classes. `None` where no target does, or a pattern is not understood.
-pub(super) fn of_module<'c>(cx: &Context<'c>, module: &str) -> Result<Option<&'c Value>> {
-    let groups = cx.config.get("config_groups").and_then(Value::as_object);
-    let mut matching = None;
-    for group in groups.into_iter().flat_map(|groups| groups.values()) {
-        let targets = group.get("targets").and_then(Value::as_array);
-        for target in targets.into_iter().flatten().filter_map(Value::as_str) {
-            let cost = 1 + (target.len() + module.len()) as u64 / 8;
-            cx.budget.steps(cost, "the configured groups")?;
-            if target == module {
-                return Ok(group.get("weights"));
-            }
-            let Some(pattern) = target.strip_prefix("re:") else {
-                continue;
-            };
-            match name_regex::matches(pattern, module, false) {
-                Some(true) if matching.is_none() => matching = group.get("weights"),
-                Some(_) => {}
-                None => return Ok(None),
-            }
-        }
-    }
-    Ok(matching)
 }
 
 /// The numbers that the settings of a module state.
@@ -173,7 +144,14 @@ fn of_weights(weights: &Value) -> Option<StatedNumbers> {
     let numbers = match text("type") {
         Some("int") => StatedNumbers::integers(bits).scaled_by(ScaleNumbers::Floats),
         // the only floats of 8 bits that its writers have
-        Some("float") if bits == Some(8) => StatedNumbers::float8("E4M3"),
+        Some("float") if bits == Some(8) => {
+            let is_mx = weights.get("group_size").and_then(Value::as_u64) == Some(32);
+            let numbers = StatedNumbers::float8("E4M3");
+            match text("scale_dtype") {
+                None if !is_mx => numbers.scaled_by(ScaleNumbers::Floats),
+                _ => numbers,
+            }
+        }
         Some("float") => StatedNumbers::floats(bits),
         _ => return None,
     };

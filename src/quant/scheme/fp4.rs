@@ -77,7 +77,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let (info, scale) = (found.info, cx.info(found.scale));
     filled(info, &info.shape)?;
     filled(scale, &scale.shape)?;
-    // the names are those of compressed-tensors, or those of other writers
+    // compressed-tensors and other writers have names of their own
     let is_packed = cx.config.is_of(PACKED_NAMES);
     let is_known = cx.config.is_empty() || cx.config.is_of(&[""]) || is_packed == found.divide;
     if !is_known && !cx.skipped(&found.name) {
@@ -349,6 +349,7 @@ fn amdfp4(
     let Some((cols, groups, group)) = group.filter(|_| plain(info) == Some(Dtype::U8)) else {
         return Err(mismatch(info, scale));
     };
+    quark::note_group(cx, &found.name, group);
     let mut shape = info.shape.clone();
     *shape.last_mut().expect("two sizes at least") = cols;
     let (rows, _, matrix_rows) = stack(&shape);

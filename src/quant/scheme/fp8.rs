@@ -4,8 +4,8 @@
 //! (E4M3, E5M2 and their FNUZ variants) of a tensor that is not itself named as a scale.
 //!
 //! `w = q * scale`, F32, whatever the scale's name is: `weight_scale_inv` (DeepSeek) multiplies too. Scales are F32, F16,
-//! BF16, F64, E4M3, E5M2 or E8M0 (also as U8: MXFP8); granularity follows from their shape (`granularity.rs`). Without a
-//! scale `w = q`.
+//! BF16, F64 or E8M0 (also as U8: MXFP8); granularity follows from their shape (`granularity.rs`). Without a
+//! scale `w = q`. Without a configuration, E8M0 in other grids than groups of 32 and blocks is refused (`statements.rs`).
 //!
 //! | further names | written by |
 //! |---|---|
@@ -30,7 +30,7 @@ use crate::read::catalog::TensorInfo;
 
 use super::Weight;
 use super::config_groups::block_sizes;
-use super::context::{Context, missing, not_known, plain};
+use super::context::{Context, missing, not_known};
 use super::granularity::{factors, filled, flat, scale_dtype, stack};
 use super::stated::{Alternatives, ScaleNumbers, StatedGranularity, StatedNumbers};
 
@@ -81,7 +81,11 @@ pub(super) fn stated(cx: &Context<'_>, _: &str) -> Alternatives {
         let format = config.text("qformat_weight");
         let is_float8 = format.is_some_and(|format| format.starts_with("fp8"));
         return is_float8
-            .then(|| vec![StatedNumbers::float8("E4M3").scaled_by(ScaleNumbers::Floats)])
+            .then(|| {
+                let numbers = StatedNumbers::float8("E4M3").scaled_by(ScaleNumbers::Floats);
+                // `qscale_weight` is a number
+                vec![numbers.with_scales(Some(StatedGranularity::Tensor))]
+            })
             .into_iter()
             .collect();
     }
@@ -93,10 +97,10 @@ pub(super) fn stated(cx: &Context<'_>, _: &str) -> Alternatives {
             block.map(|(high, wide)| StatedGranularity::Block(high, wide))
         }
     };
-    let numbers = match config.text("fmt") {
-        Some(fmt) if fmt.contains("e5m2") => StatedNumbers::float8("E5M2"),
-        // of these methods no reader has another: transformers' `finegrained_fp8` and `fbgemm_fp8`, DeepSeek's `inference/kernel.py`
-        _ => StatedNumbers::float8("E4M3"),
+    let numbers = match (config.text("fmt"), config.method()) {
+        (Some(fmt), _) if fmt.contains("e5m2") => StatedNumbers::float8("E5M2"),
+        (Some(_), _) | (_, Some("fbgemm_fp8")) => StatedNumbers::float8("E4M3"),
+        _ => StatedNumbers::floats(Some(8)),
     };
     let numbers = numbers.scaled_by(match config.method() {
         Some("fbgemm_fp8") => ScaleNumbers::Floats,
@@ -129,7 +133,9 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let stem = info.name.strip_suffix(".weight");
     let scale = cx
         .first_sibling(&info.name, SCALES)
-        .or_else(|| cx.first_sibling(stem?, OF_MODULE));
+        .or_else(|| cx.first_sibling(stem?, OF_MODULE))
+        // a parameter of a module of a file that was cast as a whole; no writer has scales of that name in E4M3
+        .filter(|(scale, end)| *end != ".scale" || !is_float8(cx, *scale));
     let value = CodeValue::of(dtype).expect("one of the four");
     let (scales, parts) = match scale {
         Some((scale, _)) => {
@@ -138,19 +144,6 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
                 Some(scales) => scales,
                 None => factors(cx, 1, scale, &info.shape, block(cx))?,
             };
-            // bytes are exponents of MX's groups, or of blocks
-            let (rows, cols, _) = stack(&info.shape);
-            let is_of_groups = scales.rows == 1 && scales.cols == 32;
-            let is_of_blocks = scales.cols < cols && (2..rows).contains(&scales.rows);
-            if plain(cx.info(scale)) == Some(Dtype::U8) && !is_of_groups && !is_of_blocks {
-                let found = cx.info(scale);
-                let what = format!(
-                    "U8 {:?} instead of exponents for groups or blocks of {:?}",
-                    found.shape.as_slice(),
-                    info.shape.as_slice()
-                );
-                return Err(not_known(found, what));
-            }
             (
                 Scales::Stored(scales),
                 vec![("codes", tensor), ("scale", scale)],
@@ -204,6 +197,10 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         &parts,
         decoder,
     )))
+}
+
+fn is_float8(cx: &Context<'_>, tensor: usize) -> bool {
+    matches!(cx.dtype(tensor), Some(Dtype::F8_E4M3 | Dtype::F8_E5M2))
 }
 
 /// Whether a tensor is ComfyUI's older mark, of no or two elements.

@@ -61,7 +61,7 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ),
         ("pack_dtype", Texts(&["int32"])),
         ("pack_impl", Any),
-        // what GPTQModel reads of a module's own settings
+        // the settings of single modules that GPTQModel reads
         ("dynamic.*.bits", Any),
         ("dynamic.*.group_size", Any),
         ("dynamic.*.desc_act", Flag),
@@ -83,6 +83,7 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("fail_safe", Any),
         ("failsafe", Any),
         ("hyb_act", Any),
+        ("lm_head_name", Any),
         ("max_input_length", Any),
         ("meta", Unrotated),
         ("mock_quantization", Any),

@@ -267,7 +267,10 @@ fn affine_granularity(
     if let Some(pair) = pairs().find(|pair| Some(pair.0) == bits && Some(pair.1) == group) {
         return Ok(pair);
     }
-    if let (Some(bits), Some(group)) = (bits, group) {
+    let is_configured = bits.is_some() && group.is_some();
+    if let (Some(bits), Some(group)) = (bits, group)
+        && !pairs().any(|pair| pair.1 == group)
+    {
         let what = format!(
             "{group_bits} bits per group, which are no codes of {bits} bits in groups of {group}, as configured"
         );
@@ -289,10 +292,9 @@ fn affine_granularity(
             format!("{group_bits} bits per group fit no width and group size of MLX"),
         )
     })?;
-    if usual().count() != 1 {
+    if usual().count() != 1 || is_configured {
         cx.note(format!(
-            "codes of {b} bits in groups of {g}: several pairs fit the shapes, and the configuration names \
-             none of them (such as for {})",
+            "codes of {b} bits in groups of {g}: the configuration names no pair that fits the shapes (such as for {})",
             crate::read::catalog::quote(&info.name)
         ));
     }

@@ -108,7 +108,7 @@ fn of_algorithm(algorithm: &str, size: Option<u64>) -> Option<StatedNumbers> {
         "MXFP8" => float8.scaled_by(Exponents).with_scales(groups(32)),
         "MXFP4" | "W4A8_MXFP4_FP8" => float4.scaled_by(Exponents).with_scales(groups(32)),
         "NVFP4" | "NVFP4_AWQ" | "NVFP4_SVD" | "W4A16_NVFP4" | "W4A8_NVFP4_FP8" => {
-            float4.scaled_by(Float8)
+            float4.scaled_by(Float8).with_scales(groups(16))
         }
         "W4A16_AWQ" | "W4A8_AWQ" => StatedNumbers::integers(Some(4))
             .packed()

@@ -58,7 +58,7 @@ impl<'c> ModuleOverrides<'c> {
                         free.insert(Some(row));
                     }
                     Entry::Occupied(mut taken) => {
-                        // the settings of one of two are those of both
+                        // one of two modules that are called alike may be meant
                         made.rows[row].is_used.set(true);
                         if taken.get().map(|row| made.rows[row].settings) != Some(settings) {
                             taken.insert(None);

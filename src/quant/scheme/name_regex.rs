@@ -2,7 +2,7 @@
 //! escaped signs, `^` in front and `$` at the end. Others are not read, and a caller treats their modules as unknown.
 
 /// A part of a pattern between two `.*`: literal bytes, and `None` for any one.
-type Piece = Vec<Option<u8>>;
+type PatternPiece = Vec<Option<u8>>;
 
 /// Whether a pattern matches a name. `whole`: up to the end of the name, and else its beginning, as `re.match` does. `None` for a
 /// pattern with other signs than those above.
@@ -42,14 +42,14 @@ pub(super) fn is_pattern(text: &str) -> bool {
     ])
 }
 
-fn pieces(pattern: &str) -> Option<Vec<Piece>> {
-    let mut pieces = vec![Piece::new()];
+fn pieces(pattern: &str) -> Option<Vec<PatternPiece>> {
+    let mut pieces = vec![PatternPiece::new()];
     let mut bytes = pattern.bytes().peekable();
     while let Some(byte) = bytes.next() {
         let next = match byte {
             b'.' if bytes.peek() == Some(&b'*') => {
                 bytes.next();
-                pieces.push(Piece::new());
+                pieces.push(PatternPiece::new());
                 continue;
             }
             b'.' => None,
@@ -64,12 +64,12 @@ fn pieces(pattern: &str) -> Option<Vec<Piece>> {
     Some(pieces)
 }
 
-fn begins(name: &[u8], piece: &Piece) -> bool {
+fn begins(name: &[u8], piece: &PatternPiece) -> bool {
     let fits = |(byte, wanted): (&u8, &Option<u8>)| wanted.is_none_or(|wanted| wanted == *byte);
     name.len() >= piece.len() && name.iter().zip(piece).all(fits)
 }
 
-fn find(name: &[u8], piece: &Piece) -> Option<usize> {
+fn find(name: &[u8], piece: &PatternPiece) -> Option<usize> {
     let last = name.len().checked_sub(piece.len())?;
     (0..=last).find(|&at| begins(&name[at..], piece))
 }

@@ -111,8 +111,17 @@ fn bytes(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Option<Weight>> 
     let (rows, cols, matrix_rows) = stack(&info.shape);
     // `QBytesTensor` has one scale, or one for each index of the first dimension
     let scales = factors(cx, 1, scale, &info.shape, None)?;
-    if !are_of_rows(&scales, &info.shape) {
-        return Err(other_scales(cx, scale, &info.shape, "a scale for each row"));
+    let is_float = matches!(
+        cx.dtype(scale),
+        Some(Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16)
+    );
+    if !is_float || !are_of_rows(&scales, &info.shape) {
+        return Err(other_scales(
+            cx,
+            scale,
+            &info.shape,
+            "a scale in floats for each row",
+        ));
     }
     let decoder = Grouped {
         rows,

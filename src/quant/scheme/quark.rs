@@ -48,7 +48,7 @@ use super::modelopt::SIGNED_NIBBLES;
 use codes::QuarkCodes;
 use rescaled::Rescaled;
 
-pub(super) use config::{dtype, plain_exponents, scale_format, stated};
+pub(super) use config::{dtype, note_group, plain_exponents, scale_format, stated};
 use config::{of_scales, steps, text};
 use scales::QuantisedScales;
 pub(super) use settings::SETTINGS;

@@ -201,12 +201,19 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     let Some(own) = dynamic(cx, module) else {
         return Alternatives::new();
     };
-    let number = |keys: &[&str]| {
-        let own = || own.and_then(|own| keys.iter().find_map(|key| own.get(key)?.as_i64()));
-        own().or_else(|| keys.iter().find_map(|key| cx.config.integer(key)))
+    let of_module = |keys: &[&str]| {
+        let own = own?;
+        keys.iter().find_map(|key| own.get(key)?.as_i64())
     };
-    let bits = number(&["bits", "w_bit"]).and_then(|bits| u32::try_from(bits).ok());
-    let scales = match number(&["group_size", "q_group_size"]) {
+    let of_all = |keys: &[&str]| keys.iter().find_map(|key| cx.config.integer(key));
+    // GPTQ of another width than the configured one is read by its shapes, with a note
+    let bits = of_module(&["bits"]).or_else(|| {
+        let is_awq = !cx.config.is(&["gptq", "gptqmodel"]);
+        of_all(&["bits", "w_bit"]).filter(|_| is_awq)
+    });
+    let bits = bits.and_then(|bits| u32::try_from(bits).ok());
+    let sizes = &["group_size", "q_group_size"];
+    let scales = match of_module(sizes).or_else(|| of_all(sizes)) {
         Some(-1) => Some(StatedGranularity::Channel),
         Some(size) => u64::try_from(size)
             .ok()

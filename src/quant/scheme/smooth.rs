@@ -15,7 +15,7 @@ use crate::plan::decode::{LowRank, Smoothed};
 use crate::read::catalog::TensorInfo;
 
 use super::context::{Context, missing, missing_by, not_known, plain};
-use super::{MODELOPT, Weight};
+use super::{MODELOPT, Weight, settings_of};
 
 /// Builds a weight of these parts; smoothing is undone if it has the tensors of it.
 pub(super) fn weight(
@@ -27,7 +27,8 @@ pub(super) fn weight(
     decoder: impl Decoder + 'static,
 ) -> Result<Weight> {
     // no other writer has such tensors: under its method they are left over
-    if !cx.config.is_empty() && !cx.config.is_of(&MODELOPT) {
+    let method = cx.config.method().unwrap_or_default();
+    if settings_of(method).next().is_some() && !cx.config.is_of(&MODELOPT) {
         return Ok(cx.weight(scheme, name, shape, parts, decoder));
     }
     weight_by(cx, scheme, name, shape, parts, Box::new(decoder))

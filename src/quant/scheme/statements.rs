@@ -42,6 +42,38 @@ static STATEMENTS: &[(&[&str], Statement)] = &[
     (&["metal", ""], mlx::stated),
 ];
 
+/// The reason why the scales of a weight are none that its codes have in any scheme. Integers are scaled by floats of 16 bits and
+/// more, and FP8 by exponents in groups of 32 or in blocks alone, unless a configuration says otherwise.
+pub(crate) fn odd_scales(cx: &Context<'_>, weight: &Weight) -> Option<String> {
+    let numbers = weight.decoder.numbers()?;
+    let dtype = scales(cx, weight)?;
+    let is_exponent = matches!(dtype, Dtype::F8_E8M0 | Dtype::U8);
+    let is_byte = is_exponent || matches!(dtype, Dtype::F8_E4M3 | Dtype::F8_E5M2 | Dtype::I8);
+    // scales that are quantised have scales of their own; torchao's classes are compared where they are read
+    let is_nested = matches!(weight.scheme, "hqq" | "torchao");
+    let is_nested = is_nested
+        || weight
+            .parts
+            .iter()
+            .any(|part| part.role == "scale_of_scales");
+    if !is_byte || is_nested {
+        return None;
+    }
+    let is_odd = match numbers.kind {
+        NumberKind::Integer => true,
+        NumberKind::Float(_) if numbers.bits == 8 && cx.config.is_empty() => {
+            let is_of_blocks = match numbers.block {
+                Some((1, cols)) => cols == 32,
+                Some((rows, cols)) => rows < u64::MAX && cols < u64::MAX && rows > 1,
+                None => false,
+            };
+            !is_exponent || !is_of_blocks
+        }
+        _ => false,
+    };
+    is_odd.then(|| format!("its scales are {dtype}, which no scheme has for {numbers}"))
+}
+
 /// The contradiction between what the configuration states of a weight and what its decoder reads, for a message.
 pub(crate) fn contradiction(cx: &Context<'_>, weight: &Weight) -> Result<Option<String>> {
     let Some(numbers) = weight.decoder.numbers() else {
@@ -69,6 +101,9 @@ pub(crate) fn contradiction(cx: &Context<'_>, weight: &Weight) -> Result<Option<
         };
         let holds = |all: &Vec<StatedNumbers>| all.iter().all(|stated| found.agree_with(stated));
         if alternatives.is_empty() || alternatives.iter().any(holds) {
+            if let [only] = &alternatives[..] {
+                found.note_finer(cx, only);
+            }
             continue;
         }
         // no configuration states how weights are stored that it does not quantise; a marker decides in spite of it. Asked
@@ -142,6 +177,23 @@ impl FoundNumbers<'_> {
         kind && width && scales && self.spread_as(stated)
     }
 
+    /// Notes groups that are finer than stated.
+    fn note_finer(&self, cx: &Context<'_>, all: &[StatedNumbers]) {
+        let Some((_, wide)) = self.numbers.block.filter(|_| self.is_quark) else {
+            return;
+        };
+        for stated in all {
+            if let Some(StatedGranularity::Group(size)) = stated.granularity
+                && wide < size
+                && self.shape.last().is_some_and(|cols| *cols > wide)
+            {
+                cx.note(format!(
+                    "groups of {wide} columns, by the shapes; the configuration says {size}"
+                ));
+            }
+        }
+    }
+
     /// Whether the scales are spread over the weight as stated.
     fn spread_as(&self, stated: &StatedNumbers) -> bool {
         let (Some(stated), Some((high, wide))) = (stated.granularity, self.numbers.block) else {
@@ -157,8 +209,10 @@ impl FoundNumbers<'_> {
         match stated {
             // projections that were fused keep a scale for each of two or three
             StatedGranularity::Tensor => self.shape.len() > 2 || (found.0 <= 3 && found.1 == 1),
-            // stacks have further layouts, one per column of each matrix
-            StatedGranularity::Channel => self.shape.len() > 2 || found == (rows, 1),
+            // stacks have one per row, or one per column of each matrix
+            StatedGranularity::Channel => {
+                found == (rows, 1) || (self.shape.len() > 2 && found == (1, cols))
+            }
             StatedGranularity::Block(high, wide) => found == grid(high, wide),
             StatedGranularity::Group(size) => {
                 let expected = grid(1, size);
@@ -167,7 +221,9 @@ impl FoundNumbers<'_> {
                     let more = found.0 == rows && found.1 > expected.1 && expected.1 > 1;
                     self.is_quark && is_integer && more
                 };
-                found == expected || finer()
+                // stacks may be packed along their rows
+                let along_rows = self.shape.len() > 2 && found == (rows.div_ceil(size), cols);
+                found == expected || along_rows || finer()
             }
         }
     }

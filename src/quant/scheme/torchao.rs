@@ -241,6 +241,11 @@ fn weight(
         }
         None => {
             let block = sides(data("block_size"));
+            if !plain(cx.info(scale)).is_some_and(|dtype| {
+                matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16)
+            }) {
+                return Err(other_scales(cx, scale, &shape, "scales in floats"));
+            }
             let stored = factors(cx, 1, scale, &shape, block)?;
             if let Some((high, wide)) = block
                 && !are_of_blocks(&stored, &shape, (high, wide))
@@ -357,7 +362,24 @@ fn grouped(
     } else {
         rows.checked_mul(cols / group)
     };
-    let fits = cols.is_multiple_of(group) && cols > 0 && stored == Some(info.elements());
+    // rows of groups; or blocks of tiles, or tiles that are padded in both dimensions
+    let (tiles, lines) = (rows.div_ceil(128), (cols / group).div_ceil(4));
+    let is_shaped = match (swizzled, info.shape.split_last()) {
+        (false, Some((last, leading))) => {
+            *last == cols / group && *leading == shape[..shape.len() - 1]
+        }
+        (true, _) if info.shape.len() == 2 && shape.len() == 2 => {
+            let padded = |high: u64, wide: u64| {
+                [tiles.checked_mul(high), lines.checked_mul(wide)]
+                    == [Some(info.shape[0]), Some(info.shape[1])]
+            };
+            padded(32, 16) || padded(128, 4)
+        }
+        (true, _) => true,
+        (false, None) => false,
+    };
+    let fits =
+        cols.is_multiple_of(group) && cols > 0 && is_shaped && stored == Some(info.elements());
     if !fits || !plain(info).is_some_and(|found| found == dtype || found == Dtype::U8) {
         let what = format!(
             "{} {:?} does not scale {shape:?} by groups of {group}",

@@ -1,4 +1,4 @@
-//! One spelling of each known value. Settings are compared in any case, so that they are brought to the case of the table before a
+//! One spelling of each known value. Settings are compared in any case, so that they are spelt as in the table before a
 //! scheme reads them: a value that is accepted is then one that is used.
 
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use super::{KnownValues, SchemeSettings};
 
 const WHAT: &str = "the configuration";
 
-/// Brings the texts of a configuration that these settings know to the case in which they are listed.
+/// Spells the texts of a configuration that these settings know as they are listed.
 pub(crate) fn spell<'s>(
     map: &mut Map<String, Value>,
     known: impl Iterator<Item = &'s SchemeSettings>,

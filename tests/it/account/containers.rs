@@ -66,7 +66,7 @@ pub(super) static CONTAINERS: &[Container] = &[
 ];
 
 /// The safetensors files of `fixtures/quant` that are a checkpoint each, without their reference outputs.
-fn written() -> Vec<(PathBuf, StoredCheckpoint)> {
+pub(super) fn written() -> Vec<(PathBuf, StoredCheckpoint)> {
     let is_checkpoint = |path: &Path| {
         let name = path.file_name().unwrap().to_string_lossy();
         name.ends_with(".safetensors") && !name.contains("oracle") && !name.contains("-of-")

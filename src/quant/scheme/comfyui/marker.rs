@@ -208,7 +208,7 @@ impl HeaderMarkers {
         Ok(known.tensors || !known.layers.is_empty())
     }
 
-    /// None if the header has none. Each file of a checkpoint may have those of its own layers.
+    /// None if the header has none. Each file of a checkpoint may have the markers of its own layers.
     fn read(cx: &Context<'_>) -> Result<Self> {
         let Some(Value::Text(text)) = cx.metadata_value(HEADER) else {
             return Ok(Self::default());

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use crate::base::error::Result;
 use crate::plan::decode::{Grouped, through_f32};
-use crate::plan::{DecodeInput, Decoder, Grid, PartRanges};
+use crate::plan::{CodeNumbers, DecodeInput, Decoder, Grid, PartRanges};
 
 /// As the inner decoder, with the rotation of each group of columns undone, in F32 with one rounding at the end.
 #[derive(Debug)]
@@ -22,6 +22,10 @@ pub(super) struct Rotated {
 }
 
 impl Decoder for Rotated {
+    fn numbers(&self) -> Option<CodeNumbers> {
+        self.inner.numbers()
+    }
+
     fn grid(&self) -> Grid {
         self.inner.grid()
     }

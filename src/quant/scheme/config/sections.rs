@@ -222,7 +222,7 @@ impl<'d> SectionSearch<'d, '_> {
             self.budget.text(2 * bytes + 64, WHAT)?;
             if map.is_some() && self.found.configurations.len() < MAX_SECTIONS {
                 self.found.configurations.push(path.clone());
-                // what explains weights that are copied as they are stays with them
+                // the explanation of weights that are copied as they are stays with them
                 let method = map.and_then(method_of);
                 if method.is_none_or(|method| settings_of(&method).next().is_some()) {
                     self.found.members.push(path);

@@ -64,6 +64,16 @@ pub(in crate::quant::scheme) fn scale_format<'c>(cx: &Context<'c>, name: &str) -
     spec(cx, name)?.get("scale_format")?.as_str()
 }
 
+/// Notes a group of another size than the configured one, which the shapes decide.
+pub(in crate::quant::scheme) fn note_group(cx: &Context<'_>, name: &str, found: u64) {
+    let said = spec(cx, name).and_then(|spec| spec.get("group_size")?.as_u64());
+    if let Some(said) = said.filter(|said| *said != found) {
+        cx.note(format!(
+            "groups of {found} columns, by the shapes; the configuration says {said}"
+        ));
+    }
+}
+
 /// Refuses scales in U8 that Quark's configuration says are not E8M0.
 pub(in crate::quant::scheme) fn plain_exponents(
     cx: &Context<'_>,
@@ -116,6 +126,8 @@ pub(in crate::quant::scheme) fn stated(cx: &Context<'_>, name: &str) -> Alternat
     let scales = match text(last, "qscheme") {
         "per_tensor" => Some(StatedGranularity::Tensor),
         "per_channel" => Some(StatedGranularity::Channel),
+        // UE5M3 is read by its shapes, with a note
+        _ if dtype == "fp4" && text(last, "scale_format") == "e5m3" => None,
         _ => size.filter(|size| *size > 0).map(StatedGranularity::Group),
     };
     vec![vec![numbers.with_scales(scales)]]

@@ -26,6 +26,8 @@ pub(in crate::quant::scheme) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["quark"],
     keys: settings![
         ("version", Version),
+        // names and packing of other libraries, for which Quark has exported
+        ("custom_mode", Texts(&["quark"])),
         ("quant_mode", Any),
         ("exclude", Any),
         ("kv_cache_quant_config", Any),

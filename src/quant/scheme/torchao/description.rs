@@ -49,8 +49,21 @@ pub(super) static CONFIGURATIONS: &[&str] = &[
     "uintx_weight_only",
 ];
 
-/// Parts that a weight has or not, and by which its values differ.
-static OPTIONAL: &[&str] = &["zero_point", "per_tensor_scale", "act_pre_scale"];
+/// Parts without which each class is refused where it is read, or that have other names in files of older classes. All others
+/// that a description lists must be there.
+static OF_CLASSES: &[&str] = &[
+    "qdata",
+    "scale",
+    "int_data",
+    "float8_data",
+    "packed_weight",
+    "packed_weights",
+    "scale_and_zero",
+    "group_scale",
+    "group_zero",
+    "row_scale",
+    "tensor_impl",
+];
 
 /// The keys of a tensor's description, and the attributes of torchao's classes.
 static DESCRIPTION: SchemeSettings = SchemeSettings {
@@ -104,7 +117,7 @@ pub(super) fn parsed(cx: &Context<'_>, info: &TensorInfo, flat: &str, text: &str
         .get("_tensor_data_names")
         .and_then(Json::as_array);
     let names = names.into_iter().flatten().filter_map(Json::as_str);
-    for part in names.filter(|name| OPTIONAL.contains(name)) {
+    for part in names.filter(|name| !OF_CLASSES.contains(name)) {
         cx.budget
             .steps(1 + flat.len() as u64 / 16, "the parts of a weight")?;
         if cx.sibling(flat, &["_", part].concat()).is_none() {

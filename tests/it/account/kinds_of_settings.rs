@@ -1,0 +1,187 @@
+//! Kinds of changes to the configuration of every quantised checkpoint of the fixtures: values in another case, values that are left
+//! out, and the configuration of another method.
+
+use serde_json::{Map, Value};
+
+use super::StoredCheckpoint;
+use super::containers::written;
+use super::kinds::MadeOutputs;
+use crate::support::fixture;
+
+/// Keys whose values are names of modules or of things beside the weights.
+static NAMES: &[&str] = &[
+    "targets",
+    "ignore",
+    "exclude",
+    "modules_to_not_convert",
+    "producer",
+];
+
+/// The paths of the texts of a configuration.
+fn texts(map: &Map<String, Value>) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut left: Vec<(String, &Value)> = map
+        .iter()
+        .map(|(key, value)| (format!("/{key}"), value))
+        .collect();
+    while let Some((path, value)) = left.pop() {
+        let last = path.rsplit('/').next().unwrap();
+        if NAMES.contains(&last) || last.contains('.') {
+            continue;
+        }
+        match value {
+            Value::String(_) => found.push(path),
+            Value::Object(map) => {
+                let inside = map.iter();
+                left.extend(inside.map(|(key, value)| (format!("{path}/{key}"), value)));
+            }
+            Value::Array(items) => {
+                let inside = items.iter().enumerate();
+                left.extend(inside.map(|(i, value)| (format!("{path}/{i}"), value)));
+            }
+            _ => {}
+        }
+    }
+    found.sort();
+    found
+}
+
+fn settings(stored: &StoredCheckpoint) -> Option<Map<String, Value>> {
+    let found = std::cell::RefCell::new(None);
+    let mut copy = stored.clone();
+    copy.change_settings(&|map| *found.borrow_mut() = Some(map.clone()));
+    found.into_inner()
+}
+
+/// A checkpoint with other settings.
+fn with(stored: &StoredCheckpoint, settings: &Map<String, Value>) -> StoredCheckpoint {
+    let mut changed = stored.clone();
+    assert!(changed.change_settings(&|map| *map = settings.clone()));
+    changed
+}
+
+/// Every checkpoint that is made whole, with its folder and settings.
+fn configured() -> Vec<(String, StoredCheckpoint, Map<String, Value>, MadeOutputs)> {
+    let all = written().into_iter().filter_map(|(path, stored)| {
+        let settings = settings(&stored)?;
+        let made = MadeOutputs::of(&stored)?;
+        let folder = path.parent()?.strip_prefix(fixture("quant")).ok()?;
+        let case = folder.display().to_string();
+        made.plan
+            .refused
+            .is_empty()
+            .then_some((case, stored, settings, made))
+    });
+    all.collect()
+}
+
+#[test]
+fn values_are_the_same_in_any_case() {
+    let (mut changes, mut failures) = (0, Vec::new());
+    for (case, stored, settings, before) in configured() {
+        for path in texts(&settings) {
+            for change in [str::to_uppercase, str::to_lowercase] {
+                let mut other = Value::Object(settings.clone());
+                let text = other.pointer_mut(&path).unwrap();
+                let spelt = change(text.as_str().unwrap());
+                if *text == spelt {
+                    continue;
+                }
+                *text = Value::String(spelt);
+                changes += 1;
+                let changed = with(&stored, other.as_object().unwrap());
+                let after = MadeOutputs::of(&changed).unwrap();
+                if let Some(weight) = after.silently_other(&before) {
+                    failures.push(format!("{case} {path}: {weight}"));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{changes}:\n{}", failures.join("\n"));
+    assert!(changes >= 200, "only {changes}");
+}
+
+/// Settings without which nothing in a file tells two readings apart, by case and path.
+static UNKNOWABLE: &[(&str, &str, &str)] = &[];
+
+#[test]
+fn missing_settings_are_defaults_or_missed() {
+    let (mut changes, mut failures) = (0, Vec::new());
+    for (case, stored, settings, before) in configured() {
+        for path in texts(&settings) {
+            let (parent, key) = path.rsplit_once('/').unwrap();
+            let mut other = Value::Object(settings.clone());
+            let Some(Value::Object(map)) = other.pointer_mut(parent) else {
+                continue;
+            };
+            map.remove(key);
+            changes += 1;
+            let changed = with(&stored, other.as_object().unwrap());
+            let after = MadeOutputs::of(&changed).unwrap();
+            if let Some(weight) = after.silently_other(&before) {
+                failures.push(format!("{case} {path}: {weight}"));
+            }
+        }
+    }
+    let is_known = |failure: &String| {
+        let mut rows = UNKNOWABLE.iter();
+        rows.any(|(case, path, _)| failure.starts_with(case) && failure.contains(path))
+    };
+    failures.retain(|failure| !is_known(failure));
+    assert!(failures.is_empty(), "{changes}:\n{}", failures.join("\n"));
+    assert!(changes >= 200, "only {changes}");
+}
+
+/// A checkpoint of each method.
+static METHODS: &[&str] = &[
+    "awq/g128",
+    "bitnet/autobitlinear",
+    "bnb/nf4_f32",
+    "ct_written/int8_channel_f32",
+    "fbgemm/rows",
+    "gptq/4bit_act_asym_v2",
+    "hqq/4bit_ax1",
+    "modelopt/nvfp4",
+    "quanto/qint8",
+    "quark/int4_group_order",
+    "quark/fp4",
+    "autoround/auto_gptq",
+    "autoround/mxint4",
+    "torchao/float8_row",
+];
+
+/// Tensors of two methods that have the same names and shapes, so that the configuration decides: `(tensors, configuration)`.
+static ALIKE: &[(&str, &str, &str)] = &[(
+    "autoround/gptqmodel",
+    "gptq/4bit_act_asym_v2",
+    "widths of 5 to 7 bits, which GPTQModel and AutoRound pack differently into words of the same shape",
+)];
+
+#[test]
+fn configurations_of_other_methods_are_refused_or_named() {
+    let (mut pairs, mut failures) = (0, Vec::new());
+    let all = configured();
+    let of = |case: &str| all.iter().find(|(other, ..)| other == case);
+    for (case, stored, own, before) in &all {
+        for other in METHODS {
+            let (_, _, settings, _) = of(other).unwrap_or_else(|| panic!("no {other}"));
+            if own.get("quant_method") == settings.get("quant_method") {
+                continue;
+            }
+            pairs += 1;
+            let after = MadeOutputs::of(&with(stored, settings)).unwrap();
+            if let Some(weight) = after.silently_other(before) {
+                failures.push(format!("{case} under {other}: {weight}"));
+            }
+        }
+    }
+    let is_known = |failure: &String| {
+        let mut rows = ALIKE.iter();
+        rows.any(|(tensors, method, _)| {
+            failure.starts_with(tensors) && failure.contains(&format!(" under {method}"))
+        })
+    };
+    failures.retain(|failure| !is_known(failure));
+    assert!(failures.is_empty(), "{pairs}:\n{}", failures.join("\n"));
+    assert!(pairs >= 1000, "only {pairs}");
+}
