@@ -8,8 +8,9 @@
 //! | left over | result |
 //! |---|---|
 //! | a marker of ComfyUI that is no layer's (`markers.rs`) | quantised weights without a marker are refused |
-//! | FP8 without a scale that other layers have (`distant_scales.rs`) | it is refused; a scale of another name is a warning |
-//! | a factor or a shape without codes (`orphans.rs`) | it is refused |
+//! | FP8 without a scale that other layers have (`distant_scales.rs`) | it is refused; a scale of another name is a warning (also `scale_columns.rs`) |
+//! | a factor or a shape without codes (`orphans.rs`) | it is refused, and so are codes beside it in a dtype that no scheme reads |
+//! | a scheme that the method of the configuration is none of (`claims.rs`) | the weight is refused |
 //! | codes next to a scale in a tuple (`positions.rs`) | they are refused |
 //! | a matrix of a rotation anywhere, or a scale beside floats (`alterations.rs`) | a warning |
 //! | a tensor on the stem of a weight (`leftovers.rs`), but for biases and scales of activations | the weight is refused; FP8 without scales is made, with a warning |
@@ -17,7 +18,7 @@
 //! | stored numbers other than those that the configuration states (`statements.rs`) | the weight is refused |
 //! | another unknown setting, also in a marker or another descriptor of a weight | a warning |
 //! | a key of the metadata (`metadata.rs`), a field of a header's entry, a file beside it (`remarks.rs`, `sidecars.rs`, `described_tensors.rs`) | a warning; unclaimed integers are refused |
-//! | a value of a pickle that is a scale, a marker or a configuration (`metadata.rs`) | weights are refused |
+//! | a value of a pickle that is a scale, a marker or a configuration (`metadata.rs`, `dictionaries.rs`) | weights are refused |
 //! | integers that are most of the bytes, or have scales beside them (`integers.rs`) | they are refused |
 //!
 //! Harmless names are a table with reasons (`harmless.rs`). With `OpenOptions::assume_plain` the refusals become warnings.
@@ -27,6 +28,7 @@
 mod alterations;
 mod claims;
 mod described_tensors;
+mod dictionaries;
 mod distant_scales;
 mod harmless;
 mod integers;
@@ -36,6 +38,7 @@ mod metadata;
 mod orphans;
 mod positions;
 mod remarks;
+mod scale_columns;
 mod searched_words;
 mod sidecars;
 mod statements;

@@ -8,6 +8,7 @@ mod data;
 mod descriptors;
 mod kinds;
 mod kinds_of_settings;
+mod layers;
 mod markers;
 mod names_of_parts;
 mod opened_files;

@@ -101,8 +101,12 @@ pub(super) fn names_tensors(
         Err(e) => return Err(e),
     };
     let inner = map.values().filter_map(Value::as_object);
-    let mut keys = map.keys().chain(inner.flat_map(Map::keys)).take(MAX_KEYS);
-    Ok(keys.any(|key| {
+    let keys = map.keys().chain(inner.flat_map(Map::keys));
+    // or a list of objects, each with a name
+    let items = map.values().filter_map(Value::as_array).flatten();
+    let names = items.filter_map(|item| item.get("name")?.as_str());
+    let mut names = keys.map(String::as_str).chain(names).take(MAX_KEYS);
+    Ok(names.any(|key| {
         catalog.position(key).is_some()
             // a word without a dot is a setting
             || (key.contains('.') && catalog.position(&[key, ".weight"].concat()).is_some())

@@ -4,14 +4,14 @@
 //! tokenizer too, and a pickle the settings of a whole state of training: there a key counts by narrower words.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::quant::scheme::{COMFYUI_HEADER, Context};
-use crate::quant::settings::{is_altering, is_rotation, says_nothing};
+use crate::quant::settings::{is_rotation, says_nothing};
 use crate::read::catalog::{Value, quote};
 use crate::read::json::{JsonReader, Tree};
 
+use super::dictionaries::{MAX_INNER, containers, is_part, of_parallel};
 use super::distant_scales::is_scale_of_all;
 use super::harmless;
 use super::leftovers::Stems;
@@ -138,13 +138,6 @@ static SECTIONS: &[&str] = &[
     COMFYUI_HEADER,
 ];
 
-/// Words of values that weights are decoded with.
-static PARTS: &[SearchedWord] = &[word("scale"), word("quant"), word("zero"), word("absmax")];
-
-fn is_part(rest: &str) -> bool {
-    is_altering(rest) || SearchedText::new(rest).has(PARTS)
-}
-
 /// The findings in the metadata.
 #[derive(Default)]
 pub(super) struct MetadataFindings {
@@ -265,54 +258,6 @@ pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<MetadataFi
             ));
             named.push(key);
             left -= 1;
-        }
-    }
-    Ok(found)
-}
-
-/// Dictionaries inside of a weight's whose values are looked at.
-const MAX_INNER: usize = 3;
-
-/// The weight that a value of another dictionary is of: the scale `scales.X.weight` of `X.weight`.
-fn of_parallel(
-    cx: &Context<'_>,
-    slots: &[TensorClaim],
-    key: &str,
-    lower: &str,
-) -> Result<Option<usize>> {
-    if !is_part(lower) {
-        return Ok(None);
-    }
-    for (at, _) in key.match_indices('.').take(MAX_INNER) {
-        let (front, rest) = (&key[..at], &key[at + 1..]);
-        cx.budget.steps(2 + rest.len() as u64 / 8, WHAT)?;
-        let found = cx.position(rest).or_else(|| cx.sibling(rest, ".weight"));
-        if let Some(weight) = found
-            && lower.get(..front.len()).is_some_and(is_part)
-            && is_unscaled(&slots[weight])
-        {
-            return Ok(Some(weight));
-        }
-    }
-    Ok(None)
-}
-
-/// The modules in which codes are that are not called `weight`: `{"qdata": codes, "rot": "had"}` under a name.
-fn containers<'c>(cx: &Context<'c>, slots: &[TensorClaim]) -> Result<HashMap<&'c str, usize>> {
-    let mut found = HashMap::new();
-    for (tensor, _) in slots
-        .iter()
-        .enumerate()
-        .filter(|(_, slot)| matches!(slot, TensorClaim::Weight(_)))
-    {
-        let name = &*cx.info(tensor).name;
-        cx.budget.steps(1 + name.len() as u64 / 16, WHAT)?;
-        if let Some((module, last)) = name.rsplit_once('.')
-            && last != "weight"
-            && !harmless::is_data(name)
-        {
-            cx.budget.memory(48, WHAT)?;
-            found.insert(module, tensor);
         }
     }
     Ok(found)

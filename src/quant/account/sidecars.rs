@@ -90,7 +90,7 @@ pub(crate) fn sidecars(checkpoint: &Checkpoint, budget: &Budget) -> Result<Sidec
         let scales = (stem.ends_with("scale") || stem.ends_with("scales")) && !of_activations;
         let factors = scales || is_rotation(stem);
         let ends = |ends: &[&str]| ends.iter().any(|end| lower.ends_with(end));
-        ((lower.contains("quant") && ends(ENDINGS))
+        (((lower.contains("quant") || stem == "qconfig") && ends(ENDINGS))
             || (factors && (ends(ENDINGS) || ends(TENSORS))))
             && !is_configuration(name)
             && !LOGS.contains(&&*lower)

@@ -231,7 +231,7 @@ fn scales_of_another_dtype_are_refused_or_named() {
     );
 }
 
-/// Dtypes that a writer of the same configuration may have stored: the value of a byte may be that of a float.
+/// Dtypes that a writer of the same configuration may have stored: a byte may have the value of a float.
 static DTYPES: &[(&str, &str)] = &[
     ("autoround/mxint4 E8M0", "U8 is E8M0 in other files"),
     ("ct_written/mxfp4 E8M0", "as above"),

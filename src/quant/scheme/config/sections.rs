@@ -341,6 +341,14 @@ mod tests {
     }
 
     #[test]
+    fn sections_of_unknown_methods_are_not_removed() {
+        let text = r#"{"quantization_config": {"quant_method": "gptq"}, "a": {"quantization_config": {"quant_method": "new"}}}"#;
+        let found = found(text);
+        assert_eq!(found.configurations.len(), 2);
+        assert_eq!(found.members, [["quantization_config".to_owned()]]);
+    }
+
+    #[test]
     fn statements_outside_of_the_known_places() {
         let deep = (0..9).fold(
             r#"{"quantization_config": {"bits": 4}}"#.to_owned(),
