@@ -63,7 +63,7 @@ pub const PLAIN: &str = "plain";
 /// let stored = TensorSpec { block: BlockFormat::from_name("Q4_K"), dtype: Dtype::U8, ..plain };
 /// assert_eq!((stored.nbytes(), stored.to_string()), (Some(288), "w Q4_K [2, 256]".to_owned()));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct TensorSpec {
     /// Name of the logical weight, or of the stored tensor that is copied.
     pub name: Box<str>,
@@ -303,6 +303,21 @@ pub(crate) fn addressable(info: &TensorInfo) -> bool {
         && info.member.is_none()
         // negated or conjugated values are not the stored bytes
         && info.view_flags() == Default::default()
+}
+
+impl fmt::Debug for TensorSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct("TensorSpec");
+        fields
+            .field("name", &self.name)
+            .field("shape", &self.shape)
+            .field("dtype", &self.dtype);
+        // only where there are blocks: ids of plans are digests of this form, and files that were begun are found by them
+        if let Some(block) = self.block {
+            fields.field("block", &block.name);
+        }
+        fields.finish()
+    }
 }
 
 impl fmt::Display for TensorSpec {

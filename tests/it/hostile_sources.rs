@@ -30,8 +30,8 @@ enum Fault {
     Varying,
     /// Is interrupted at each call.
     Interrupted,
-    /// Is interrupted at each call but every hundredth, which reads one byte.
-    OneByteInHundred,
+    /// Is interrupted at each call but every twentieth, which reads one byte.
+    OneByteInTwenty,
     /// States another length at each call.
     LengthVaries,
     /// States the largest length.
@@ -53,7 +53,7 @@ const FAULTS: [Fault; 13] = [
     Fault::Nothing,
     Fault::Varying,
     Fault::Interrupted,
-    Fault::OneByteInHundred,
+    Fault::OneByteInTwenty,
     Fault::LengthVaries,
     Fault::LargestLength,
     Fault::LengthDiffersAtEnd,
@@ -198,10 +198,10 @@ impl Source for FaultySource {
                 Ok(copy_at(&self.bytes, start, &mut buf[..n]))
             }
             Fault::Interrupted => Err(io::ErrorKind::Interrupted.into()),
-            Fault::OneByteInHundred if !calls.is_multiple_of(100) => {
+            Fault::OneByteInTwenty if !calls.is_multiple_of(20) => {
                 Err(io::ErrorKind::Interrupted.into())
             }
-            Fault::OneByteInHundred => Ok(copy_at(&self.bytes, start, &mut buf[..whole.min(1)])),
+            Fault::OneByteInTwenty => Ok(copy_at(&self.bytes, start, &mut buf[..whole.min(1)])),
             _ => Ok(copy_at(&self.bytes, start, buf)),
         }
     }
@@ -381,7 +381,7 @@ fn faulty_readers_end_in_an_error_or_the_catalog() {
         let expected = options.from_bytes(bytes.clone());
         for fault in FAULTS {
             // a stream of this fault is read to its end, a byte at a time
-            if fault == Fault::OneByteInHundred && bytes.len() > 8 << 10 {
+            if fault == Fault::OneByteInTwenty && bytes.len() > 8 << 10 {
                 continue;
             }
             let control = Arc::new(FaultControl::default());
