@@ -214,18 +214,11 @@ impl Check<'_> {
                 .is_local()
                 .then(|| NameWatch::begin(&place, is_checked));
             let mut watch = watch.flatten();
-            let mut opened = OpenedModels::open(&place, &files, options)?;
-            for _ in 1..OPENINGS {
-                if !watch.as_mut().is_some_and(NameWatch::has_changed) {
-                    break;
-                }
-                opened = OpenedModels::open(&place, &files, options)?;
-            }
-            let report = self.report_of(&opened, &place, &shown, &files, options)?;
-            let is_settled =
-                report.findings.is_empty() || !watch.as_mut().is_some_and(NameWatch::has_changed);
-            if is_settled {
-                return Ok(report);
+            let opened = open_settled(&place, &files, options, &mut watch)?;
+            let report = self.report_of(&opened, &place, &shown, &files, options);
+            let is_sound = report.as_ref().is_ok_and(|r| r.findings.is_empty());
+            if is_sound || !has_changed(&mut watch) {
+                return report;
             }
         }
         let opened = OpenedModels::open(&place, &files, options)?;
@@ -257,7 +250,28 @@ impl Check<'_> {
 const OPENINGS: usize = 32;
 
 /// How often a model with findings is checked at most that has changed since.
-const REPORTS: usize = 4;
+const REPORTS: usize = 16;
+
+/// Opens the models of a directory, again while their names change: a failure beside a change is none of the models'.
+fn open_settled(
+    place: &Path,
+    files: &Files,
+    options: &OpenOptions,
+    watch: &mut Option<NameWatch>,
+) -> Result<OpenedModels> {
+    for _ in 1..OPENINGS {
+        let opened = OpenedModels::open(place, files, options);
+        if !has_changed(watch) {
+            return opened;
+        }
+    }
+    OpenedModels::open(place, files, options)
+}
+
+/// Whether the names have changed since they were last looked at.
+fn has_changed(watch: &mut Option<NameWatch>) -> bool {
+    watch.as_mut().is_some_and(NameWatch::has_changed)
+}
 
 /// Whether a file of this name is a part of a model or of its description. Logs and the like come and go.
 fn is_checked(name: &OsStr) -> bool {

@@ -6,14 +6,12 @@ use crate::base::error::Result;
 use crate::base::note::Note;
 use crate::engine::remember::planning::{config, context, reader};
 use crate::engine::sink::{Container, GGUF, NPY, NPZ, SAFETENSORS, Sharding};
+use crate::models::config::keys;
 use crate::plan::Plan;
 use crate::quant::scheme::{QuantConfig, Sidecars};
 
 use super::groups::{PartGroup, groups};
 use super::{Convert, header};
-
-/// The key without which llama.cpp opens no file.
-const ARCHITECTURE: &str = "general.architecture";
 
 pub(super) fn of(
     what: &Convert<'_>,
@@ -23,9 +21,10 @@ pub(super) fn of(
     let mut notes = Vec::new();
     let catalog = what.weights.checkpoint.catalog();
     let values = header::values(what, container)?;
-    if *container == GGUF && !values.iter().any(|(key, _)| key == ARCHITECTURE) {
+    let architecture = keys::MODEL_TYPE.key(true);
+    if *container == GGUF && !values.iter().any(|(key, _)| key == architecture) {
         notes.push(Note::from(format!(
-            "llama.cpp opens no file without the key {ARCHITECTURE}, which the output does not have"
+            "llama.cpp opens no file without the key {architecture}, which the output does not have"
         )));
     }
     let has_none = *container == NPZ || *container == NPY;
