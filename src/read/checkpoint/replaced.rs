@@ -94,11 +94,18 @@ impl NameWatch {
             if !(self.wanted)(&name) {
                 continue;
             }
-            // another file of the same name is a change too
+            // another file of the same name is a change too, also one with the number of a file that was removed
+            let Ok(meta) = entry.metadata() else {
+                sum = sum.wrapping_add(1);
+                continue;
+            };
             #[cfg(unix)]
-            let number = std::os::unix::fs::DirEntryExt::ino(&entry);
+            let number = {
+                use std::os::unix::fs::MetadataExt;
+                (meta.ino(), meta.ctime(), meta.ctime_nsec())
+            };
             #[cfg(not(unix))]
-            let number = entry.metadata().and_then(|meta| meta.modified()).ok();
+            let number = meta.modified().ok();
             sum = sum.wrapping_add(self.hasher.hash_one((name, number)));
         }
         Some(sum)
