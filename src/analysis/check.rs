@@ -44,7 +44,7 @@ mod zero_runs;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::read::checkpoint::{
@@ -217,9 +217,13 @@ impl Check<'_> {
             let opened = open_settled(&place, &files, options, &mut watch)?;
             let report = self.report_of(&opened, &place, &shown, &files, options);
             let is_sound = report.as_ref().is_ok_and(|r| r.findings.is_empty());
-            if is_sound || !has_changed(&mut watch) {
+            let has_changed = has_changed(&mut watch);
+            let may_change = watch.as_ref().is_some_and(NameWatch::has_just_changed);
+            let may_differ = has_changed || may_change && misses_a_file(&report);
+            if is_sound || !may_differ {
                 return report;
             }
+            std::thread::sleep(PAUSE);
         }
         let opened = OpenedModels::open(&place, &files, options)?;
         self.report_of(&opened, &place, &shown, &files, options)
@@ -252,6 +256,9 @@ const OPENINGS: usize = 32;
 /// How often a model with findings is checked at most that has changed since.
 const REPORTS: usize = 16;
 
+/// The time between two such checks, in which a writer gets on.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// Opens the models of a directory, again while their names change: a failure beside a change is none of the models'.
 fn open_settled(
     place: &Path,
@@ -271,6 +278,13 @@ fn open_settled(
 /// Whether the names have changed since they were last looked at.
 fn has_changed(watch: &mut Option<NameWatch>) -> bool {
     watch.as_mut().is_some_and(NameWatch::has_changed)
+}
+
+/// Whether a file of a model is not there, as while old ones are removed one by one.
+fn misses_a_file(report: &Result<CheckReport>) -> bool {
+    let rule = check_rules::INDEX_MISSING_FILE.id;
+    let misses = |report: &CheckReport| report.findings.iter().any(|found| found.rule == rule);
+    report.as_ref().is_ok_and(misses)
 }
 
 /// Whether a file of this name is a part of a model or of its description. Logs and the like come and go.

@@ -21,5 +21,10 @@ pub(crate) fn failure(error: anamnesis_ppc::Error) -> Failure {
         // the kinds are open: a later one gets a general remedy
         _ => ("error", "see `anamnesis ppc --help`"),
     };
-    Failure::new(kind, error.to_string(), remedy)
+    // the path apart: it may be a URL, which is shown without its query
+    let failure = Failure::new(kind, error.kind().to_string(), remedy);
+    match error.path() {
+        Some(path) => failure.in_file(path),
+        None => failure,
+    }
 }

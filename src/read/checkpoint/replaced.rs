@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::{Checkpoint, OpenOptions};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -79,16 +80,29 @@ impl NameWatch {
         std::mem::replace(&mut self.last, sum) != sum
     }
 
-    /// A sum over the names and the files behind them, which needs no memory whatever the directory's size.
-    fn sum(&self) -> Option<u64> {
+    /// Whether a name has changed in the last quarter of a second. A writer that removes the files of the old checkpoint one by one may have been
+    /// interrupted between two of them.
+    pub(crate) fn has_just_changed(&self) -> bool {
+        let meta = self.directory().and_then(|path| path.metadata().ok());
+        let changed = meta.and_then(|meta| meta.modified().ok());
+        let ago = changed.and_then(|changed| changed.elapsed().ok());
+        ago.is_some_and(|ago| ago < Duration::from_millis(250))
+    }
+
+    /// The path itself, or the directory of a file.
+    fn directory(&self) -> Option<&Path> {
         let meta = std::fs::metadata(&self.path).ok()?;
-        let directory = match self.path.parent() {
+        Some(match self.path.parent() {
             _ if meta.is_dir() => &self.path,
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
-        };
+        })
+    }
+
+    /// A sum over the names and the files behind them, which needs no memory whatever the directory's size.
+    fn sum(&self) -> Option<u64> {
         let mut sum = 0u64;
-        for entry in std::fs::read_dir(directory).ok()? {
+        for entry in std::fs::read_dir(self.directory()?).ok()? {
             let entry = entry.ok()?;
             let name = entry.file_name();
             if !(self.wanted)(&name) {
