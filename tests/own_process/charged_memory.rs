@@ -382,7 +382,7 @@ fn models_of_ggufs_cost_what_is_charged() {
             );
         }
     }
-    assert!(written > 40, "only {written} models have a tokenizer");
+    assert!(written > 25, "only {written} models have a tokenizer");
     assert_none(&wrong);
 }
 
