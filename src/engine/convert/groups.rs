@@ -1,7 +1,8 @@
 //! Which stored tensors go together: the parts of a weight.
 
+use std::collections::HashMap;
+
 use crate::base::error::{Error, Result};
-use crate::base::limits::Budget;
 use crate::plan::{Plan, StoredPart};
 use crate::quant::account::{TensorClaim, claims};
 use crate::quant::scheme::Context;
@@ -70,11 +71,17 @@ pub(super) fn groups(
             first.kind()
         ));
     }
-    for refused in refused.filter(|refused| is_recognised(&refused.error)) {
+    let refused = refused.filter(|refused| is_recognised(&refused.error));
+    let mut below = match refused.clone().next() {
+        Some(_) => by_module(cx)?,
+        None => HashMap::new(),
+    };
+    for refused in refused {
         let Some((module, _)) = refused.name.rsplit_once('.') else {
             continue;
         };
-        let tensors = below(cx, module, &taken, cx.budget)?;
+        let mut tensors = below.remove(module).unwrap_or_default();
+        tensors.retain(|&tensor| !taken[tensor]);
         tensors.iter().for_each(|&tensor| taken[tensor] = true);
         if !tensors.is_empty() {
             let group = PartGroup {
@@ -89,15 +96,15 @@ pub(super) fn groups(
     Ok(found)
 }
 
-/// The tensors right below a module that belong to no weight.
-fn below(cx: &Context<'_>, module: &str, taken: &[bool], budget: &Budget) -> Result<Vec<usize>> {
-    let mut found = Vec::new();
-    for (tensor, info) in cx.catalog.tensors().iter().enumerate() {
-        budget.steps(1, WHAT)?;
-        let rest = info.name.strip_prefix(module);
-        let rest = rest.and_then(|rest| rest.strip_prefix('.'));
-        if rest.is_some_and(|rest| !rest.contains('.')) && !taken[tensor] {
-            budget.push(&mut found, tensor, WHAT)?;
+/// The tensors right below each module.
+fn by_module<'c>(cx: &Context<'c>) -> Result<HashMap<&'c str, Vec<usize>>> {
+    let tensors = cx.catalog.tensors();
+    cx.budget.memory(128 * tensors.len() as u64, WHAT)?;
+    let mut found: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (tensor, info) in tensors.iter().enumerate() {
+        cx.budget.steps(1 + info.name.len() as u64 / 64, WHAT)?;
+        if let Some((module, _)) = info.name.rsplit_once('.') {
+            found.entry(module).or_default().push(tensor);
         }
     }
     Ok(found)
