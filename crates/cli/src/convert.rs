@@ -1,20 +1,16 @@
 //! `anamnesis convert`: copies tensors as they are stored.
 
-use std::sync::Arc;
-
-use anamnesis::load::{Loader, RecordingLoader, StorageInfo, choose};
-use anamnesis::plan::PLAIN;
-use anamnesis::quote::escape;
 use anamnesis::{Checkpoint, Convert, OutputDtype, convert};
 
 use crate::args::{Color, ConvertArgs};
-use crate::exit::{Completion, Failure, RunError, note_text, refusal_text};
+use crate::checkpoint_warnings;
+use crate::exit::{Completion, Failure, RunError, note_text};
 use crate::interrupt::Interrupt;
 use crate::name_filter::{NameChanges, NameFilter};
-use crate::output::{REFUSED, Screen, Stdout, progress};
+use crate::output::{Screen, Stdout, progress};
 use crate::remember::{ReportedRun, WrittenReport, notes_of};
-use crate::written_file::{check_apart, check_output_name};
-use crate::{checkpoint_warnings, template};
+use crate::written_file::check_output_name;
+use crate::written_run::{RecordedRun, WrittenRun, check_record, show_refused};
 
 pub(crate) fn run(
     args: &ConvertArgs,
@@ -34,11 +30,12 @@ fn write(
     interrupt: &Interrupt,
 ) -> Result<WrittenReport, Failure> {
     check_output_name(&args.output)?;
-    if let Some(path) = &args.record {
-        // before the work: a run of minutes should not end at a file that exists
-        check_apart(path, &args.output)?;
-        template::check_output(path, args.overwrite, &args.sources)?;
-    }
+    check_record(
+        args.record.as_ref(),
+        &args.output,
+        args.overwrite,
+        &args.sources,
+    )?;
     let filter = args.name_filter();
     let options = args.opening.options().cancel(interrupt.token());
     let opened = args.sources.iter().map(|source| options.open(source));
@@ -46,11 +43,9 @@ fn write(
     let checkpoint = Checkpoint::union(opened)?;
     checkpoint_warnings::show(&checkpoint, screen);
     let builder = configure(&checkpoint, args, &filter)?;
-    // the loader that the run would choose itself, so that recording does not change the order of reads
-    let recording = args.record.as_ref().map(|_| {
-        RecordingLoader::<Arc<dyn Loader>>::new(choose(&StorageInfo::of(&checkpoint), false).loader)
-    });
-    let builder = recording.iter().cloned().fold(builder, Convert::loader);
+    let recording = RecordedRun::new(args.record.as_ref(), &checkpoint);
+    let loader = recording.iter().map(|recording| recording.loader.clone());
+    let builder = loader.fold(builder, Convert::loader);
     let sharding = builder.sharding(&args.output, args.shard_size)?;
     let source = &args.sources[0];
     // the library knows the error too, and not the nearest names
@@ -72,48 +67,25 @@ fn write(
         let failure = Failure::new("no_match", what, "check --filter and --exclude");
         return Err(failure.in_file(source).of_arguments());
     }
-    for refused in plan.refused.iter().skip(1) {
-        let text = escape(&refusal_text(&refused.error)).into_owned();
-        eprintln!("{} {text}", screen.paint(REFUSED, "refused:"));
-    }
+    show_refused(&plan, screen);
     let mut notes = notes_of(&plan);
     let about_output = builder.notes(&args.output, &sharding)?;
     notes.extend(about_output.iter().map(note_text));
     let sink = builder.sink(&args.output, sharding)?;
-    let mut sink = args.opening.remote_sink(sink, interrupt.token());
-    let dtype = builder.output_dtype()?;
-    let plain = plan.jobs.iter().filter(|job| job.scheme == PLAIN).count();
-    let (weights, nbytes) = (plan.jobs.len() - plain, plan.nbytes());
-    // from here on there is output to remove, so an interrupt cancels instead of ending the process
-    interrupt.handle();
-    let bar = progress::bar("writing", nbytes);
-    let result = builder
-        .progress(progress::on(&bar))
-        .cancel(interrupt.token())
-        .run(&plan, &mut sink);
-    bar.finish_and_clear();
-    result.map_err(|e| Failure::from(e.in_file(source)))?;
-    let recorded = recording
-        .zip(args.record.as_ref())
-        .map(|(recording, path)| {
-            let template = recording.template();
-            let template = template.map_err(|e| Failure::from(e.in_file(source)))?;
-            template::save(&template, path, args.overwrite)
-        });
-    let beside = sink.companion_files();
-    Ok(WrittenReport {
-        about_place: checkpoint_warnings::about_place(&checkpoint),
-        files: sink.files().map(std::path::Path::to_owned).collect(),
-        companions: beside.files.iter().map(|file| file.name.clone()).collect(),
-        left_out: beside.left_out.clone(),
-        left_out_more: beside.left_out_more,
-        is_stored: dtype.is_none(),
-        dtypes: dtype.into_iter().collect(),
-        weights,
-        plain,
-        nbytes,
+    let run = WrittenRun {
+        checkpoint: &checkpoint,
+        source,
+        output: &args.output,
+        opening: &args.opening,
+        overwrite: args.overwrite,
+        recording,
+        plan: &plan,
+        dtype: builder.output_dtype()?,
         notes,
-        recorded: recorded.transpose()?,
+    };
+    run.finish(sink, interrupt, |bar, sink| {
+        let builder = builder.progress(progress::on(bar));
+        builder.cancel(interrupt.token()).run(&plan, sink)
     })
 }
 

@@ -58,6 +58,7 @@ mod warm;
 #[cfg(target_os = "linux")]
 mod warnings;
 mod written_file;
+mod written_run;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -20,8 +20,9 @@ use crate::output::{Screen, Stdout, WARNING, json};
 use crate::shown_path::shown;
 use crate::template::SavedTemplate;
 use crate::text::{ByteSize, listed, plural};
-use crate::written_file::{check_apart, check_output_name};
-use crate::{checkpoint_warnings, request_stats, template};
+use crate::written_file::check_output_name;
+use crate::written_run::check_record;
+use crate::{checkpoint_warnings, request_stats};
 use planned_output::PlannedOutput;
 
 pub(crate) fn run(
@@ -253,15 +254,8 @@ fn write(
     screen: &Screen,
     interrupt: &Interrupt,
 ) -> Result<WrittenReport, Failure> {
-    if let Some(path) = &args.record {
-        // before the work: a run of minutes should not end at a file that exists
-        check_apart(path, output)?;
-        template::check_output(
-            path,
-            args.overwrite,
-            std::slice::from_ref(&source.to_owned()),
-        )?;
-    }
+    let sources = [source.to_owned()];
+    check_record(args.record.as_ref(), output, args.overwrite, &sources)?;
     let options = args.opening.options().cancel(interrupt.token());
     let checkpoint = options.open(source)?;
     checkpoint_warnings::show(&checkpoint, screen);
