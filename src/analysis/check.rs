@@ -210,17 +210,20 @@ impl Check<'_> {
         }
         // a model that another program replaces meanwhile would be found incomplete, or with files of both
         for _ in 1..REPORTS {
-            let watch = files
-                .is_local()
-                .then(|| NameWatch::begin(&place, is_checked));
-            let mut watch = watch.flatten();
+            let mut watch = match files.is_local() {
+                true => NameWatch::begin(&place, is_checked),
+                false => None,
+            };
             let opened = open_settled(&place, &files, options, &mut watch)?;
             let report = self.report_of(&opened, &place, &shown, &files, options);
             let is_sound = report.as_ref().is_ok_and(|r| r.findings.is_empty());
-            let has_changed = has_changed(&mut watch);
-            let may_change = watch.as_ref().is_some_and(NameWatch::has_just_changed);
-            let may_differ = has_changed || may_change && misses_a_file(&report);
-            if is_sound || !may_differ {
+            let may_differ = |watch: &mut Option<NameWatch>| {
+                let may_change = || watch.as_ref().is_some_and(NameWatch::has_just_changed);
+                let misses = misses_a_file(&report) && may_change();
+                has_changed(watch) || misses
+            };
+            // a sound model is not looked at again
+            if is_sound || !may_differ(&mut watch) {
                 return report;
             }
             std::thread::sleep(PAUSE);

@@ -22,7 +22,7 @@ use crate::engine::companions::Companions;
 use crate::engine::load::Loader;
 use crate::engine::remember::{OutputDtype, Remember, output, remember};
 use crate::engine::sink::container::{FormOptions, HeaderValue};
-use crate::engine::sink::{Container, FileSink, GGUF, NPY, NPZ, SAFETENSORS, Sharding, Sink};
+use crate::engine::sink::{Container, FileSink, SAFETENSORS, Sharding, Sink};
 use crate::models::parallel::TensorParallel;
 use crate::plan::Plan;
 use crate::quant::scheme::QuantConfig;
@@ -283,11 +283,10 @@ impl<'c> Convert<'c> {
         }
         let extension = path.extension().and_then(|extension| extension.to_str());
         let named = extension.filter(|_| *sharding == Sharding::SingleFile);
-        let format = self.weights.checkpoint.catalog().format();
-        let of_source = [&GGUF, &NPZ, &NPY].into_iter();
-        let mut of_source = of_source.filter(|container| container.name == format);
         let named = named.and_then(Container::for_extension);
-        named.or(of_source.next()).unwrap_or(&SAFETENSORS)
+        // names of containers are names of formats
+        let of_source = || Container::for_extension(self.weights.checkpoint.catalog().format());
+        named.or_else(of_source).unwrap_or(&SAFETENSORS)
     }
 
     /// The sink that [`to_file`](Self::to_file) and [`to_dir`](Self::to_dir) write to, with metadata and companion files.

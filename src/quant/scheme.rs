@@ -58,7 +58,7 @@ pub(crate) use comfyui::{
     unknown_beside_markers,
 };
 pub use config::QuantConfig;
-pub(crate) use config::{FoundSections, MAX_DEPTH, is_configuration, method_of};
+pub(crate) use config::{FoundSections, MAX_DEPTH, TextEdit, is_configuration, method_of};
 pub(crate) use context::{Context, ContextCaches, Sidecars, not_known, plain, unsupported};
 pub(crate) use fp8::SCALED as SCALED_FP8;
 pub(crate) use module_names::{MODULE_LISTS, QUANTISATION_SECTIONS, SKIPPED_LISTS};

@@ -42,14 +42,14 @@ fn write(
     let opened = opened.collect::<Result<Vec<_>, _>>()?;
     let checkpoint = Checkpoint::union(opened)?;
     checkpoint_warnings::show(&checkpoint, screen);
-    let builder = configure(&checkpoint, args, &filter)?;
+    let changes = NameChanges::new(args.strip_prefix.as_deref(), &args.rename);
+    let builder = configure(&checkpoint, args, &filter, &changes)?;
     let recording = RecordedRun::new(args.record.as_ref(), &checkpoint);
     let loader = recording.iter().map(|recording| recording.loader.clone());
     let builder = loader.fold(builder, Convert::loader);
     let sharding = builder.sharding(&args.output, args.shard_size)?;
     let source = &args.sources[0];
     // the library knows the error too, and not the nearest names
-    let changes = NameChanges::new(args.strip_prefix.as_deref(), &args.rename);
     for tensor in checkpoint.tensors() {
         changes.apply(&tensor.info().name);
     }
@@ -94,6 +94,7 @@ fn configure<'c>(
     checkpoint: &'c Checkpoint,
     args: &'c ConvertArgs,
     filter: &'c NameFilter<'_>,
+    changes: &NameChanges<'_>,
 ) -> Result<Convert<'c>, Failure> {
     let mut builder = convert(checkpoint)
         .dtype(args.dtype.unwrap_or(OutputDtype::Stored))
@@ -120,16 +121,13 @@ fn configure<'c>(
         }
         builder = builder.tensor_parallel(rank, of, &Default::default());
     }
-    // people write the prefix with its dot or without
-    let bare = |prefix: &'c str| prefix.strip_suffix('.').unwrap_or(prefix);
-    if let Some(prefix) = &args.strip_prefix {
-        builder = builder.rename(bare(prefix), "");
-    }
-    for (from, to) in &args.rename {
+    for (from, to) in changes.pairs() {
         builder = builder.rename(from, to);
     }
     if let Some(prefix) = &args.add_prefix {
-        builder = builder.rename("*", &format!("{}.*", bare(prefix)));
+        // people write the prefix with its dot or without
+        let bare = prefix.strip_suffix('.').unwrap_or(prefix);
+        builder = builder.rename("*", &format!("{bare}.*"));
     }
     for (key, value) in &args.metadata {
         builder = builder.metadata(key, value.clone());

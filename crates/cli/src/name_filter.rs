@@ -173,6 +173,7 @@ struct NameChange<'a> {
     option: &'static str,
     /// The text that names have to match.
     text: &'a str,
+    to: &'a str,
     rename: Rename,
     used: AtomicBool,
 }
@@ -182,6 +183,7 @@ impl<'a> NameChanges<'a> {
         let change = |option, text, to| NameChange {
             option,
             text,
+            to,
             rename: Rename::new(text, to),
             used: AtomicBool::new(false),
         };
@@ -200,6 +202,11 @@ impl<'a> NameChanges<'a> {
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.changes.is_empty()
+    }
+
+    /// The two sides of each change, for a builder that renames by itself.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.changes.iter().map(|change| (change.text, change.to))
     }
 
     /// The changed name.

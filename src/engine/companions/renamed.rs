@@ -14,10 +14,9 @@ use crate::quant::scheme::{
 use crate::read::json::edit::{JsonMembers, NotJson, texts_of_array};
 use crate::read::rename::RenamedTensors;
 
-const WHAT: &str = "the configuration";
+use super::names::CONFIGURATIONS;
 
-/// The files whose top level is a model's configuration, with quantisation in sections; others are sections themselves.
-static OF_MODELS: &[&str] = &["config.json", "params.json"];
+const WHAT: &str = "the configuration";
 
 /// The text of a configuration file of this name, in which tensors and modules have their new names.
 pub(crate) fn renamed_configuration(
@@ -36,7 +35,8 @@ pub(crate) fn renamed_configuration(
         budget,
         edits: Vec::new(),
     };
-    edits.object(0, !OF_MODELS.contains(&file), 0)?;
+    // others are sections of quantisation themselves
+    edits.object(0, !CONFIGURATIONS.contains(&file), 0)?;
     Ok(edits.applied().into_bytes())
 }
 

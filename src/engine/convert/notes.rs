@@ -20,9 +20,12 @@ pub(super) fn of(
 ) -> Result<Vec<Note>> {
     let mut notes = Vec::new();
     let catalog = what.weights.checkpoint.catalog();
-    let values = header::values(what, container)?;
     let architecture = keys::MODEL_TYPE.key(true);
-    if *container == GGUF && !values.iter().any(|(key, _)| key == architecture) {
+    if *container == GGUF
+        && !header::values(what, container)?
+            .iter()
+            .any(|(key, _)| key == architecture)
+    {
         notes.push(Note::from(format!(
             "llama.cpp opens no file without the key {architecture}, which the output does not have"
         )));

@@ -9,12 +9,11 @@ use std::collections::HashMap;
 use crate::base::error::{Error, Result};
 use crate::base::limits::Budget;
 use crate::engine::companions::{renamed_configuration, renamed_metadata};
-use crate::engine::remember::planning::{context, reader};
+use crate::engine::remember::planning::{config_edited, context, reader};
 use crate::plan::Plan;
-use crate::quant::scheme::{QuantConfig, Sidecars};
+use crate::quant::scheme::Sidecars;
 use crate::read::catalog::{Catalog, TensorInfo, Value, quote};
-use crate::read::checkpoint::Checkpoint;
-use crate::read::rename::Renames;
+use crate::read::rename::{RenamedTensors, Renames};
 
 use super::Convert;
 use super::groups::{PartGroup, groups};
@@ -38,16 +37,11 @@ pub(super) fn check(
     let weights = &what.weights;
     let checkpoint = &*weights.checkpoint;
     let _tree = budget.scope();
-    let (catalog, stored) = described(what, renames, plan, budget)?;
-    let config = config(what, renames, budget)?;
-    let read_stored = reader(checkpoint);
-    let by_name: HashMap<&str, usize> = stored
-        .iter()
-        .zip(&catalog.tensors)
-        .map(|(&tensor, info)| (&*info.name, tensor))
-        .collect();
-    let read =
-        |info: &TensorInfo| read_stored(&checkpoint.catalog().tensors()[by_name[&*info.name]]);
+    let names = what.renamed_tensors(renames);
+    let (catalog, stored) = described(what, &names, plan, budget)?;
+    let edit = |file: &str, text: Vec<u8>| renamed_configuration(file, &text, &names, budget);
+    let config = config_edited(weights, &edit, budget)?;
+    let read = reader(checkpoint);
     let sidecars = Sidecars::default();
     let mut cx = context(weights, &config, &read, &sidecars, budget);
     cx.catalog = &catalog;
@@ -92,7 +86,7 @@ pub(super) fn check(
 /// The catalog of the output, and the number of each tensor in the source.
 fn described(
     what: &Convert<'_>,
-    renames: &Renames,
+    names: &RenamedTensors<'_>,
     plan: &Plan,
     budget: &Budget,
 ) -> Result<(Catalog, Vec<usize>)> {
@@ -110,11 +104,10 @@ fn described(
         budget.push(&mut catalog.tensors, renamed, WHAT)?;
         budget.push(&mut stored, tensor, WHAT)?;
     }
-    let names = what.renamed_tensors(renames);
     for (key, value) in source.metadata.iter() {
         let (key, value) = match value {
             Value::Text(text) => {
-                let (key, text) = renamed_metadata(key, text, &names, budget)?;
+                let (key, text) = renamed_metadata(key, text, names, budget)?;
                 (key, Value::text(text))
             }
             other => (key.to_owned(), other.clone()),
@@ -125,21 +118,4 @@ fn described(
     catalog.files.clone_from(&source.files);
     catalog.index_names(budget)?;
     Ok((catalog, stored))
-}
-
-/// The configuration beside the output.
-fn config(what: &Convert<'_>, renames: &Renames, budget: &Budget) -> Result<QuantConfig> {
-    let checkpoint: &Checkpoint = &what.weights.checkpoint;
-    if let Some(config) = &what.weights.config {
-        return Ok(config.clone());
-    }
-    let Some(path) = checkpoint.path() else {
-        return Ok(QuantConfig::default());
-    };
-    if !matches!(checkpoint.catalog().format, "safetensors" | "pth") {
-        return Ok(QuantConfig::default());
-    }
-    let names = what.renamed_tensors(renames);
-    let edit = |file: &str, text: Vec<u8>| renamed_configuration(file, &text, &names, budget);
-    QuantConfig::load_edited(checkpoint, path, &edit, budget)
 }

@@ -11,7 +11,7 @@ use crate::plan::{Grid, Job, JobWork, PLAIN, Plan, StoredPart, TensorSpec, addre
 use crate::quant::account::{
     TensorClaim, UnclaimedTensor, claims, classify_unclaimed, recognises_any, sidecars,
 };
-use crate::quant::scheme::{Context, ContextCaches, QuantConfig, Sidecars, Weight};
+use crate::quant::scheme::{Context, ContextCaches, QuantConfig, Sidecars, TextEdit, Weight};
 use crate::read::catalog::{TensorInfo, elements, quote};
 use crate::read::checkpoint::Checkpoint;
 
@@ -25,13 +25,22 @@ pub(in crate::engine) const PLAN: &str = "the plan";
 
 /// The configuration that the caller has set, or the one in the checkpoint's directory.
 pub(in crate::engine) fn config(what: &Remember<'_>, budget: &Budget) -> Result<QuantConfig> {
+    config_edited(what, &|_, text| Ok(text), budget)
+}
+
+/// The same, with texts that `edit` has changed, by the names of their files.
+pub(in crate::engine) fn config_edited(
+    what: &Remember<'_>,
+    edit: &TextEdit<'_>,
+    budget: &Budget,
+) -> Result<QuantConfig> {
     let checkpoint = &*what.checkpoint;
     Ok(match (&what.config, checkpoint.path()) {
         (Some(config), _) => config.clone(),
         // the other formats describe their quantisation themselves, and their directory may hold the configuration of another
         // model
         (None, Some(path)) if matches!(checkpoint.catalog().format, "safetensors" | "pth") => {
-            QuantConfig::load_sidecar(checkpoint, path, budget)?
+            QuantConfig::load_edited(checkpoint, path, edit, budget)?
         }
         (None, _) => QuantConfig::default(),
     })

@@ -91,7 +91,7 @@ struct FurtherConfig {
 }
 
 /// Changes the text of a configuration file of a name.
-type TextEdit<'e> = dyn Fn(&str, Vec<u8>) -> Result<Vec<u8>> + 'e;
+pub(crate) type TextEdit<'e> = dyn Fn(&str, Vec<u8>) -> Result<Vec<u8>> + 'e;
 
 /// Mistral's key of the format of its weights.
 const QFORMAT: &str = "qformat_weight";
@@ -208,17 +208,8 @@ impl QuantConfig {
         found.into_config(ModelConfig::from_document(whole), &budget)
     }
 
-    /// Reads the configuration files next to a checkpoint, whose path names its first file or its directory. Empty if
-    /// there is none.
-    pub(crate) fn load_sidecar(
-        checkpoint: &Checkpoint,
-        path: &Path,
-        budget: &Budget,
-    ) -> Result<Self> {
-        Self::load_edited(checkpoint, path, &|_, text| Ok(text), budget)
-    }
-
-    /// Like [`load_sidecar`](Self::load_sidecar), with texts that `edit` has changed, by the names of their files.
+    /// Reads the configuration files next to a checkpoint, whose path names its first file or its directory, with texts that `edit`
+    /// has changed, by the names of their files. Empty if there is none.
     pub(crate) fn load_edited(
         checkpoint: &Checkpoint,
         path: &Path,

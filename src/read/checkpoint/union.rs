@@ -37,6 +37,7 @@ impl Checkpoint {
                 return Err(Error::unsupported(what));
             }
             let budget = whole.budget();
+            budget.keep_too(next.kept, "the merged catalog")?;
             let twice = next.catalog.tensors.iter();
             let mut twice = twice.filter(|info| whole.catalog.get(&info.name).is_some());
             if let Some(info) = twice.next() {
@@ -70,6 +71,7 @@ impl Checkpoint {
             }
             into.warnings.extend(from.warnings);
             into.index_names(&budget)?;
+            whole.kept = budget.kept();
         }
         Ok(whole)
     }
