@@ -8,9 +8,11 @@ use crate::exit::{Completion, Failure, RunError, note_text};
 use crate::interrupt::Interrupt;
 use crate::name_filter::{NameChanges, NameFilter};
 use crate::output::{Screen, Stdout, progress};
-use crate::remember::{ReportedRun, WrittenReport, notes_of};
+use crate::remember::ReportedRun;
 use crate::written_file::check_output_name;
-use crate::written_run::{RecordedRun, WrittenRun, check_record, show_refused};
+use crate::written_run::{
+    RecordedRun, WrittenReport, WrittenRun, check_record, notes_of, show_refused,
+};
 
 pub(crate) fn run(
     args: &ConvertArgs,

@@ -13,9 +13,10 @@ use crate::exit::{Completion, Failure, RunError, refusal_text};
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::tensors::{ShapeText, name};
 use crate::output::{BOLD, DIM, DTYPE, REFUSED, Screen, Stdout, WARNING, json};
-use crate::remember::{configure, notes_of};
+use crate::remember::configure;
 use crate::shown_path::shown;
 use crate::text::{ByteSize, ExactCount, plural};
+use crate::written_run::notes_of;
 use crate::{checkpoint_warnings, request_stats};
 
 pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Completion, RunError> {

@@ -13,7 +13,7 @@ use anamnesis::{Checkpoint, Dtype, Plan, remember};
 use serde_json::json;
 
 use crate::args::{Color, OpenArgs, RememberArgs, WeightArgs};
-use crate::exit::{Completion, Failure, RunError, note_text};
+use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
 use crate::name_filter::{NameChanges, NameFilter};
 use crate::output::{Screen, Stdout, WARNING, json};
@@ -21,7 +21,7 @@ use crate::shown_path::shown;
 use crate::template::SavedTemplate;
 use crate::text::{ByteSize, listed, plural};
 use crate::written_file::check_output_name;
-use crate::written_run::check_record;
+use crate::written_run::{WrittenReport, check_record, names_of};
 use crate::{checkpoint_warnings, request_stats};
 use planned_output::PlannedOutput;
 
@@ -159,39 +159,6 @@ impl<'a> ReportedRun<'a> {
     }
 }
 
-/// The output of a run.
-#[derive(Default)]
-pub(crate) struct WrittenReport {
-    pub(crate) files: Vec<PathBuf>,
-    /// Names of the files beside the tensors.
-    pub(crate) companions: Vec<String>,
-    /// Files of the source that were not copied.
-    pub(crate) left_out: Vec<LeftOut>,
-    /// The number of further ones.
-    pub(crate) left_out_more: u64,
-    /// Whether weights were copied as they are stored.
-    pub(crate) is_stored: bool,
-    /// The dtypes of dequantised weights: one for each component of a pipeline, without repetitions.
-    pub(crate) dtypes: Vec<Dtype>,
-    pub(crate) weights: usize,
-    pub(crate) plain: usize,
-    pub(crate) nbytes: u64,
-    pub(crate) notes: Vec<String>,
-    /// The warnings of opening that are on standard error, for a document, which stands alone.
-    pub(crate) about_place: Vec<String>,
-    pub(crate) recorded: Option<SavedTemplate>,
-}
-
-impl WrittenReport {
-    /// `BF16`, `BF16, F32` or `stored`.
-    fn dtype(&self) -> String {
-        match self.is_stored {
-            true => "stored".to_owned(),
-            false => names_of(&self.dtypes),
-        }
-    }
-}
-
 /// Which names the outputs have, and which have an output.
 struct OutputNames<'a> {
     filter: NameFilter<'a>,
@@ -205,12 +172,6 @@ impl OutputNames<'_> {
         let changed = filtered.and_then(|()| self.changes.require_matches());
         changed.map_err(|failure| failure.in_file(source))
     }
-}
-
-/// `BF16`, or `BF16, F32`.
-fn names_of(dtypes: &[Dtype]) -> String {
-    let names: Vec<String> = dtypes.iter().map(Dtype::to_string).collect();
-    names.join(", ")
 }
 
 /// `15 weights as BF16, 5 plain tensors, 2 files, 401.20 KiB`.
@@ -262,12 +223,6 @@ fn write(
     let planned = PlannedOutput::new(args, names, &checkpoint, source, output, screen)?;
     names.require_matches(source)?;
     planned.write(interrupt)
-}
-
-/// The notes of a plan, in the words of this command.
-pub(crate) fn notes_of(plan: &Plan) -> Vec<String> {
-    let of_outputs = plan.output_notes.iter().map(note_text);
-    plan.notes.iter().cloned().chain(of_outputs).collect()
 }
 
 /// Modules that training programs wrap a model in, and keys that they store its state under.

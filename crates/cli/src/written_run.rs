@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anamnesis::companions::LeftOut;
 use anamnesis::load::{Loader, RecordingLoader, StorageInfo, choose};
 use anamnesis::plan::PLAIN;
 use anamnesis::quote::escape;
@@ -11,14 +12,59 @@ use anamnesis::{Checkpoint, Dtype, Plan};
 use indicatif::ProgressBar;
 
 use crate::args::OpenArgs;
-use crate::exit::{Failure, refusal_text};
+use crate::exit::{Failure, note_text, refusal_text};
 use crate::interrupt::Interrupt;
 use crate::output::{REFUSED, Screen, progress};
-use crate::remember::WrittenReport;
+use crate::template::SavedTemplate;
 use crate::written_file::check_apart;
 use crate::{checkpoint_warnings, template};
 
 type Recording = RecordingLoader<Arc<dyn Loader>>;
+
+/// The output of a run.
+#[derive(Default)]
+pub(crate) struct WrittenReport {
+    pub(crate) files: Vec<PathBuf>,
+    /// Names of the files beside the tensors.
+    pub(crate) companions: Vec<String>,
+    /// Files of the source that were not copied.
+    pub(crate) left_out: Vec<LeftOut>,
+    /// The number of further ones.
+    pub(crate) left_out_more: u64,
+    /// Whether weights were copied as they are stored.
+    pub(crate) is_stored: bool,
+    /// The dtypes of dequantised weights: one for each component of a pipeline, without repetitions.
+    pub(crate) dtypes: Vec<Dtype>,
+    pub(crate) weights: usize,
+    pub(crate) plain: usize,
+    pub(crate) nbytes: u64,
+    pub(crate) notes: Vec<String>,
+    /// The warnings of opening that are on standard error, for a document, which stands alone.
+    pub(crate) about_place: Vec<String>,
+    pub(crate) recorded: Option<SavedTemplate>,
+}
+
+impl WrittenReport {
+    /// `BF16`, `BF16, F32` or `stored`.
+    pub(crate) fn dtype(&self) -> String {
+        match self.is_stored {
+            true => "stored".to_owned(),
+            false => names_of(&self.dtypes),
+        }
+    }
+}
+
+/// `BF16`, or `BF16, F32`.
+pub(crate) fn names_of(dtypes: &[Dtype]) -> String {
+    let names: Vec<String> = dtypes.iter().map(Dtype::to_string).collect();
+    names.join(", ")
+}
+
+/// The notes of a plan, in the words of this command.
+pub(crate) fn notes_of(plan: &Plan) -> Vec<String> {
+    let of_outputs = plan.output_notes.iter().map(note_text);
+    plan.notes.iter().cloned().chain(of_outputs).collect()
+}
 
 /// Refuses a template that cannot be written, before the work: a run of minutes should not end at a file that exists.
 pub(crate) fn check_record(

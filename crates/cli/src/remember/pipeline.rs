@@ -14,13 +14,14 @@ use anamnesis_os::files::is_within;
 use anamnesis_os::whole_file;
 use serde_json::Value;
 
+use super::OutputNames;
 use super::planned_output::PlannedOutput;
-use super::{OutputNames, WrittenReport};
 use crate::args::RememberArgs;
 use crate::checkpoint_warnings;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::Screen;
+use crate::written_run::WrittenReport;
 
 const INDEX: &str = "model_index.json";
 

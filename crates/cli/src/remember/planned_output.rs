@@ -5,12 +5,12 @@ use std::path::Path;
 use anamnesis::sink::Sharding;
 use anamnesis::{Checkpoint, Dtype, Names, OutputDtype, Plan};
 
-use super::{OutputNames, WrittenReport, configure, notes_of, wrapper_prefix};
+use super::{OutputNames, configure, wrapper_prefix};
 use crate::args::RememberArgs;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::{Screen, progress};
-use crate::written_run::{RecordedRun, WrittenRun, show_refused};
+use crate::written_run::{RecordedRun, WrittenReport, WrittenRun, notes_of, show_refused};
 
 /// The output of one checkpoint, which is planned and not yet written.
 pub(super) struct PlannedOutput<'c> {
