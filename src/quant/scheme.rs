@@ -43,6 +43,7 @@ mod smooth;
 mod stated;
 mod statements;
 mod swizzled_scales;
+mod target_groups;
 mod torchao;
 mod unsupported;
 

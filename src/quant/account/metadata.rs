@@ -194,7 +194,21 @@ pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<MetadataFi
             }
         }
         if !is_evidence && is_pickle {
-            if let Some(weight) = of_parallel(cx, slots, key, &lower_key)? {
+            let mut weight = of_parallel(cx, slots, key, &lower_key)?;
+            if weight.is_none() && key.contains('.') {
+                // a value beside the codes of a weight, in the same dictionary or in one inside of it
+                let modules = match &modules {
+                    Some(modules) => modules,
+                    None => modules.insert(containers(cx, slots)?),
+                };
+                let mut around = key.rmatch_indices('.').take(MAX_INNER);
+                let inner = around.find_map(|(end, _)| modules.get(&key[..end]).copied());
+                is_evidence = inner.is_some();
+                weight = inner.filter(|_| is_part(&lower_key));
+            } else if weight.is_none() {
+                is_evidence = is_scale_of_all(key) && slots.iter().any(is_unscaled);
+            }
+            if let Some(weight) = weight {
                 let why = format!(
                     "{}{} is no tensor, and is not read",
                     quote(key),
@@ -203,27 +217,6 @@ pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<MetadataFi
                 add(cx, &mut found.values, weight, why)?;
                 continue;
             }
-            // a value beside the codes of a weight, in the same dictionary or in one inside of it
-            is_evidence = if key.contains('.') {
-                let modules = match &modules {
-                    Some(modules) => modules,
-                    None => modules.insert(containers(cx, slots)?),
-                };
-                let mut around = key.rmatch_indices('.').take(MAX_INNER);
-                let weight = around.find_map(|(end, _)| modules.get(&key[..end]).copied());
-                if let Some(weight) = weight.filter(|_| is_part(&lower_key)) {
-                    let why = format!(
-                        "{}{} is no tensor, and is not read",
-                        quote(key),
-                        shown(value)
-                    );
-                    add(cx, &mut found.values, weight, why)?;
-                    continue;
-                }
-                weight.is_some()
-            } else {
-                is_scale_of_all(key) && slots.iter().any(is_unscaled)
-            };
         }
         if is_evidence {
             let tensor = read_by_opening(key);

@@ -7,7 +7,7 @@ use crate::read::catalog::{Encoding, Layout, TensorInfo, quote};
 
 use crate::quant::scheme::{Context, not_known, plain, unsupported};
 
-use super::harmless::is_of_activations;
+use super::harmless::{is_integer, is_of_activations};
 
 /// How a tensor without a claim is treated.
 pub(crate) enum UnclaimedTensor {
@@ -77,7 +77,7 @@ fn under_weight_name(info: &TensorInfo) -> bool {
         return false;
     }
     match dtype {
-        Some(Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32) => {
+        Some(_) if is_integer(&info.encoding) => {
             // integers of other names (position ids, token counts) are data of the model and are copied
             let weight = name.ends_with("weight")
                 || is_packed_name(name)

@@ -107,20 +107,27 @@ fn own_settings<'c>(cx: &Context<'c>, name: &str) -> Result<OwnSettings<'c>> {
     if let Some(own) = extra.get(module) {
         return Ok(OwnSettings::Known(Some(own)));
     }
-    cx.budget
-        .steps(1 + extra.len() as u64 / 4, "the configured modules")?;
-    for (pattern, own) in extra {
-        if !name_regex::is_pattern(pattern) {
-            continue;
+    let patterns = match cx.caches.patterns.get() {
+        Some(patterns) => patterns,
+        None => {
+            let cost = 1 + extra.len() as u64;
+            cx.budget.steps(cost, "the configured modules")?;
+            let mut patterns = Vec::new();
+            for (text, own) in extra {
+                if name_regex::is_pattern(text) {
+                    let row = (text.as_str(), own);
+                    cx.budget
+                        .push(&mut patterns, row, "the configured modules")?;
+                }
+            }
+            cx.caches.patterns.get_or_init(|| patterns)
         }
+    };
+    for &(pattern, own) in patterns {
         let cost = 1 + (pattern.len() + module.len()) as u64 / 8;
         cx.budget.steps(cost, "the configured modules")?;
         // anywhere in the name, unless it says where
-        let anywhere = match pattern.strip_prefix('^') {
-            Some(_) => pattern.clone(),
-            None => [".*", pattern].concat(),
-        };
-        match name_regex::matches(&anywhere, module, false) {
+        match name_regex::matches(pattern, module, true) {
             Some(true) => return Ok(OwnSettings::Known(Some(own))),
             Some(false) => {}
             None => return Ok(OwnSettings::Unknown(pattern)),
@@ -177,14 +184,8 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     } else {
         "int"
     });
-    let size = match setting(cx, own, "group_size").and_then(Json::as_i64) {
-        Some(-1) => Some(StatedGranularity::Channel),
-        Some(size) => u64::try_from(size)
-            .ok()
-            .filter(|size| *size > 0)
-            .map(StatedGranularity::Group),
-        None => None,
-    };
+    let size = setting(cx, own, "group_size").and_then(Json::as_i64);
+    let size = size.and_then(StatedGranularity::of_size);
     let groups = |size| Some(StatedGranularity::Group(size));
     let numbers = match data {
         "mx_int" | "mx_int4" => StatedNumbers::default()

@@ -19,6 +19,7 @@ use crate::read::catalog::{Catalog, Encoding, Shape, TensorInfo};
 use super::config_groups::ConfigGroups;
 use super::layer_configs::LayerConfigs;
 use super::module_overrides::ModuleOverrides;
+use super::target_groups::TargetGroups;
 use super::{QuantConfig, Weight};
 use modules::SkippedModules;
 use notes::Notes;
@@ -70,6 +71,9 @@ pub(crate) struct ContextCaches<'c> {
     pub(super) layers: OnceCell<LayerConfigs<'c>>,
     groups: OnceCell<ConfigGroups>,
     pub(super) overrides: OnceCell<ModuleOverrides<'c>>,
+    /// The names of AutoRound's `extra_config` that are patterns, with their settings.
+    pub(super) patterns: OnceCell<Vec<(&'c str, &'c serde_json::Value)>>,
+    pub(super) targets: OnceCell<TargetGroups<'c>>,
     /// Whether the first group index of GPTQ is all zeros.
     pub(super) has_zero_index: Cell<Option<bool>>,
     /// Markers of ComfyUI's layers in the header.

@@ -79,7 +79,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     filled(scale, &scale.shape)?;
     // compressed-tensors and other writers have names of their own
     let is_packed = cx.config.is_of(PACKED_NAMES);
-    let is_known = cx.config.is_empty() || cx.config.is_of(&[""]) || is_packed == found.divide;
+    let is_known = cx.config.is_of(&[""]) || is_packed == found.divide;
     if !is_known && !cx.skipped(&found.name) {
         let method = cx.config.method().unwrap_or_default();
         let what = format!(

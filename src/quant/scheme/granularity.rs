@@ -122,9 +122,13 @@ pub(super) fn factors(
 
 /// Whether factors are spread over a weight of this shape in blocks of this size.
 pub(super) fn are_of_blocks(factors: &Factors, shape: &[u64], (high, wide): (u64, u64)) -> bool {
+    grid(shape, factors.rows, factors.cols) == grid(shape, high, wide)
+}
+
+/// Blocks of this size, down and across a matrix of a weight.
+pub(super) fn grid(shape: &[u64], high: u64, wide: u64) -> (u64, u64) {
     let (_, cols, matrix) = stack(shape);
-    let grid = |high: u64, wide: u64| (matrix.div_ceil(high.max(1)), cols.div_ceil(wide.max(1)));
-    grid(factors.rows, factors.cols) == grid(high, wide)
+    (matrix.div_ceil(high.max(1)), cols.div_ceil(wide.max(1)))
 }
 
 /// Whether there is one factor for all, or one for each row.

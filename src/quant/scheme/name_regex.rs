@@ -1,18 +1,27 @@
 //! The regular expressions that configurations name modules by, as far as writers of configurations use them: literals, `.`, `.*`,
 //! escaped signs, `^` in front and `$` at the end. Others are not read, and a caller treats their modules as unknown.
 
+/// Signs that names of modules do not have, and that are not read but for `*` behind a dot, `^` in front and `$` at the end.
+const SIGNS: &[u8] = b"*+?^$()[]{}|";
+
 /// A part of a pattern between two `.*`: literal bytes, and `None` for any one.
 type PatternPiece = Vec<Option<u8>>;
 
-/// Whether a pattern matches a name. `whole`: up to the end of the name, and else its beginning, as `re.match` does. `None` for a
-/// pattern with other signs than those above.
-pub(super) fn matches(pattern: &str, name: &str, whole: bool) -> Option<bool> {
-    let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
+/// Whether a pattern matches the beginning of a name, as `re.match` does; or, with `anywhere`, a part of it, as `re.search` does.
+/// `None` for a pattern with other signs than those above.
+pub(super) fn matches(pattern: &str, name: &str, anywhere: bool) -> Option<bool> {
+    let (pattern, anywhere) = match pattern.strip_prefix('^') {
+        Some(rest) => (rest, false),
+        None => (pattern, anywhere),
+    };
     let (pattern, whole) = match pattern.strip_suffix('$') {
         Some(front) if !front.ends_with('\\') => (front, true),
-        _ => (pattern, whole),
+        _ => (pattern, false),
     };
-    let pieces = pieces(pattern)?;
+    let mut pieces = pieces(pattern)?;
+    if anywhere {
+        pieces.insert(0, PatternPiece::new());
+    }
     let (first, rest) = pieces.split_first()?;
     let name = name.as_bytes();
     if !begins(name, first) {
@@ -37,9 +46,8 @@ pub(super) fn matches(pattern: &str, name: &str, whole: bool) -> Option<bool> {
 
 /// Whether a text has a sign of a regular expression, which no name of a module has.
 pub(super) fn is_pattern(text: &str) -> bool {
-    text.contains([
-        '*', '+', '?', '^', '$', '(', ')', '[', ']', '{', '}', '|', '\\',
-    ])
+    text.bytes()
+        .any(|byte| byte == b'\\' || SIGNS.contains(&byte))
 }
 
 fn pieces(pattern: &str) -> Option<Vec<PatternPiece>> {
@@ -54,9 +62,7 @@ fn pieces(pattern: &str) -> Option<Vec<PatternPiece>> {
             }
             b'.' => None,
             b'\\' => Some(bytes.next().filter(u8::is_ascii_punctuation)?),
-            b'*' | b'+' | b'?' | b'^' | b'$' | b'(' | b')' | b'[' | b']' | b'{' | b'}' | b'|' => {
-                return None;
-            }
+            byte if SIGNS.contains(&byte) => return None,
             byte => Some(byte),
         };
         pieces.last_mut()?.push(next);
@@ -99,8 +105,10 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, name, false), Some(false), "{pattern}");
         }
-        assert_eq!(matches(".*mlp", name, true), Some(false));
-        assert_eq!(matches(".*down_proj", name, true), Some(true));
+        assert_eq!(matches(".*mlp$", name, false), Some(false));
+        assert_eq!(matches(".*down_proj$", name, false), Some(true));
+        assert_eq!(matches("mlp", name, true), Some(true));
+        assert_eq!(matches("^mlp", name, true), Some(false));
         for pattern in [".*(down|up)_proj", r".*\d+.*", "model.layers.[0-9]"] {
             assert_eq!(matches(pattern, name, false), None, "{pattern}");
         }

@@ -111,10 +111,8 @@ fn bytes(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Option<Weight>> 
     let (rows, cols, matrix_rows) = stack(&info.shape);
     // `QBytesTensor` has one scale, or one for each index of the first dimension
     let scales = factors(cx, 1, scale, &info.shape, None)?;
-    let is_float = matches!(
-        cx.dtype(scale),
-        Some(Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16)
-    );
+    let dtype = cx.dtype(scale);
+    let is_float = dtype.is_some_and(|dtype| ScaleNumbers::Floats.are_stored_in(dtype));
     if !is_float || !are_of_rows(&scales, &info.shape) {
         return Err(other_scales(
             cx,

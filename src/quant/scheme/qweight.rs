@@ -213,14 +213,8 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     });
     let bits = bits.and_then(|bits| u32::try_from(bits).ok());
     let sizes = &["group_size", "q_group_size"];
-    let scales = match of_module(sizes).or_else(|| of_all(sizes)) {
-        Some(-1) => Some(StatedGranularity::Channel),
-        Some(size) => u64::try_from(size)
-            .ok()
-            .filter(|size| *size > 0)
-            .map(StatedGranularity::Group),
-        None => None,
-    };
+    let size = of_module(sizes).or_else(|| of_all(sizes));
+    let scales = size.and_then(StatedGranularity::of_size);
     let numbers = StatedNumbers::integers(bits).packed();
     vec![vec![numbers.with_scales(scales)]]
 }

@@ -32,6 +32,19 @@ pub(super) enum StatedGranularity {
     Block(u64, u64),
 }
 
+impl StatedGranularity {
+    /// By a configured size of groups; -1 is a whole row.
+    pub(super) fn of_size(size: i64) -> Option<Self> {
+        match size {
+            -1 => Some(Self::Channel),
+            size => {
+                let size = u64::try_from(size).ok().filter(|size| *size > 0);
+                size.map(Self::Group)
+            }
+        }
+    }
+}
+
 /// The numbers that scales are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScaleNumbers {

@@ -8,7 +8,7 @@ use crate::base::kernel::Dtype;
 use crate::plan::{CodeNumbers, NumberKind};
 
 use super::context::Context;
-use super::granularity::stack;
+use super::granularity::{self, stack};
 use super::stated::{Alternatives, StatedGranularity, StatedKind, StatedNumbers};
 use super::{
     Weight, autoround, bitnet, compressed_tensors, fp8, mlx, modelopt, quanto, quark, qweight,
@@ -204,7 +204,7 @@ impl FoundNumbers<'_> {
             return true;
         }
         let (_, cols, rows) = stack(self.shape);
-        let grid = |high: u64, wide: u64| (rows.div_ceil(high.max(1)), cols.div_ceil(wide.max(1)));
+        let grid = |high: u64, wide: u64| granularity::grid(self.shape, high, wide);
         let found = grid(high, wide);
         match stated {
             // projections that were fused keep a scale for each of two or three

@@ -32,6 +32,12 @@ impl SwizzledScales {
             .checked_mul(groups.div_ceil(4))?
             .checked_mul(BLOCK)
     }
+
+    /// The sides of a matrix of tiles of `high` by `wide`: the padded scales as 128 by 4, or each block as 32 by 16.
+    pub(crate) fn sides(rows: u64, groups: u64, [high, wide]: [u64; 2]) -> [Option<u64>; 2] {
+        let (down, across) = (rows.div_ceil(128), groups.div_ceil(4));
+        [down.checked_mul(high), across.checked_mul(wide)]
+    }
 }
 
 impl PartView for SwizzledScales {

@@ -49,6 +49,7 @@ use crate::read::catalog::metadata;
 use super::Weight;
 use super::context::{Context, missing, not_known, plain, stem, unsupported};
 use super::granularity::{are_of_blocks, factors, other_scales, stack};
+use super::stated::ScaleNumbers;
 use super::swizzled_scales::SwizzledScales;
 use description::{dtype_name, sides};
 use pre_scale::{TorchaoWeight, finish};
@@ -241,9 +242,8 @@ fn weight(
         }
         None => {
             let block = sides(data("block_size"));
-            if !plain(cx.info(scale)).is_some_and(|dtype| {
-                matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16)
-            }) {
+            if !plain(cx.info(scale)).is_some_and(|dtype| ScaleNumbers::Floats.are_stored_in(dtype))
+            {
                 return Err(other_scales(cx, scale, &shape, "scales in floats"));
             }
             let stored = factors(cx, 1, scale, &shape, block)?;
@@ -363,17 +363,14 @@ fn grouped(
         rows.checked_mul(cols / group)
     };
     // rows of groups; or blocks of tiles, or tiles that are padded in both dimensions
-    let (tiles, lines) = (rows.div_ceil(128), (cols / group).div_ceil(4));
     let is_shaped = match (swizzled, info.shape.split_last()) {
         (false, Some((last, leading))) => {
             *last == cols / group && *leading == shape[..shape.len() - 1]
         }
         (true, _) if info.shape.len() == 2 && shape.len() == 2 => {
-            let padded = |high: u64, wide: u64| {
-                [tiles.checked_mul(high), lines.checked_mul(wide)]
-                    == [Some(info.shape[0]), Some(info.shape[1])]
-            };
-            padded(32, 16) || padded(128, 4)
+            let shape = [Some(info.shape[0]), Some(info.shape[1])];
+            let is = |tile| SwizzledScales::sides(rows, cols / group, tile) == shape;
+            is([32, 16]) || is([128, 4])
         }
         (true, _) => true,
         (false, None) => false,

@@ -76,13 +76,11 @@ impl ComfyLayer<'_, '_> {
         let info = self.cx.info(scale);
         let groups = cols / group;
         // tiles are padded in both dimensions, or in one dimension
-        let padded = [
-            rows.div_ceil(128).checked_mul(128),
-            groups.div_ceil(4).checked_mul(4),
-        ];
         let is_shaped = match info.shape[..] {
             [_] => true,
-            [high, wide] => [Some(high), Some(wide)] == padded,
+            [high, wide] => {
+                SwizzledScales::sides(rows, groups, [128, 4]) == [Some(high), Some(wide)]
+            }
             _ => false,
         };
         let whole = is_shaped && SwizzledScales::bytes(rows, groups) == Some(info.elements());

@@ -1,0 +1,45 @@
+//! The targets of the groups of compressed-tensors, read once for all weights.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::base::error::Result;
+use crate::base::limits::Budget;
+
+use super::QuantConfig;
+
+const WHAT: &str = "the configured groups";
+
+/// The targets of all groups, with the settings of weights. There may be a target for each module, so they are read once.
+#[derive(Default)]
+pub(super) struct TargetGroups<'c> {
+    pub(super) named: HashMap<&'c str, Option<&'c Value>>,
+    /// Without `re:`.
+    pub(super) patterns: Vec<(&'c str, Option<&'c Value>)>,
+}
+
+impl<'c> TargetGroups<'c> {
+    pub(super) fn read(config: &'c QuantConfig, budget: &Budget) -> Result<Self> {
+        let groups = config.get("config_groups").and_then(Value::as_object);
+        let mut found = Self::default();
+        for group in groups.into_iter().flat_map(|groups| groups.values()) {
+            let (weights, targets) = (group.get("weights"), group.get("targets"));
+            let targets = targets.and_then(Value::as_array);
+            for target in targets.into_iter().flatten().filter_map(Value::as_str) {
+                budget.steps(1 + target.len() as u64 / 8, WHAT)?;
+                match target.strip_prefix("re:") {
+                    Some(pattern) => {
+                        let row = (pattern, weights);
+                        budget.push(&mut found.patterns, row, WHAT)?;
+                    }
+                    None => {
+                        budget.memory(64, WHAT)?;
+                        found.named.entry(target).or_insert(weights);
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+}
