@@ -9,6 +9,7 @@ use crate::support::skip;
 use crate::support::tensor_files::{large_tensors, tensor_bytes, write_and_open};
 use anamnesis::Checkpoint;
 use anamnesis::load::{StorageInfo, StorageKind, choose, load};
+use anamnesis::slice::TensorSlice;
 
 #[test]
 fn resident_and_evicted_files_choose_different_loaders() {
@@ -47,6 +48,46 @@ fn resident_and_evicted_files_choose_different_loaders() {
     assert_eq!(loaded.tensors()[0].bytes(), random_bytes(0, 5 << 20));
     // direct reads leave the page cache as it was
     assert!(StorageInfo::of(&checkpoint).resident.unwrap() < 0.5);
+}
+
+/// A few rows are read at once: the pages of a file of gigabytes are not counted for them. One tensor decides by its own pages.
+#[test]
+fn a_load_of_one_tensor_looks_at_no_other() {
+    let scratch = ScratchDir::new("storage-info-one");
+    let checkpoint = write_and_open(&scratch, &large_tensors());
+    let names: Vec<&str> = checkpoint
+        .catalog()
+        .tensors()
+        .iter()
+        .map(|tensor| &*tensor.name)
+        .collect();
+    let rows = load(&checkpoint).slice(|_| TensorSlice::Rows(0..1));
+    let row = rows.names([names[0]]).run().unwrap();
+    assert!(
+        row.choice().to_string().contains("small: read at once"),
+        "{}",
+        row.choice()
+    );
+    if StorageInfo::of(&checkpoint).resident.is_none() {
+        return skip("this kernel has no cachestat");
+    }
+    let info = StorageInfo::of(&checkpoint);
+    if matches!(info.kind, StorageKind::Memory(_)) {
+        return skip("the scratch directory is in memory");
+    }
+    let file = fs::File::open(scratch.path("in.safetensors")).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    // the first tensor is in memory, and all others are not
+    let first = checkpoint.tensor(names[0]).unwrap();
+    first.chunks(|_| Ok(())).unwrap();
+    let chosen = |name: &str| {
+        let loaded = load(&checkpoint).names([name]).run().unwrap();
+        loaded.choice().to_string()
+    };
+    let (warm, cold) = (chosen(names[0]), chosen(names[names.len() - 1]));
+    assert!(warm.contains("100 % in the page cache"), "{warm}");
+    assert!(!cold.contains("100 %"), "{cold}");
 }
 
 /// tmpfs accepts `O_DIRECT` since Linux 6.6 and refused it before; the bytes are the same.

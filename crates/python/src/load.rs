@@ -115,7 +115,7 @@ impl LoadOptions {
         let mut load = anamnesis::load(Arc::clone(&checkpoint.inner)).pool(&pool());
         load = self.parts.of_load(load);
         if let Some(names) = self.names {
-            load = load.filter(move |name| names.contains(name));
+            load = load.names(names);
         }
         if self.borrow {
             load = load.borrow_mapped();

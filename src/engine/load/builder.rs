@@ -4,6 +4,7 @@ mod run_into;
 mod stream;
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use zeropool::BufferPool;
@@ -33,6 +34,8 @@ pub struct Load<'c> {
     pool: Option<BufferPool>,
     memory: MemoryOptions,
     slices: SliceChoice<'c>,
+    /// The only tensors that are loaded, if they were named.
+    names: Option<Arc<BTreeSet<Box<str>>>>,
     limits: Limits,
     read_ahead: u64,
     options: RunOptions<'c>,
@@ -68,6 +71,7 @@ pub fn load<'c>(checkpoint: impl Into<CheckpointHandle<'c>>) -> Load<'c> {
             align: 1,
         },
         slices: SliceChoice::Whole,
+        names: None,
         // the limits of opening hold for loading too, unless the caller sets others
         limits: *checkpoint.limits(),
         checkpoint,
@@ -195,6 +199,24 @@ impl<'c> Load<'c> {
         self
     }
 
+    /// Loads the tensors of these names alone, of which a [filter](Self::filter) may leave out some. They are looked up: of a
+    /// checkpoint of 100 000 tensors, one costs microseconds.
+    ///
+    /// ```
+    /// use anamnesis::{Checkpoint, load};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+    /// let loaded = load(&checkpoint).names(["lm_head.weight"]).run()?;
+    /// assert_eq!(loaded.iter().count(), 1);
+    /// assert!(load(&checkpoint).names(["lm_head.bias"]).run().is_err());
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    #[must_use]
+    pub fn names<N: Into<Box<str>>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.names = Some(Arc::new(names.into_iter().map(Into::into).collect()));
+        self
+    }
+
     /// The order in which tensors are loaded. Default: file order.
     #[must_use]
     pub fn order(
@@ -244,7 +266,7 @@ impl<'c> Load<'c> {
         let load_all = &mut |feed: &dyn Feed<'k>| run.load_all(feed, self.options.threads);
         // all tensors are kept, so that less read-ahead would need no less memory
         let context = self.context(checkpoint, &pool, u64::MAX);
-        let outcome = Self::feed(self.chosen(), &context, &reads, load_all)?;
+        let outcome = Self::feed(self.chosen(&reads), &context, &reads, load_all)?;
         run.progress.finish();
         Ok(Loaded::new(run.into_tensors(), outcome))
     }
@@ -255,19 +277,18 @@ impl<'c> Load<'c> {
     /// The errors of [`run`](Self::run), and one if the checkpoint has no tensor of this name, or if
     /// [`slices`](Self::slices) chooses none or several parts of it.
     pub fn tensor(&self, name: &str) -> Result<LoadedTensor<'c>> {
-        let mut loaded = self.only(name).run()?.into_iter();
+        let mut loaded = self.only([name]).run()?.into_iter();
         match (loaded.next(), loaded.next()) {
             // a name is of one tensor, of which there may be several slices
             (Some(tensor), None) => Ok(tensor),
-            (None, _) => Err(self.checkpoint.no_tensor(name)),
-            (Some(_), Some(_)) => Err(several(name)),
+            (None, _) => Err(not_one(name, "no slice")),
+            (Some(_), Some(_)) => Err(not_one(name, "several slices")),
         }
     }
 
-    /// The same load, of one tensor.
-    fn only(&self, name: &str) -> Self {
-        let wanted = name.to_owned();
-        self.clone().filter(move |found| *found == *wanted)
+    /// The same load, of these tensors in place of those that a filter selects.
+    fn only<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> Self {
+        self.clone().filter(|_| true).names(names)
     }
 
     fn pool_or_new(&self) -> BufferPool {
@@ -286,8 +307,11 @@ impl<'c> Load<'c> {
                 "an alignment of {align} bytes: it must be a power of two up to {MAX_ALIGN}"
             )));
         }
-        let selected = |tensor: &Tensor<'_>| self.options.selection.contains(&tensor.info().name);
-        let mut tensors: Vec<_> = checkpoint.tensors().filter(selected).collect();
+        let mut tensors: Vec<Tensor<'k>> = match &self.names {
+            None => checkpoint.tensors().collect(),
+            Some(names) => named(checkpoint, names)?,
+        };
+        tensors.retain(|tensor| self.options.selection.contains(&tensor.info().name));
         // before tasks are planned, because reads are issued in their order
         self.options
             .selection
@@ -328,9 +352,9 @@ impl<'c> Load<'c> {
         Ok(())
     }
 
-    /// The loader that was set, or the one that is chosen for the files.
-    fn chosen(&self) -> LoaderChoice {
-        let choose = || choose_for(&self.checkpoint, self.memory.borrow_mapped);
+    /// The loader that was set, or the one that is chosen for what is read.
+    fn chosen(&self, reads: &[ByteRange]) -> LoaderChoice {
+        let choose = || choose_for(&self.checkpoint, reads, self.memory.borrow_mapped);
         self.choice.clone().unwrap_or_else(choose)
     }
 
@@ -372,12 +396,27 @@ impl<'c> Load<'c> {
     }
 }
 
+/// The tensors of these names, in file order.
+fn named<'k>(checkpoint: &'k Checkpoint, names: &BTreeSet<Box<str>>) -> Result<Vec<Tensor<'k>>> {
+    let catalog = checkpoint.catalog();
+    let number = |name: &str| {
+        let number = catalog.position(name);
+        number.ok_or_else(|| checkpoint.no_tensor(name))
+    };
+    let mut numbers: Vec<usize> = names
+        .iter()
+        .map(|name| number(name))
+        .collect::<Result<_>>()?;
+    numbers.sort_unstable();
+    Ok(numbers
+        .into_iter()
+        .map(|number| checkpoint.tensor_at(number))
+        .collect())
+}
+
 #[cold]
-fn several(name: &str) -> Error {
-    let what = format!(
-        "tensor {}: several slices, where one is loaded",
-        quote(name)
-    );
+fn not_one(name: &str, chosen: &str) -> Error {
+    let what = format!("tensor {}: {chosen}, where one is loaded", quote(name));
     Error::invalid_argument(what)
 }
 

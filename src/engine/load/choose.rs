@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::storage::{StorageInfo, StorageKind};
 use super::{Loader, MmapLoader, PreadLoader, RemoteLoader};
+use crate::read::catalog::ByteRange;
 use crate::read::checkpoint::Checkpoint;
+use crate::read::source::any_concurrent;
 
 /// A loader, and the reason why it was chosen.
 #[derive(Clone, Debug)]
@@ -23,24 +25,43 @@ const WARM: f64 = 0.9;
 const COLD: f64 = 0.5;
 /// Below this many bytes, setting up a ring and opening the files again costs more than it saves.
 const SMALL: u64 = 8 << 20;
-/// Up to this many bytes, querying the storage of a file takes longer than the best loader saves (experiment 43).
+/// Up to this many bytes, querying the storage of files takes longer than the best loader saves (experiment 43).
 const SMALL_FILE: u64 = 256 << 10;
 
-/// Like [`choose`], without querying the storage of a single small file or source in memory. A small file is copied faster
-/// than it is mapped. A file of a few pages is in memory since it was opened.
-pub(super) fn choose_for(checkpoint: &Checkpoint, borrow_mapped: bool) -> LoaderChoice {
-    match checkpoint.sources() {
+/// Like [`choose`], for the files that these ranges are in. The storage is not queried where that takes longer than the best
+/// loader saves: for a source in memory, for a small file, and for a few rows of large ones.
+pub(super) fn choose_for(
+    checkpoint: &Checkpoint,
+    reads: &[ByteRange],
+    borrow_mapped: bool,
+) -> LoaderChoice {
+    let sources = checkpoint.sources();
+    let is_small = match sources {
         // bytes in memory are borrowed or copied, whatever loader is chosen; the map loader does it without a thread
-        [only] if only.in_memory().is_some() => LoaderChoice {
-            loader: Arc::new(MmapLoader::new()),
-            reason: "the bytes are in memory".to_owned(),
-        },
-        [only] if only.len().is_some_and(|len| len <= SMALL_FILE) => LoaderChoice {
+        [only] if only.in_memory().is_some() => {
+            return LoaderChoice {
+                loader: Arc::new(MmapLoader::new()),
+                reason: "the bytes are in memory".to_owned(),
+            };
+        }
+        [only] if only.len().is_some_and(|len| len <= SMALL_FILE) => true,
+        _ => {
+            let bytes = reads.iter().map(|read| read.len);
+            let is_file = |read: &ByteRange| sources[read.file as usize].len().is_some();
+            // a tensor that is inflated or gathered has no read in the list
+            !reads.is_empty()
+                && bytes.fold(0, u64::saturating_add) <= SMALL_FILE
+                && reads.iter().all(is_file)
+                && !any_concurrent(sources)
+        }
+    };
+    if is_small {
+        return LoaderChoice {
             loader: Arc::new(PreadLoader::new().threads(1)),
             reason: "small: read at once".to_owned(),
-        },
-        _ => choose(&StorageInfo::of(checkpoint), borrow_mapped),
+        };
     }
+    choose(&StorageInfo::of_reads(checkpoint, reads), borrow_mapped)
 }
 
 /// Picks a loader. `borrow_mapped`: the caller accepts bytes that are borrowed from the mapped file.

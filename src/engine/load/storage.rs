@@ -1,7 +1,14 @@
 //! Properties of a checkpoint's files that decide how to load them: size, residency and file system.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+#[cfg(target_os = "linux")]
+use anamnesis_os::residency::FileResidency;
+
+use crate::read::catalog::ByteRange;
 use crate::read::checkpoint::Checkpoint;
-use crate::read::source::any_concurrent;
+use crate::read::source::Source;
 
 /// The kind of storage that a file lies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,28 +82,47 @@ static KINDS: &[(i64, StorageKind)] = &[
 impl StorageInfo {
     /// Queries the files of a checkpoint, with a few system calls for each.
     pub fn of(checkpoint: &Checkpoint) -> Self {
-        let sources = checkpoint.sources();
-        let bytes = sources
-            .iter()
-            .filter_map(|source| source.len())
-            .fold(0, u64::saturating_add);
-        // this maps the files: whether a file can be mapped is known only by trying
-        let is_borrowable = sources.iter().all(|source| source.mapped().is_some());
+        let sources = checkpoint.sources().iter();
+        let whole = sources.map(|source| (&**source, 0..source.len().unwrap_or(0)));
+        Self::of_ranges(&whole.collect::<Vec<_>>())
+    }
+
+    /// Like [`of`](Self::of), for the files that these ranges are in, from the first range in each to the last: pages are
+    /// counted one by one, and a load of one tensor needs no others.
+    pub(super) fn of_reads(checkpoint: &Checkpoint, reads: &[ByteRange]) -> Self {
+        let mut files: BTreeMap<u32, Range<u64>> = BTreeMap::new();
+        for read in reads {
+            let end = read.start.saturating_add(read.len);
+            let file = files.entry(read.file).or_insert(read.start..end);
+            *file = file.start.min(read.start)..file.end.max(end);
+        }
+        if files.is_empty() {
+            return Self::of(checkpoint);
+        }
+        let ranges = files.into_iter();
+        let ranges = ranges.map(|(file, range)| (checkpoint.source(file), range));
+        Self::of_ranges(&ranges.collect::<Vec<_>>())
+    }
+
+    fn of_ranges(ranges: &[(&dyn Source, Range<u64>)]) -> Self {
+        let sources = || ranges.iter().map(|(source, _)| *source);
+        let bytes = |ranges: &mut dyn Iterator<Item = &(&dyn Source, Range<u64>)>| {
+            let lens = ranges.map(|(_, range)| range.end - range.start);
+            lens.fold(0, u64::saturating_add)
+        };
         let mut info = Self {
-            bytes,
+            bytes: bytes(&mut ranges.iter()),
             resident: None,
             kind: StorageKind::NotAFile,
-            is_borrowable,
+            // this maps the files: whether a file can be mapped is known only by trying
+            is_borrowable: sources().all(|source| source.mapped().is_some()),
         };
         #[cfg(not(target_os = "linux"))]
-        if sources
-            .iter()
-            .any(|source| source.in_memory().is_none() && source.mapped().is_some())
-        {
+        if sources().any(|source| source.in_memory().is_none() && source.mapped().is_some()) {
             info.kind = StorageKind::Other(0);
         }
         #[cfg(target_os = "linux")]
-        for source in sources {
+        for source in sources() {
             let Some(fd) = source.as_fd() else { continue };
             let kind = storage_kind(fd);
             // the load waits for the slowest file
@@ -112,27 +138,22 @@ impl StorageInfo {
         }
         #[cfg(target_os = "linux")]
         {
-            let len = |source: &dyn crate::read::source::Source| source.len().unwrap_or(0);
-            let resident = |source: &dyn crate::read::source::Source| {
-                anamnesis_os::residency::resident_bytes(source.as_fd()?, len(source))
+            let is_file = |(source, _): &&(&dyn Source, Range<u64>)| source.as_fd().is_some();
+            let resident = |(source, range): &(&dyn Source, Range<u64>)| {
+                let len = range.end - range.start;
+                let found = FileResidency::of(source.as_fd()?, range.start, len).ok()?;
+                // whole pages are counted
+                Some(found.cached.min(len))
             };
-            let total_resident: Option<u64> = sources
-                .iter()
-                .filter(|source| source.as_fd().is_some())
-                .map(|s| resident(&**s))
-                .sum();
-            let files: u64 = sources
-                .iter()
-                .filter(|source| source.as_fd().is_some())
-                .map(|s| len(&**s))
-                .sum();
-            // more pages than the file has bytes are counted for its last page
+            let total_resident: Option<u64> = ranges.iter().filter(is_file).map(resident).sum();
+            let files = bytes(&mut ranges.iter().filter(is_file));
+            // more pages than the ranges have bytes are counted at their ends
             #[expect(clippy::cast_precision_loss, reason = "a share")]
             let share = |bytes: u64| (bytes as f64 / files.max(1) as f64).min(1.0);
             info.resident = total_resident.filter(|_| files > 0).map(share);
         }
         // slower than any file
-        if any_concurrent(sources) {
+        if sources().any(|source| source.concurrent().is_some()) {
             info.kind = StorageKind::Remote;
         }
         info

@@ -1,9 +1,9 @@
 //! Loading into memory of the caller.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 
-use super::{Load, several};
+use super::{Load, not_one};
 use crate::base::error::{Error, Result};
 use crate::engine::load::LoadContext;
 use crate::engine::load::caller_memory::IntoPieces;
@@ -54,13 +54,12 @@ impl Load<'_> {
                 }
             };
         }
-        let names: HashSet<String> = by_name.keys().cloned().collect();
-        let only = self.clone().filter(move |name| names.contains(name));
+        let only = self.only(by_name.keys().map(String::as_str));
         let (_, tasks) = only.tasks(&self.checkpoint, false)?;
         let memory = take_memory(&tasks, &mut by_name)?;
         // the first by name: a table has no order
         if let Some(missing) = by_name.into_keys().min() {
-            return Err(self.checkpoint.no_tensor(&missing));
+            return Err(not_one(&missing, "no slice"));
         }
         let pool = self.pool_or_new();
         let context = LoadContext {
@@ -69,7 +68,7 @@ impl Load<'_> {
         };
         let pieces = IntoPieces::new(tasks.iter().zip(memory), &context);
         let (run, reads) = pieces.into_run(&self.options.control);
-        let outcome = Self::feed(self.chosen(), &context, &reads, &mut |feed| {
+        let outcome = Self::feed(self.chosen(&reads), &context, &reads, &mut |feed| {
             run.fill_all(feed, self.options.threads)
         })?;
         run.progress.finish();
@@ -94,7 +93,9 @@ fn take_memory<'b>(
     let take = |task: &LoadTask<'_>| {
         let name = &task.tensor.info().name;
         // the filter selected these names, and names of a catalog are unique: an earlier slice of the tensor has it
-        let out = by_name.remove(&**name).ok_or_else(|| several(name))?;
+        let out = by_name
+            .remove(&**name)
+            .ok_or_else(|| not_one(name, "several slices"))?;
         // the length of a tensor that cannot be read is not known either
         task.tensor.readable()?;
         let needed = task.nbytes();

@@ -51,7 +51,7 @@ impl<'c> Load<'c> {
         let pool = self.pool_or_new();
         let (reads, tasks) = self.tasks(checkpoint, false)?;
         let run = LoadRun::new(&pool, self.memory, &tasks, &self.options.control);
-        let choice = self.chosen();
+        let choice = self.chosen(&reads);
         let context = self.context(checkpoint, &pool, self.read_ahead);
         Self::feed(choice.clone(), &context, &reads, &mut |feed| {
             // one tensor at a time, on the thread of the consumer: what it does not request is not loaded
