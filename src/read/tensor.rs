@@ -5,6 +5,7 @@ mod chunks;
 mod element;
 mod gather;
 mod integrity;
+mod part;
 mod stream;
 
 use std::borrow::Cow;

@@ -77,6 +77,75 @@ fn a_slice_of_rows_reads_only_its_bytes() {
     assert!((60_000..61_000).contains(&nbytes), "{nbytes}");
 }
 
+/// Rows and slices of a tensor that is read by itself equal a load, however the file is opened.
+#[test]
+fn slices_of_a_tensor_are_those_of_a_load() {
+    let mut random = Random(7);
+    let (mut read, mut refused) = (0, 0);
+    for (path, format) in fixtures() {
+        for mode in [OpenMode::Mapped, OpenMode::Read] {
+            let Ok(checkpoint) = mode.open(&path, Some(format)) else {
+                continue;
+            };
+            for tensor in checkpoint.tensors().take(20) {
+                let info = tensor.info();
+                let slice = random_slice(&mut random, &info.shape);
+                let chosen = slice.clone();
+                let loaded = load(&checkpoint)
+                    .slice(move |_| chosen.clone())
+                    .tensor(&info.name);
+                match (tensor.slice_bytes(&slice), loaded) {
+                    (Ok(bytes), Ok(loaded)) => {
+                        assert!(
+                            *bytes == *loaded.bytes(),
+                            "{} {} {slice:?}",
+                            path.display(),
+                            info.name
+                        );
+                        read += 1;
+                    }
+                    (Err(own), Err(of_load)) => {
+                        assert!(
+                            own.to_string().ends_with(&of_load.to_string()),
+                            "{own}, {of_load}"
+                        );
+                        refused += 1;
+                    }
+                    (own, of_load) => {
+                        panic!("{} {}: {own:?}, {of_load:?}", path.display(), info.name)
+                    }
+                }
+                if let Some(rows @ 1..) = info.shape.first().copied()
+                    && let (Ok(all), Ok(row)) = (tensor.bytes(), tensor.rows(rows - 1..rows))
+                {
+                    assert!(all.ends_with(&row), "{} {}", path.display(), info.name);
+                }
+            }
+        }
+    }
+    assert!(
+        read > 1000 && refused > 10,
+        "{read} read, {refused} refused"
+    );
+}
+
+#[test]
+fn a_row_of_a_tensor_is_one_read_of_its_bytes() {
+    let reads = Arc::new(Mutex::new(Vec::new()));
+    let source = RecordingSource {
+        bytes: varied_tensors(),
+        reads: reads.clone(),
+    };
+    let checkpoint = Checkpoint::from_source(source).unwrap();
+    let tensor = checkpoint.tensor("ffffff").unwrap();
+    reads.lock().unwrap().clear();
+    // 300 elements of two bytes
+    let row = tensor.rows(100..101).unwrap();
+    let read: Vec<_> = reads.lock().unwrap().drain(..).collect();
+    assert_eq!(read, [(tensor.info().bytes.start + 60_000, 600)]);
+    assert_eq!(*row, tensor.bytes().unwrap()[60_000..60_600]);
+}
+
 /// A deflated tensor is inflated whole before it is sliced.
 #[test]
 fn deflated_tensors_are_sliced() {

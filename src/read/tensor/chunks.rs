@@ -22,7 +22,7 @@ impl Tensor<'_> {
         }
         let mut whole = self.allocate(self.info.nbytes())?;
         for chunk in chunks {
-            let rows = self.rows(chunk)?;
+            let rows = self.chunk_rows(chunk)?;
             let mut done = 0;
             let part = self.checkpoint.tensor_of(&chunk.part);
             let read = part.stream(&mut |event| match event {
@@ -41,7 +41,7 @@ impl Tensor<'_> {
     }
 
     /// Where the rows of a chunk are in the whole tensor.
-    fn rows(&self, chunk: &TensorChunk) -> Result<ChunkRows> {
+    fn chunk_rows(&self, chunk: &TensorChunk) -> Result<ChunkRows> {
         let invalid = || {
             let what = format!("tensor {} has an invalid chunk", quote(&self.info.name));
             Error::malformed(what)
