@@ -5,6 +5,7 @@ pub(crate) mod files;
 mod memory;
 mod null;
 mod reordered;
+mod writer;
 
 use std::ops::ControlFlow;
 
@@ -19,6 +20,7 @@ pub use files::{
 pub use memory::MemorySink;
 pub use null::NullSink;
 pub(crate) use reordered::ReorderedSink;
+pub use writer::TensorWriter;
 
 /// Stores outputs. Parts of them arrive in any order, from several threads.
 ///

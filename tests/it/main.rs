@@ -72,6 +72,7 @@ mod storage_info;
 mod structure;
 mod synonyms;
 mod tensor_parallel;
+mod tensor_writer;
 mod truncation;
 mod unquantised;
 mod wording;

@@ -11,9 +11,12 @@ use crate::support::random::random_bytes;
 use crate::support::scratch_dir::ScratchDir;
 use crate::support::web_server::TestServer;
 use crate::support::writers::{StoredTensor, safetensors};
+use anamnesis::plan::TensorSpec;
 use anamnesis::remote::{RemoteOptions, Variables};
-use anamnesis::sink::Sharding;
-use anamnesis::{CancelToken, Checkpoint, ErrorKind, OpenOptions, Remedy, Result, remember};
+use anamnesis::sink::{FileSink, Sharding, TensorWriter};
+use anamnesis::{
+    CancelToken, Checkpoint, Encoding, ErrorKind, OpenOptions, Remedy, Result, remember,
+};
 
 const PART: u64 = 64 << 10;
 const SHARD: u64 = 1_000_000;
@@ -91,6 +94,39 @@ fn write_shards(
         overwrite,
         &token,
     )
+}
+
+/// A program that writes its own tensors in the order of the writer: in memory for a few parts, and the same file as locally.
+#[test]
+fn tensors_of_a_program_are_uploaded_one_by_one() {
+    let scratch = ScratchDir::new("upload-writer");
+    let checkpoint = source(&scratch);
+    let server = server();
+    let write_to = |sink: FileSink| {
+        let specs = checkpoint.tensors().map(|tensor| {
+            let info = tensor.info();
+            let Encoding::Plain(dtype) = info.encoding else {
+                panic!("a plain tensor")
+            };
+            TensorSpec::new(&*info.name, info.shape.clone(), dtype)
+        });
+        let mut writer = TensorWriter::begin(sink, specs.collect()).unwrap();
+        let order: Vec<String> = writer.order().map(str::to_owned).collect();
+        assert!(!order.is_sorted());
+        for name in &order {
+            let bytes = checkpoint.tensor(name).unwrap().bytes().unwrap();
+            for piece in bytes.chunks(30_000) {
+                writer.write(name, piece).unwrap();
+            }
+        }
+        writer.finish().unwrap()
+    };
+    let local = scratch.path("out.safetensors");
+    write_to(FileSink::new(&local, Sharding::SingleFile));
+    let url = "s3://bucket/out/one.safetensors";
+    write_to(FileSink::new(url, Sharding::SingleFile).remote(options(&server)));
+    let stored = &objects(&server)["/bucket/out/one.safetensors"];
+    assert!(*stored == fs::read(local).unwrap());
 }
 
 /// The files of a directory, by their paths in the bucket.

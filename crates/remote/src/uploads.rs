@@ -284,8 +284,14 @@ impl SharedUploads {
                 return Ok(state);
             }
             let waited = self.changed.wait_timeout(state, LOOK);
-            let under_way = waited.unwrap_or_else(PoisonError::into_inner).0.sending > 0;
+            let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let under_way = state.sending > 0;
+            // what was sent last may have been what is waited for
+            if !under_way && state.failure.is_none() && reached(&mut state)? {
+                return Ok(state);
+            }
             // without the lock: it is the caller's
+            drop(state);
             if !wait(under_way) {
                 return Err(Error::cancelled());
             }

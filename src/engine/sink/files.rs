@@ -197,6 +197,14 @@ impl FileSink {
         self.files.iter().map(PathBuf::as_path)
     }
 
+    /// The outputs in the order of their places in the files. The sink has begun.
+    pub(super) fn file_order(&self) -> Vec<usize> {
+        let places = self.written.as_ref().expect("begun").places();
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        order.sort_by_key(|output| places[*output]);
+        order
+    }
+
     /// The place that the target names.
     fn place(&self) -> Result<Box<dyn OutputPlace>> {
         match url(&self.target.path) {
@@ -339,13 +347,8 @@ impl Sink for FileSink {
 
     fn order(&self) -> Option<Vec<usize>> {
         let place = self.output.as_ref()?;
-        place.is_ordered().then(|| {
-            let places = self.written.as_ref().expect("begun").places();
-            let mut order: Vec<usize> = (0..places.len()).collect();
-            // parts are sent as they fill, so that outputs in this order need the least memory
-            order.sort_by_key(|output| places[*output]);
-            order
-        })
+        // parts are sent as they fill, so that outputs in this order need the least memory
+        place.is_ordered().then(|| self.file_order())
     }
 
     fn put(&self, output: usize, start: u64, bytes: &[u8]) -> Result<()> {
