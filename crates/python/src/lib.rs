@@ -1,13 +1,14 @@
 //! The Python package over anamnesis. `anamnesis._core` is private: the classes of `python/anamnesis` are the interface.
 //!
 //! Each file here holds one idea: [`checkpoint`] what is opened and described, [`load`] and [`remember`] what is read,
-//! [`parts`] which parts of it, [`objects`] the object of a file of `torch.save`, [`shards`] one conversion by many processes,
+//! [`convert`] what is copied, [`writer`] what is written, [`parts`] which parts of it, [`objects`] the object of a file of `torch.save`, [`shards`] one conversion by many processes,
 //! [`weights`] weights that are dequantised one at a time, [`template`] which worker reads what, [`memory`] bytes that Python
 //! writes to, [`dlpack`] the same for frameworks, [`run`] calls without the interpreter lock that
 //! can be interrupted, [`errors`] the exceptions, [`json`] JSON as objects, [`command`] the command.
 
 mod checkpoint;
 mod command;
+mod convert;
 mod dlpack;
 mod errors;
 mod json;
@@ -20,6 +21,7 @@ mod run;
 mod shards;
 mod template;
 mod weights;
+mod writer;
 
 use pyo3::prelude::*;
 
@@ -33,6 +35,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<shards::CoreDirectory>()?;
     module.add_class::<template::CoreTemplate>()?;
     module.add_class::<weights::CoreWeights>()?;
+    module.add_class::<writer::CoreWriter>()?;
+    module.add_function(wrap_pyfunction!(convert::union, module)?)?;
     module.add_function(wrap_pyfunction!(template::load_template, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::open, module)?)?;
     module.add_function(wrap_pyfunction!(memory::pool_bytes, module)?)?;

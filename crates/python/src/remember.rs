@@ -17,6 +17,20 @@ use crate::memory::{TensorMemory, pool};
 use crate::parts::{Boxes, Parts};
 use crate::run::interruptible;
 
+/// The dtype of outputs. PyTorch writes `bfloat16`, this library `BF16`: both are understood in any case.
+pub(crate) fn dtype_of(name: &str) -> PyResult<OutputDtype> {
+    Ok(match &*name.to_ascii_lowercase() {
+        "auto" => OutputDtype::Auto,
+        "bf16" | "bfloat16" => Dtype::BF16.into(),
+        "f16" | "float16" => Dtype::F16.into(),
+        "f32" | "float32" => Dtype::F32.into(),
+        _ => {
+            let text = format!("dtype {name:?}: auto, bfloat16, float16 or float32");
+            return Err(PyValueError::new_err(text));
+        }
+    })
+}
+
 /// Options that decide the outputs.
 #[derive(Clone, Copy)]
 pub(crate) struct RememberOptions {
@@ -27,17 +41,7 @@ pub(crate) struct RememberOptions {
 
 impl RememberOptions {
     pub(crate) fn new(dtype: &str, cast: bool, names: &str) -> PyResult<Self> {
-        // PyTorch writes `bfloat16`, this library `BF16`: both are understood in any case
-        let dtype = match &*dtype.to_ascii_lowercase() {
-            "auto" => OutputDtype::Auto,
-            "bf16" | "bfloat16" => Dtype::BF16.into(),
-            "f16" | "float16" => Dtype::F16.into(),
-            "f32" | "float32" => Dtype::F32.into(),
-            _ => {
-                let text = format!("dtype {dtype:?}: auto, bfloat16, float16 or float32");
-                return Err(PyValueError::new_err(text));
-            }
-        };
+        let dtype = dtype_of(dtype)?;
         let names = match names {
             "stored" => Names::Stored,
             "hf" => Names::HuggingFace,

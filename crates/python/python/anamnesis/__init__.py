@@ -30,15 +30,26 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ._convert import convert
     from ._template import Coverage, Group, Template, predict
+    from ._writer import TensorWriter
+
+# modules that are imported when they are used
+_LATER = {
+    "Coverage": "_template",
+    "Group": "_template",
+    "Template": "_template",
+    "predict": "_template",
+    "TensorWriter": "_writer",
+    "convert": "_convert",
+}
 
 
-# templates are imported when they are used, as they need `typing`
 def __getattr__(name: str) -> Any:
-    if name in ("Coverage", "Group", "Template", "predict"):
-        from . import _template
+    if name in _LATER:
+        from importlib import import_module
 
-        return getattr(_template, name)
+        return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -57,10 +68,12 @@ __all__ = [
     "Summary",
     "Template",
     "Tensor",
+    "TensorWriter",
     "UnexplainedError",
     "UnknownFormatError",
     "UnsupportedError",
     "__version__",
+    "convert",
     "inspect",
     "load",
     "load_file",

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, final
 
 __all__ = [
-    "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "CoreWeights", "Memory", "__version__", "command", "dlpack",
-    "load_template", "new_memory", "objects", "open", "pool_bytes", "trim",
+    "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "CoreWeights", "CoreWriter", "Memory", "__version__", "command",
+    "dlpack", "load_template", "new_memory", "objects", "open", "pool_bytes", "trim", "union",
 ]  # fmt: skip
 
 __version__: str
@@ -163,6 +163,27 @@ class CoreCheckpoint:
         threads: int = 0,
         progress: _Progress = None,
     ) -> list[Any]: ...
+    def convert_to(
+        self,
+        out: str,
+        *,
+        selected: set[str] | None = None,
+        excluded: set[str] | None = None,
+        dtype: str = "stored",
+        cast: bool = False,
+        rename: Sequence[tuple[str, str]] = [],
+        container: str | None = None,
+        metadata: Sequence[tuple[str, str | None]] = [],
+        void: bool = False,
+        alignment: int | None = None,
+        tp: tuple[int, int] | None = None,
+        shard_size: int | None = None,
+        overwrite: bool = False,
+        code: bool = False,
+        untie: bool = False,
+        threads: int = 0,
+        progress: _Progress = None,
+    ) -> list[Any]: ...
     def output_directory(
         self,
         out: str,
@@ -193,6 +214,22 @@ class CoreCheckpoint:
     ) -> bool: ...
 
 @final
+class CoreWriter:
+    def __init__(
+        self,
+        out: str,
+        tensors: Sequence[tuple[str, str, Sequence[int]]],
+        *,
+        container: str | None = None,
+        metadata: Sequence[tuple[str, str]] = [],
+        shard_size: int | None = None,
+        overwrite: bool = False,
+    ) -> None: ...
+    def order(self) -> list[str]: ...
+    def write(self, name: str, bytes: Any) -> None: ...
+    def finish(self) -> list[Any]: ...
+    def close(self) -> None: ...
+
 class CoreTemplate:
     @property
     def nbytes(self) -> int: ...
@@ -207,6 +244,7 @@ class CoreTemplate:
     def coverage(self, by: CoreTemplate) -> tuple[int, int, float | None, list[tuple[str, int, int]]]: ...
     def save(self, path: str, overwrite: bool) -> None: ...
 
+def union(sources: Sequence[str], *, void_as: Sequence[str] | None = None) -> CoreCheckpoint: ...
 def load_template(path: str) -> CoreTemplate: ...
 def open(
     source: str | bytes,

@@ -1,0 +1,87 @@
+"""Copying tensors as they are stored."""
+
+from __future__ import annotations
+
+from os import fsdecode
+from typing import TYPE_CHECKING
+
+from . import _core
+from ._checkpoint import Checkpoint
+from ._select import select
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ._checkpoint import Path, Progress
+    from ._select import Filter
+
+
+def convert(
+    source: Checkpoint | Path | Sequence[Path],
+    out: Path,
+    *,
+    dtype: str = "stored",
+    cast: bool = False,
+    filter: Filter | None = None,
+    exclude: Filter | None = None,
+    rename: Mapping[str, str] | None = None,
+    container: str | None = None,
+    metadata: Mapping[str, str | None] | None = None,
+    void: bool = False,
+    alignment: int | None = None,
+    tp: tuple[int, int] | None = None,
+    shard_size: int | None = None,
+    overwrite: bool = False,
+    code: bool = False,
+    untie: bool = False,
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> list[str]:
+    """Copies tensors **as they are stored** into a file or a directory: merges, splits, renames, leaves out, or writes another
+    container. Returns the files.
+
+    ``source``: a path, an open checkpoint, or several paths, which are one model. ``out``: a directory (one that exists, a path
+    that ends in ``/``, or with ``shard_size`` in bytes) or a file, whose ending is the container unless ``container`` is
+    ``safetensors``, ``gguf``, ``npz`` or ``npy``.
+
+    ``filter`` and ``exclude`` are for names of tensors and of weights; the stored parts of a quantised weight go together.
+    ``rename`` maps a whole name, a prefix at a dot, or a pattern with ``*`` to another one, in order; one that is for no tensor is a
+    ``ValueError``. ``metadata`` sets keys, and leaves out those with ``None``. ``dtype="bfloat16"`` dequantises, as
+    :func:`remember`. ``tp=(rank, world)`` writes a tensor-parallel worker's share.
+
+        >>> anamnesis.convert("fixtures/safetensors/sharded", "merged.safetensors")
+        ['merged.safetensors']
+    """
+    checkpoint = source if isinstance(source, Checkpoint) else None
+    if checkpoint is None and isinstance(source, (list, tuple)) and len(source) != 1:
+        core = _core.union([fsdecode(path) for path in source])
+    else:
+        if checkpoint is None:
+            checkpoint = Checkpoint(source[0] if isinstance(source, (list, tuple)) else source)  # type: ignore[arg-type]
+        core = checkpoint._core
+    selected = excluded = None
+    if filter is not None or exclude is not None:
+        plan = core.plan()
+        weights = [output[0] for output in plan["outputs"]] + [name for name, _ in plan["refused"]]
+        known = {*core.names(), *weights}
+        selected, excluded = select(filter, known), select(exclude, known)
+    files = core.convert_to(
+        fsdecode(out),
+        selected=selected,
+        excluded=excluded,
+        dtype=dtype,
+        cast=cast,
+        rename=list((rename or {}).items()),
+        container=container,
+        metadata=list((metadata or {}).items()),
+        void=void,
+        alignment=alignment,
+        tp=tp,
+        shard_size=shard_size,
+        overwrite=overwrite,
+        code=code,
+        untie=untie,
+        threads=threads,
+        progress=progress,
+    )
+    return [fsdecode(file) for file in files]

@@ -1,0 +1,104 @@
+"""Files of tensors that a program makes itself."""
+
+from __future__ import annotations
+
+from os import fsdecode
+from typing import TYPE_CHECKING
+
+from . import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from ._checkpoint import Path
+
+# bytes that are copied at a time
+_PIECE = 1 << 20
+
+
+class TensorWriter:
+    """Writes tensors one by one to a file, to shards, or to a bucket: no more than one piece of 1 MiB is in memory besides what
+    the program has. Names, dtypes and shapes are given first, as they are in front of the data.
+
+        >>> shapes = {"w": ("BF16", (4096, 4096)), "b": ("F32", (4096,))}
+        >>> with anamnesis.TensorWriter("out.safetensors", shapes, metadata={"format": "pt"}) as out:
+        ...     for name in out.order:
+        ...         out.write(name, make(name))
+
+    ``tensors``: by name, the dtype (``BF16``, of safetensors) or block type (``Q8_0``, of ggml) and the shape, outermost axis
+    first. ``container``: ``safetensors``, ``gguf``, ``npz`` or ``npy``; by default the ending of ``out`` decides. ``shard_size``
+    in bytes makes ``out`` a directory of shards and their index. The files appear at the end of the ``with`` block; after an
+    exception there are none.
+    """
+
+    def __init__(
+        self,
+        out: Path,
+        tensors: Mapping[str, tuple[str, Sequence[int]]],
+        *,
+        container: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        shard_size: int | None = None,
+        overwrite: bool = False,
+    ) -> None:
+        self._tensors = {name: (dtype, tuple(shape)) for name, (dtype, shape) in tensors.items()}
+        rows = [(name, dtype, list(shape)) for name, (dtype, shape) in self._tensors.items()]
+        keys = list((metadata or {}).items())
+        self._core = _core.CoreWriter(
+            fsdecode(out), rows, container=container, metadata=keys, shard_size=shard_size, overwrite=overwrite
+        )
+        #: Names in the order of their bytes in the files: required to a bucket, and the fastest everywhere.
+        self.order: list[str] = self._core.order()
+        #: The files, when they are finished.
+        self.files: list[str] = []
+
+    def write(self, name: str, data: Any) -> None:
+        """Writes a whole tensor of PyTorch or array of numpy, of the dtype and shape that were given; or the next bytes of the
+        tensor, little endian and in C order, from any object with a contiguous buffer. Raises ``KeyError`` for another name, and
+        ``ValueError`` for more bytes than the tensor has, another dtype or another shape."""
+        if name not in self._tensors:
+            raise KeyError(name)
+        contents = memoryview(_contents(name, data, *self._tensors[name]))
+        # at least once: the library knows what is missing
+        for start in range(0, max(len(contents), 1), _PIECE):
+            self._core.write(name, contents[start : start + _PIECE])
+
+    def finish(self) -> list[str]:
+        """Gives the files their names, and returns them. Raises ``ValueError`` for a tensor of which bytes are missing."""
+        self.files = [fsdecode(file) for file in self._core.finish()]
+        return self.files
+
+    def close(self) -> None:
+        """Leaves nothing, unless the files are finished."""
+        self._core.close()
+
+    def __enter__(self) -> TensorWriter:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.finish()
+        else:
+            self.close()
+
+
+def _contents(name: str, data: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+    """An object with a buffer of the bytes of a tensor."""
+    from ._frameworks import memory_of
+
+    module = type(data).__module__.partition(".")[0]
+    if module not in ("torch", "numpy"):
+        return memoryview(data).cast("B")
+    if module == "torch":
+        # a copy where the memory is elsewhere, strided or lazy
+        data = data.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    else:
+        import numpy as np
+
+        data = np.require(data, requirements=["C", "W"])
+    try:
+        # the tables of dtypes have no name of a block type, whose tensors are bytes
+        return memory_of(module, name, data, dtype, True, shape, data.nbytes)
+    except ValueError as e:
+        raise ValueError(str(e).removeprefix("out: ")) from None

@@ -1,0 +1,136 @@
+//! Tensors as they are stored, in files of any container.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anamnesis::sink::Container;
+use anamnesis::template::parallel::Rules;
+use anamnesis::{Checkpoint, OutputDtype};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::checkpoint::{CoreCheckpoint, open_options};
+use crate::errors::exception;
+use crate::remember::dtype_of;
+use crate::run::interruptible;
+
+/// Several checkpoints as one.
+#[pyfunction]
+#[pyo3(signature = (sources, *, void_as = None))]
+pub(crate) fn union(
+    py: Python<'_>,
+    sources: Vec<OsString>,
+    void_as: Option<Vec<String>>,
+) -> PyResult<CoreCheckpoint> {
+    let options = open_options(void_as)?;
+    let inner = interruptible(py, None, |state| {
+        let options = options.cancel(&state.cancel);
+        let opened = sources
+            .iter()
+            .map(|source| options.open(PathBuf::from(source)));
+        Checkpoint::union(opened.collect::<Result<Vec<_>, _>>()?)
+    })?;
+    Ok(CoreCheckpoint {
+        inner: Arc::new(inner),
+    })
+}
+
+/// The container of this name; `None` where the path decides.
+pub(crate) fn container_named(name: Option<&str>) -> PyResult<Option<&'static Container>> {
+    let Some(name) = name else {
+        return Ok(None);
+    };
+    let mut all = Container::all();
+    let found = all.find(|container| container.name == name);
+    found.map(Some).ok_or_else(|| {
+        let known: Vec<_> = Container::all().map(|container| container.name).collect();
+        PyValueError::new_err(format!("container {name:?}: one of {}", known.join(", ")))
+    })
+}
+
+#[pymethods]
+impl CoreCheckpoint {
+    /// Copies tensors as they are stored. `selected` and `excluded` are names of tensors and weights. Returns the files.
+    #[pyo3(signature = (out, *, selected = None, excluded = None, dtype = "stored", cast = false, rename = Vec::new(),
+                        container = None, metadata = Vec::new(), void = false, alignment = None, tp = None,
+                        shard_size = None, overwrite = false, code = false, untie = false, threads = 0, progress = None))]
+    #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)] // keywords of Python
+    fn convert_to(
+        &self,
+        py: Python<'_>,
+        out: PathBuf,
+        selected: Option<HashSet<String>>,
+        excluded: Option<HashSet<String>>,
+        dtype: &str,
+        cast: bool,
+        rename: Vec<(String, String)>,
+        container: Option<&str>,
+        metadata: Vec<(String, Option<String>)>,
+        void: bool,
+        alignment: Option<u32>,
+        tp: Option<(u32, u32)>,
+        shard_size: Option<u64>,
+        overwrite: bool,
+        code: bool,
+        untie: bool,
+        threads: usize,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Vec<PathBuf>> {
+        let dtype = match dtype {
+            "stored" => OutputDtype::Stored,
+            other => dtype_of(other)?,
+        };
+        let mut convert = anamnesis::convert(Arc::clone(&self.inner))
+            .dtype(dtype)
+            .cast(cast)
+            .void(void)
+            .overwrite(overwrite)
+            .code(code)
+            .untie(untie)
+            .threads(threads);
+        if let Some(names) = selected {
+            convert = convert.filter(move |name| names.contains(name));
+        }
+        if let Some(names) = excluded {
+            convert = convert.exclude(move |name| names.contains(name));
+        }
+        if let Some(container) = container_named(container)? {
+            convert = convert.container(container);
+        }
+        if let Some(alignment) = alignment {
+            convert = convert.alignment(alignment);
+        }
+        if let Some((rank, world)) = tp {
+            if rank >= world {
+                let text = format!("tp: {rank} is no rank of {world} workers");
+                return Err(PyValueError::new_err(text));
+            }
+            convert = convert.tensor_parallel(rank, world, &Rules::default());
+        }
+        for (from, to) in &rename {
+            convert = convert.rename(from, to);
+        }
+        for (key, value) in &metadata {
+            convert = match value {
+                Some(value) => convert.metadata(key, &**value),
+                None => convert.drop_metadata(key),
+            };
+        }
+        let sharding = convert.sharding(&out, shard_size);
+        let sharding = sharding.map_err(|error| exception(py, &error))?;
+        interruptible(py, progress.as_ref(), |state| {
+            let state = Arc::clone(state);
+            let convert = convert
+                .cancel(&state.cancel)
+                .progress(move |progress| state.on_progress(progress));
+            let plan = convert.plan()?;
+            // before the sink exists: a refused checkpoint leaves no file
+            plan.check()?;
+            let mut sink = convert.sink(&out, sharding)?;
+            convert.run(&plan, &mut sink)?;
+            Ok(sink.files().map(PathBuf::from).collect())
+        })
+    }
+}
