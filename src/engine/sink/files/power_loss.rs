@@ -42,8 +42,16 @@ impl TestDirectory {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("anamnesis-power-loss-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).unwrap();
+        // thousands of runs wait for the device otherwise, and the loss of power is played on what they recorded
+        let memory = PathBuf::from("/dev/shm").join(&name);
+        let path = match fs::create_dir(&memory) {
+            Ok(()) => memory,
+            Err(_) => {
+                let path = std::env::temp_dir().join(name);
+                fs::create_dir(&path).unwrap();
+                path
+            }
+        };
         Self(path)
     }
 
