@@ -95,12 +95,24 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
         outcomes: &outcomes,
         heads: &heads,
         notes,
+        unread: [&side_a, &side_b]
+            .into_iter()
+            .map(|side| unread(diff, side))
+            .sum(),
         sidecars,
         unused_renames: rename.unused(),
         config,
         metadata,
     };
     rows::listed(listing, &budget)
+}
+
+/// The entries of a side that cannot be read, of those that the caller's filter accepts.
+fn unread(diff: &CheckpointDiff<'_>, side: &Side<'_>) -> usize {
+    let is_meant =
+        |name: &str| diff.options.selection.contains(name) && diff.not_excluded.contains(name);
+    let entries = side.catalog().refused.iter();
+    entries.filter(|entry| is_meant(&entry.name)).count()
 }
 
 /// Retains the tensors that the caller's filter accepts by a name of either side, and that are not excluded by one.

@@ -27,6 +27,8 @@ pub(super) struct Listing<'l, 'c> {
     pub(super) outcomes: &'l [PairOutcome],
     pub(super) heads: &'l HeadNotes,
     pub(super) notes: Vec<String>,
+    /// Entries of both sides that are listed and cannot be read.
+    pub(super) unread: usize,
     /// Names of files beside the tensors that were compared.
     pub(super) sidecars: Vec<&'static str>,
     pub(super) unused_renames: Vec<String>,
@@ -86,7 +88,9 @@ pub(super) fn listed(listing: Listing<'_, '_>, budget: &Budget) -> Result<Differ
     } = listing.pairing;
     let compared = |alone: &[usize]| (pairs.len() + alone.len()) as u64;
     let all = compared(only_a) + only_b.len() as u64;
-    let same = !(decided || config_differs || metadata_differs) && all > 0;
+    let unread = listing.unread;
+    let differs = decided || config_differs || metadata_differs;
+    let same = !differs && all > 0 && unread == 0;
     let headers = listing.diff.headers_only;
     Ok(Differences {
         a: listing
@@ -101,6 +105,9 @@ pub(super) fn listed(listing: Listing<'_, '_>, budget: &Budget) -> Result<Differ
             (true, _) if headers => "same headers; values not compared",
             (true, _) => "same",
             (false, 0) => "no tensor was compared",
+            (false, _) if !differs => {
+                "equal tensors; entries that cannot be read were not compared"
+            }
             (false, _) => "different",
         },
         compared: all,
