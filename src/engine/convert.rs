@@ -22,7 +22,7 @@ use crate::engine::companions::Companions;
 use crate::engine::load::Loader;
 use crate::engine::remember::{OutputDtype, Remember, output, remember};
 use crate::engine::sink::container::{FormOptions, HeaderValue};
-use crate::engine::sink::{Container, FileSink, SAFETENSORS, Sharding, Sink};
+use crate::engine::sink::{Container, FileSink, GGUF, SAFETENSORS, Sharding, Sink};
 use crate::models::parallel::TensorParallel;
 use crate::plan::Plan;
 use crate::quant::scheme::QuantConfig;
@@ -298,6 +298,13 @@ impl<'c> Convert<'c> {
         let checkpoint = &self.weights.checkpoint;
         output::check_not_source(checkpoint, path, &sharding)?;
         let container = self.container_of(path, &sharding);
+        if self.alignment.is_some() && *container != GGUF {
+            let what = format!(
+                "{} has no alignment of tensors: it is a setting of GGUF",
+                container.name
+            );
+            return Err(Error::invalid_argument(what));
+        }
         let companions = match sharding {
             Sharding::Shards(_) => self.companions()?,
             Sharding::SingleFile => Companions::default(),

@@ -462,6 +462,10 @@ pub struct Checkpoint {
     other_models: Option<Note>,
     /// The index or the `.metadata` that a directory was opened by.
     described_by: Option<PathBuf>,
+    /// See [`Self::joined`].
+    joined: Vec<union::JoinedSource>,
+    /// Whether files of its directory have the names that a run gives them while it replaces a checkpoint.
+    is_half_replaced: bool,
 }
 
 impl Checkpoint {

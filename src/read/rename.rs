@@ -131,12 +131,35 @@ impl<'r> RenamedTensors<'r> {
         Self { names, renames }
     }
 
-    /// The new name of a tensor, or of a module or weight that tensors are named after. `None` if it stays: nothing of the
-    /// checkpoint has the name, or its tensors do not keep one.
+    /// The new name of a tensor, or of a module or weight that tensors are named after, or would be. `None` if it stays: nothing of
+    /// the checkpoint has the name, or its tensors do not keep one.
     ///
     /// # Errors
     /// A limit on work: a configuration may have any number of names, and each is compared with all tensors below it.
     pub(crate) fn renamed(&self, name: &str, budget: &Budget) -> Result<Option<String>> {
+        Ok(match self.found(name, budget)? {
+            FoundName::Renamed(new) => Some(new),
+            // a module without tensors of its own, such as one that was fused with others; a word without a dot may be a setting
+            FoundName::None if name.contains('.') => {
+                let new = self.renames.preview(name);
+                (new != name).then_some(new)
+            }
+            FoundName::None | FoundName::Stays => None,
+        })
+    }
+
+    /// Like [`renamed`](Self::renamed), for a name that may be of anything: tensors must have it, or be named after it.
+    ///
+    /// # Errors
+    /// The errors of [`renamed`](Self::renamed).
+    pub(crate) fn renamed_tensor(&self, name: &str, budget: &Budget) -> Result<Option<String>> {
+        Ok(match self.found(name, budget)? {
+            FoundName::Renamed(new) => Some(new),
+            FoundName::None | FoundName::Stays => None,
+        })
+    }
+
+    fn found(&self, name: &str, budget: &Budget) -> Result<FoundName> {
         let first = self.names.partition_point(|(old, _)| *old < name);
         let below = self.names[first..]
             .iter()
@@ -150,17 +173,24 @@ impl<'r> RenamedTensors<'r> {
             }
             match new.strip_suffix(rest) {
                 Some(stem) if found.is_none_or(|known| known == stem) => found = Some(stem),
-                _ => return Ok(None),
+                _ => return Ok(FoundName::Stays),
             }
         }
-        let new = match found {
-            Some(stem) => stem.to_owned(),
-            // a module without tensors of its own, such as one that was fused with others; a word without a dot may be a setting
-            None if name.contains('.') => self.renames.preview(name),
-            None => return Ok(None),
-        };
-        Ok((new != name).then_some(new))
+        Ok(match found {
+            Some(new) if new == name => FoundName::Stays,
+            Some(new) => FoundName::Renamed(new.to_owned()),
+            None => FoundName::None,
+        })
     }
+}
+
+/// The outcome of looking for the tensors of a name.
+enum FoundName {
+    /// No tensor has it, or is named after it.
+    None,
+    /// It stays, or its tensors do not keep one.
+    Stays,
+    Renamed(String),
 }
 
 /// The texts that the stars of a pattern stand for: each as short as the rest allows, the last one the rest.

@@ -59,9 +59,9 @@ pub(crate) fn renamed_metadata(
     } else if MODULE_LISTS.contains(&key) {
         edits.list(0)?;
     }
-    // torchao describes a weight under its name
+    // torchao describes a weight under its name; other keys have dots too
     let new_key = match key.contains('.') {
-        true => names.renamed(key, budget)?,
+        true => names.renamed_tensor(key, budget)?,
         false => None,
     };
     Ok((new_key.unwrap_or_else(|| key.to_owned()), edits.applied()))

@@ -1,9 +1,10 @@
 //! Which stored tensors go together: the parts of a weight.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
-use crate::plan::{Plan, StoredPart};
+use crate::plan::{Decoder, Plan, StoredPart};
 use crate::quant::account::{TensorClaim, claims};
 use crate::quant::scheme::Context;
 use crate::read::catalog::{Shape, quote};
@@ -29,6 +30,19 @@ pub(super) struct KnownWeight {
     pub(super) parts: Vec<StoredPart>,
     /// Rows and columns that share a scale.
     pub(super) block: Option<(u64, u64)>,
+    pub(super) decoder: Arc<dyn Decoder>,
+}
+
+impl KnownWeight {
+    /// Whether another reading of the same stored tensors gives the same values.
+    pub(super) fn is_read_as(&self, other: &Self) -> bool {
+        // the debug form of a decoder has all of its settings, as for the id of a plan
+        let settings = |weight: &Self| format!("{:?}", weight.decoder);
+        self.scheme == other.scheme
+            && self.shape == other.shape
+            && self.parts == other.parts
+            && settings(self) == settings(other)
+    }
 }
 
 /// The weights of a checkpoint with several parts, or of a scheme. Notes of planning are added to the plan.
@@ -47,6 +61,7 @@ pub(super) fn groups(
                 tensors: weight.parts.iter().map(|part| part.tensor).collect(),
                 known: Some(KnownWeight {
                     block: weight.decoder.numbers().and_then(|numbers| numbers.block),
+                    decoder: weight.decoder,
                     scheme: weight.scheme,
                     shape: weight.shape,
                     parts: weight.parts,

@@ -1,6 +1,6 @@
 //! Notes about an output: what its container or its place takes from it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::base::error::Result;
 use crate::base::note::Note;
@@ -9,9 +9,13 @@ use crate::engine::sink::{Container, GGUF, NPY, NPZ, SAFETENSORS, Sharding};
 use crate::models::config::keys;
 use crate::plan::Plan;
 use crate::quant::scheme::{QuantConfig, Sidecars};
+use crate::read::catalog::{Catalog, quote};
 
-use super::groups::{PartGroup, groups};
+use super::groups::{KnownWeight, PartGroup, groups};
 use super::{Convert, header};
+
+/// Keys that a note names.
+const NAMED_KEYS: usize = 5;
 
 pub(super) fn of(
     what: &Convert<'_>,
@@ -30,6 +34,8 @@ pub(super) fn of(
             "llama.cpp opens no file without the key {architecture}, which the output does not have"
         )));
     }
+    notes.extend(differing_keys(catalog));
+    notes.extend(other_companions(what, sharding));
     let has_none = *container == NPZ || *container == NPY;
     if has_none && !catalog.metadata.is_empty() {
         let count = catalog.metadata.len();
@@ -43,14 +49,48 @@ pub(super) fn of(
     Ok(notes)
 }
 
-/// The note about schemes that only the configuration tells: beside a file there is none.
-fn unrecognised(what: &Convert<'_>) -> Result<Option<Note>> {
+/// The note about keys that a further shard or source has with another value.
+fn differing_keys(catalog: &Catalog) -> Option<Note> {
+    let keys: BTreeSet<&str> = catalog
+        .differing_values
+        .iter()
+        .map(|(key, _)| &**key)
+        .collect();
+    let mut named: Vec<String> = keys.iter().take(NAMED_KEYS).map(|key| quote(key)).collect();
+    if let Some(more @ 1..) = keys.len().checked_sub(NAMED_KEYS) {
+        named.push(format!("{more} others"));
+    }
+    (!named.is_empty()).then(|| {
+        Note::from(format!(
+            "files have other values of keys of the metadata, and those of the first are kept: {}",
+            named.join(", ")
+        ))
+    })
+}
+
+/// The note about companion files of further sources, which an output directory does not have.
+fn other_companions(what: &Convert<'_>, sharding: &Sharding) -> Option<Note> {
+    let checkpoint = &what.weights.checkpoint;
+    let own = checkpoint.path();
+    let mut others = checkpoint.joined().map(|(path, _)| path);
+    let other = others.find(|path| Some(*path) != own)?;
+    let is_directory = matches!(sharding, Sharding::Shards(_));
+    is_directory.then(|| {
+        Note::from(format!(
+            "configuration and companion files are those of the first source: none of {} is copied",
+            other.display()
+        ))
+    })
+}
+
+/// The notes about schemes, and settings of them, that only the configuration tells: beside a file there is none.
+fn unrecognised(what: &Convert<'_>) -> Result<Vec<Note>> {
     let weights = &what.weights;
     let checkpoint = &*weights.checkpoint;
     let budget = checkpoint.budget();
     let configured = config(weights, &budget)?;
     if configured.is_empty() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let read = reader(checkpoint);
     let (sidecars, none) = (Sidecars::default(), QuantConfig::default());
@@ -60,23 +100,28 @@ fn unrecognised(what: &Convert<'_>) -> Result<Option<Note>> {
         groups(&cx, &mut Plan::default(), &check)
     };
     let (with, without) = (found(&configured)?, found(&none)?);
-    let of = |groups: &[PartGroup]| -> BTreeSet<(Box<str>, &'static str)> {
-        let known = groups.iter().filter_map(|group| {
-            let known = group.known.as_ref()?;
-            Some((group.name.clone(), known.scheme))
-        });
-        known.collect()
+    let known = |group: &PartGroup| Some((group.name.clone(), group.known.clone()?));
+    let mut without: HashMap<Box<str>, KnownWeight> = without.iter().filter_map(known).collect();
+    let (mut lost, mut changed) = (BTreeSet::new(), BTreeSet::new());
+    for (name, weight) in with.iter().filter_map(known) {
+        check()?;
+        match without.remove(&name) {
+            Some(same) if weight.is_read_as(&same) => continue,
+            Some(other) if weight.scheme == other.scheme => changed.insert(weight.scheme),
+            _ => lost.insert(weight.scheme),
+        };
+    }
+    changed.extend(without.values().map(|weight| weight.scheme));
+    let named = |schemes: BTreeSet<&str>, how: &str| {
+        let schemes: Vec<&str> = schemes.into_iter().collect();
+        let text = schemes.join(", ");
+        (!schemes.is_empty()).then(|| {
+            Note::from(format!(
+                "the file has no configuration beside it, without which {how} {text}: write a directory"
+            ))
+        })
     };
-    let without = of(&without);
-    let lost: BTreeSet<&str> = of(&with)
-        .difference(&without)
-        .map(|(_, scheme)| *scheme)
-        .collect();
-    let schemes: Vec<&str> = lost.into_iter().collect();
-    Ok((!schemes.is_empty()).then(|| {
-        Note::from(format!(
-            "the file has no configuration beside it, without which weights are not recognised as {}: write a directory",
-            schemes.join(", ")
-        ))
-    }))
+    let lost = named(lost, "weights are not recognised as");
+    let changed = named(changed, "readers get other values from weights of");
+    Ok(lost.into_iter().chain(changed).collect())
 }

@@ -73,7 +73,9 @@ pub(super) fn stored(what: &Convert<'_>, renames: &Renames) -> Result<Plan> {
                 if is_part[tensor] {
                     job.scheme = STORED;
                 }
-                if info.name.is_empty() {
+                // the only array of a file that names none
+                let can_be_alone = matches!(cx.catalog.format, "npy" | "pth");
+                if can_be_alone && info.name.is_empty() && cx.catalog.tensors().len() == 1 {
                     job.output.name = unnamed(checkpoint).into();
                 }
                 budget.push(&mut plan.jobs, job, PLAN)?;

@@ -8,13 +8,14 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value};
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::limits::{Budget, Limits};
 use crate::models::config::{ModelConfig, document};
 use crate::quant::settings::{is_nothing, spell};
 use crate::read::catalog::quote;
 use crate::read::checkpoint::Checkpoint;
 use crate::read::source::file_system::NamedPath;
+use crate::read::source::files::Files;
 
 use super::settings_of;
 use contradictions::Contradiction;
@@ -216,7 +217,28 @@ impl QuantConfig {
         edit: &TextEdit<'_>,
         budget: &Budget,
     ) -> Result<Self> {
-        let files = checkpoint.files();
+        let is_mistral = is_consolidated(checkpoint);
+        let own = Self::load_beside(checkpoint.files(), path, is_mistral, edit, budget)?;
+        for (path, files) in checkpoint.joined() {
+            let other = Self::load_beside(files, path, is_mistral, edit, budget)?;
+            if (other.is_empty() && other.sections.is_empty()) || other.describes_as(&own) {
+                continue;
+            }
+            let what = "its configuration describes weights otherwise than that of the first source, and the output has one: \
+                        convert the sources one by one, or dequantise them before they are joined";
+            return Err(Error::unsupported(what).in_file(path));
+        }
+        Ok(own)
+    }
+
+    /// The configuration beside this path. `is_mistral`: whether files with Mistral's names are read.
+    fn load_beside(
+        files: &Files,
+        path: &Path,
+        is_mistral: bool,
+        edit: &TextEdit<'_>,
+        budget: &Budget,
+    ) -> Result<Self> {
         let mut model = ModelConfig::default();
         let mut found = ConfigDocuments::default();
         let folder = if files.is_directory(path) {
@@ -226,7 +248,6 @@ impl QuantConfig {
         };
         // a directory may hold the same model twice: as Mistral's own files, and as files of transformers; and a request for
         // a file that is hardly there costs as much as for one that is
-        let is_mistral = is_consolidated(checkpoint);
         let likely = FILES
             .iter()
             .filter(|(file, _)| *file != MISTRAL || is_mistral);
@@ -271,6 +292,11 @@ impl QuantConfig {
     /// Whether there is no configuration.
     pub fn is_empty(&self) -> bool {
         self.map.is_empty()
+    }
+
+    /// Whether another configuration says the same about weights; the models may have other settings.
+    fn describes_as(&self, other: &Self) -> bool {
+        self.map == other.map && self.further == other.further && self.sections == other.sections
     }
 
     /// The method's name, in lower case: `quant_method`, or ModelOpt's `quant_algo`.

@@ -104,6 +104,8 @@ pub(super) fn merge(
         path: None,
         other_models: None,
         described_by: None,
+        joined: Vec::new(),
+        is_half_replaced: false,
         files: Files::default(),
     })
 }

@@ -128,6 +128,8 @@ impl OpenOptions {
                 path: None,
                 other_models: None,
                 described_by: None,
+                joined: Vec::new(),
+                is_half_replaced: false,
                 files: Files::default(),
             },
         }))

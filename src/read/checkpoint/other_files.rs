@@ -14,6 +14,7 @@ use crate::read::catalog::Catalog;
 use crate::read::source::files::Files;
 
 use super::named_files::{INDEX, file_name};
+use super::replaced::is_hidden_name;
 
 /// A file of a directory that was not looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -136,6 +137,7 @@ pub(crate) fn is_model_file(name: &str) -> bool {
 fn reason(name: &str, is_regular: bool) -> &'static str {
     match name {
         _ if !is_regular => "no regular file",
+        _ if is_hidden_name(name) => UNFINISHED,
         _ if name.starts_with('.') => "hidden",
         _ if is_training_state(name) => "a state of training",
         _ if is_model_file(name) => "another model",
@@ -319,6 +321,7 @@ mod tests {
             ("rng_state_3.pth", "a state of training"),
             ("tf_model.h5", "a format that is not read"),
             (".model.safetensors", "hidden"),
+            (".anamnesis-0-1-2.config.json.old", UNFINISHED),
             ("config.json", "no tensors"),
             ("tokenizer.index.json", "no tensors"),
             ("model.GGUF", "another model"),

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use super::{Checkpoint, OpenOptions};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::read::catalog::quote;
 
 /// How often a checkpoint is opened at most. A writer changes a directory once per checkpoint, so that a reader which fails
 /// this often beside changes is beside something else.
@@ -29,7 +30,7 @@ pub(super) fn open_stable(
         let opened = open();
         let is_whole = match &opened {
             Err(error) => !is_for_want_of_a_file(error, path),
-            Ok(_) => !options.has_faults(),
+            Ok(checkpoint) => !options.has_faults() && !checkpoint.is_half_replaced,
         };
         if is_whole {
             return opened;
@@ -48,6 +49,22 @@ pub(super) fn open_stable(
         }
     }
     open()
+}
+
+/// Whether a run keeps a file of the old or the new checkpoint under this name until it has replaced the whole, where no
+/// directory can be exchanged for another one (`engine::sink`).
+pub(super) fn is_hidden_name(name: &str) -> bool {
+    let ends = [".old", ".new-index", ".new-single"];
+    name.starts_with(".anamnesis-") && ends.iter().any(|end| name.ends_with(end))
+}
+
+/// The warning about a checkpoint that a run was replacing when it was interrupted.
+pub(super) fn interrupted(hidden: &str) -> String {
+    format!(
+        "a run that was replacing this checkpoint was interrupted, or is under way: files of it have hidden names, such as {}; \
+         the next run into the directory finishes it",
+        quote(hidden)
+    )
 }
 
 /// The names in the directory of a path that are watched, and the files behind them.

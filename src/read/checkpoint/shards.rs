@@ -24,7 +24,7 @@ use super::merge::{ParsedFile, merge};
 use super::named_files::{charge_files, file_name, is_index, name_below, split_name};
 use super::open::{parse_path, parse_source};
 use super::other_files::other_models;
-use super::replaced::HeldIndex;
+use super::replaced::{self, HeldIndex};
 use super::{Checkpoint, OpenOptions};
 use super::{pieces, ranks};
 
@@ -135,11 +135,16 @@ fn open_directory(
         [one] if is_index(one) || distributed::is_metadata(one) => Some(one.clone()),
         _ => None,
     };
+    let mut names = selection.names.iter();
+    let hidden = names.find(|name| replaced::is_hidden_name(name));
+    checkpoint.is_half_replaced = hidden.is_some();
+    let interrupted = hidden.map(|name| replaced::interrupted(name));
+    let of_selection = selection.warning.into_iter().chain(interrupted);
     let others = checkpoint.other_models.clone();
     checkpoint
         .catalog
         .warnings
-        .extend(selection.warning.map(Note::from).into_iter().chain(others));
+        .extend(of_selection.map(Note::from).chain(others));
     Ok(checkpoint)
 }
 

@@ -1,9 +1,20 @@
 //! Several checkpoints as one: the tensors of all of them.
 
+use std::path::{Path, PathBuf};
+
 use crate::base::error::{Error, Result};
 use crate::read::catalog::quote;
+use crate::read::source::files::Files;
 
 use super::Checkpoint;
+
+/// A further checkpoint of a union.
+#[derive(Clone)]
+pub(super) struct JoinedSource {
+    path: PathBuf,
+    /// Where the path is.
+    files: Files,
+}
 
 impl Checkpoint {
     /// One checkpoint of the tensors of several, which are of one format. Metadata, and the configuration beside the files, are
@@ -56,6 +67,11 @@ impl Checkpoint {
             let files = first(whole.sources.len(), next.sources.len())?;
             let members = first(whole.catalog.members.len(), next.catalog.members.len())?;
             next.catalog.move_behind(files, members);
+            if let Some(path) = next.path.take() {
+                let files = next.files.clone();
+                whole.joined.push(JoinedSource { path, files });
+            }
+            whole.joined.append(&mut next.joined);
             whole.sources.append(&mut next.sources);
             let (into, from) = (&mut whole.catalog, next.catalog);
             budget.reserve(&mut into.tensors, from.tensors.len(), "the merged catalog")?;
@@ -65,14 +81,26 @@ impl Checkpoint {
             into.refused.extend(from.refused);
             into.extra_fields.extend(from.extra_fields);
             for (key, value) in from.metadata {
-                if into.metadata.get(&key).is_none() {
-                    into.metadata.push_charged(&key, value, &budget)?;
+                match into.metadata.get(&key) {
+                    None => into.metadata.push_charged(&key, value, &budget)?,
+                    Some(known) if *known == value => {}
+                    Some(_) => {
+                        let values = &mut into.differing_values;
+                        budget.push(values, (key, value), "the merged catalog")?;
+                    }
                 }
             }
+            into.differing_values.extend(from.differing_values);
             into.warnings.extend(from.warnings);
             into.index_names(&budget)?;
             whole.kept = budget.kept();
         }
         Ok(whole)
+    }
+
+    /// The paths of the further checkpoints of a [`union`](Self::union), and the places where they are.
+    pub(crate) fn joined(&self) -> impl Iterator<Item = (&Path, &Files)> {
+        let joined = self.joined.iter();
+        joined.map(|source| (&*source.path, &source.files))
     }
 }

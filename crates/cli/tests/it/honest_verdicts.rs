@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::process::{path_str, run, safetensors};
+use crate::process::{path_str, run, safetensors, workspace};
 
 /// A run over a directory that `make` fills; `M` in an argument stands for its path.
 struct VerdictCase {
@@ -277,7 +277,60 @@ static CASES: &[VerdictCase] = &[
         says: &["different: 1 changed"],
         not: &["same"],
     },
+    VerdictCase {
+        name: "a model whose replacement was interrupted is not whole",
+        make: half_replaced,
+        args: &["check", "M"],
+        code: 1,
+        says: &[
+            "unfinished",
+            ".anamnesis-0123456789abcdef-1-1.config.json.old",
+        ],
+        not: &["nothing found"],
+    },
+    VerdictCase {
+        name: "and said to be that by others",
+        make: half_replaced,
+        args: &["inspect", "M"],
+        code: 0,
+        says: &["the next run into the directory finishes it"],
+        not: &[],
+    },
+    VerdictCase {
+        name: "an entry that cannot be read is not compared",
+        make: unreadable,
+        args: &["diff", "M/a.npz", "M/b.npz"],
+        code: 1,
+        says: &["equal tensors; entries that cannot be read were not compared: 1 equal"],
+        not: &["same"],
+    },
+    VerdictCase {
+        name: "the same, of the tensors that can be read",
+        make: unreadable,
+        args: &["diff", "M/a.npz", "M/b.npz", "--filter", "ok"],
+        code: 0,
+        says: &["same: 1 equal"],
+        not: &["were not compared"],
+    },
 ];
+
+/// What a run leaves that was killed while it replaced a model in a directory that cannot be exchanged.
+fn half_replaced(m: &Path) {
+    ones(&m.join("model.safetensors"), "w");
+    fs::write(
+        m.join(".anamnesis-0123456789abcdef-1-1.config.json.old"),
+        "{}",
+    )
+    .unwrap();
+}
+
+/// Two archives with an array of objects.
+fn unreadable(m: &Path) {
+    let object = workspace().join("fixtures/npz/object.npz");
+    for name in ["a.npz", "b.npz"] {
+        fs::copy(&object, m.join(name)).unwrap();
+    }
+}
 
 /// Two files with equal headers and other values.
 fn pair(m: &Path) {

@@ -13,7 +13,25 @@ use super::{FileContent, FileForm, FormOptions, no_dtype};
 /// Headers are padded so that the elements begin at a multiple of this.
 pub(super) const ALIGNMENT: usize = 64;
 
+/// The most axes of an array, by `NPY_MAXDIMS` of NumPy 2.
+const MOST_AXES: usize = 64;
+
+/// Whether NumPy has arrays of this shape. It multiplies sizes other than 0, also of an array without elements.
+fn has_numpy_shape(output: &TensorSpec) -> bool {
+    let item = output.dtype.bits().div_ceil(8);
+    let sizes = output.shape.iter().filter(|&&size| size != 0);
+    let bytes = sizes.fold(Some(item), |bytes, &size| bytes?.checked_mul(size));
+    output.shape.len() <= MOST_AXES && bytes.is_some_and(|bytes| i64::try_from(bytes).is_ok())
+}
+
 pub(super) fn check(output: &TensorSpec, options: &FormOptions) -> Result<()> {
+    if !has_numpy_shape(output) {
+        let what = format!(
+            "tensor {} has a shape that NumPy does not have: more than {MOST_AXES} axes, or sizes of more than 2⁶³ bytes in all",
+            quote(&output.name)
+        );
+        return Err(Error::unsupported(what).with_remedy(Remedy::LeaveOut));
+    }
     if output.block.is_none() && descr(output.dtype).is_some() {
         return Ok(());
     }

@@ -36,11 +36,16 @@ struct ArrayMember {
 impl ArrayMember {
     fn new(output: &TensorSpec, at: u64) -> Result<Self> {
         let name = format!("{}.npy", output.name);
-        if name.len() > usize::from(u16::MAX) {
-            let what = format!(
-                "the name {} is too long for an archive",
-                quote(&output.name)
-            );
+        let wrong = if name.len() > usize::from(u16::MAX) {
+            Some("is too long for an archive")
+        } else if name.contains('\0') {
+            // `zipfile` of Python cuts it there, and so do programs in C
+            Some("has a NUL, at which readers of archives cut it")
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            let what = format!("the name {} {wrong}", quote(&output.name));
             return Err(Error::unsupported(what).with_remedy(Remedy::LeaveOutOrRename));
         }
         let elements = output.nbytes().expect("counted before");
@@ -180,19 +185,22 @@ fn directory(members: &[ArrayMember], crcs: &[u32], at: u64) -> Vec<u8> {
         .flat_map(|(member, &crc)| member.entry(crc))
         .collect();
     let (size, count) = (out.len() as u64, members.len() as u64);
-    // the zip64 record, which all readers of large archives know, and where it is
-    out.extend(b"PK\x06\x06");
-    out.extend(44_u64.to_le_bytes());
-    out.extend(((3_u16 << 8) | 45).to_le_bytes());
-    out.extend(45_u16.to_le_bytes());
-    out.extend([0; 8]);
-    for field in [count, count, size, at] {
-        out.extend(field.to_le_bytes());
+    // the zip64 record, which all readers of large archives know, and where it is. An archive that begins with it is none
+    // to `zipfile` of Python
+    if !members.is_empty() {
+        out.extend(b"PK\x06\x06");
+        out.extend(44_u64.to_le_bytes());
+        out.extend(((3_u16 << 8) | 45).to_le_bytes());
+        out.extend(45_u16.to_le_bytes());
+        out.extend([0; 8]);
+        for field in [count, count, size, at] {
+            out.extend(field.to_le_bytes());
+        }
+        out.extend(b"PK\x06\x07");
+        out.extend(0_u32.to_le_bytes());
+        out.extend((at + size).to_le_bytes());
+        out.extend(1_u32.to_le_bytes());
     }
-    out.extend(b"PK\x06\x07");
-    out.extend(0_u32.to_le_bytes());
-    out.extend((at + size).to_le_bytes());
-    out.extend(1_u32.to_le_bytes());
     out.extend(b"PK\x05\x06");
     out.extend([0; 4]);
     let short = u16::try_from(count).unwrap_or(u16::MAX);
