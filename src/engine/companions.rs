@@ -21,6 +21,7 @@ use serde_json::Value as Json;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, Limits, text_cost};
+use crate::base::template::is_weight_file;
 use crate::read::checkpoint::Checkpoint;
 use crate::read::json::{JsonReader, Tree};
 use crate::read::rename::RenamedTensors;
@@ -86,6 +87,11 @@ pub enum LeftOutReason {
     TooLong,
     /// A directory, a pipe, a socket or a device.
     NotRegular,
+    /// A link that leads nowhere.
+    BrokenLink,
+    /// It has an ending of tensor files, and is none of the checkpoint's: the state of an optimizer, the same model in another
+    /// format.
+    OtherTensors,
     /// A link of another user that leads out of the directory, to a file that is not that user's.
     ForeignLink,
 }
@@ -103,6 +109,8 @@ impl LeftOutReason {
             Self::Hidden => "hidden",
             Self::TooLong => "too_long",
             Self::NotRegular => "not_regular",
+            Self::BrokenLink => "broken_link",
+            Self::OtherTensors => "other_tensors",
             Self::ForeignLink => "foreign_link",
         }
     }
@@ -120,6 +128,8 @@ impl fmt::Display for LeftOutReason {
             Self::Hidden => "hidden",
             Self::TooLong => "longer than 256 MiB",
             Self::NotRegular => "no regular file",
+            Self::BrokenLink => "a link to nothing",
+            Self::OtherTensors => "a file of tensors that are not of this checkpoint",
             Self::ForeignLink => "a link of another user to a file elsewhere",
         })
     }
@@ -130,8 +140,8 @@ impl fmt::Display for LeftOutReason {
 pub struct Companions {
     /// The files, by name.
     pub files: Vec<CompanionFile>,
-    /// Files and folders of the directory that were left out: by name, folders with a `/` behind. Files of tensors, their indexes
-    /// and settings that a scheme has read are not among them.
+    /// Files and folders of the directory that were left out: by name, folders with a `/` behind. The checkpoint's files of
+    /// tensors, indexes and settings that a scheme has read are not among them.
     pub left_out: Vec<LeftOut>,
     /// Further files that were left out, beyond the 1000 that are named.
     pub left_out_more: u64,
@@ -184,26 +194,54 @@ impl Companions {
         budget: &Budget,
     ) -> Result<Self> {
         match place_of(checkpoint) {
-            Some((directory, CompanionPlace::Directory)) => {
-                Self::collect(checkpoint.files(), directory, edit, with_code, budget)
-            }
-            Some((directory, CompanionPlace::Beside)) => {
-                let found = Self::collect(checkpoint.files(), directory, edit, with_code, budget)?;
-                Ok(found.beside_a_file())
+            Some((directory, place)) => {
+                let mut own: Vec<&str> = checkpoint
+                    .catalog()
+                    .files()
+                    .iter()
+                    .filter_map(|file| file.path.as_deref()?.file_name()?.to_str())
+                    .collect();
+                own.sort_unstable();
+                let files = checkpoint.files();
+                let found = Self::collect(files, directory, &own, edit, with_code, budget)?;
+                Ok(match place {
+                    CompanionPlace::Directory => found,
+                    CompanionPlace::Beside => found.beside_a_file(),
+                })
             }
             None => Ok(Self::default()),
         }
     }
 
-    /// The configurations of models in a local directory that are not among these files: a run that writes them there leaves
-    /// these beside the weights of another model.
-    pub fn others_in(&self, directory: &Path) -> Vec<&'static str> {
-        let mut found = CONFIGURATIONS.to_vec();
-        found.retain(|name| {
-            let is_ours = self.files.iter().any(|file| file.name == *name);
-            !is_ours && directory.join(name).is_file()
+    /// The files of models in a local directory that are not among these: a run that writes them there leaves those beside the
+    /// weights of another model. Sorted.
+    pub fn others_in(&self, directory: &Path) -> Vec<String> {
+        let mut found = Vec::new();
+        let is_other = |name: &std::ffi::OsStr| {
+            let is_ours = |name: &str| self.files.iter().any(|file| file.name == name);
+            name.to_str()
+                .is_some_and(|name| names::is_of_a_model(name) && !is_ours(name))
+        };
+        // a directory that cannot be listed is reported when it is written to
+        let _ = Files::default().list(directory, &is_other, &mut |name| {
+            found.extend(name.into_string().ok());
+            Ok(())
         });
+        found.sort();
+        found.truncate(MOST_NAMED);
         found
+    }
+
+    /// Whether clients open a file of this name beside the tensors of a model, or it describes them.
+    ///
+    /// ```
+    /// use anamnesis::companions::Companions;
+    ///
+    /// assert!(Companions::is_known_name("tokenizer.json"));
+    /// assert!(!Companions::is_known_name("notes.txt"));
+    /// ```
+    pub fn is_known_name(name: &str) -> bool {
+        names::is_of_a_model(name)
     }
 
     /// The companion files in a directory without tensors, such as the tokenizer or the scheduler of a pipeline of diffusers.
@@ -223,18 +261,21 @@ impl Companions {
             quantised: false,
             renamed: None,
         };
-        Self::collect(&files, &directory, edit, with_code, &Budget::new(limits))
+        let budget = Budget::new(limits);
+        Self::collect(&files, &directory, &[], edit, with_code, &budget)
     }
 
+    /// `own`: the sorted names of the checkpoint's files of tensors.
     fn collect(
         files: &Files,
         directory: &Path,
+        own: &[&str],
         edit: CompanionEdit<'_>,
         with_code: bool,
         budget: &Budget,
     ) -> Result<Self> {
         let mut found = Self::default();
-        let names = found.names(files, directory, edit.quantised, with_code, budget)?;
+        let names = found.names(files, directory, own, edit.quantised, with_code, budget)?;
         found.leave_subfolders(files, directory);
         if names.iter().any(|name| name == MODULES) {
             found.leave_folders(files, directory, budget)?;
@@ -261,6 +302,7 @@ impl Companions {
         &mut self,
         files: &Files,
         directory: &Path,
+        own: &[&str],
         quantised: bool,
         with_code: bool,
         budget: &Budget,
@@ -269,6 +311,9 @@ impl Companions {
         // no client opens a name that is not UTF-8
         let class = |name: &str| match class_of(name, quantised) {
             NameClass::Code if with_code => NameClass::Known,
+            NameClass::OfStorage if is_weight_file(name) && own.binary_search(&name).is_err() => {
+                NameClass::OtherTensors
+            }
             class => class,
         };
         let wanted = |name: &std::ffi::OsStr| {
@@ -286,6 +331,7 @@ impl Companions {
                 }
                 NameClass::OfStorage => return Ok(()),
                 NameClass::Code => LeftOutReason::Code,
+                NameClass::OtherTensors => LeftOutReason::OtherTensors,
                 NameClass::Hidden => LeftOutReason::Hidden,
                 NameClass::Description => LeftOutReason::Description,
                 NameClass::Unknown => LeftOutReason::Unknown,
@@ -359,9 +405,9 @@ impl Companions {
     /// the model's, and not named.
     fn beside_a_file(mut self) -> Self {
         let is_model = |file: &CompanionFile| CONFIGURATIONS.contains(&&*file.name);
-        use LeftOutReason::{Hidden, Subfolder, Unknown};
-        self.left_out
-            .retain(|left| !matches!(left.reason, Unknown | Hidden | Subfolder));
+        use LeftOutReason::{Hidden, OtherTensors, Subfolder, Unknown};
+        let is_of_others = |reason| matches!(reason, Unknown | Hidden | OtherTensors | Subfolder);
+        self.left_out.retain(|left| !is_of_others(left.reason));
         self.left_out_more = 0;
         if !self.files.iter().any(is_model) {
             self.left_out.clear();

@@ -9,7 +9,7 @@ use crate::interrupt::Interrupt;
 use crate::name_filter::{NameChanges, NameFilter};
 use crate::output::{Screen, Stdout, progress};
 use crate::remember::ReportedRun;
-use crate::written_file::check_output_name;
+use crate::written_file::check_tensor_output;
 use crate::written_run::{
     RecordedRun, WrittenReport, WrittenRun, check_record, notes_of, show_refused,
 };
@@ -31,7 +31,7 @@ fn write(
     screen: &Screen,
     interrupt: &Interrupt,
 ) -> Result<WrittenReport, Failure> {
-    check_output_name(&args.output)?;
+    check_tensor_output(&args.output)?;
     check_record(
         args.record.as_ref(),
         &args.output,
@@ -129,7 +129,9 @@ fn configure<'c>(
     if let Some(prefix) = &args.add_prefix {
         // people write the prefix with its dot or without
         let bare = prefix.strip_suffix('.').unwrap_or(prefix);
-        builder = builder.rename("*", &format!("{bare}.*"));
+        if !bare.is_empty() {
+            builder = builder.rename("*", &format!("{bare}.*"));
+        }
     }
     for (key, value) in &args.metadata {
         builder = builder.metadata(key, value.clone());

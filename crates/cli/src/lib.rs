@@ -2,7 +2,7 @@
 //!
 //! [`run`] and [`run_with`] do what the program does with the same arguments, in a process of the caller's: other programs have the
 //! command as a part of theirs. They write to standard output and standard error, change no handler of a signal, and never
-//! end the process. Only what the caller invokes changes the process: [`report_bus_errors`], and
+//! end the process. Only what the caller invokes changes the process: [`report_bus_errors`], [`report_size_limits`], and
 //! [`Interrupt::by_signals`].
 //!
 //! ```
@@ -68,7 +68,7 @@ use args::{Cli, Verb};
 pub use interrupt::Interrupt;
 use output::Stdout;
 #[cfg(unix)]
-pub use sigbus::report_bus_errors;
+pub use sigbus::{report_bus_errors, report_size_limits};
 
 /// The example of the README runs as a test.
 #[cfg(doctest)]
@@ -136,3 +136,7 @@ pub fn run_with(args: impl IntoIterator<Item = impl Into<OsString>>, interrupt: 
 /// Does nothing: only Unix has SIGBUS.
 #[cfg(not(unix))]
 pub fn report_bus_errors() {}
+
+/// Does nothing: only Unix has SIGXFSZ.
+#[cfg(not(unix))]
+pub fn report_size_limits() {}

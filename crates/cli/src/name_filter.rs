@@ -176,6 +176,8 @@ struct NameChange<'a> {
     to: &'a str,
     rename: Rename,
     used: AtomicBool,
+    /// Whether a tensor would have no name.
+    leaves_none: AtomicBool,
 }
 
 impl<'a> NameChanges<'a> {
@@ -186,6 +188,7 @@ impl<'a> NameChanges<'a> {
             to,
             rename: Rename::new(text, to),
             used: AtomicBool::new(false),
+            leaves_none: AtomicBool::new(false),
         };
         // people write the prefix with its dot or without
         let prefix = prefix.map(|prefix| prefix.strip_suffix('.').unwrap_or(prefix));
@@ -219,6 +222,8 @@ impl<'a> NameChanges<'a> {
             if let Some(new) = change.rename.apply(&changed) {
                 change.used.store(true, Ordering::Relaxed);
                 changed = new;
+            } else if changed == change.text {
+                change.leaves_none.store(true, Ordering::Relaxed);
             }
         }
         changed
@@ -234,6 +239,12 @@ impl<'a> NameChanges<'a> {
         let Some(unused) = changes.find(|change| !change.used.load(Ordering::Relaxed)) else {
             return Ok(());
         };
+        if unused.leaves_none.load(Ordering::Relaxed) {
+            let (text, option) = (quoted(unused.text), unused.option);
+            let what = format!("the tensor {text} would have no name by {option}");
+            let help = "give it a name behind the `=`";
+            return Err(Failure::new("invalid_argument", what, help).of_arguments());
+        }
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         Err(seen.without_match(unused.option, unused.text))
     }

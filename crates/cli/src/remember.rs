@@ -20,7 +20,7 @@ use crate::output::{Screen, Stdout, WARNING, json};
 use crate::shown_path::shown;
 use crate::template::SavedTemplate;
 use crate::text::{ByteSize, listed, plural};
-use crate::written_file::check_output_name;
+use crate::written_file::check_tensor_output;
 use crate::written_run::{WrittenReport, check_record, names_of};
 use crate::{checkpoint_warnings, request_stats};
 use planned_output::PlannedOutput;
@@ -42,7 +42,7 @@ pub(crate) fn run(
         filter: args.weights.name_filter(),
         changes: NameChanges::new(args.strip_prefix.as_deref(), &args.rename),
     };
-    let written = match check_output_name(&args.output) {
+    let written = match check_tensor_output(&args.output) {
         Err(failure) => Err(failure),
         Ok(()) if pipeline::is_pipeline(&args.source) => {
             pipeline::write_all(args, &names, &screen, interrupt)

@@ -27,6 +27,17 @@ pub fn report_bus_errors() {
     unsafe { libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) };
 }
 
+/// Lets a write beyond the limit of `ulimit -f` fail, as one to a full disk does; the signal would end the process, and leave
+/// what is half-written. A handler, since a program that is started inherits a signal that is ignored.
+pub fn report_size_limits() {
+    extern "C" fn on_size_limit(_signal: libc::c_int) {}
+    // SAFETY: all fields of the structure are integers or nullable pointers, for which zero is a value.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_size_limit as *const () as usize;
+    // SAFETY: the action is initialised, and its function does nothing.
+    unsafe { libc::sigaction(libc::SIGXFSZ, &action, std::ptr::null_mut()) };
+}
+
 extern "C" fn on_bus_error(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use anamnesis::companions::Companions;
 use anamnesis::template::is_weight_file;
 use anamnesis_os::files;
 use anamnesis_os::whole_file::{self, WriteOptions};
@@ -12,8 +13,16 @@ use anamnesis_os::whole_file::{self, WriteOptions};
 use crate::exit::Failure;
 use crate::paths::is_url;
 
-/// Endings of what is part of a model beside a file of weights that was named alone.
+/// Endings of what is part of a model beside a file of weights that was named alone, besides names that clients open.
 const COMPANIONS: [&str; 3] = ["json", "model", "jinja"];
+
+/// Whether a file is part of a model beside a file of weights, by its name.
+fn is_companion(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    let name = path.file_name().and_then(|name| name.to_str());
+    ending.is_some_and(|ending| COMPANIONS.contains(&ending))
+        || name.is_some_and(Companions::is_known_name)
+}
 
 /// A file that is about to be written.
 pub(crate) struct WrittenFile<'p> {
@@ -112,6 +121,23 @@ pub(crate) fn check_output_name(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The same for an output of tensors. One that is replaced has tensors too: no flag makes a tokenizer replaceable by them.
+///
+/// # Errors
+///
+/// The output is `-`, or a file of a model that holds no tensors.
+pub(crate) fn check_tensor_output(path: &Path) -> Result<(), Failure> {
+    check_output_name(path)?;
+    let has_tensors = path.file_name().and_then(|name| name.to_str());
+    let has_tensors = has_tensors.is_some_and(is_weight_file);
+    if !is_url(path) && path.is_file() && !has_tensors && is_of_a_model(path) {
+        let what = "this is a file of a model, and none of tensors";
+        let failure = Failure::new("invalid_argument", what, "choose another path");
+        return Err(failure.in_file(path));
+    }
+    Ok(())
+}
+
 /// The same for an output that is written to no URL.
 ///
 /// # Errors
@@ -147,12 +173,11 @@ fn is_of_a_model(path: &Path) -> bool {
     if name.is_some_and(is_weight_file) {
         return true;
     }
-    let ending = path.extension().and_then(|ending| ending.to_str());
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    ending.is_some_and(|ending| COMPANIONS.contains(&ending)) && {
+    is_companion(path) && {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
         let mut names = entries.map(|entry| entry.file_name());
         names.any(|name| name.to_str().is_some_and(is_weight_file))
@@ -185,10 +210,7 @@ fn is_beside(path: &Path, model: &Path) -> bool {
         .map(|entry| entry.path())
         .filter(|entry| {
             let name = entry.file_name().and_then(|name| name.to_str());
-            let ending = entry.extension().and_then(|ending| ending.to_str());
-            is_directory
-                || name.is_some_and(is_weight_file)
-                || ending.is_some_and(|ending| COMPANIONS.contains(&ending))
+            is_directory || name.is_some_and(is_weight_file) || is_companion(entry)
         })
         .any(|entry| files::is_same(path, &entry))
 }

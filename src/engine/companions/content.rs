@@ -49,7 +49,7 @@ pub(super) fn content(
     if files.is_local() {
         let (file, len) = match open_companion(path) {
             Ok(opened) => opened,
-            Err(error) => return left_out(error),
+            Err(error) => return left_out(path, error),
         };
         return Ok(match is_edited {
             _ if len > MAX_BYTES => FoundContent::LeftOut(LeftOutReason::TooLong),
@@ -89,8 +89,13 @@ pub(super) fn content(
 }
 
 /// The reason for which a file is left out, or the error.
-fn left_out(error: Error) -> Result<FoundContent> {
+fn left_out(path: &Path, error: Error) -> Result<FoundContent> {
     let reason = match error.kind() {
+        ErrorKind::Io(e) if e.kind() == io::ErrorKind::NotFound => match path.is_symlink() {
+            true => LeftOutReason::BrokenLink,
+            // removed since the directory was listed
+            false => return Ok(FoundContent::Missing),
+        },
         ErrorKind::Unsupported(_) => LeftOutReason::NotRegular,
         ErrorKind::Io(e) if anamnesis_os::links::is_refused(e) => LeftOutReason::ForeignLink,
         _ => return Err(error),

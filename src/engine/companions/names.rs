@@ -111,6 +111,11 @@ fn is_known(name: &str) -> bool {
     NAMES.contains(&name) || NOTICES.iter().any(is_notice) || has_known_pattern(name)
 }
 
+/// Whether a file of this name is of a model, and holds no tensors.
+pub(super) fn is_of_a_model(name: &str) -> bool {
+    is_known(name) || STORAGE_SETTINGS.contains(&name) || DESCRIPTIONS.contains(&name)
+}
+
 /// Whether a name is one of a family whose members have a part of their own.
 fn has_known_pattern(name: &str) -> bool {
     let middle = |start: &str, end: &str| {
@@ -192,6 +197,8 @@ pub(super) enum NameClass {
     Description,
     /// It holds tensors, or describes how they were stored: it has a counterpart in the output, or needs none.
     OfStorage,
+    /// It has tensors of another checkpoint.
+    OtherTensors,
     /// It is another tool's, or private.
     Hidden,
     /// No client opens it.

@@ -8,6 +8,7 @@ mod companions;
 mod concurrent_runs;
 #[cfg(target_os = "linux")]
 mod containers;
+mod convert;
 mod diff;
 mod documents;
 mod exit_status;

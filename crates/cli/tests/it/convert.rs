@@ -1,0 +1,392 @@
+//! `convert` through the command: what is lost without a configuration is said, and what has no place is refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::process::{json_of, path_str, run, safetensors, workspace};
+
+fn quant(name: &str) -> PathBuf {
+    workspace().join("fixtures/quant").join(name)
+}
+
+/// A copy of a quantised fixture's model, without its reference values.
+fn copied(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for name in ["model.safetensors", "config.json"] {
+        fs::copy(from.join(name), to.join(name)).unwrap();
+    }
+}
+
+/// Whether two models have the same weights, dequantised.
+fn same_weights(scratch: &Path, a: &Path, b: &Path) -> bool {
+    let made = |model: &Path, name: &str| {
+        let out = scratch.join(name);
+        let arguments = ["remember", path_str(model), "-o", path_str(&out)];
+        let run = run(&[&arguments[..], &["--dtype", "f32", "--overwrite"]].concat());
+        (run.code == 0).then_some(out)
+    };
+    let (Some(a), Some(b)) = (made(a, "a.safetensors"), made(b, "b.safetensors")) else {
+        return false;
+    };
+    run(&["diff", path_str(&a), path_str(&b), "--filter", "*"]).code == 0
+}
+
+/// A single file has no configuration: where it is then read otherwise, a note says so.
+#[test]
+fn a_file_that_is_read_otherwise_without_its_configuration_is_said_to_be() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (mut otherwise, mut same) = (0, 0);
+    for family in [
+        "awq",
+        "awq_fast",
+        "bitnet",
+        "ct",
+        "gptq",
+        "mlx",
+        "quark_more",
+        "autoround",
+        "hqq",
+    ] {
+        for entry in fs::read_dir(quant(family)).unwrap() {
+            let from = entry.unwrap().path();
+            if !from.join("config.json").is_file() || !from.join("model.safetensors").is_file() {
+                continue;
+            }
+            let model = scratch.path().join("model");
+            copied(&from, &model);
+            let out = scratch.path().join("out.safetensors");
+            let run = run(&[
+                "convert",
+                path_str(&model),
+                "-o",
+                path_str(&out),
+                "--overwrite",
+            ]);
+            if run.code == 0 {
+                let is_said = run
+                    .stdout
+                    .contains("the file has no configuration beside it");
+                match same_weights(scratch.path(), &model, &out) {
+                    true => same += 1,
+                    false => {
+                        assert!(is_said, "{}: {}", from.display(), run.stdout);
+                        otherwise += 1;
+                    }
+                }
+            }
+            fs::remove_dir_all(&model).unwrap();
+        }
+    }
+    assert!(
+        otherwise > 10 && same > 10,
+        "{otherwise} otherwise, {same} the same"
+    );
+}
+
+/// The output has one configuration: sources that need two are refused by name.
+#[test]
+fn sources_whose_configurations_differ_are_no_one_model() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    fs::create_dir(path("plain")).unwrap();
+    safetensors(&path("plain/model.safetensors"), "", &[("z.w", &[8])]);
+    fs::write(path("plain/config.json"), r#"{"model_type": "llama"}"#).unwrap();
+    copied(&quant("awq_fast/fast_g64"), &path("quantised"));
+    let (plain, quantised) = (path("plain"), path("quantised"));
+    let out = path("out");
+    let union = |first: &Path, second: &Path| {
+        run(&[
+            "convert",
+            path_str(first),
+            path_str(second),
+            "-o",
+            path_str(&out),
+            "--shard-size",
+            "1GB",
+        ])
+    };
+    let refused = union(&plain, &quantised);
+    assert_eq!(refused.code, 1);
+    assert!(
+        refused
+            .stderr
+            .contains("quantised: not supported: its configuration describes weights otherwise"),
+        "{}",
+        refused.stderr
+    );
+    assert!(!out.exists());
+    // the configuration of the first is of all
+    let made = union(&quantised, &plain);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    assert!(
+        made.stdout.contains("none of") && made.stdout.contains("plain is copied"),
+        "{}",
+        made.stderr
+    );
+    assert!(run(&["plan", path_str(&out)]).stdout.contains("awq"));
+}
+
+#[test]
+fn keys_of_the_metadata_are_no_names_of_tensors() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    let model = workspace().join("fixtures/model/scribe-Q8_0.gguf");
+    let (plain, prefixed, back) = (path("a.safetensors"), path("b.safetensors"), path("c.gguf"));
+    let converted = |arguments: &[&str]| {
+        let run = run(&[&["convert"], arguments].concat());
+        assert_eq!(run.code, 0, "{}", run.stderr);
+    };
+    converted(&[path_str(&model), "-o", path_str(&plain), "--dtype", "bf16"]);
+    converted(&[
+        path_str(&plain),
+        "-o",
+        path_str(&prefixed),
+        "--add-prefix",
+        "net",
+    ]);
+    converted(&[
+        path_str(&prefixed),
+        "-o",
+        path_str(&back),
+        "--strip-prefix",
+        "net",
+    ]);
+    let architecture =
+        |path: &Path| run(&["inspect", path_str(path), "--metadata=general.architecture"]).stdout;
+    assert_eq!(architecture(&back), architecture(&model));
+    let names = json_of(&["inspect", "--json", path_str(&prefixed)]);
+    let names = names["checkpoints"][0]["tensors"].as_array().unwrap();
+    assert!(
+        names
+            .iter()
+            .all(|tensor| tensor["name"].as_str().unwrap().starts_with("net."))
+    );
+}
+
+#[test]
+fn shapes_and_names_that_numpy_does_not_have_are_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (source, out) = (
+        scratch.path().join("a.safetensors"),
+        scratch.path().join("a.npz"),
+    );
+    let convert = || {
+        run(&[
+            "convert",
+            path_str(&source),
+            "-o",
+            path_str(&out),
+            "--overwrite",
+        ])
+    };
+    for (name, shape) in [
+        ("a\\u0000b", "[2]"),
+        ("w", "[0, 9223372036854775808]"),
+        ("w", "[0, 4294967296, 4294967296]"),
+    ] {
+        let nbytes = if shape == "[2]" { 8 } else { 0 };
+        let header = format!(
+            r#"{{"{name}":{{"dtype":"F32","shape":{shape},"data_offsets":[0,{nbytes}]}}}}"#
+        );
+        let mut file = (header.len() as u64).to_le_bytes().to_vec();
+        file.extend(header.as_bytes());
+        file.extend(vec![0; nbytes]);
+        fs::write(&source, file).unwrap();
+        let run = convert();
+        assert_eq!(run.code, 1, "{name} {shape}: {}", run.stderr);
+        assert!(!out.exists());
+    }
+    // an archive without arrays is one
+    fs::write(&source, b"\x02\0\0\0\0\0\0\0{}").unwrap();
+    assert_eq!(convert().code, 0);
+    let bytes = fs::read(&out).unwrap();
+    assert!(bytes.starts_with(b"PK\x05\x06") && bytes.len() == 22);
+    assert_eq!(run(&["inspect", path_str(&out)]).code, 0);
+}
+
+#[test]
+fn a_name_stays_a_name() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (source, out) = (
+        scratch.path().join("a.safetensors"),
+        scratch.path().join("b.safetensors"),
+    );
+    safetensors(&source, "", &[("", &[2]), ("b", &[3])]);
+    let convert = |arguments: &[&str]| {
+        let own = [
+            "convert",
+            path_str(&source),
+            "-o",
+            path_str(&out),
+            "--overwrite",
+        ];
+        run(&[&own[..], arguments].concat())
+    };
+    assert_eq!(convert(&[]).code, 0);
+    assert_eq!(run(&["diff", path_str(&source), path_str(&out)]).code, 0);
+    let none = convert(&["--rename", "b="]);
+    assert_eq!(none.code, 2);
+    assert!(
+        none.stderr.contains("`b` would have no name"),
+        "{}",
+        none.stderr
+    );
+    assert_eq!(convert(&["--add-prefix", ""]).code, 0);
+    assert_eq!(run(&["diff", path_str(&source), path_str(&out)]).code, 0);
+    let aligned = convert(&["--alignment", "64"]);
+    assert!(
+        aligned.stderr.contains("a setting of GGUF"),
+        "{}",
+        aligned.stderr
+    );
+}
+
+/// Tensors replace tensors: a tokenizer beside a model is no output, whatever the flags say.
+#[test]
+fn files_of_a_model_without_tensors_are_not_replaced() {
+    let scratch = tempfile::tempdir().unwrap();
+    let model = scratch.path().join("model");
+    fs::create_dir(&model).unwrap();
+    let source = scratch.path().join("a.safetensors");
+    safetensors(&source, "", &[("w", &[2])]);
+    safetensors(&model.join("model.safetensors"), "", &[("w", &[2])]);
+    for name in [
+        "merges.txt",
+        "tokenizer.model",
+        "chat_template.jinja",
+        "vocab.txt",
+        "spiece.model",
+        "LICENSE",
+    ] {
+        let file = model.join(name);
+        fs::write(&file, "keep").unwrap();
+        for arguments in [&["convert"][..], &["remember"], &["report"]] {
+            let output = [path_str(&source), "-o", path_str(&file), "--overwrite"];
+            let run = run(&[arguments, &output].concat());
+            assert_ne!(run.code, 0, "{arguments:?} {name}");
+            assert_eq!(fs::read(&file).unwrap(), b"keep", "{arguments:?} {name}");
+        }
+    }
+}
+
+/// An output directory that had another model: its files that stay are named.
+#[test]
+fn files_of_the_model_before_are_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    for model in ["new", "old"] {
+        fs::create_dir(path(model)).unwrap();
+        safetensors(&path(model).join("model.safetensors"), "", &[("w", &[2])]);
+        fs::write(path(model).join("config.json"), "{}").unwrap();
+    }
+    let stale = [
+        "adapter_config.json",
+        "chat_template.jinja",
+        "hf_quant_config.json",
+        "tokenizer.json",
+    ];
+    for name in stale {
+        fs::write(path("old").join(name), "{}").unwrap();
+    }
+    // training state lies beside the model, a link leads nowhere
+    for name in ["optimizer.pt", "training_args.bin"] {
+        fs::write(path("new").join(name), "x").unwrap();
+    }
+    std::os::unix::fs::symlink("nowhere", path("new").join("tokenizer.json")).unwrap();
+    for verb in ["convert", "remember"] {
+        let arguments = [
+            verb,
+            path_str(&path("new")),
+            "-o",
+            path_str(&path("old")),
+            "--overwrite",
+            "--json",
+        ]
+        .map(str::to_owned);
+        let document = json_of(&arguments.each_ref().map(String::as_str));
+        let notes = document["notes"].to_string();
+        for name in stale {
+            assert!(
+                notes.contains(&format!("{name} was in the directory before")),
+                "{verb}: {notes}"
+            );
+        }
+        let left: Vec<_> = document["left_out"].as_array().unwrap().iter().collect();
+        let reason = |name: &str| {
+            let found = left.iter().find(|left| left["name"] == name);
+            found.map(|left| left["reason"].as_str().unwrap().to_owned())
+        };
+        assert_eq!(
+            reason("optimizer.pt").as_deref(),
+            Some("other_tensors"),
+            "{document}"
+        );
+        assert_eq!(
+            reason("training_args.bin").as_deref(),
+            Some("other_tensors")
+        );
+        assert_eq!(reason("tokenizer.json").as_deref(), Some("broken_link"));
+    }
+}
+
+/// A limit on the length of files is an error, as a full disk is.
+#[test]
+fn a_limit_on_the_length_of_files_is_an_error() {
+    let scratch = tempfile::tempdir().unwrap();
+    let source = scratch.path().join("a.safetensors");
+    safetensors(&source, "", &[("w", &[100_000])]);
+    for verb in ["convert", "remember"] {
+        let program = env!("CARGO_BIN_EXE_anamnesis");
+        let script = format!("ulimit -f 1; exec {program} {verb} a.safetensors -o b.safetensors");
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &script]).current_dir(scratch.path());
+        let run = crate::process::finish(shell);
+        assert_eq!(run.code, 1, "{}", run.stderr);
+        assert!(run.stderr.contains("File too large"), "{}", run.stderr);
+        let left = fs::read_dir(scratch.path()).unwrap().count();
+        assert_eq!(left, 1, "{verb}");
+    }
+}
+
+/// The recipe of docs/check.md: digests of tensors are compared where the tensors lie now.
+#[test]
+fn digests_of_tensors_hold_in_other_shards() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    fs::create_dir(path("model")).unwrap();
+    let model = workspace().join("fixtures/model/scribe.safetensors");
+    fs::copy(model, path("model/model.safetensors")).unwrap();
+    let list = path("llama.json");
+    let written = run(&[
+        "check",
+        "--write",
+        path_str(&list),
+        path_str(&path("model")),
+    ]);
+    assert_eq!(written.code, 0, "{}", written.stderr);
+    let sharded = path("other");
+    let check = |arguments: &[&str]| {
+        let convert = [
+            "convert",
+            path_str(&path("model")),
+            "-o",
+            path_str(&sharded),
+            "--shard-size",
+            "50KB",
+            "--overwrite",
+        ]
+        .map(str::to_owned);
+        let convert: Vec<&str> = convert
+            .iter()
+            .map(String::as_str)
+            .chain(arguments.iter().copied())
+            .collect();
+        assert_eq!(run(&convert).code, 0);
+        run(&["check", "--manifest", path_str(&list), path_str(&sharded)])
+    };
+    let same = check(&[]);
+    assert_eq!(same.code, 0, "{}{}", same.stdout, same.stderr);
+    let less = check(&["--exclude", "*norm*"]);
+    assert_eq!(less.code, 1, "{}", less.stdout);
+    assert!(less.stdout.contains("hash-missing-file"), "{}", less.stdout);
+}
