@@ -10,6 +10,7 @@
 //! | a marker of ComfyUI that is no layer's (`markers.rs`) | quantised weights without a marker are refused |
 //! | FP8 without a scale that other layers have (`distant_scales.rs`) | it is refused; a scale of another name is a warning (also `scale_columns.rs`) |
 //! | a factor or a shape without codes (`orphans.rs`) | it is refused, and so are codes beside it in a dtype that no scheme reads |
+//! | a quantised weight that the configuration says is none, or the reverse (`exclusions.rs`) | a warning |
 //! | a scheme that the method of the configuration is none of (`claims.rs`) | the weight is refused |
 //! | codes next to a scale in a tuple (`positions.rs`) | they are refused |
 //! | a matrix of a rotation anywhere, or a scale beside floats (`alterations.rs`) | a warning |
@@ -17,6 +18,7 @@
 //! | a setting that decides how bytes are read, with an unknown value (`settings.rs`), or two of them that differ | every weight is refused |
 //! | stored numbers other than those that the configuration states (`statements.rs`) | the weight is refused |
 //! | another unknown setting, also in a marker or another descriptor of a weight | a warning |
+//! | a transform of a recipe (`recipes.rs`) | every weight is refused |
 //! | a key of the metadata (`metadata.rs`), a field of a header's entry, a file beside it (`remarks.rs`, `sidecars.rs`, `described_tensors.rs`) | a warning; unclaimed integers are refused |
 //! | a value of a pickle that is a scale, a marker or a configuration (`metadata.rs`, `dictionaries.rs`) | weights are refused |
 //! | integers that are most of the bytes, or have scales beside them (`integers.rs`) | they are refused |
@@ -30,6 +32,8 @@ mod claims;
 mod described_tensors;
 mod dictionaries;
 mod distant_scales;
+mod exclusions;
+mod gguf_keys;
 mod harmless;
 mod integers;
 mod leftovers;
@@ -37,6 +41,7 @@ mod markers;
 mod metadata;
 mod orphans;
 mod positions;
+mod recipes;
 mod remarks;
 mod scale_columns;
 mod searched_words;
@@ -81,6 +86,9 @@ impl AccountEvidence {
             values: Refusals::new(),
         };
         found.configured(cx, is_quantised)?;
+        if let Some(rotation) = cx.sidecars.rotation.as_ref().filter(|_| is_quantised) {
+            found.decide(rotation.clone());
+        }
         found.remarks.extend(cx.take_remarks());
         let described = remarks::find(cx, slots, is_quantised)?;
         if let Some(text) = described.deciding {

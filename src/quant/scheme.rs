@@ -21,6 +21,7 @@ mod config;
 mod config_groups;
 mod context;
 mod eetq;
+mod exclusions;
 mod fp4;
 mod fp8;
 mod ggml;
@@ -32,6 +33,7 @@ mod int8;
 mod layer_configs;
 mod mlx;
 mod modelopt;
+mod module_lists;
 mod module_names;
 mod module_overrides;
 mod name_regex;
@@ -55,16 +57,20 @@ use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::Shape;
 
 pub(crate) use comfyui::{
-    HEADER as COMFYUI_HEADER, MARKER as COMFYUI_MARKER, headers_contradict, markers_of_header,
-    unknown_beside_markers,
+    HEADER as COMFYUI_HEADER, MARKED as COMFYUI_MARKED, MARKER as COMFYUI_MARKER,
+    headers_contradict, markers_of_header, unknown_beside_markers,
 };
 pub use config::QuantConfig;
 pub(crate) use config::{FoundSections, MAX_DEPTH, TextEdit, is_configuration, method_of};
 pub(crate) use context::{Context, ContextCaches, Sidecars, not_known, plain, unsupported};
+pub(crate) use exclusions::{exclusion, plain_although_listed};
 pub(crate) use fp8::SCALED as SCALED_FP8;
-pub(crate) use module_names::{MODULE_LISTS, QUANTISATION_SECTIONS, SKIPPED_LISTS};
+pub(crate) use module_lists::Exclusion;
+pub(crate) use module_names::{
+    MODULE_LISTS, QUANTISATION_SECTIONS, SKIPPED_LISTS, module_of_weight,
+};
 use module_overrides::ModuleOverrides;
-pub(crate) use statements::{contradiction, odd_scales};
+pub(crate) use statements::{contradiction, note_assumptions, odd_scales};
 
 /// A quantised weight: its name and shape, the stored tensors it is made from, and its decoder.
 #[derive(Clone, Debug)]
@@ -79,6 +85,13 @@ pub struct Weight {
     pub parts: Vec<StoredPart>,
     /// Which bytes make which rows, and how.
     pub decoder: Arc<dyn Decoder>,
+}
+
+impl Weight {
+    /// Whether it is FP8 that has no scale.
+    pub(crate) fn is_unscaled(&self) -> bool {
+        self.scheme == "fp8" && self.parts.len() == 1
+    }
 }
 
 /// One way to store quantised weights.
@@ -139,8 +152,6 @@ pub static SCHEMES: &[Scheme] = &[
             MODELOPT[2],
             "quark",
             "auto-round",
-            "auto_round",
-            "intel/auto-round",
         ]),
         claim: fp8::claim,
     },
@@ -182,8 +193,6 @@ pub static SCHEMES: &[Scheme] = &[
             MODELOPT[2],
             "quark",
             "auto-round",
-            "auto_round",
-            "intel/auto-round",
         ]),
         claim: fp4::claim,
     },
@@ -236,7 +245,7 @@ pub static SCHEMES: &[Scheme] = &[
         // before `gptq` and `awq`, whose tensors it has: only its configuration determines how zero points are stored
         name: "auto-round",
         settings: &autoround::SETTINGS,
-        described_by: Some(&["auto-round", "auto_round", "intel/auto-round"]),
+        described_by: Some(&["auto-round"]),
         claim: autoround::claim,
     },
     Scheme {
@@ -269,6 +278,11 @@ pub static SCHEMES: &[Scheme] = &[
 pub(crate) fn settings_of(method: &str) -> impl Iterator<Item = &'static SchemeSettings> {
     let settings = SCHEMES.iter().map(|scheme| scheme.settings);
     settings.filter(move |settings| settings.methods.contains(&method))
+}
+
+/// Whether a scheme has configurations of this method.
+pub(crate) fn is_known_method(method: &str) -> bool {
+    settings_of(method).next().is_some()
 }
 
 /// A module that the configuration has settings for, and that no weight was found for: another may have been meant, whose weights

@@ -6,7 +6,8 @@
 //! with escapes is decoded in a buffer that `serde_json` grows by itself; it is charged in advance, by the text's length.
 //!
 //! `serde_json` keeps the last of two equal keys, other parsers the first. A file with a repeated name would have two
-//! readings, so it is refused.
+//! readings, so it is refused. The configuration of a model may repeat what concerns no weight: there the last counts, and the
+//! names are kept ([`JsonReader::parse_last`]).
 
 pub(crate) mod edit;
 
@@ -16,6 +17,7 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
 use crate::base::error::{Error, Result};
@@ -28,7 +30,12 @@ pub(crate) struct JsonReader<'b> {
     what: &'static str,
     /// An error of this crate, kept here because serde's error type carries only text.
     refusal: RefCell<Option<Error>>,
+    /// Names that objects of a [`Tree`] repeat with another value.
+    repeats: RefCell<Vec<String>>,
 }
+
+/// Repeated names that are kept.
+const MAX_REPEATS: usize = 16;
 
 impl<'b> JsonReader<'b> {
     /// A reader that charges to `budget` for `what`.
@@ -37,11 +44,35 @@ impl<'b> JsonReader<'b> {
             budget,
             what,
             refusal: RefCell::new(None),
+            repeats: RefCell::new(Vec::new()),
         }
     }
 
     /// Parses a text that is one value. `malformed` converts an error of the parser.
     pub(crate) fn parse<'t, S: DeserializeSeed<'t>>(
+        &self,
+        text: &'t str,
+        seed: S,
+        malformed: impl Fn(serde_json::Error) -> Error,
+    ) -> Result<S::Value> {
+        let parsed = self.parse_last(text, seed, &malformed)?;
+        match self.repeats.borrow().first() {
+            Some(name) => {
+                let what = format!("{} has two values", quote(name));
+                Err(malformed(serde_json::Error::custom(what)))
+            }
+            None => Ok(parsed),
+        }
+    }
+
+    /// The names that a tree of [`parse_last`](Self::parse_last) repeats with another value, each behind the names of
+    /// the objects around it: `quantization_config.bits`.
+    pub(crate) fn repeats(self) -> Vec<String> {
+        self.repeats.into_inner()
+    }
+
+    /// Like [`parse`](Self::parse), but the last of two equal names in an object counts.
+    pub(crate) fn parse_last<'t, S: DeserializeSeed<'t>>(
         &self,
         text: &'t str,
         seed: S,
@@ -77,6 +108,26 @@ impl<'b> JsonReader<'b> {
 
     fn memory<E: serde::de::Error>(&self, bytes: u64) -> Result<(), E> {
         self.checked(self.budget.memory(bytes, self.what))
+    }
+
+    /// Keeps a name that an object repeats.
+    fn repeated<E: serde::de::Error>(&self, name: &str) -> Result<(), E> {
+        let mut repeats = self.repeats.borrow_mut();
+        if repeats.len() < MAX_REPEATS {
+            self.memory(text_cost(name.len()))?;
+            repeats.push(name.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Puts the name of an object in front of those that repeat inside of it: all from `inner` on.
+    fn within<E: serde::de::Error>(&self, name: &str, inner: usize) -> Result<(), E> {
+        for repeat in &mut self.repeats.borrow_mut()[inner..] {
+            let longer = [name, ".", repeat].concat();
+            self.memory(text_cost(longer.len()))?;
+            *repeat = longer;
+        }
+        Ok(())
     }
 
     fn push<T, E: serde::de::Error>(&self, list: &mut Vec<T>, item: T) -> Result<(), E> {
@@ -217,7 +268,20 @@ impl<'de> Visitor<'de> for Tree<'_, '_> {
                 ENTRY
             };
             self.0.memory(row + text_cost(key.len()))?;
-            map.insert(key.into_owned(), entries.next_value_seed(self)?);
+            let inner = self.0.repeats.borrow().len();
+            let value = entries.next_value_seed(self)?;
+            self.0.within(&key, inner)?;
+            match map.entry(key.into_owned()) {
+                Entry::Vacant(free) => {
+                    free.insert(value);
+                }
+                Entry::Occupied(mut earlier) => {
+                    if *earlier.get() != value {
+                        self.0.repeated(earlier.key())?;
+                    }
+                    earlier.insert(value);
+                }
+            }
         }
         Ok(Value::Object(map))
     }

@@ -6,6 +6,7 @@ mod configurations;
 mod containers;
 mod data;
 mod descriptors;
+mod exclusions;
 mod kinds;
 mod kinds_of_settings;
 mod layers;

@@ -31,8 +31,16 @@ pub(crate) fn is_absent(error: &Error) -> bool {
     matches!(e.kind(), NotFound | PermissionDenied | NotADirectory)
 }
 
-/// Parses a configuration, whose memory stays charged.
+/// Parses a configuration, whose memory stays charged. The last of two equal names counts, as in Python.
 pub(crate) fn parse(text: &[u8], budget: &Budget) -> Result<Map<String, Value>> {
+    parse_with_repeats(text, budget).map(|(map, _)| map)
+}
+
+/// Like [`parse`], with the names that have two values, each behind the names of the objects around it.
+pub(crate) fn parse_with_repeats(
+    text: &[u8],
+    budget: &Budget,
+) -> Result<(Map<String, Value>, Vec<String>)> {
     // files that were edited on Windows begin with a byte order mark, which serde_json refuses
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let malformed = |what: String| Error::malformed(what).in_format("config");
@@ -45,11 +53,11 @@ pub(crate) fn parse(text: &[u8], budget: &Budget) -> Result<Map<String, Value>> 
     };
     let text = &*without_python_numbers(text);
     let reader = JsonReader::new(budget, "the configuration");
-    let tree = reader.parse(text, Tree(&reader), |e| {
+    let tree = reader.parse_last(text, Tree(&reader), |e| {
         malformed(format!("the configuration is not JSON: {e}"))
     });
     match tree? {
-        Value::Object(map) => Ok(map),
+        Value::Object(map) => Ok((map, reader.repeats())),
         _ => Err(malformed(
             "the configuration is not a JSON object".to_owned(),
         )),

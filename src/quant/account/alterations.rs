@@ -38,13 +38,14 @@ static HALVES: &[&str] = &["matrix_left", "matrix_right"];
 /// Components at the end of a name that say which of several tensors it is.
 const MAX_COMPONENTS: usize = 3;
 
-/// Whether a matrix is a rotation by its name, in which a parameter or a position may stand last: `rotation.weight`,
+/// Whether a matrix is a rotation, an order or a table by its name, in which a parameter or a position may stand last: `rotation.weight`,
 /// `rotations.0`, SpinQuant's `R1`, `attn_rot.weight`.
 fn is_matrix_of_rotation(name: &str, shape: &[u64]) -> bool {
     let is_square = matches!(shape, [.., rows, cols] if rows == cols);
     let is_word = |name: &str| {
         let mut words = name.split('_');
-        is_rotation(name) || words.any(|word| matches!(word, "rot" | "rots"))
+        is_rotation(name)
+            || words.any(|word| matches!(word, "rot" | "rots" | "had" | "perm" | "lut" | "smooth"))
     };
     let is_of_spinquant = |name: &str| matches!(name.as_bytes(), [b'R', b'1'..=b'4']);
     for component in name.rsplit('.').take(MAX_COMPONENTS) {
@@ -105,7 +106,7 @@ pub(super) fn find(
             && is_matrix_of_rotation(&info.name, &info.shape)
         {
             format!(
-                "{} beside quantised weights is a rotation by its name; the weights are not rotated back",
+                "{} beside quantised weights is a rotation, an order or a table of them by its name; they are made without it",
                 quote(&info.name)
             )
         } else {

@@ -1,15 +1,18 @@
 //! Offers every stored tensor to every scheme, and settles what is left.
 
-use crate::base::error::{Error, ErrorKind, Remedy, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{Budget, text_cost};
 use crate::plan::{Plan, StoredPart};
-use crate::quant::scheme::{Context, SCHEMES, Scheme, Weight, settings_of, settings_of_no_module};
+use crate::quant::scheme::{
+    Context, SCHEMES, Scheme, Weight, is_known_method, settings_of_no_module,
+};
 use crate::read::catalog::quote;
 
+use super::exclusions::ExcludedWeights;
 use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
 use super::{
-    AccountEvidence, alterations, distant_scales, integers, leftovers, markers, orphans, positions,
-    statements, unexplained,
+    AccountEvidence, alterations, distant_scales, exclusions, integers, leftovers, markers,
+    orphans, positions, statements, unexplained,
 };
 
 const PLAN: &str = "the plan";
@@ -37,6 +40,7 @@ struct OfferedTensors {
     failed: Vec<usize>,
     /// Those whose scheme is none that the configuration describes.
     foreign: Refusals,
+    excluded: ExcludedWeights,
 }
 
 /// Whether a scheme recognises a weight. Ends with the first.
@@ -91,6 +95,7 @@ fn offered(
                     if let Some(why) = other_method(cx, scheme, &weight) {
                         add(cx, &mut left.foreign, tensor, why)?;
                     }
+                    left.excluded.compare(cx, scheme, &weight)?;
                     slots[tensor] = match take(cx, &mut slots, &weight) {
                         Ok(()) => TensorClaim::Weight(Box::new(weight)),
                         Err(error) => {
@@ -130,13 +135,12 @@ fn other_method(cx: &Context<'_>, scheme: &Scheme, weight: &Weight) -> Option<St
         return None;
     }
     let method = cx.config.method()?;
-    // FP8 without scales is often no more than a cast; what is not quantised by the method may be by another
-    let is_cast = scheme.name == "fp8" && weight.parts.len() == 1;
+    // FP8 without scales is often no more than a cast; weights that are not quantised by the method may be by another
     // an unknown method refuses all weights
-    if is_cast || settings_of(method).next().is_none() || cx.skipped(&weight.name) {
+    if weight.is_unscaled() || !is_known_method(method) || cx.skipped(&weight.name) {
         return None;
     }
-    let place = cx.config.origin.as_deref().unwrap_or("the configuration");
+    let place = cx.config.place();
     let (method, scheme) = (quote(method), weight.scheme);
     Some(match weight.decoder.numbers() {
         Some(numbers) => {
@@ -194,7 +198,11 @@ fn settle(
     left: OfferedTensors,
     wanted: &dyn Fn(&str) -> bool,
 ) -> Result<()> {
-    let OfferedTensors { failed, foreign } = left;
+    let OfferedTensors {
+        failed,
+        foreign,
+        excluded,
+    } = left;
     let is_claimed = |slot: &TensorClaim| !matches!(slot, TensorClaim::Free);
     let is_quantised = slots.iter().any(is_claimed) || integers::any_unclaimed(cx, slots);
     let mut evidence = AccountEvidence::of(cx, slots, is_quantised)?;
@@ -202,13 +210,15 @@ fn settle(
     refused.append(&mut evidence.values);
     leftovers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     markers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
+    excluded.add_to(&mut plan.unexplained);
+    exclusions::find_plain(cx, slots, &mut plan.unexplained)?;
     statements::find(cx, slots, &mut refused)?;
     distant_scales::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     alterations::find(cx, slots, is_quantised, &mut plan.unexplained)?;
-    let mut said = cx.catalog.warnings.iter();
-    let is_part = said.any(|warning| warning.remedy() == Some(Remedy::OpenWhole));
-    if !is_part && let Some(module) = settings_of_no_module(cx)? {
-        let place = cx.config.origin.as_deref().unwrap_or("the configuration");
+    if !cx.is_part()
+        && let Some(module) = settings_of_no_module(cx)?
+    {
+        let place = cx.config.place();
         cx.note(format!(
             "the settings of {} of {place} are of no weight that is here",
             quote(module)

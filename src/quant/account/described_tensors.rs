@@ -87,7 +87,7 @@ pub(super) fn names_tensors(
     budget.steps(1 + text.len() as u64 / 16, WHAT)?;
     let _tree = budget.scope();
     let reader = JsonReader::new(budget, WHAT);
-    let map = match reader.parse(text, Tree(&reader), |_| Error::unexplained("no JSON")) {
+    let map = match reader.parse_last(text, Tree(&reader), |_| Error::unexplained("no JSON")) {
         Ok(Value::Object(map)) => map,
         Ok(_) => return Ok(false),
         Err(e)

@@ -9,11 +9,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::base::error::{Remedy, Result};
+use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::limits::text_cost;
 use crate::models::names::is_output_layer;
-use crate::quant::scheme::{Context, SCALED_FP8, plain};
+use crate::quant::scheme::{Context, SCALED_FP8, module_of_weight, plain};
 use crate::read::catalog::quote;
 
 use super::harmless::is_of_activations;
@@ -35,10 +35,8 @@ pub(super) fn find(
         return Ok(());
     }
     missing(cx, slots, refused, warnings)?;
-    let mut warned = cx.catalog.warnings.iter();
-    let is_part = warned.any(|warning| warning.remedy() == Some(Remedy::OpenWhole));
     let first = slots.iter().position(is_unscaled);
-    if let (true, Some(first)) = (is_part, first) {
+    if let (true, Some(first)) = (cx.is_part(), first) {
         let text = format!(
             "{}: it has no scale, which may be in another file of the checkpoint",
             quote(&cx.info(first).name)
@@ -138,7 +136,7 @@ fn missing(
     }
     // a model has a weight of each role in all of its layers
     let mut named: HashSet<String> = HashSet::new();
-    for (tensor, weight) in fp8().filter(|(_, weight)| weight.parts.len() == 1) {
+    for (tensor, weight) in fp8().filter(|(_, weight)| weight.is_unscaled()) {
         cx.budget
             .steps(1 + weight.name.len() as u64 / 16 + marks.len() as u64, WHAT)?;
         let _role = cx.budget.temporary(text_cost(weight.name.len()), WHAT)?;
@@ -356,7 +354,7 @@ fn elsewhere(
         matches!(slots[tensor], TensorClaim::Free)
             && (is_float(&info.encoding) || plain(info) == Some(Dtype::F8_E8M0))
             && is_scale_by_name(name)
-            && !is_of_activations(name)
+            && !is_of_activations(info)
     };
     if !(0..slots.len()).any(is_scale) {
         return Ok(());
@@ -370,7 +368,7 @@ fn elsewhere(
         };
         // names on the stem itself are left-over tensors
         let own = &*cx.info(weight).name;
-        let stem = own.strip_suffix(".weight").unwrap_or(own);
+        let stem = module_of_weight(own);
         let rest = name.strip_prefix(stem).unwrap_or("");
         if rest.starts_with('.') || (rest.starts_with('_') && !rest.contains('.')) {
             continue;

@@ -1,39 +1,65 @@
 //! Tensors and keys that are no evidence, although their names and dtypes look like quantisation, each with the reason.
 
 use crate::base::kernel::Dtype;
-use crate::read::catalog::Encoding;
+use crate::models::names::is_of_experts;
+use crate::read::catalog::{Encoding, TensorInfo};
 
-/// Ends of names of scales of activations and caches, which dequantised weights do not need.
-static ACTIVATIONS: &[&str] = &[
-    ".input_scale",
-    ".input_global_scale",
-    ".activation_scale",
-    ".act_scale",
-    ".input_zero_point",
-    ".output_scale",
-    ".output_zero_point",
-    ".input_scale_ub",
-    ".input_amax",
-    ".scale_input",
-    ".weight_format",
-    ".k_scale",
-    ".v_scale",
-    ".kv_scale",
-    ".q_scale",
-    ".prob_scale",
-    "k_cache.scale",
-    "v_cache.scale",
-    "_quantizer._amax",
-    ".activation_scaling_factor",
-    "kv_cache_scaling_factor",
-    "qscale_act",
+/// Ends of names of scales of activations and caches, which dequantised weights do not need, and how many elements they have.
+static ACTIVATIONS: &[(&str, ActivationExtent)] = &[
+    (".input_scale", ActivationExtent::Vector),
+    (".input_global_scale", ActivationExtent::Vector),
+    (".input_zero_point", ActivationExtent::Vector),
+    (".input_amax", ActivationExtent::Vector),
+    (".scale_input", ActivationExtent::Vector),
+    (".activation_scaling_factor", ActivationExtent::Vector),
+    ("qscale_act", ActivationExtent::Vector),
+    // one factor for each row or column of a weight is called so too
+    (".activation_scale", ActivationExtent::Few),
+    (".act_scale", ActivationExtent::Few),
+    (".output_scale", ActivationExtent::Few),
+    (".output_zero_point", ActivationExtent::Few),
+    (".input_scale_ub", ActivationExtent::Few),
+    (".weight_format", ActivationExtent::Few),
+    (".prob_scale", ActivationExtent::Few),
     // ComfyUI's older mark of files of scaled FP8
-    "scaled_fp8",
+    ("scaled_fp8", ActivationExtent::Few),
+    // by head, token or channel
+    ("k_proj.output_scale", ActivationExtent::Any),
+    ("v_proj.output_scale", ActivationExtent::Any),
+    (".k_scale", ActivationExtent::Any),
+    (".v_scale", ActivationExtent::Any),
+    (".kv_scale", ActivationExtent::Any),
+    (".q_scale", ActivationExtent::Any),
+    ("k_cache.scale", ActivationExtent::Any),
+    ("v_cache.scale", ActivationExtent::Any),
+    ("kv_cache_scaling_factor", ActivationExtent::Any),
+    // the range of a quantiser, also of weights by block
+    ("_quantizer._amax", ActivationExtent::Any),
 ];
 
-/// Whether a tensor of this name is a scale of activations or caches.
-pub(crate) fn is_of_activations(name: &str) -> bool {
-    ACTIVATIONS.iter().any(|end| name.ends_with(end))
+/// The elements that a scale of activations has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ActivationExtent {
+    /// One, or one for each of two projections.
+    Few,
+    /// One for each input, or each of an expert's.
+    Vector,
+    Any,
+}
+
+/// Whether a tensor is a scale of activations or caches, by its name and its shape: a matrix of this name is something else.
+pub(crate) fn is_of_activations(info: &TensorInfo) -> bool {
+    let name = &*info.name;
+    let sides = info.shape.iter().filter(|side| **side > 1).count();
+    let mut rows = ACTIVATIONS.iter();
+    rows.any(|(end, extent)| {
+        name.ends_with(end)
+            && match extent {
+                ActivationExtent::Few => info.elements() <= 2,
+                ActivationExtent::Vector => sides <= 1 || is_of_experts(name),
+                ActivationExtent::Any => true,
+            }
+    })
 }
 
 /// First components of names behind a weight's stem, and why they explain themselves.

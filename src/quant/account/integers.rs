@@ -197,7 +197,7 @@ fn factors<'c>(cx: &Context<'c>, slots: &[TensorClaim]) -> Result<HashMap<&'c st
         };
         cx.budget.steps(1 + last.len() as u64 / 16, WHAT)?;
         if is_float(&info.encoding)
-            && !is_of_activations(&info.name)
+            && !is_of_activations(info)
             && FACTORS.iter().any(|word| last.contains(word))
         {
             cx.budget.memory(48, WHAT)?;

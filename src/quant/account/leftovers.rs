@@ -197,14 +197,17 @@ pub(super) fn find(
         };
         if weight == tensor
             || harmless::explains_itself(rest, info.elements())
-            || harmless::is_of_activations(name)
+            || harmless::is_of_activations(info)
         {
             continue;
         }
         let TensorClaim::Weight(claimed) = &slots[weight] else {
             continue;
         };
-        let speaks = is_altering(rest) || INNER.iter().any(|word| rest.contains(word));
+        let mut words = rest.split(['.', '_']);
+        let speaks = is_altering(rest)
+            || INNER.iter().any(|word| rest.contains(word))
+            || words.any(|word| matches!(word, "rot" | "had"));
         // a module inside of another may be a layer of its own
         let may_be_layer = parameter.is_some() && !speaks;
         let why = format!("{} beside it is not known to its scheme", quote(name));

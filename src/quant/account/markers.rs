@@ -3,8 +3,8 @@
 
 use crate::base::error::{ErrorKind, Result};
 use crate::quant::scheme::{
-    COMFYUI_HEADER, COMFYUI_MARKER, Context, headers_contradict, markers_of_header,
-    unknown_beside_markers,
+    COMFYUI_HEADER, COMFYUI_MARKED, COMFYUI_MARKER, Context, headers_contradict, markers_of_header,
+    module_of_weight, unknown_beside_markers,
 };
 use crate::read::catalog::quote;
 
@@ -31,9 +31,9 @@ pub(super) fn find(
         };
         cx.budget.steps(1 + weight.name.len() as u64 / 16, WHAT)?;
         let _name = cx.budget.temporary(weight.name.len() as u64 + 16, WHAT)?;
-        let module = weight.name.strip_suffix(".weight").unwrap_or(&weight.name);
+        let module = module_of_weight(&weight.name);
         let of_header = markers.is_some_and(|markers| markers.contains_key(module));
-        let is_marked = of_header || cx.sibling(module, MARKER).is_some();
+        let is_marked = of_header || cx.sibling(module, COMFYUI_MARKED).is_some();
         if !is_marked {
             add(cx, refused, tensor, format!("{why}, and may be its own"))?;
         }
@@ -44,8 +44,6 @@ pub(super) fn find(
     }
     Ok(())
 }
-
-const MARKER: &str = ".comfy_quant";
 
 type HeaderLayers = std::collections::HashMap<String, serde_json::Value>;
 

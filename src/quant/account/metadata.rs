@@ -13,6 +13,7 @@ use crate::read::json::{JsonReader, Tree};
 
 use super::dictionaries::{MAX_INNER, containers, is_part, of_parallel};
 use super::distant_scales::is_scale_of_all;
+use super::gguf_keys::GgufKeys;
 use super::harmless;
 use super::leftovers::Stems;
 use super::searched_words::{SearchedText, SearchedWord, word};
@@ -152,20 +153,26 @@ pub(super) struct MetadataFindings {
 /// The keys that are not known.
 pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<MetadataFindings> {
     let mut found = MetadataFindings::default();
-    let metadata = MetadataKeys::of(cx);
+    let metadata = MetadataKeys::of(cx)?;
     let is_pickle = cx.catalog.format == "pth";
     let (mut stems, mut modules, mut left) = (None, None, MAX_LISTED);
     for (key, value) in cx.catalog.metadata.iter() {
         let text = text_of(value);
         let bytes = key.len() + text.len().min(MAX_VALUE);
         cx.budget.steps(1 + bytes as u64 / 16, WHAT)?;
-        if says_nothing(value) || cx.consumes_metadata(key) || metadata.is_known(key, value) {
+        let is_version = key == GGML_VERSION.0;
+        if (says_nothing(value) && !is_version)
+            || cx.consumes_metadata(key)
+            || metadata.is_known(key, value)
+        {
             continue;
         }
         let lower_key = lower(key);
         let words = SearchedText::new(&lower_key);
         let mut is_evidence = metadata.speaks(words, text)
             || (words.has(ALTERING) && is_rotation(key))
+            || is_version
+            || metadata.is_of_fork(key, value)
             || (!metadata.is_of_model(key) && cx.position(key).is_some())
             || names_tensors(cx, text)?;
         let is_section = is_pickle
@@ -261,14 +268,26 @@ struct MetadataKeys<'x, 'c> {
     cx: &'x Context<'c>,
     /// The namespace of a GGUF's architecture.
     architecture: Option<String>,
+    gguf: Option<GgufKeys<'c>>,
 }
 
 impl<'x, 'c> MetadataKeys<'x, 'c> {
-    fn of(cx: &'x Context<'c>) -> Self {
+    fn of(cx: &'x Context<'c>) -> Result<Self> {
         let name = cx.catalog.metadata.text("general.architecture");
         let is_gguf = cx.catalog.format == "gguf";
         let architecture = name.filter(|_| is_gguf).map(|name| [name, "."].concat());
-        Self { cx, architecture }
+        let gguf = is_gguf.then(|| GgufKeys::of(cx, name)).transpose()?;
+        Ok(Self {
+            cx,
+            architecture,
+            gguf,
+        })
+    }
+
+    /// Whether a key of a GGUF is none of a model.
+    fn is_of_fork(&self, key: &str, value: &Value) -> bool {
+        let gguf = self.gguf.as_ref();
+        gguf.is_some_and(|keys| !keys.are_of_model(key, value))
     }
 
     /// Whether a key, or its value, is known.
@@ -382,7 +401,7 @@ fn names_tensors(cx: &Context<'_>, text: &str) -> Result<bool> {
     }
     let _tree = cx.budget.scope();
     let reader = JsonReader::new(cx.budget, WHAT);
-    let map = match reader.parse(text, Tree(&reader), |_| Error::unexplained("no JSON")) {
+    let map = match reader.parse_last(text, Tree(&reader), |_| Error::unexplained("no JSON")) {
         Ok(serde_json::Value::Object(map)) => map,
         // a text that is no object names nothing
         Ok(_) => return Ok(false),

@@ -8,9 +8,11 @@ use crate::base::error::Result;
 use crate::base::limits::{Budget, text_cost};
 use crate::quant::scheme::{Sidecars, is_configuration};
 use crate::quant::settings::is_rotation;
+use crate::read::catalog::quote;
 use crate::read::checkpoint::Checkpoint;
 
 use super::described_tensors::{may_be_quantised, may_describe, names_tensors};
+use super::recipes;
 
 const WHAT: &str = "the directory";
 
@@ -130,11 +132,20 @@ pub(crate) fn sidecars(checkpoint: &Checkpoint, budget: &Budget) -> Result<Sidec
     let wanted = |name: &OsStr| {
         name.to_str().is_some_and(|name| {
             !name.starts_with('.')
-                && (speaks(name) || is_map(name) || is_factor(name) || is_described(name))
+                && (speaks(name)
+                    || is_map(name)
+                    || is_factor(name)
+                    || is_described(name)
+                    || recipes::is_recipe(name))
         })
     };
+    let mut recipes: Vec<String> = Vec::new();
     let listed = files.list(directory, &wanted, &mut |name| {
         let name = name.to_string_lossy().into_owned();
+        if recipes::is_recipe(&name) {
+            budget.memory(text_cost(name.len()), WHAT)?;
+            return budget.push(&mut recipes, name, WHAT);
+        }
         if is_map(&name) {
             budget.memory(text_cost(name.len()), WHAT)?;
             found.map.get_or_insert(name.clone());
@@ -165,6 +176,14 @@ pub(crate) fn sidecars(checkpoint: &Checkpoint, budget: &Budget) -> Result<Sidec
     for name in descriptions.into_iter().take(MAX_FILES) {
         if names_tensors(files, &directory.join(&name), checkpoint.catalog(), budget)? {
             found.factors.push(name);
+        }
+    }
+    recipes.sort();
+    for name in recipes.into_iter().take(MAX_FILES) {
+        if let Some(word) = recipes::rotation(files, &directory.join(&name), budget)? {
+            found
+                .rotation
+                .get_or_insert(format!("{} of {name}", quote(&word)));
         }
     }
     found.files.sort();

@@ -1,7 +1,7 @@
 //! Weights whose stored numbers are others than those that the configuration states of them.
 
 use crate::base::error::Result;
-use crate::quant::scheme::{Context, contradiction, odd_scales};
+use crate::quant::scheme::{Context, contradiction, note_assumptions, odd_scales};
 
 use super::tensor_claim::{Refusals, TensorClaim, add};
 
@@ -21,7 +21,9 @@ pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim], refused: &mut Refusa
         let contradiction = contradiction(cx, weight)?;
         if let Some(why) = contradiction.or_else(|| odd_scales(cx, weight)) {
             add(cx, refused, tensor, why)?;
+            continue;
         }
+        note_assumptions(cx, weight);
     }
     cx.check()
 }

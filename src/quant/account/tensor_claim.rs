@@ -15,7 +15,7 @@ pub(crate) enum TensorClaim {
 
 /// Whether a weight is FP8 that has no scale.
 pub(super) fn is_unscaled(slot: &TensorClaim) -> bool {
-    matches!(slot, TensorClaim::Weight(weight) if weight.scheme == "fp8" && weight.parts.len() == 1)
+    matches!(slot, TensorClaim::Weight(weight) if weight.is_unscaled())
 }
 
 /// Tensors that are refused, each with the reason.

@@ -24,7 +24,7 @@ pub(crate) enum UnclaimedTensor {
 /// weight's name, which is likely to be codes of an unknown scheme.
 pub(crate) fn classify_unclaimed(cx: &Context<'_>, tensor: usize) -> Result<UnclaimedTensor> {
     let info = cx.info(tensor);
-    if is_of_activations(&info.name)
+    if is_of_activations(info)
         // scales of activations have an element per tensor or channel; a larger tensor of such a name is kept
         && info.elements() <= 1 << 20
         && cx.quantised()

@@ -29,17 +29,17 @@ use crate::read::catalog::{TensorInfo, quote};
 
 use super::Weight;
 use super::context::{Context, not_known, unsupported};
+use super::module_names::module_of_weight;
 use super::name_regex;
 use super::qweight::{Qweight, QweightLayout};
 use super::stated::{Alternatives, ScaleNumbers, StatedGranularity, StatedNumbers};
 use super::{awq, gptq};
 
-/// Name of the scheme in plans.
+/// Name of the scheme in plans, and its method.
 const NAME: &str = "auto-round";
 
 fn configured(cx: &Context<'_>) -> bool {
-    cx.config
-        .is(&["auto-round", "auto_round", "intel/auto-round"])
+    cx.config.is(&[NAME])
 }
 
 /// The values of MXINT4's codes: sign and magnitude, in quarters.
@@ -80,6 +80,17 @@ pub(super) fn configured_codes(
         OwnSettings::Known(own) => own,
     };
     let format = packing_format(cx);
+    let of_module = own.and_then(|own| own.get("data_type")?.as_str());
+    if let (Some(of_module), Some(of_all)) = (of_module, cx.config.text("data_type"))
+        && of_module != of_all
+    {
+        cx.note(format!(
+            "{} is read as {} by `extra_config`, and others as {}: the files do not tell them apart",
+            quote(name),
+            quote(of_module),
+            quote(of_all)
+        ));
+    }
     Ok(match setting(cx, own, "data_type").and_then(Json::as_str) {
         Some("nvfp4_v2") => Some(FourBitCodes::Ue5m3Scales),
         Some(other) if other.starts_with("mx_int") => Some(FourBitCodes::Mxint4),
@@ -100,7 +111,7 @@ enum OwnSettings<'c> {
 /// The settings of a weight's module: under its name, or else of the first pattern that occurs in the name, as AutoRound and vLLM
 /// look for them.
 fn own_settings<'c>(cx: &Context<'c>, name: &str) -> Result<OwnSettings<'c>> {
-    let module = name.strip_suffix(".weight").unwrap_or(name);
+    let module = module_of_weight(name);
     let Some(extra) = cx.config.get("extra_config").and_then(Json::as_object) else {
         return Ok(OwnSettings::Known(None));
     };
@@ -134,6 +145,29 @@ fn own_settings<'c>(cx: &Context<'c>, name: &str) -> Result<OwnSettings<'c>> {
         }
     }
     Ok(OwnSettings::Known(None))
+}
+
+/// The name under which `extra_config` says that a module is not quantised: it has 16 bits and more.
+pub(super) fn left_out<'c>(cx: &Context<'c>, module: &str) -> Result<Option<&'c str>> {
+    if !configured(cx) {
+        return Ok(None);
+    }
+    let own = match own_settings(cx, module)? {
+        OwnSettings::Known(Some(own)) => own,
+        _ => return Ok(None),
+    };
+    if own
+        .get("bits")
+        .and_then(Json::as_u64)
+        .is_none_or(|bits| bits < 16)
+    {
+        return Ok(None);
+    }
+    let extra = cx.config.get("extra_config").and_then(Json::as_object);
+    let mut rows = extra.into_iter().flatten();
+    Ok(rows
+        .find(|(_, settings)| std::ptr::eq(*settings, own))
+        .map(|(name, _)| name.as_str()))
 }
 
 /// The first module of `extra_config` that is to be quantised, and is not in the checkpoint.
@@ -177,7 +211,9 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
         return Alternatives::new();
     };
     let format = packing_format(cx);
-    // the default of `data_type` in AutoRound's `QuantizationScheme`
+    // AutoRound reads a configuration without `data_type` as of integers: `get_layer_config` of its `inference/convert_model.py`
+    // (0.16.1) has `getattr(quantization_config, "data_type", "int")`, as has `QuantizationScheme`. Layouts of floats have no
+    // integers, whatever the setting would be
     let data = setting(cx, own, "data_type").and_then(Json::as_str);
     let data = data.unwrap_or(if FLOATS.iter().any(|word| format.contains(word)) {
         "float"
@@ -214,7 +250,7 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
 
 /// The settings of configurations of AutoRound that are known. Its rotations are not on the list.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
-    methods: &["auto-round", "auto_round", "intel/auto-round"],
+    methods: &[NAME],
     keys: &[
         ("damp_percent", Any),
         ("enable_torch_compile", Any),
@@ -323,7 +359,8 @@ const DATA: KnownValues = Texts(&[
 fn packing_format<'c>(cx: &Context<'c>) -> &'c str {
     cx.config
         .text("packing_format")
-        // early files name a backend instead of a packing format
+        // early files name a backend instead of a packing format; AutoRound's `AutoRoundConfig` has `auto_round:auto_gptq` for
+        // neither, which is read as `auto` is
         .or_else(|| cx.config.text("backend"))
         .unwrap_or("auto")
 }

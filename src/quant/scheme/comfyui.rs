@@ -39,7 +39,7 @@ use super::granularity::filled;
 use super::smooth;
 use marker::LayerMarker;
 pub(crate) use marker::{
-    HEADER, MARKER, headers_contradict, markers_of_header, unknown_beside_markers,
+    HEADER, MARKED, MARKER, headers_contradict, markers_of_header, unknown_beside_markers,
 };
 use rotated::Rotated;
 
@@ -59,7 +59,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             Some(Dtype::I8 | Dtype::U8 | Dtype::F8_E4M3 | Dtype::F8_E5M2)
         );
         if codes && cx.sibling(stem, ".weight_scale").is_some() {
-            return Err(missing(info, "comfy_quant"));
+            return Err(missing(info, MARKER));
         }
         return Ok(None);
     };

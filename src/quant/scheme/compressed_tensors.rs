@@ -30,6 +30,7 @@ use super::Weight;
 use super::config_groups::{self, ConfigGroups};
 use super::context::{Context, missing, missing_by, not_known, shown, stem};
 use super::granularity::{factors, filled, stack};
+use super::module_names::module_of_weight;
 use super::stated::Alternatives;
 use act_order::ActOrder;
 
@@ -104,7 +105,7 @@ const STRATEGIES: KnownValues = Texts(&[
 pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     let groups = groups(cx);
     if groups.are_several {
-        let module = name.strip_suffix(".weight").unwrap_or(name);
+        let module = module_of_weight(name);
         let own = cx.sound(targets::of_module(cx, module)).flatten();
         if let Some(weights) = own {
             return config_groups::stated_by(weights);
@@ -249,7 +250,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
 pub(super) fn needs_no_zeros(cx: &Context<'_>, info: &TensorInfo, bits: u32) -> Result<()> {
     let is_asymmetric = if groups(cx).are_several {
         let stem = info.name.strip_suffix("_packed").unwrap_or(&info.name);
-        let own = targets::of_module(cx, stem.strip_suffix(".weight").unwrap_or(stem))?;
+        let own = targets::of_module(cx, module_of_weight(stem))?;
         own.map(|weights| weights.get("symmetric").is_some_and(is_off))
     } else {
         None

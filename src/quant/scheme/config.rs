@@ -1,6 +1,7 @@
 //! The quantisation configuration of a checkpoint, from the JSON files next to its weights.
 
 mod contradictions;
+mod repeats;
 mod sections;
 
 use std::path::Path;
@@ -51,6 +52,9 @@ static FILES: &[(&str, ConfigPlace)] = &[
 
 /// The configuration of a model.
 const CONFIG: &str = "config.json";
+
+/// A configuration that the caller gives.
+const GIVEN: &str = "the given configuration";
 
 /// Mistral's, of the files whose names begin with [`CONSOLIDATED`].
 const MISTRAL: &str = "params.json";
@@ -195,16 +199,18 @@ impl QuantConfig {
     /// If it is not a JSON object, or needs more memory than the default [`Limits::memory`](crate::Limits::memory).
     pub fn from_json(text: &[u8]) -> Result<Self> {
         let budget = Budget::new(Limits::default());
-        let mut whole = document::parse(text, &budget)?;
+        let (mut whole, repeats) = document::parse_with_repeats(text, &budget)?;
         let mut found = ConfigDocuments::default();
         found.read_sections(&mut whole, CONFIG, &budget)?;
         if found.documents.is_empty() {
             // the whole of it describes quantisation, and no object in it is a section beside that
-            let origin = "the given configuration".to_owned();
             found = ConfigDocuments {
-                documents: vec![(origin, whole.clone())],
-                statements: Vec::new(),
+                documents: vec![(GIVEN.to_owned(), whole.clone())],
+                statements: repeats::statements(&repeats, GIVEN, true).collect(),
             };
+        } else {
+            let repeats = repeats::statements(&repeats, GIVEN, false);
+            found.statements.extend(repeats);
         }
         found.into_config(ModelConfig::from_document(whole), &budget)
     }
@@ -262,13 +268,15 @@ impl QuantConfig {
             let named = NamedPath::below(folder, &at);
             let read = || {
                 let (text, _charge) = files.read_whole(named, budget, "the configuration")?;
-                document::parse(&edit(file, text)?, budget)
+                document::parse_with_repeats(&edit(file, text)?, budget)
             };
-            let mut whole = match read() {
+            let (mut whole, repeats) = match read() {
                 Ok(whole) => whole,
                 Err(e) if document::is_absent(&e) => continue,
                 Err(e) => return Err(e.in_file(&at)),
             };
+            let repeats = repeats::statements(&repeats, file, place != ConfigPlace::Section);
+            found.statements.extend(repeats);
             let before = (found.documents.len(), found.statements.len());
             if place != ConfigPlace::Whole {
                 found.read_sections(&mut whole, file, budget)?;
@@ -309,12 +317,15 @@ impl QuantConfig {
         self.method().is_some_and(|m| methods.contains(&m))
     }
 
-    /// Whether one of the configurations has one of these methods; the empty one stands for a configuration that names none.
+    /// Whether one of the configurations has one of these methods; the empty one stands for a first configuration that names none.
+    /// A further one that names none has the settings of the first.
     pub(crate) fn is_of(&self, methods: &[&str]) -> bool {
-        let further = self.further.iter().map(|further| &further.method);
-        std::iter::once(&self.method)
+        let own = self.method().unwrap_or_default();
+        let further = self.further.iter();
+        let further = further.filter_map(|further| further.method.as_deref());
+        std::iter::once(own)
             .chain(further)
-            .any(|method| methods.contains(&method.as_deref().unwrap_or("")))
+            .any(|method| methods.contains(&method))
     }
 
     /// Whether the method is one whose FP8 weights have scales.
@@ -364,7 +375,7 @@ impl QuantConfig {
 
     /// The configuration and those at further places, with what each is called.
     pub(crate) fn documents(&self) -> impl Iterator<Item = (&str, &Map<String, Value>)> {
-        let own = self.origin.as_deref().unwrap_or("the configuration");
+        let own = self.place();
         let further = self.further.iter();
         let further = further.map(|further| (&*further.place, &further.map));
         std::iter::once((own, &self.map)).chain(further)
@@ -373,6 +384,11 @@ impl QuantConfig {
     /// Other statements of `config.json` about packed weights.
     pub(crate) fn sections(&self) -> &[ConfigSection] {
         &self.sections
+    }
+
+    /// Its name in messages: the file and key, or that the caller has given it.
+    pub(crate) fn place(&self) -> &str {
+        self.origin.as_deref().unwrap_or("the configuration")
     }
 
     /// The configuration as a JSON object.
@@ -398,7 +414,12 @@ pub(crate) fn method_of(map: &Map<String, Value>) -> Option<String> {
     let method = text("quant_method").or_else(implied)?;
     // a longer one is none that a scheme has, and stays so
     let end = method.floor_char_boundary(MAX_SETTING_BYTES);
-    Some(method[..end].to_ascii_lowercase())
+    let method = method[..end].to_ascii_lowercase();
+    Some(match &*method {
+        // its names in older files
+        "auto_round" | "intel/auto-round" => "auto-round".to_owned(),
+        _ => method,
+    })
 }
 
 /// Whether the files are Mistral's own.

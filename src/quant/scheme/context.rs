@@ -9,7 +9,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Remedy, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::Budget;
 use crate::plan::{Decoder, StoredPart};
@@ -49,6 +49,8 @@ pub(crate) struct Sidecars {
     pub(crate) factors: Vec<String>,
     /// The name of a file that is named after the checkpoint's, such as `model_map.pt`.
     pub(crate) map: Option<String>,
+    /// A transform of weights that the recipe of llm-compressor names.
+    pub(crate) rotation: Option<String>,
 }
 
 /// The findings of planning so far.
@@ -73,7 +75,7 @@ pub(crate) struct ContextCaches<'c> {
     pub(super) overrides: OnceCell<ModuleOverrides<'c>>,
     /// The names of AutoRound's `extra_config` that are patterns, with their settings.
     pub(super) patterns: OnceCell<Vec<(&'c str, &'c serde_json::Value)>>,
-    pub(super) targets: OnceCell<TargetGroups<'c>>,
+    targets: OnceCell<TargetGroups<'c>>,
     /// Whether the first group index of GPTQ is all zeros.
     pub(super) has_zero_index: Cell<Option<bool>>,
     /// Markers of ComfyUI's layers in the header.
@@ -151,6 +153,12 @@ impl<'c> Context<'c> {
             || markers.is_some_and(|markers| markers.layers.contains_key(module))
     }
 
+    /// Whether the file is one of several that belong together, and the others were not opened.
+    pub(crate) fn is_part(&self) -> bool {
+        let mut warnings = self.catalog.warnings.iter();
+        warnings.any(|warning| warning.remedy() == Some(Remedy::OpenWhole))
+    }
+
     /// Whether a scheme has read this key of the metadata.
     pub(crate) fn consumes_metadata(&self, name: &str) -> bool {
         self.caches.consumed.borrow().contains(name)
@@ -161,6 +169,15 @@ impl<'c> Context<'c> {
         self.caches
             .groups
             .get_or_init(|| ConfigGroups::of(self.config))
+    }
+
+    /// The targets of the configured groups, which are read once.
+    pub(super) fn target_groups(&self) -> Result<&TargetGroups<'c>> {
+        if let Some(targets) = self.caches.targets.get() {
+            return Ok(targets);
+        }
+        let read = TargetGroups::read(self.config, self.budget)?;
+        Ok(self.caches.targets.get_or_init(|| read))
     }
 
     /// Builds a weight of these parts: `(role, tensor)`.

@@ -63,12 +63,7 @@ enum Fp4Layout {
 }
 
 /// Methods whose packed floats are called `weight_packed`.
-static PACKED_NAMES: &[&str] = &[
-    "compressed-tensors",
-    "auto-round",
-    "auto_round",
-    "intel/auto-round",
-];
+static PACKED_NAMES: &[&str] = &["compressed-tensors", "auto-round"];
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let Some(found) = find(cx, tensor) else {

@@ -18,12 +18,15 @@ mod nested;
 
 use std::sync::Arc;
 
+use serde_json::Value as Json;
+
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::Formula;
 use crate::plan::decode::{Composite, PartOffset, PartSource};
 use crate::quant::settings::KnownValues::Any;
 use crate::quant::settings::SchemeSettings;
+use crate::read::catalog::TensorInfo;
 
 use super::Weight;
 use super::attributes::Attributes;
@@ -104,6 +107,7 @@ fn weight(
         attributes,
         attributes.integer("axis")?.or_else(configured),
     )?;
+    is_as_configured(cx, info, attributes)?;
     let whole_numbers = matches!(
         plain(info),
         Some(Dtype::U8 | Dtype::I8 | Dtype::I32 | Dtype::U32)
@@ -178,6 +182,31 @@ fn weight(
         }
     };
     Ok(cx.weight_by("hqq", name, &matrix.shape, &parts, decoder))
+}
+
+/// Refuses a weight whose own settings differ from the configuration: one of the two is of another file.
+fn is_as_configured(
+    cx: &Context<'_>,
+    info: &TensorInfo,
+    attributes: &Attributes<'_, '_>,
+) -> Result<()> {
+    if !cx.config.is(&["hqq"]) {
+        return Ok(());
+    }
+    for key in ["nbits", "group_size", "axis"] {
+        let path = ["quant_config.weight_quant_params", key].join(".");
+        let stated = cx.config.get(&path).and_then(Json::as_f64);
+        let (Some(stated), Some(found)) = (stated, attributes.number(key)?) else {
+            continue;
+        };
+        // 1.58 bits have no exact representation
+        if (stated - found).abs() > 1e-3 {
+            let place = cx.config.place();
+            let what = format!("{place} states {key}: {stated}, and its own {key} is {found}");
+            return Err(not_known(info, what));
+        }
+    }
+    Ok(())
 }
 
 /// The formula: in F32, or with the rounding of the reference.

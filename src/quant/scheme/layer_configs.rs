@@ -46,6 +46,16 @@ impl<'c> LayerConfigs<'c> {
     }
 }
 
+/// Whether a pattern with `*` matches a whole name, as `fnmatch` does.
+pub(super) fn is_glob_of(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        Some((before, behind)) => name
+            .strip_prefix(before)
+            .is_some_and(|rest| fits(rest, behind)),
+        None => pattern == name,
+    }
+}
+
 /// Whether the rest of a name matches the rest of a pattern behind its first `*`.
 fn fits(mut rest: &str, pattern: &str) -> bool {
     let mut pieces = pattern.split('*').peekable();

@@ -28,6 +28,7 @@ use crate::read::catalog::TensorInfo;
 use super::Weight;
 use super::context::{Context, not_known, plain, stem};
 use super::granularity::stack;
+use super::module_names::module_of_weight;
 use super::module_overrides::ModuleOverrides;
 use super::stated::{Alternatives, StatedNumbers};
 
@@ -57,7 +58,7 @@ const MODES: KnownValues = Texts(&["affine", "mxfp4", "mxfp8", "nvfp4"]);
 
 /// The numbers of the configured mode.
 pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
-    let module = name.strip_suffix(".weight").unwrap_or(name);
+    let module = module_of_weight(name);
     let numbers = match setting(cx, module, "mode").and_then(Json::as_str) {
         Some("affine") => StatedNumbers::integers(None),
         Some("mxfp4" | "nvfp4") => StatedNumbers::floats(Some(4)),
@@ -65,6 +66,15 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
         _ => return Alternatives::new(),
     };
     vec![vec![numbers]]
+}
+
+/// The name under which the configuration says that a module is not quantised: its settings are `false`.
+pub(super) fn left_out<'c>(cx: &Context<'c>, module: &str) -> Option<&'c str> {
+    if !cx.config.is_of(&["metal", ""]) {
+        return None;
+    }
+    let (name, settings) = cx.config.map().get_key_value(module)?;
+    (settings == &Json::Bool(false)).then_some(name.as_str())
 }
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {

@@ -10,7 +10,7 @@
 //! Source: ModelOpt 0.47, `pack_int4_in_uint8` of `export/quant_utils.py` (the library packs such weights and has no code
 //! that unpacks them: multiplications have the order of its other schemes).
 
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
@@ -19,11 +19,12 @@ use crate::plan::decode::{Codes, Factors, Grouped, NibbleRows, Scales, Zeros};
 use crate::quant::settings::KnownValues::{Any, Texts};
 use crate::quant::settings::{KnownValues, SchemeSettings};
 
-use super::Weight;
 use super::context::{Context, not_known, stem};
 use super::granularity::filled;
+use super::module_names::module_of_weight;
 use super::smooth;
 use super::stated::{Alternatives, ScaleNumbers, StatedGranularity, StatedNumbers};
+use super::{MODELOPT, Weight};
 
 /// The values of 4-bit codes in two's complement.
 pub(super) const SIGNED_NIBBLES: [f32; 16] = [
@@ -72,16 +73,25 @@ const ALGORITHMS: KnownValues = Texts(&[
     "W8A8_SQ_PER_CHANNEL",
 ]);
 
+/// The layers that have an algorithm each: of `MIXED_PRECISION`.
+pub(super) fn layers<'c>(cx: &Context<'c>) -> Option<&'c Map<String, Json>> {
+    let is_own = cx.config.is_of(&MODELOPT[..3]);
+    let layers = cx.config.get("quantized_layers").filter(|_| is_own);
+    layers.and_then(Json::as_object)
+}
+
+/// The settings of a module among them. A multimodal model has its language model under a prefix that the configuration may lack.
+pub(super) fn layer<'c>(cx: &Context<'c>, module: &str) -> Option<&'c Json> {
+    let layers = layers(cx)?;
+    let inner = module.match_indices('.').map(|(at, _)| &module[at + 1..]);
+    let mut names = std::iter::once(module).chain(inner);
+    names.find_map(|name| layers.get(name))
+}
+
 /// The numbers of the algorithm of a weight: of its layer, else of all.
 pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
-    let module = name.strip_suffix(".weight").unwrap_or(name);
-    let layers = cx.config.get("quantized_layers").and_then(Json::as_object);
-    // a multimodal model has its language model under a prefix that the configuration may lack
-    let inner = module.match_indices('.').map(|(at, _)| &module[at + 1..]);
-    let own = layers.and_then(|layers| {
-        let mut names = std::iter::once(module).chain(inner);
-        names.find_map(|name| layers.get(name))
-    });
+    let module = module_of_weight(name);
+    let own = layer(cx, module);
     let text = own.and_then(|own| own.get("quant_algo")?.as_str());
     let algorithm = text.or_else(|| cx.config.text("quant_algo"));
     let size = |key: &str| {

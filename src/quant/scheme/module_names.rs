@@ -18,6 +18,8 @@ pub(crate) static SKIPPED_LISTS: &[&str] = &[
     "ignored_layers",
     "exclude_modules",
     "llm_int8_skip_modules",
+    "exclude",
+    "skip_modules",
 ];
 
 /// The keys of other lists with names of modules, among classes and settings.
@@ -27,6 +29,11 @@ pub(crate) static MODULE_LISTS: &[&str] =
 /// The keys of sections that describe quantisation, in the configuration of a model.
 pub(crate) static QUANTISATION_SECTIONS: &[&str] =
     &["quantization_config", "quantization", "compression_config"];
+
+/// The module of a weight: `X` for `X.weight`. A parameter of another name stands for itself.
+pub(crate) fn module_of_weight(name: &str) -> &str {
+    name.strip_suffix(".weight").unwrap_or(name)
+}
 
 /// Sequences of whole dotted components, all of which are searched for at once.
 ///

@@ -14,6 +14,7 @@ use crate::base::error::Result;
 use crate::base::limits::Budget;
 
 use super::QuantConfig;
+use super::module_names::module_of_weight;
 
 const WHAT: &str = "the configuration's settings of modules";
 
@@ -42,7 +43,7 @@ impl<'c> ModuleOverrides<'c> {
         let modules = config.map().iter().filter(|(_, value)| value.is_object());
         for (name, settings) in modules {
             // `X.weight` is the weight of module `X`
-            let name = name.strip_suffix(".weight").unwrap_or(name);
+            let name = module_of_weight(name);
             let dots = name.bytes().filter(|byte| *byte == b'.').count() as u64;
             budget.memory((3 + dots) * ENTRY, WHAT)?;
             let row = made.rows.len();

@@ -27,6 +27,7 @@ use crate::read::catalog::{TensorInfo, elements};
 use super::Weight;
 use super::context::{Context, missing, not_known, plain, stem};
 use super::granularity::{are_of_rows, factors, other_scales, stack};
+use super::module_names::module_of_weight;
 use super::stated::{Alternatives, ScaleNumbers, StatedNumbers};
 
 /// The settings of configurations of quanto that are known, for all modules and for one.
@@ -77,7 +78,7 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
 
 /// The type of a weight in quanto's map.
 fn mapped<'c>(cx: &Context<'c>, name: &str) -> Option<&'c str> {
-    let module = name.strip_suffix(".weight").unwrap_or(name);
+    let module = module_of_weight(name);
     cx.config.map().get(module)?.get("weights")?.as_str()
 }
 
@@ -174,7 +175,7 @@ fn bits(cx: &Context<'_>, tensor: usize, name: &str) -> Result<Weight> {
         })));
     }
     // rows in two or four planes, the last of which may be shorter; both fit for very few groups only
-    let module = name.strip_suffix(".weight").unwrap_or(name);
+    let module = module_of_weight(name);
     // configured for all modules, or in quanto's map for this one
     let configured = cx.config.text("weights").or_else(|| mapped(cx, name));
     let two_bits = matches!(configured, Some("int2" | "qint2"));

@@ -40,15 +40,17 @@ use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue};
 use crate::plan::Decoder;
 use crate::plan::decode::CodeOrder;
+use crate::read::catalog::quote;
 
 use super::Weight;
 use super::context::{Context, missing, missing_by, not_known, plain, stem, unsupported};
 use super::granularity::filled;
 use super::modelopt::SIGNED_NIBBLES;
+use super::module_lists::{self, Exclusion};
 use codes::QuarkCodes;
 use rescaled::Rescaled;
 
-pub(super) use config::{dtype, note_group, plain_exponents, scale_format, stated};
+pub(super) use config::{dtype, leaves_out, note_group, plain_exponents, scale_format, stated};
 use config::{of_scales, steps, text};
 use scales::QuantisedScales;
 pub(super) use settings::SETTINGS;
@@ -72,6 +74,16 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             None => Ok(None),
         };
     };
+    config::note_other_dtype(cx, &info.name, first);
+    // the signs and the order of codes are in a configuration that is of other layers
+    if let Some(Exclusion { key, entry }) = module_lists::listed(cx, stem)? {
+        let (key, place) = (quote(key), cx.config.place());
+        let entry = quote(entry.unwrap_or_default());
+        let what = format!(
+            "{entry} in {key} of {place} says that it is not quantised, and it has codes: by which settings is not known"
+        );
+        return Err(not_known(info, what));
+    }
     // FP8 that was quantised to integers in a second step
     let twice = steps
         .get(1)
@@ -81,7 +93,8 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let (dtype, grouped) = (text(spec, "dtype"), text(spec, "qscheme") == "per_group");
     let signed = || CodeValue::Table(Box::new(SIGNED_NIBBLES));
     let awq = match cx.config.get("export.pack_method").map(Json::as_str) {
-        // the default of `pack_method` in Quark's `JsonExporterConfig`
+        // the default of `pack_method` in Quark's `JsonExporterConfig` (0.13, `torch/export/config/config.py`, and again in
+        // `torch/export/main_export/quant_config_parser.py`), which transformers reads a configuration without `export` as
         None | Some(Some("reorder")) => CodeOrder::Awq,
         Some(Some("order")) => CodeOrder::Natural,
         Some(other) => {

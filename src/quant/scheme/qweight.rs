@@ -7,6 +7,7 @@ use crate::base::kernel::Dtype;
 use crate::read::catalog::TensorInfo;
 
 use super::context::{Context, missing, not_known, plain, stem};
+use super::module_names::module_of_weight;
 use super::name_regex;
 use super::stated::{Alternatives, StatedGranularity, StatedNumbers};
 
@@ -179,7 +180,7 @@ impl<'c> Qweight<'c> {
 }
 
 /// `quant_method` of the schemes that store these tensors.
-static METHODS: &[&str] = &["gptq", "awq", "auto-round", "intel/auto-round"];
+static METHODS: &[&str] = &["gptq", "awq", "auto-round"];
 
 /// The configured number of bits of a code.
 pub(super) fn configured_bits(cx: &Context<'_>) -> Option<u64> {
@@ -197,8 +198,8 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     if cx.config.method().is_none() && !telling.iter().any(|key| cx.config.get(key).is_some()) {
         return Alternatives::new();
     }
-    let module = name.strip_suffix(".weight").unwrap_or(name);
-    let Some(own) = dynamic(cx, module) else {
+    let module = module_of_weight(name);
+    let ModuleSettings::Known(own) = dynamic(cx, module) else {
         return Alternatives::new();
     };
     let of_module = |keys: &[&str]| {
@@ -219,23 +220,42 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     vec![vec![numbers.with_scales(scales)]]
 }
 
-/// The settings of a module in `dynamic`; `None` if they are not known, or leave the module out.
-fn dynamic<'c>(cx: &Context<'c>, module: &str) -> Option<Option<&'c Json>> {
+/// The pattern of `dynamic` that leaves a module out.
+pub(super) fn left_out<'c>(cx: &Context<'c>, module: &str) -> Option<&'c str> {
+    match dynamic(cx, module) {
+        ModuleSettings::LeftOut(pattern) => Some(pattern),
+        _ => None,
+    }
+}
+
+/// The settings of a module in `dynamic`.
+enum ModuleSettings<'c> {
+    Known(Option<&'c Json>),
+    /// By a pattern that leaves it out.
+    LeftOut(&'c str),
+    Unknown,
+}
+
+/// The settings of a module: of the first pattern that matches its name.
+fn dynamic<'c>(cx: &Context<'c>, module: &str) -> ModuleSettings<'c> {
     let Some(rows) = cx.config.get("dynamic").and_then(Json::as_object) else {
-        return Some(None);
+        return ModuleSettings::Known(None);
     };
     for (pattern, settings) in rows {
         let cost = 1 + (pattern.len() + module.len()) as u64 / 8;
-        cx.sound(cx.budget.steps(cost, "the configured modules"))?;
-        let excludes = pattern.starts_with("-:");
-        let pattern = pattern
+        let charged = cx.budget.steps(cost, "the configured modules");
+        if cx.sound(charged).is_none() {
+            return ModuleSettings::Unknown;
+        }
+        let rest = pattern
             .trim_start_matches(['-', '+'])
             .trim_start_matches(':');
-        match name_regex::matches(pattern, module, false) {
+        match name_regex::matches(rest, module, false) {
             Some(false) => {}
-            Some(true) if !excludes => return Some(Some(settings)),
-            _ => return None,
+            Some(true) if pattern.starts_with("-:") => return ModuleSettings::LeftOut(pattern),
+            Some(true) => return ModuleSettings::Known(Some(settings)),
+            None => return ModuleSettings::Unknown,
         }
     }
-    Some(None)
+    ModuleSettings::Known(None)
 }

@@ -15,7 +15,8 @@ use crate::plan::decode::{LowRank, Smoothed};
 use crate::read::catalog::TensorInfo;
 
 use super::context::{Context, missing, missing_by, not_known, plain};
-use super::{MODELOPT, Weight, settings_of};
+use super::module_names::module_of_weight;
+use super::{MODELOPT, Weight, is_known_method};
 
 /// Builds a weight of these parts; smoothing is undone if it has the tensors of it.
 pub(super) fn weight(
@@ -28,7 +29,7 @@ pub(super) fn weight(
 ) -> Result<Weight> {
     // no other writer has such tensors: under its method they are left over
     let method = cx.config.method().unwrap_or_default();
-    if settings_of(method).next().is_some() && !cx.config.is_of(&MODELOPT) {
+    if is_known_method(method) && !cx.config.is_of(&MODELOPT) {
         return Ok(cx.weight(scheme, name, shape, parts, decoder));
     }
     weight_by(cx, scheme, name, shape, parts, Box::new(decoder))
@@ -133,7 +134,7 @@ const SVD: &str = "NVFP4_SVD";
 
 /// Whether the configuration says that this weight has a low-rank part.
 fn has_low_rank(cx: &Context<'_>, name: &str) -> bool {
-    let module = name.strip_suffix(".weight").unwrap_or(name);
+    let module = module_of_weight(name);
     let of_layer = || {
         cx.config
             .map()

@@ -9,6 +9,7 @@ use crate::plan::{CodeNumbers, NumberKind};
 
 use super::context::Context;
 use super::granularity::{self, stack};
+use super::module_names::module_of_weight;
 use super::stated::{Alternatives, StatedGranularity, StatedKind, StatedNumbers};
 use super::{
     Weight, autoround, bitnet, compressed_tensors, fp8, mlx, modelopt, quanto, quark, qweight,
@@ -35,10 +36,7 @@ static STATEMENTS: &[(&[&str], Statement)] = &[
     (&["quark"], quark::stated),
     (&["awq", "gptq", "gptqmodel", ""], qweight::stated),
     (&["bitnet"], bitnet::stated),
-    (
-        &["auto-round", "auto_round", "intel/auto-round"],
-        autoround::stated,
-    ),
+    (&["auto-round"], autoround::stated),
     (&["metal", ""], mlx::stated),
 ];
 
@@ -71,11 +69,57 @@ pub(crate) fn odd_scales(cx: &Context<'_>, weight: &Weight) -> Option<String> {
         }
         _ => false,
     };
+    // the dtype says that they are exponents
+    if is_odd && numbers.kind != NumberKind::Integer && dtype == Dtype::F8_E8M0 {
+        cx.note(format!(
+            "exponents as scales of {numbers}, which no configuration describes"
+        ));
+        return None;
+    }
     is_odd.then(|| format!("its scales are {dtype}, which no scheme has for {numbers}"))
+}
+
+/// Whether the configuration states other numbers of a weight than its decoder reads.
+pub(super) fn are_contradicted(cx: &Context<'_>, weight: &Weight) -> Result<bool> {
+    Ok(difference(cx, weight)?.is_some())
 }
 
 /// The contradiction between what the configuration states of a weight and what its decoder reads, for a message.
 pub(crate) fn contradiction(cx: &Context<'_>, weight: &Weight) -> Result<Option<String>> {
+    let found = difference(cx, weight)?;
+    // no configuration states how weights are stored that it does not quantise; a marker decides in spite of it. Asked
+    // last: thousands of patterns may be compared with the name
+    let module = module_of_weight(&weight.name);
+    Ok(found.filter(|_| !cx.skipped(&weight.name) && !cx.has_marker(weight, module)))
+}
+
+/// Notes what is assumed of a weight where a writer of its configuration stores something else as a rule.
+pub(crate) fn note_assumptions(cx: &Context<'_>, weight: &Weight) {
+    let Some(numbers) = weight.decoder.numbers() else {
+        return;
+    };
+    let is_other = matches!(numbers.kind, NumberKind::Float(name) if name.starts_with("E5M2"));
+    if !is_other || cx.config.is_empty() || weight.is_unscaled() {
+        return;
+    }
+    let method = cx.config.method().unwrap_or_default();
+    let rows = STATEMENTS.iter();
+    let mut rows = rows.filter(|(methods, _)| methods.contains(&method));
+    let states_it = rows.any(|(_, stated)| {
+        let stated = stated(cx, &weight.name);
+        let is = |stated: &StatedNumbers| stated.kind == Some(StatedKind::Format("E5M2"));
+        stated.iter().flatten().any(is)
+    });
+    let module = module_of_weight(&weight.name);
+    if !states_it && !cx.has_marker(weight, module) {
+        cx.note(format!(
+            "FP8 read as E5M2, as its dtype says: {} states no format, and its writers have E4M3",
+            cx.config.place()
+        ));
+    }
+}
+
+fn difference(cx: &Context<'_>, weight: &Weight) -> Result<Option<String>> {
     let Some(numbers) = weight.decoder.numbers() else {
         return Ok(None);
     };
@@ -106,12 +150,6 @@ pub(crate) fn contradiction(cx: &Context<'_>, weight: &Weight) -> Result<Option<
             }
             continue;
         }
-        // no configuration states how weights are stored that it does not quantise; a marker decides in spite of it. Asked
-        // last: thousands of patterns may be compared with the name
-        let module = weight.name.strip_suffix(".weight").unwrap_or(&weight.name);
-        if cx.skipped(&weight.name) || cx.has_marker(weight, module) {
-            return Ok(None);
-        }
         let said = alternatives[0]
             .iter()
             .find(|stated| !found.agree_with(stated));
@@ -121,7 +159,7 @@ pub(crate) fn contradiction(cx: &Context<'_>, weight: &Weight) -> Result<Option<
             ""
         };
         let said = said.copied().unwrap_or_default();
-        let place = cx.config.origin.as_deref().unwrap_or("the configuration");
+        let place = cx.config.place();
         let scales = match found.scales.filter(|_| said.scales.is_some()) {
             Some(dtype) => format!(", scaled by {dtype}"),
             None => String::new(),

@@ -7,10 +7,11 @@ use anamnesis::{Checkpoint, remember};
 use super::StoredCheckpoint;
 use super::containers::written;
 use super::said::outputs;
+use crate::support::fixture;
 use crate::support::scratch_dir::ScratchDir;
 use crate::support::writers::StoredTensor;
 
-/// A plan, the bytes of its outputs by name, and the names of its quantised weights.
+/// A plan, and the bytes of its outputs by name.
 pub(super) struct MadeOutputs {
     pub(super) plan: Plan,
     pub(super) outputs: Vec<(String, Vec<u8>)>,
@@ -25,6 +26,12 @@ impl MadeOutputs {
         Some(Self { plan, outputs })
     }
 
+    /// The names of the quantised weights that are made.
+    pub(super) fn quantised(&self) -> impl Iterator<Item = String> {
+        let weights = self.plan.jobs.iter().filter(|job| job.scheme != PLAIN);
+        weights.map(|job| job.output.name.to_string())
+    }
+
     /// The first weight of `before` that is missing or has other bytes here, although neither refusal, warning nor note is new.
     pub(super) fn silently_other(&self, before: &Self) -> Option<String> {
         let is_new = |note: &String| !before.plan.notes.contains(note);
@@ -36,9 +43,7 @@ impl MadeOutputs {
         if says(&self.plan) {
             return None;
         }
-        let weights = before.plan.jobs.iter().filter(|job| job.scheme != PLAIN);
-        let mut weights = weights.map(|job| job.output.name.to_string());
-        weights.find(|name| {
+        before.quantised().find(|name| {
             let bytes = |made: &Self| {
                 let mut all = made.outputs.iter();
                 all.find(|(other, _)| other == name)
@@ -49,7 +54,18 @@ impl MadeOutputs {
     }
 }
 
-/// The tensor with this role of the first quantised weight of a checkpoint.
+/// Every checkpoint of the fixtures whose weights are all made: its folder below `fixtures/quant`, and its outputs.
+pub(super) fn intact() -> Vec<(String, StoredCheckpoint, MadeOutputs)> {
+    let all = written().into_iter().filter_map(|(path, stored)| {
+        let made = MadeOutputs::of(&stored)?;
+        let folder = path.parent()?.strip_prefix(fixture("quant")).ok()?;
+        let case = folder.display().to_string();
+        made.plan.refused.is_empty().then_some((case, stored, made))
+    });
+    all.collect()
+}
+
+/// The names of the parts that have one of these roles in the quantised weights of a checkpoint.
 pub(super) fn part(stored: &StoredCheckpoint, roles: &[&str]) -> Vec<String> {
     let directory = ScratchDir::new("account-parts");
     let path = stored.write(&directory, "model.safetensors");
@@ -160,15 +176,7 @@ fn recast(tensor: &mut StoredTensor, dtype: &str) -> bool {
 /// their text.
 fn hold(roles: &[&str], changes: &[(&str, TensorChange)], known: &[(&str, &str)], at_least: usize) {
     let (mut changed, mut failures) = (0, Vec::new());
-    for (path, intact) in written() {
-        let before = MadeOutputs::of(&intact).unwrap();
-        if !before.plan.refused.is_empty() {
-            continue;
-        }
-        let folder = path.parent().unwrap();
-        let case = folder
-            .strip_prefix(crate::support::fixture("quant"))
-            .unwrap();
+    for (case, intact, before) in intact() {
         for name in part(&intact, roles) {
             for (what, change) in changes {
                 let mut other = intact.clone();
@@ -180,7 +188,7 @@ fn hold(roles: &[&str], changes: &[(&str, TensorChange)], known: &[(&str, &str)]
                 changed += 1;
                 let after = MadeOutputs::of(&other);
                 if let Some(weight) = after.and_then(|after| after.silently_other(&before)) {
-                    failures.push(format!("{} {what} {name}: {weight}", case.display()));
+                    failures.push(format!("{case} {what} {name}: {weight}"));
                 }
             }
         }

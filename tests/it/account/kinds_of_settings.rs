@@ -1,12 +1,13 @@
 //! Kinds of changes to the configuration of every quantised checkpoint of the fixtures: values in another case, values that are left
 //! out, and the configuration of another method.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::StoredCheckpoint;
-use super::containers::written;
-use super::kinds::MadeOutputs;
-use crate::support::fixture;
+use super::kinds::{MadeOutputs, intact};
+use super::said::Said::{Nothing, Refused, Warned};
+use super::said::{mentions, statements};
+use super::uploads::{Row, hold, stored, with_file};
 
 /// Keys whose values are names of modules or of things beside the weights.
 static NAMES: &[&str] = &[
@@ -60,17 +61,11 @@ fn with(stored: &StoredCheckpoint, settings: &Map<String, Value>) -> StoredCheck
     changed
 }
 
-/// Every checkpoint that is made whole, with its folder and settings.
-fn configured() -> Vec<(String, StoredCheckpoint, Map<String, Value>, MadeOutputs)> {
-    let all = written().into_iter().filter_map(|(path, stored)| {
+/// Every one of [`intact`] that has a configuration, with its settings.
+pub(super) fn configured() -> Vec<(String, StoredCheckpoint, Map<String, Value>, MadeOutputs)> {
+    let all = intact().into_iter().filter_map(|(case, stored, made)| {
         let settings = settings(&stored)?;
-        let made = MadeOutputs::of(&stored)?;
-        let folder = path.parent()?.strip_prefix(fixture("quant")).ok()?;
-        let case = folder.display().to_string();
-        made.plan
-            .refused
-            .is_empty()
-            .then_some((case, stored, settings, made))
+        Some((case, stored, settings, made))
     });
     all.collect()
 }
@@ -130,6 +125,112 @@ fn missing_settings_are_defaults_or_missed() {
     failures.retain(|failure| !is_known(failure));
     assert!(failures.is_empty(), "{changes}:\n{}", failures.join("\n"));
     assert!(changes >= 200, "only {changes}");
+}
+
+#[test]
+fn settings_with_two_values_are_refused() {
+    let (mut changes, mut failures) = (0, Vec::new());
+    for (case, stored, settings, _) in configured() {
+        for path in texts(&settings) {
+            let (parent, key) = path.rsplit_once('/').unwrap();
+            let mut other = Value::Object(settings.clone());
+            let Some(Value::Object(map)) = other.pointer_mut(parent) else {
+                continue;
+            };
+            // a second entry of the same name, which no tree of JSON can have
+            let again = format!("{key}\u{1}");
+            map.insert(again.clone(), json!("another"));
+            let mut changed = with(&stored, other.as_object().unwrap());
+            let of_text = |text: &str| Value::String(text.to_owned()).to_string();
+            for (_, text) in &mut changed.beside {
+                let whole = String::from_utf8(text.clone()).unwrap();
+                *text = whole.replace(&of_text(&again), &of_text(key)).into_bytes();
+            }
+            changes += 1;
+            let plan = changed.plan("model.safetensors");
+            if plan.refused.is_empty() || !mentions(&plan, "the first of two values") {
+                failures.push(format!("{case} {path}: {}", statements(&plan)));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{changes}:\n{}", failures.join("\n"));
+    assert!(changes >= 200, "only {changes}");
+}
+
+#[test]
+fn names_that_are_repeated_elsewhere_are_warned_of_or_say_the_same() {
+    let rows: &[Row] = &[
+        ("q.weight", "F8_E4M3", &[8, 64]),
+        ("q.weight_scale", "F32", &[8, 1]),
+    ];
+    let plain: &[Row] = &[("q.weight", "BF16", &[8, 64])];
+    let quantisation = r#""quantization_config": {"quant_method": "fbgemm_fp8"}"#;
+    let cases = [
+        (
+            rows,
+            format!(r#"{{{quantisation}, "hidden_size": 64, "hidden_size": 32}}"#),
+            Warned("`hidden_size` of config.json"),
+        ),
+        (
+            rows,
+            format!(r#"{{{quantisation}, "hidden_size": 64, "hidden_size": 64}}"#),
+            Nothing,
+        ),
+        (
+            rows,
+            format!(r#"{{{quantisation}, {quantisation}}}"#),
+            Nothing,
+        ),
+        (
+            rows,
+            format!(r#"{{"quantization_config": {{"quant_method": "zz"}}, {quantisation}}}"#),
+            Refused("`quantization_config` of config.json"),
+        ),
+        (
+            plain,
+            r#"{"hidden_size": 64, "hidden_size": 32}"#.to_owned(),
+            Nothing,
+        ),
+    ];
+    hold(cases.map(|(rows, text, said)| {
+        (
+            text.clone(),
+            with_file(stored(rows), "config.json", &text),
+            said,
+        )
+    }));
+    let marker = r#"{"format": "int8_tensorwise", "convrot": false, "convrot": true}"#;
+    let mut marked = stored(&[
+        ("b.weight", "I8", &[8, 64]),
+        ("b.weight_scale", "F32", &[8, 1]),
+    ]);
+    marked.add_tensor("b.comfy_quant", "U8", &[marker.len()], marker.as_bytes());
+    hold([(
+        "marker".to_owned(),
+        marked,
+        Refused("`convrot` has two values"),
+    )]);
+}
+
+#[test]
+fn a_file_without_a_method_completes_the_first() {
+    // FP4 under GPTQ, beside the file of an older GPTQ
+    let rows: &[Row] = &[
+        ("q.weight", "U8", &[8, 64]),
+        ("q.weight_scale", "F8_E8M0", &[8, 4]),
+    ];
+    let config =
+        json!({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32}});
+    let one = with_file(stored(rows), "config.json", &config.to_string());
+    let both = with_file(
+        one.clone(),
+        "quantize_config.json",
+        r#"{"bits": 4, "group_size": 32}"#,
+    );
+    hold([
+        ("one".to_owned(), one, Refused("is of `gptq`")),
+        ("both".to_owned(), both, Refused("is of `gptq`")),
+    ]);
 }
 
 /// A checkpoint of each method.

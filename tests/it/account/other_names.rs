@@ -300,6 +300,13 @@ fn keys_and_factors_of_gguf() {
         ("codec", Warned("`codec`")),
         ("quantize.imatrix.file", Nothing),
         ("koboldcpp.x", Nothing),
+        ("powerinfer.x", Warned("powerinfer.x")),
+        ("general.nibble_order", Warned("general.nibble_order")),
+        ("general.type", Warned("general.type")),
+        ("llama.weights_offset", Warned("llama.weights_offset")),
+        ("general.base_model.0.x", Nothing),
+        ("general.sampling.sequence", Nothing),
+        ("llama.expert_weights_scale", Nothing),
     ];
     hold_in(
         "model.gguf",
@@ -309,6 +316,29 @@ fn keys_and_factors_of_gguf() {
             (key.to_owned(), stored, said)
         }),
     );
+}
+
+#[test]
+fn matrices_under_names_of_activations_are_named() {
+    let rows: &[Row] = &[
+        ("l.0.q.weight", "F8_E4M3", &[8, 16]),
+        ("l.0.q.weight_scale", "F32", &[1]),
+    ];
+    let with = |name: &'static str, shape: &'static [usize], said: Said| {
+        let all = [rows, &[(name, "F32", shape)]].concat();
+        (format!("{name} {shape:?}"), stored(&all), said)
+    };
+    hold([
+        with("l.0.q.input_scale", &[], Nothing),
+        with("l.0.q.input_scale", &[16], Nothing),
+        with("l.0.q.input_scale", &[8, 16], Refused("input_scale")),
+        with("l.0.q.act_scale", &[1], Nothing),
+        with("l.0.q.act_scale", &[16], Refused("act_scale")),
+        with("l.0.q.output_scale", &[8], Refused("output_scale")),
+        with("l.0.k_proj.output_scale", &[8], Nothing),
+        with("l.0.k_scale", &[2, 1, 1], Nothing),
+        with("l.0.experts.input_scale", &[4, 16], Nothing),
+    ]);
 }
 
 #[test]

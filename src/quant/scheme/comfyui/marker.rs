@@ -1,6 +1,7 @@
 //! Markers of ComfyUI's layers: `{"format": name, …}`, with options at the top or under `params`.
 
 use std::collections::hash_map::Entry;
+use std::fmt::Display;
 
 use serde_json::{Map, Value as Json};
 
@@ -16,6 +17,9 @@ pub(crate) const HEADER: &str = "_quantization_metadata";
 
 /// The name of the tensor with the marker of a layer, in its module.
 pub(crate) const MARKER: &str = "comfy_quant";
+
+/// [`MARKER`] behind the name of a module.
+pub(crate) const MARKED: &str = ".comfy_quant";
 
 /// The options of a layer's marker: those that the formats read, and those that do not concern the stored weight.
 static OPTIONS: SchemeSettings = SchemeSettings {
@@ -56,13 +60,16 @@ impl LayerMarker {
     /// The marker of a module, if it has one: a tensor or an entry of the header, or both, if they say the same.
     pub(super) fn find(cx: &Context<'_>, info: &TensorInfo, module: &str) -> Result<Option<Self>> {
         let header = Self::of_header(cx, info, module)?;
-        let Some(tensor) = cx.sibling(module, ".comfy_quant") else {
+        let Some(tensor) = cx.sibling(module, MARKED) else {
             return Ok(header);
         };
         let stored = cx.info(tensor);
         let bytes = cx.peek(tensor)?;
-        let marker = serde_json::from_slice(&bytes)
-            .map_err(|e| not_known(stored, format!("it is no marker of a layer: {e}")))?;
+        let none =
+            |why: &dyn Display| not_known(stored, format!("it is no marker of a layer: {why}"));
+        let text = std::str::from_utf8(&bytes).map_err(|e| none(&e))?;
+        let reader = JsonReader::new(cx.budget, "the markers of layers");
+        let marker = reader.parse(text, Tree(&reader), |e| none(&e))?;
         let marker = Self::new(cx, info, marker, Some(tensor))?;
         let said = |marker: &Self, key: &str| {
             let value = marker.options.get(key).cloned();
@@ -194,9 +201,7 @@ impl HeaderMarkers {
         cx.budget
             .steps(1 + tensors.len() as u64 / 4, "the markers of layers")?;
         let read = Self {
-            tensors: tensors
-                .iter()
-                .any(|info| info.name.ends_with(".comfy_quant")),
+            tensors: tensors.iter().any(|info| info.name.ends_with(MARKED)),
             ..Self::read(cx)?
         };
         Ok(cx.caches.markers.get_or_init(|| read))
@@ -235,7 +240,7 @@ impl HeaderMarkers {
 
     /// The markers of one header.
     fn of(cx: &Context<'_>, text: &str) -> Result<Self> {
-        let what = |why: &dyn std::fmt::Display| {
+        let what = |why: &dyn Display| {
             Error::unexplained(format!("{} of the header: {why}", quote(HEADER)))
         };
         let reader = JsonReader::new(cx.budget, "the markers of layers");

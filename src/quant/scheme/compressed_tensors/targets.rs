@@ -5,20 +5,13 @@ use serde_json::Value;
 use crate::base::error::Result;
 use crate::quant::scheme::context::Context;
 use crate::quant::scheme::name_regex;
-use crate::quant::scheme::target_groups::TargetGroups;
 
 const WHAT: &str = "the configured groups";
 
 /// The settings of the weights of a module, by the group whose targets have its name, or else the first pattern that matches it:
 /// compressed-tensors looks for both before it compares classes. `None` where there is neither, or a pattern is not understood.
 pub(super) fn of_module<'c>(cx: &Context<'c>, module: &str) -> Result<Option<&'c Value>> {
-    let targets = match cx.caches.targets.get() {
-        Some(targets) => targets,
-        None => {
-            let read = TargetGroups::read(cx.config, cx.budget)?;
-            cx.caches.targets.get_or_init(|| read)
-        }
-    };
+    let targets = cx.target_groups()?;
     if let Some(weights) = targets.named.get(module) {
         return Ok(*weights);
     }

@@ -100,10 +100,7 @@ impl fmt::Display for Contradiction {
 fn family(method: &str) -> &str {
     let names = ["modelopt", "bitsandbytes"];
     let found = names.into_iter().find(|name| method.starts_with(name));
-    found.unwrap_or(match method {
-        "auto_round" | "intel/auto-round" => "auto-round",
-        other => other,
-    })
+    found.unwrap_or(method)
 }
 
 fn same(one: &Value, other: &Value) -> bool {

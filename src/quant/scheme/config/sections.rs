@@ -13,7 +13,7 @@ use crate::models::config::is_language_model;
 use crate::quant::settings::{has_rotation, is_altering, is_nothing, is_off, is_rotation};
 use crate::read::catalog::quote;
 
-use super::super::settings_of;
+use super::super::is_known_method;
 use super::{CONFIG, MAX_SETTING_BYTES, method_of};
 
 /// Keys of the sections that are configurations, of transformers and diffusers, of MLX and Mistral, and of older
@@ -224,7 +224,7 @@ impl<'d> SectionSearch<'d, '_> {
                 self.found.configurations.push(path.clone());
                 // the explanation of weights that are copied as they are stays with them
                 let method = map.and_then(method_of);
-                if method.is_none_or(|method| settings_of(&method).next().is_some()) {
+                if method.is_none_or(|method| is_known_method(&method)) {
                     self.found.members.push(path);
                 }
                 return Ok(true);
@@ -265,6 +265,12 @@ impl<'d> SectionSearch<'d, '_> {
         }
         Ok(())
     }
+}
+
+/// Whether a key is one of sections that describe packed weights, by its name.
+pub(super) fn is_of_packing(key: &str) -> bool {
+    let lower = key.to_ascii_lowercase();
+    PACKING.iter().any(|word| lower.contains(word))
 }
 
 /// Whether a section names a method.

@@ -3,15 +3,20 @@
 use crate::base::error::Result;
 use crate::base::limits::Budget;
 use crate::quant::scheme::QuantConfig;
-use crate::quant::scheme::module_names::{ComponentSequences, PrefixPatterns, SKIPPED_LISTS};
+use crate::quant::scheme::module_names::{
+    ComponentSequences, PrefixPatterns, SKIPPED_LISTS, module_of_weight,
+};
 
 use super::Context;
+use crate::quant::scheme::name_regex;
 
 /// The configured lists of modules that are not quantised.
 #[derive(Default)]
 pub(super) struct SkippedModules<'c> {
     names: ComponentSequences<'c>,
     patterns: PrefixPatterns<'c>,
+    /// Without `re:`.
+    regexes: Vec<&'c str>,
 }
 
 impl<'c> Context<'c> {
@@ -45,6 +50,15 @@ impl<'c> Context<'c> {
         if skipped.names.occur_in(name) {
             return true;
         }
+        let module = module_of_weight(name);
+        let matches = |pattern: &&str| {
+            let cost = 1 + (pattern.len() + module.len()) as u64 / 8;
+            self.sound(self.budget.steps(cost, "the configured modules"));
+            name_regex::matches(pattern, module, false) == Some(true)
+        };
+        if skipped.regexes.iter().any(matches) {
+            return true;
+        }
         let found = skipped.patterns.first(name, self.budget, |rest, pattern| {
             pattern.split('*').all(|piece| {
                 // a search is prepared for long texts, and most pieces are not there
@@ -60,22 +74,27 @@ impl<'c> SkippedModules<'c> {
     /// An entry matches as a sequence of whole dotted components, or as a pattern with `*`. For `re:` patterns, the literal
     /// text between leading and trailing special characters is matched.
     fn new(config: &'c QuantConfig, budget: &Budget) -> Result<Self> {
-        let lists = SKIPPED_LISTS
-            .iter()
-            .filter_map(|key| config.get(key)?.as_array());
-        let entries = lists
-            .flatten()
-            .filter_map(|item| item.as_str())
+        let texts = || {
+            let lists = SKIPPED_LISTS.iter();
+            let lists = lists.filter_map(|key| config.get(key)?.as_array());
+            lists.flatten().filter_map(|item| item.as_str())
+        };
+        let entries = texts()
             .map(|entry| {
                 entry
                     .strip_prefix("re:")
                     .map_or(entry, |re| re.trim_matches(['.', '*', '^', '$']))
             })
             .filter(|entry| !entry.is_empty());
+        let mut regexes = Vec::new();
+        for pattern in texts().filter_map(|entry| entry.strip_prefix("re:")) {
+            budget.push(&mut regexes, pattern, "a configuration's list of modules")?;
+        }
         let names = entries.clone().filter(|entry| !entry.contains('*'));
         Ok(Self {
             names: ComponentSequences::new(names, budget)?,
             patterns: PrefixPatterns::new(entries.enumerate(), budget)?,
+            regexes,
         })
     }
     // whole components, so that `layers.1` does not cover `layers.10`

@@ -6,13 +6,14 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::quant::scheme::context::{Context, missing_by, not_known, plain, unsupported};
 use crate::quant::scheme::layer_configs::LayerConfigs;
+use crate::quant::scheme::module_names::module_of_weight;
 use crate::quant::scheme::stated::{Alternatives, ScaleNumbers, StatedGranularity, StatedNumbers};
 use crate::quant::settings::is_off;
-use crate::read::catalog::TensorInfo;
+use crate::read::catalog::{TensorInfo, quote};
 
 /// The steps in which a weight was quantised: one, or two.
 pub(super) fn steps<'c>(cx: &Context<'c>, name: &str) -> Vec<&'c Json> {
-    let layer = name.strip_suffix(".weight").unwrap_or(name);
+    let layer = module_of_weight(name);
     let layers = cx.caches.layers.get_or_init(|| {
         cx.sound(LayerConfigs::new(cx.config, cx.budget))
             .unwrap_or_default()
@@ -29,8 +30,29 @@ pub(super) fn steps<'c>(cx: &Context<'c>, name: &str) -> Vec<&'c Json> {
     }
 }
 
+/// Whether the configuration of a layer quantises no weight.
+pub(in crate::quant::scheme) fn leaves_out(cx: &Context<'_>, module: &str) -> bool {
+    cx.config.is(&["quark"]) && steps(cx, module).is_empty()
+}
+
 pub(super) fn text<'j>(spec: &'j Json, key: &str) -> &'j str {
     spec.get(key).and_then(Json::as_str).unwrap_or_default()
+}
+
+/// Notes a layer whose settings have another dtype of as many bits than the global ones: its codes look the same.
+pub(super) fn note_other_dtype(cx: &Context<'_>, name: &str, own: &Json) {
+    let all = match cx.config.get("global_quant_config.weight") {
+        Some(Json::Array(steps)) => steps.first(),
+        one => one,
+    };
+    let (own, all) = (text(own, "dtype"), all.map_or("", |all| text(all, "dtype")));
+    let unsigned = |dtype: &str| dtype.strip_prefix('u').unwrap_or(dtype).to_owned();
+    if own != all && unsigned(own) == unsigned(all) {
+        cx.note(format!(
+            "{} is read as {own} by `layer_quant_config`, and others as {all}: the files do not tell them apart",
+            quote(name)
+        ));
+    }
 }
 
 /// Whether a step quantises the scales of the step before, and not its codes.

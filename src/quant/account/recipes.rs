@@ -1,0 +1,123 @@
+//! The recipe of llm-compressor beside a checkpoint: the modifiers that made it, as YAML.
+//!
+//! A recipe is no configuration, and a model is read without it. But transforms that it applies are lost where the
+//! `transform_config` of `config.json` was lost, and then nothing else says that weights are rotated.
+//!
+//! Source: llm-compressor 0.14, `modifiers/transform/{quip,spinquant}/base.py`, `recipe/recipe.py`.
+
+use std::path::Path;
+
+use crate::base::error::Result;
+use crate::base::limits::Budget;
+use crate::quant::settings::is_rotation;
+use crate::read::source::file_system::NamedPath;
+use crate::read::source::files::Files;
+
+const WHAT: &str = "the recipe beside the checkpoint";
+
+/// Longer files are logs, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Words in the names of modifiers that multiply weights by matrices.
+static MODIFIERS: &[&str] = &[
+    "quip",
+    "spinquant",
+    "quarot",
+    "transform",
+    "rotat",
+    "hadamard",
+];
+
+/// Whether a file of this name is a recipe.
+pub(super) fn is_recipe(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let is_yaml = lower.ends_with(".yaml") || lower.ends_with(".yml");
+    is_yaml && lower.starts_with("recipe")
+}
+
+/// The first word of a recipe that says that weights were multiplied by a matrix. A file that cannot be read says nothing.
+pub(super) fn rotation(files: &Files, path: &Path, budget: &Budget) -> Result<Option<String>> {
+    let is_short = std::fs::metadata(path).is_ok_and(|file| file.len() <= MAX_BYTES);
+    if !is_short {
+        return Ok(None);
+    }
+    let Ok((text, _charge)) = files.read_whole(NamedPath::in_its_directory(path), budget, WHAT)
+    else {
+        return Ok(None);
+    };
+    budget.steps(1 + text.len() as u64 / 16, WHAT)?;
+    let text = String::from_utf8_lossy(&text);
+    Ok(rotating_word(&text).map(str::to_owned))
+}
+
+/// The first such word of a YAML text. Names of modifiers and settings are searched, and no tree is made of the text.
+fn rotating_word(text: &str) -> Option<&str> {
+    // the names of modules in lists are no settings
+    let lines = text
+        .lines()
+        .map(|line| line.split(" #").next().unwrap_or(line));
+    let lines = lines.filter(|line| !line.trim_start().starts_with('#'));
+    let is_off = |rest: &str| {
+        let value = rest.trim_start_matches([' ', ':', '\'', '"']);
+        let nothing = ["null", "~", "false", "[]", "{}", "none"];
+        let is = |word: &&str| {
+            value
+                .get(..word.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(word))
+        };
+        rest.starts_with(':') && nothing.iter().any(|word| is(&word))
+    };
+    for line in lines {
+        let mut rest = line;
+        while let Some(start) = rest.find(is_of_name) {
+            let end = rest[start..].find(|c| !is_of_name(c));
+            let end = end.map_or(rest.len(), |end| start + end);
+            let word = &rest[start..end];
+            rest = &rest[end..];
+            let lower = word.to_ascii_lowercase();
+            let is_modifier = lower.ends_with("modifier")
+                && MODIFIERS.iter().any(|modifier| lower.contains(modifier));
+            // a setting, and not a value such as the name of a module
+            let is_setting = rest.trim_start().starts_with(':') && is_rotation(word);
+            if (is_modifier || is_setting) && !is_off(rest) {
+                return Some(word);
+            }
+        }
+    }
+    None
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rotating_word;
+
+    #[test]
+    fn words_of_recipes() {
+        let quip = "quant_stage:\n  quant_modifiers:\n    QuIPModifier:\n      rotations: [u, v]\n";
+        assert_eq!(rotating_word(quip), Some("QuIPModifier"));
+        let cases = [
+            (
+                "- SpinQuantModifier: {rotations: [R1, R2]}",
+                Some("SpinQuantModifier"),
+            ),
+            ("  rotations: [R4]", Some("rotations")),
+            ("  rotations: null\n  hadamard: false", None),
+            (
+                "# QuIPModifier was not used\nGPTQModifier:\n  ignore: ['re:.*rotation.*', lm_head]",
+                None,
+            ),
+            (
+                "AWQModifier:\n  mappings:\n  - smooth_layer: 're:.*input_layernorm'",
+                None,
+            ),
+            ("model: transformers.AutoModel # hadamard: true", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(rotating_word(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Statements of configurations about single modules: that they are not quantised, by a list (`module_lists.rs`) or by settings
+//! of their own, or that they are.
+//!
+//! Sources: GPTQModel `quantization/config.py` (`dynamic_get`), auto-round `inference/convert_model.py` (`get_layer_config`),
+//! mlx-lm `utils.py` (`class_predicate`), ModelOpt `export/quant_utils.py`.
+
+use crate::base::error::Result;
+
+use super::context::Context;
+use super::module_lists::{Exclusion, listed};
+use super::module_names::module_of_weight;
+use super::{Scheme, Weight, autoround, mlx, modelopt, quark, qweight, statements};
+
+const WHAT: &str = "the configured modules";
+
+/// The statement that a weight is not quantised, although it is stored as the configuration's own method stores it. One that
+/// is stored in another way may have been quantised before: the statement is true of it.
+pub(crate) fn exclusion<'c>(
+    cx: &Context<'c>,
+    scheme: &Scheme,
+    weight: &Weight,
+) -> Result<Option<Exclusion<'c>>> {
+    let is_own = scheme
+        .described_by
+        .is_some_and(|methods| cx.config.is_of(methods));
+    let module = module_of_weight(&weight.name);
+    if cx.config.is_empty() || !is_own || weight.is_unscaled() || cx.has_marker(weight, module) {
+        return Ok(None);
+    }
+    let found = match listed(cx, module)? {
+        Some(found) => Some(found),
+        None => by_settings(cx, module)?,
+    };
+    match found {
+        Some(_) if statements::are_contradicted(cx, weight)? => Ok(None),
+        found => Ok(found),
+    }
+}
+
+/// Settings of a single module that say it.
+fn by_settings<'c>(cx: &Context<'c>, module: &str) -> Result<Option<Exclusion<'c>>> {
+    if let Some(pattern) = qweight::left_out(cx, module) {
+        let entry = Some(pattern);
+        return Ok(Some(Exclusion {
+            key: "dynamic",
+            entry,
+        }));
+    }
+    if let Some(name) = autoround::left_out(cx, module)? {
+        let (key, entry) = ("extra_config", Some(name));
+        return Ok(Some(Exclusion { key, entry }));
+    }
+    if let Some(entry) = mlx::left_out(cx, module) {
+        let (key, entry) = ("quantization", Some(entry));
+        return Ok(Some(Exclusion { key, entry }));
+    }
+    if quark::leaves_out(cx, module) {
+        let (key, entry) = ("layer_quant_config", None);
+        return Ok(Some(Exclusion { key, entry }));
+    }
+    let is_absent = modelopt::layers(cx).is_some_and(|layers| !layers.is_empty())
+        && modelopt::layer(cx, module).is_none();
+    Ok(is_absent.then_some(Exclusion {
+        key: "quantized_layers",
+        entry: None,
+    }))
+}
+
+/// The first weight for which the configuration has settings of quantisation under its name, and that is stored plain.
+pub(crate) fn plain_although_listed(
+    cx: &Context<'_>,
+    is_plain: &dyn Fn(usize) -> bool,
+) -> Result<Option<(&'static str, usize)>> {
+    let weight_of = |module: &str| {
+        let tensor = cx
+            .sibling(module, ".weight")
+            .filter(|&tensor| is_plain(tensor))?;
+        (!cx.skipped(module)).then_some(tensor)
+    };
+    for (module, _) in modelopt::layers(cx).into_iter().flatten() {
+        cx.budget.steps(1 + module.len() as u64 / 16, WHAT)?;
+        if let Some(tensor) = weight_of(module) {
+            return Ok(Some(("quantized_layers", tensor)));
+        }
+    }
+    for (module, weights) in &cx.target_groups()?.named {
+        cx.budget.steps(1 + module.len() as u64 / 16, WHAT)?;
+        // the names of classes have no dot
+        let is_quantised = weights.is_some_and(|weights| !weights.is_null());
+        if let Some(tensor) = weight_of(module).filter(|_| is_quantised && module.contains('.')) {
+            return Ok(Some(("targets", tensor)));
+        }
+    }
+    Ok(None)
+}

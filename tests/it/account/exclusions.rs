@@ -1,0 +1,276 @@
+//! Lists of modules that are not quantised, and of those that are, against the tensors of every scheme.
+
+use serde_json::{Value, json};
+
+use super::StoredCheckpoint;
+use super::changes::set;
+use super::kinds_of_settings::configured;
+use super::said::Said::{self, Nothing, Refused, Warned};
+use super::said::{mentions, statements};
+use super::uploads::{Row, hold, stored, with_file};
+
+/// The lists of all writers.
+static LISTS: &[&str] = &[
+    "modules_to_not_convert",
+    "ignore",
+    "ignored_layers",
+    "exclude_modules",
+    "llm_int8_skip_modules",
+    "exclude",
+    "skip_modules",
+];
+
+#[test]
+fn quantised_weights_on_a_list_of_others_are_named() {
+    let (mut lists, mut failures) = (0, Vec::new());
+    for (case, intact, _, before) in configured() {
+        let Some(name) = before.quantised().next() else {
+            continue;
+        };
+        let module = name.strip_suffix(".weight").unwrap_or(&name).to_owned();
+        let entries = [
+            module.clone(),
+            format!("re:{module}$"),
+            format!("{module}*"),
+        ];
+        for (list, entry) in LISTS
+            .iter()
+            .flat_map(|list| entries.iter().map(move |e| (*list, e)))
+        {
+            let mut changed = intact.clone();
+            assert!(changed.change_settings(&|map| {
+                map.insert(list.to_owned(), json!([entry]));
+            }));
+            lists += 1;
+            let plan = changed.plan("model.safetensors");
+            if !mentions(&plan, list) || !mentions(&plan, &module) {
+                failures.push(format!("{case} {list} {entry}: {}", statements(&plan)));
+            }
+            // honest lists name what is stored plain
+            let mut honest = intact.clone();
+            honest.change_settings(&|map| {
+                map.insert(list.to_owned(), json!(["lm_head", "re:.*other.*", "x.y*"]));
+            });
+            let plan = honest.plan("model.safetensors");
+            if plan.refused.len() > before.plan.refused.len()
+                || mentions(&plan, "says that it is not")
+            {
+                failures.push(format!("{case} {list} of others: {}", statements(&plan)));
+            }
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "{} of {lists}:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+    assert!(lists >= 500, "only {lists}");
+}
+
+#[test]
+fn settings_of_single_modules_are_compared_with_them() {
+    const GPTQ: &str = "gptq/4bit_act_asym_v2";
+    const AUTOROUND: &str = "autoround/auto_gptq";
+    const NVFP4: &str = "modelopt/nvfp4";
+    const MLX: &str = "mlx/affine4_g64";
+    const QUARK: &str = "quark/int4_group_order";
+    let cases: Vec<(&str, &dyn Fn(&str) -> (&'static str, Value), Said)> = vec![
+        (
+            GPTQ,
+            &|_| ("dynamic", json!({"-:.*": {}})),
+            Warned("`-:.*` in `dynamic`"),
+        ),
+        (GPTQ, &|_| ("dynamic", json!({"-:.*lm_head": {}})), Nothing),
+        (
+            AUTOROUND,
+            &|m| ("extra_config", json!({m: {"bits": 16}})),
+            Warned("`extra_config`"),
+        ),
+        (
+            AUTOROUND,
+            &|_| ("extra_config", json!({"lm_head": {"bits": 16}})),
+            Nothing,
+        ),
+        (QUARK, &|m| ("exclude", json!([m])), Refused("`exclude`")),
+        (
+            QUARK,
+            &|_| ("exclude", json!(["lm_head", "*.gate"])),
+            Nothing,
+        ),
+        (
+            NVFP4,
+            &|m| ("quantized_layers", json!({m: {"quant_algo": "NVFP4"}})),
+            Nothing,
+        ),
+        (
+            NVFP4,
+            &|_| {
+                (
+                    "quantized_layers",
+                    json!({"other": {"quant_algo": "NVFP4"}}),
+                )
+            },
+            Warned("`quantized_layers`"),
+        ),
+        (
+            NVFP4,
+            &|m| ("quantized_layers", json!({m: {"quant_algo": "FP8"}})),
+            Refused("states floats E4M3"),
+        ),
+    ];
+    let mut failures = Vec::new();
+    let all = configured();
+    for (path, setting, said) in cases {
+        let (_, intact, _, before) = all.iter().find(|(case, ..)| case == path).unwrap();
+        let name = before.quantised().next().unwrap();
+        let (key, value) = setting(name.strip_suffix(".weight").unwrap());
+        let mut changed = intact.clone();
+        assert!(changed.change_settings(&|map| {
+            map.insert(key.to_owned(), value.clone());
+            if key == "quantized_layers" {
+                map.insert("quant_algo".to_owned(), json!("MIXED_PRECISION"));
+            }
+        }));
+        let plan = changed.plan("model.safetensors");
+        if !said.holds(&plan) {
+            failures.push(format!(
+                "{path} {key} {value} {said:?}: {}",
+                statements(&plan)
+            ));
+        }
+    }
+    let (_, mlx, _, before) = all.iter().find(|(case, ..)| case == MLX).unwrap();
+    let module = before.quantised().next().unwrap();
+    let module = module.strip_suffix(".weight").unwrap();
+    let mut changed = mlx.clone();
+    changed.change_settings(&|map| {
+        map.insert(module.to_owned(), json!(false));
+    });
+    let plan = changed.plan("model.safetensors");
+    if !Warned(module_text()).holds(&plan) {
+        failures.push(format!("{MLX}: {}", statements(&plan)));
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+fn module_text() -> &'static str {
+    "says that it is not quantised"
+}
+
+#[test]
+fn plain_weights_with_settings_of_quantisation_are_named() {
+    let rows: &[Row] = &[
+        ("a.q.weight", "F8_E4M3", &[8, 64]),
+        ("a.q.weight_scale", "F32", &[1]),
+        ("a.k.weight", "BF16", &[8, 64]),
+    ];
+    let mixed = |layers: Value| json!({"quantization_config": {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}});
+    let group = |targets: Value| json!({"quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"group_0": {"targets": targets, "weights": {"num_bits": 8, "type": "float", "strategy": "tensor"}}}}});
+    let fp8 = json!({"quant_algo": "FP8"});
+    let cases = [
+        (mixed(json!({"a.q": fp8})), Nothing),
+        (
+            mixed(json!({"a.q": fp8, "a.k": fp8})),
+            Warned("`a.k.weight`: `quantized_layers`"),
+        ),
+        (group(json!(["Linear"])), Nothing),
+        (
+            group(json!(["a.q", "a.k"])),
+            Warned("`a.k.weight`: `targets`"),
+        ),
+    ];
+    hold(cases.map(|(config, said)| {
+        let text = config.to_string();
+        (
+            text.clone(),
+            with_file(stored(rows), "config.json", &text),
+            said,
+        )
+    }));
+}
+
+#[test]
+fn settings_of_hqq_are_those_of_its_layers() {
+    let (mut compared, mut failures) = (0, Vec::new());
+    for (path, intact) in super::containers::written() {
+        if !path.to_string_lossy().contains("/quant/hqq/") {
+            continue;
+        }
+        let before = intact.plan("model.safetensors");
+        for (key, value) in [
+            ("nbits", json!(7)),
+            ("group_size", json!(7)),
+            ("axis", json!(7)),
+        ] {
+            let has = |end: &str| intact.tensors.iter().any(|t| t.name.ends_with(end));
+            if !has(&format!(".{key}")) || !before.refused.is_empty() {
+                continue;
+            }
+            let config = json!({"quantization_config": {"quant_method": "hqq", "quant_config": {"weight_quant_params": {key: value}}}});
+            let changed = with_file(intact.clone(), "config.json", &config.to_string());
+            compared += 1;
+            let plan = changed.plan("model.safetensors");
+            if !Refused("states").holds(&plan) {
+                failures.push(format!("{} {key}: {}", path.display(), statements(&plan)));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(compared >= 20, "only {compared}");
+}
+
+#[test]
+fn a_recipe_with_rotations_refuses_every_scheme() {
+    let quip = "quant_stage:\n  quant_modifiers:\n    QuIPModifier:\n      rotations: [u, v]\n";
+    let honest = "default_stage:\n  default_modifiers:\n    AWQModifier:\n      targets: [Linear]\n      ignore: [lm_head, 're:.*rotation.*']\n";
+    let mut failures = Vec::new();
+    for (case, intact, _, before) in configured() {
+        let with =
+            |text: &str| with_file(intact.clone(), "recipe.yaml", text).plan("model.safetensors");
+        let (rotated, same) = (with(quip), with(honest));
+        if !mentions(&rotated, "`QuIPModifier` of recipe.yaml") || rotated.refused.is_empty() {
+            failures.push(format!("{case}: {}", statements(&rotated)));
+        }
+        if same.unexplained != before.plan.unexplained || !same.refused.is_empty() {
+            failures.push(format!("{case} honest: {}", statements(&same)));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn assumptions_that_files_do_not_tell_are_notes() {
+    let note = |case: &str, change: &dyn Fn(&mut StoredCheckpoint), text: &str| {
+        let all = configured();
+        let (_, intact, ..) = all.iter().find(|(other, ..)| other == case).unwrap();
+        let mut changed = intact.clone();
+        change(&mut changed);
+        let plan = changed.plan("model.safetensors");
+        let notes = &plan.notes;
+        assert!(
+            notes.iter().any(|note| note.contains(text)),
+            "{case}: {notes:?} {}",
+            statements(&plan)
+        );
+    };
+    let e5m2 = |stored: &mut StoredCheckpoint| {
+        for tensor in &mut stored.tensors {
+            if tensor.dtype == "F8_E4M3" {
+                tensor.dtype = "F8_E5M2".to_owned();
+            }
+        }
+    };
+    note("torchao/float8_row", &e5m2, "FP8 read as E5M2");
+    note(
+        "autoround/mxint4",
+        &|_| {},
+        "the files do not tell them apart",
+    );
+    let layer = json!({"*": {"weight": {"dtype": "uint4", "qscheme": "per_group", "group_size": 32, "symmetric": false}}});
+    note(
+        "quark/int4_group_order",
+        &set("layer_quant_config", layer),
+        "the files do not tell them apart",
+    );
+}
