@@ -28,6 +28,7 @@ static ALTERING: &[SearchedWord] = &[
     word("hadamard"),
     word("spinquant"),
     word("quarot"),
+    word("rht"),
     word("permut"),
     word("codebook"),
     word("offset"),

@@ -372,9 +372,14 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     if !configured(cx) {
         return Ok(None);
     }
-    let Some(packed) = Qweight::find(cx, tensor)? else {
+    let Some(mut packed) = Qweight::find(cx, tensor)? else {
         return Ok(None);
     };
+    if let OwnSettings::Known(Some(own)) = own_settings(cx, packed.stem)? {
+        let number = |key: &str| own.get(key).and_then(Json::as_i64);
+        let bits = number("bits").and_then(|bits| u64::try_from(bits).ok());
+        (packed.bits, packed.group) = (bits.or(packed.bits), number("group_size").or(packed.group));
+    }
     let format = packing_format(cx);
     let layout = packed.layout(cx)?;
     let backend = format.strip_prefix("auto_round:").unwrap_or(format);

@@ -34,7 +34,7 @@ use crate::read::catalog::TensorInfo;
 
 use super::Weight;
 use super::context::{Context, missing, not_known, plain, stem, unsupported};
-use super::qweight::{Qweight, QweightLayout, configured_bits};
+use super::qweight::{Qweight, QweightLayout};
 use gemv::GemvRows;
 use interleaved_rows::InterleavedRows;
 
@@ -47,6 +47,8 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("group_size", Number),
         ("q_group_size", Number),
         ("zero_point", Flag),
+        // GPTQModel's name for `quant_method`, beside it
+        ("method", Texts(&["awq"])),
         ("version", LAYOUTS),
         ("format", LAYOUTS),
         ("checkpoint_format", LAYOUTS),
@@ -130,7 +132,7 @@ pub(super) fn gemm(
             ));
         }
     };
-    if let Some(said) = configured_bits(cx).filter(|said| *said != bits) {
+    if let Some(said) = packed.bits.filter(|said| *said != bits) {
         cx.note(format!(
             "codes of {bits} bits, by the shapes; the configuration says {said}"
         ));

@@ -134,6 +134,9 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let zero = cx.sibling(stem, ".weight_zero_point");
     let index = cx.sibling(stem, ".weight_g_idx");
     let (bits, packing) = packing(cx, info, cols, words)?;
+    if zero.is_some() {
+        note_zeros(cx, bits);
+    }
 
     let mut parts = vec![("codes", tensor), ("scale", scale), ("shape", sizes)];
     let mut role = |name, tensor| {
@@ -259,6 +262,16 @@ pub(super) fn needs_no_zeros(cx: &Context<'_>, info: &TensorInfo, bits: u32) -> 
         return Err(missing_by(info, "weight_zero_point", "symmetric", "false"));
     }
     Ok(())
+}
+
+/// Notes zero points where the configuration says that codes of their width are symmetric. Older writers have stored them so, all
+/// of them 0.
+pub(super) fn note_zeros(cx: &Context<'_>, bits: u32) {
+    if groups(cx).is_symmetric(bits) {
+        cx.note(format!(
+            "zero points are subtracted from codes of {bits} bits, though the configuration says that they are symmetric"
+        ));
+    }
 }
 
 /// The weight's shape, verified against the shape of the codes.

@@ -411,7 +411,9 @@ pub(crate) fn method_of(map: &Map<String, Value>) -> Option<String> {
             (is_on("load_in_4bit") || is_on("load_in_8bit")).then_some("bitsandbytes")
         }
     };
-    let method = text("quant_method").or_else(implied)?;
+    // GPTQModel calls it `method` too
+    let named = text("quant_method").or_else(|| text("method"));
+    let method = named.or_else(implied)?;
     // a longer one is none that a scheme has, and stays so
     let end = method.floor_char_boundary(MAX_SETTING_BYTES);
     let method = method[..end].to_ascii_lowercase();

@@ -18,6 +18,8 @@ pub(crate) struct ConfigGroups {
     pub(super) block: Option<(u64, u64)>,
     /// Widths of integers that have zero points in all groups.
     asymmetric: Vec<u32>,
+    /// Widths of integers that have none in any.
+    symmetric: Vec<u32>,
     /// Widths whose groups all have an `actorder` by which columns are not in the order of their groups, and the first of it.
     act_order: Vec<(u32, String)>,
     /// The numbers that the groups state, each once.
@@ -77,6 +79,10 @@ impl ConfigGroups {
         let asymmetric = widths()
             .filter(|bits| integers(*bits).all(is_asymmetric))
             .collect();
+        let is_symmetric = |w: &Value| w.get("symmetric") == Some(&Value::Bool(true));
+        let symmetric = widths()
+            .filter(|bits| integers(*bits).all(is_symmetric))
+            .collect();
         let act_order = widths()
             .filter_map(|bits| {
                 let mut orders = integers(bits).map(|w| w.get("actorder").and_then(reordering));
@@ -89,6 +95,7 @@ impl ConfigGroups {
             size,
             block,
             asymmetric,
+            symmetric,
             act_order,
             stated: alternatives(config),
             are_several: weights().nth(1).is_some(),
@@ -98,6 +105,11 @@ impl ConfigGroups {
     /// Whether all groups of integers of this width say that they are not symmetric.
     pub(super) fn is_asymmetric(&self, bits: u32) -> bool {
         self.asymmetric.contains(&bits)
+    }
+
+    /// Whether all groups of integers of this width say that they are symmetric.
+    pub(super) fn is_symmetric(&self, bits: u32) -> bool {
+        self.symmetric.contains(&bits)
     }
 
     /// The setting by which each weight of this width has an index of its columns' groups.

@@ -24,7 +24,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::decode::{Codes, Factors, Grouped, Scales, Zeros};
-use crate::quant::settings::KnownValues::{Any, Texts};
+use crate::quant::settings::KnownValues::{Any, Counts, Texts};
 use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::TensorInfo;
 
@@ -48,7 +48,7 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     // the empty method: `params.json` of Mistral
     methods: &["fp8", "fbgemm_fp8", "mxfp8", "finegrained_fp8", ""],
     keys: &[
-        ("weight_block_size", Any),
+        ("weight_block_size", Counts),
         (
             "fmt",
             Texts(&["e4m3", "e5m2", "float8_e4m3fn", "float8_e5m2"]),

@@ -30,7 +30,7 @@ use crate::read::catalog::quote;
 
 use super::Weight;
 use super::context::{Context, missing, not_known, plain};
-use super::qweight::{Qweight, QweightLayout, configured_bits};
+use super::qweight::{Qweight, QweightLayout};
 
 /// How codes and zero points are stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("group_size", Number),
         ("desc_act", Flag),
         ("sym", Flag),
+        // GPTQModel's name for `quant_method`, beside it
+        ("method", Texts(&["gptq"])),
         ("format", Texts(&["gptq", "gptq_v2", "gptq_p", "gemm"])),
         (
             "checkpoint_format",
@@ -279,7 +281,7 @@ fn is_zero(cx: &Context<'_>, index: usize) -> Result<bool> {
 fn bits(cx: &Context<'_>, packed: &Qweight<'_>) -> Result<(u32, u64)> {
     let [rows, _] = packed.words();
     let [groups, out] = packed.scale_shape;
-    let configured = configured_bits(cx);
+    let configured = packed.bits;
     let depth = match packed.index.map(|index| cx.info(index)) {
         Some(index) => match (plain(index), &index.shape[..]) {
             (Some(Dtype::I32 | Dtype::I64), &[depth]) => Some(depth),

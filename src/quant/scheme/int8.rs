@@ -16,12 +16,12 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::decode::{Codes, Grouped, Scales, Zeros};
-use crate::quant::settings::KnownValues::Any;
+use crate::quant::settings::KnownValues::Counts;
 use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::TensorInfo;
 
 use super::Weight;
-use super::compressed_tensors::{group_scales, needs_no_zeros};
+use super::compressed_tensors::{group_scales, needs_no_zeros, note_zeros};
 use super::config_groups::block_sizes;
 use super::context::{Context, not_known, stem, unsupported};
 use super::granularity::{factors, filled, stack, zeros_like};
@@ -30,7 +30,7 @@ use super::smooth;
 /// The settings of configurations of INT8 that are known.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["blockwise_int8"],
-    keys: &[("weight_block_size", Any)],
+    keys: &[("weight_block_size", Counts)],
 };
 
 /// Refuses scales that fit two readings: W4AFP8 stores two codes of 4 bits in I8, and a scale for each 128 of them.
@@ -95,6 +95,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let zero = cx.sibling(&info.name, &suffix.replace("scale", "zero_point"));
     let zeros = match zero {
         Some(zero) => {
+            note_zeros(cx, 8);
             parts.push(("zero_point", zero));
             Zeros::Stored(zeros_like(cx, 2, zero, scale, &scales)?)
         }

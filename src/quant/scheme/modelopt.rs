@@ -15,6 +15,7 @@ use serde_json::{Map, Value as Json};
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
+use crate::models::names::LayerName;
 use crate::plan::decode::{Codes, Factors, Grouped, NibbleRows, Scales, Zeros};
 use crate::quant::settings::KnownValues::{Any, Texts};
 use crate::quant::settings::{KnownValues, SchemeSettings};
@@ -85,7 +86,12 @@ pub(super) fn layer<'c>(cx: &Context<'c>, module: &str) -> Option<&'c Json> {
     let layers = layers(cx)?;
     let inner = module.match_indices('.').map(|(at, _)| &module[at + 1..]);
     let mut names = std::iter::once(module).chain(inner);
-    names.find_map(|name| layers.get(name))
+    names.find_map(|name| layers.get(name)).or_else(|| {
+        // or has another one, as its first layer does
+        let own = LayerName::of(module)?;
+        let stack = layers.keys().find_map(|name| LayerName::of(name))?.stack;
+        layers.get(&format!("{stack}.{}.{}", own.number, own.rest))
+    })
 }
 
 /// The numbers of the algorithm of a weight: of its layer, else of all.

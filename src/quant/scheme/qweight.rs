@@ -21,6 +21,10 @@ pub(super) struct Qweight<'c> {
     pub(super) scale_shape: [u64; 2],
     pub(super) zeros: Option<usize>,
     pub(super) index: Option<usize>,
+    /// The configured bits of a code.
+    pub(super) bits: Option<u64>,
+    /// The configured size of a group.
+    pub(super) group: Option<i64>,
 }
 
 /// The layout of a `qweight`, recognised by its shape and the shape of its scales.
@@ -92,6 +96,12 @@ impl<'c> Qweight<'c> {
             return Err(not_known(zeros, what));
         }
         let scale_shape = [rows, cols];
+        let of_all = |keys: &[&str]| keys.iter().find_map(|key| cx.config.integer(key));
+        let (mut bits, mut group) = (of_all(BITS), of_all(SIZES));
+        if let ModuleSettings::Known(Some(own)) = dynamic(cx, stem) {
+            let of_module = |keys: &[&str]| keys.iter().find_map(|key| own.get(key)?.as_i64());
+            (bits, group) = (of_module(BITS).or(bits), of_module(SIZES).or(group));
+        }
         Ok(Some(Self {
             stem,
             codes,
@@ -101,6 +111,8 @@ impl<'c> Qweight<'c> {
             scale_shape,
             zeros,
             index,
+            bits: bits.and_then(|bits| u64::try_from(bits).ok()),
+            group,
         }))
     }
 
@@ -155,9 +167,7 @@ impl<'c> Qweight<'c> {
     /// Consecutive elements of `depth` that share one of `groups` scales: the configured size if it fits the shapes, else
     /// the quotient.
     pub(super) fn group_size(&self, cx: &Context<'_>, depth: u64, groups: u64) -> Result<u64> {
-        let configured = ["group_size", "q_group_size"]
-            .iter()
-            .find_map(|key| cx.config.integer(key));
+        let configured = self.group;
         let fits = |size: &u64| *size > 0 && depth.div_ceil(*size) == groups;
         if let Some(size) = configured
             .and_then(|size| u64::try_from(size).ok())
@@ -182,13 +192,11 @@ impl<'c> Qweight<'c> {
 /// `quant_method` of the schemes that store these tensors.
 static METHODS: &[&str] = &["gptq", "awq", "auto-round"];
 
-/// The configured number of bits of a code.
-pub(super) fn configured_bits(cx: &Context<'_>) -> Option<u64> {
-    ["bits", "w_bit"]
-        .iter()
-        .find_map(|key| cx.config.integer(key))
-        .and_then(|bits| u64::try_from(bits).ok())
-}
+/// The names of the bits of a code.
+static BITS: &[&str] = &["bits", "w_bit"];
+
+/// The names of the size of a group.
+static SIZES: &[&str] = &["group_size", "q_group_size"];
 
 /// The numbers that a configuration states of a weight, by its name: the width, and the columns that share a scale. GPTQModel has
 /// settings of single modules, by regular expressions, in `dynamic`.
@@ -208,13 +216,12 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     };
     let of_all = |keys: &[&str]| keys.iter().find_map(|key| cx.config.integer(key));
     // GPTQ of another width than the configured one is read by its shapes, with a note
-    let bits = of_module(&["bits"]).or_else(|| {
+    let bits = of_module(BITS).or_else(|| {
         let is_awq = !cx.config.is(&["gptq", "gptqmodel"]);
-        of_all(&["bits", "w_bit"]).filter(|_| is_awq)
+        of_all(BITS).filter(|_| is_awq)
     });
     let bits = bits.and_then(|bits| u32::try_from(bits).ok());
-    let sizes = &["group_size", "q_group_size"];
-    let size = of_module(sizes).or_else(|| of_all(sizes));
+    let size = of_module(SIZES).or_else(|| of_all(SIZES));
     let scales = size.and_then(StatedGranularity::of_size);
     let numbers = StatedNumbers::integers(bits).packed();
     vec![vec![numbers.with_scales(scales)]]

@@ -19,6 +19,8 @@ pub(crate) fn is_altering(name: &str) -> bool {
             b"ha" => b"hadamard",
             b"sp" => b"spinquant",
             b"qu" => b"quarot",
+            // random Hadamard transforms
+            b"rh" => b"rht",
             _ => return false,
         };
         let part = name.get(at..at + word.len());
@@ -35,6 +37,7 @@ static ROTATIONS: &[&str] = &[
     "hadamard",
     "hadamards",
     "quarot",
+    "rht",
     "spinquant",
     "permutation",
     "permutations",
@@ -171,6 +174,7 @@ mod tests {
             "Rotation",
             "model.rotation_matrix",
             "spinquant",
+            "use_rht",
         ] {
             assert!(is_rotation(name), "{name}");
         }

@@ -170,6 +170,8 @@ fn plain_weights_with_settings_of_quantisation_are_named() {
     let fp8 = json!({"quant_algo": "FP8"});
     let cases = [
         (mixed(json!({"a.q": fp8})), Nothing),
+        // a multimodal model under another prefix
+        (mixed(json!({"x.layers.0.q": fp8, "a.q": fp8})), Nothing),
         (
             mixed(json!({"a.q": fp8, "a.k": fp8})),
             Warned("`a.k.weight`: `quantized_layers`"),
@@ -240,6 +242,34 @@ fn a_recipe_with_rotations_refuses_every_scheme() {
 }
 
 #[test]
+fn widths_of_single_modules_are_those_of_the_configuration() {
+    // a layer of 8 bits among 4, whose shapes fit both
+    let rows: &[Row] = &[
+        ("a.0.q.qweight", "I32", &[16, 32]),
+        ("a.0.q.qzeros", "I32", &[2, 8]),
+        ("a.0.q.scales", "F16", &[2, 32]),
+    ];
+    let gptq = |dynamic: Value| json!({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": true, "checkpoint_format": "gptq", "dynamic": dynamic}});
+    let auto = |extra: Value| json!({"quantization_config": {"quant_method": "auto-round", "bits": 4, "group_size": 32, "sym": true, "packing_format": "auto_round:auto_gptq", "extra_config": extra}});
+    let own = json!({"bits": 8});
+    for (config, is_said) in [
+        (gptq(json!({"+:.*q$": own})), true),
+        (gptq(json!({".*k$": own})), false),
+        (auto(json!({"a.0.q": own})), true),
+        (auto(json!({"a.0.k": own})), false),
+    ] {
+        let stored = with_file(stored(rows), "config.json", &config.to_string());
+        let plan = stored.plan("model.safetensors");
+        let noted = plan
+            .notes
+            .iter()
+            .any(|note| note.contains("codes of 8 bits, by the shapes"));
+        assert!(plan.refused.is_empty(), "{}", statements(&plan));
+        assert_eq!(noted, !is_said, "{config}: {:?}", plan.notes);
+    }
+}
+
+#[test]
 fn assumptions_that_files_do_not_tell_are_notes() {
     let note = |case: &str, change: &dyn Fn(&mut StoredCheckpoint), text: &str| {
         let all = configured();
@@ -268,6 +298,23 @@ fn assumptions_that_files_do_not_tell_are_notes() {
         "the files do not tell them apart",
     );
     let layer = json!({"*": {"weight": {"dtype": "uint4", "qscheme": "per_group", "group_size": 32, "symmetric": false}}});
+    let symmetric = |stored: &mut StoredCheckpoint| {
+        stored.change_settings(&|map| {
+            for group in map["config_groups"].as_object_mut().unwrap().values_mut() {
+                group["weights"]["symmetric"] = json!(true);
+            }
+        });
+    };
+    note(
+        "ct_written/int8_channel_asym",
+        &symmetric,
+        "zero points are subtracted",
+    );
+    note(
+        "ct_written/w4a16_asym_g128",
+        &symmetric,
+        "zero points are subtracted",
+    );
     note(
         "quark/int4_group_order",
         &set("layer_quant_config", layer),

@@ -47,6 +47,10 @@ fn settings_of_layers_are_read_or_refused() {
             ),
             Nothing,
         ),
+        // GPTQModel's two names of the method
+        (GPTQ, set("method", json!("gptq")), Nothing),
+        (GPTQ, set("method", json!("awq")), Refused("`method`")),
+        ("awq/g128", set("method", json!("awq")), Nothing),
         (
             MXINT4,
             set("extra_config", json!({r".*\.b": {"data_type": "mx_fp"}})),
