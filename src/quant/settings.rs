@@ -49,6 +49,8 @@ pub(crate) enum KnownValues {
     ModuleFlag,
     /// A number, of any sign.
     Number,
+    /// The number of elements that share a scale: from 0 on, or -1 for all of a row.
+    GroupSize,
     /// A number from 0 on.
     Count,
     /// A list of such numbers.

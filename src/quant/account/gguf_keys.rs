@@ -1,7 +1,7 @@
 //! Keys of a GGUF that are no model's, and that may say how its tensors are stored.
 //!
 //! The types of the tensors say how blocks are decoded. A fork that packs, scales or orders them in its own way says so in keys of
-//! its own: in a namespace that no model has, as a general key that the format does not have, or among those of the model.
+//! its own: in a namespace that no model has, as a general key that the format does not have, or among the keys of the model.
 //!
 //! Source: gguf-py `constants.py` (`Keys`), and the keys that uploaders add.
 
@@ -111,7 +111,7 @@ impl<'c> GgufKeys<'c> {
                 continue;
             };
             cx.budget.steps(1 + key.len() as u64 / 16, WHAT)?;
-            // of a part of a model, such as `vision.`, too
+            // keys of a part of a model, such as `vision.`, count too
             let last = rest.rsplit_once('.').map_or(rest, |(_, last)| last);
             let is_field = fields.contains(rest) || fields.contains(last) || last == "sample_rate";
             if is_field && models.insert(namespace) {

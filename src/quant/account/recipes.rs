@@ -65,7 +65,7 @@ fn rotating_word(text: &str) -> Option<&str> {
                 .get(..word.len())
                 .is_some_and(|start| start.eq_ignore_ascii_case(word))
         };
-        rest.starts_with(':') && nothing.iter().any(|word| is(&word))
+        rest.starts_with(':') && nothing.iter().any(is)
     };
     for line in lines {
         let mut rest = line;

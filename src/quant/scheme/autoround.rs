@@ -20,11 +20,11 @@
 //! `auto_round_extension/torch/qlinear_torch.py` and `qlinear_torch_zp.py`, `export/export_to_autoround/qlinear_{fp,int}.py`,
 //! `experimental/qmodules/{mx,mxint4_utils,nvfp4_e5m3}.py`.
 
+mod settings;
+
 use serde_json::Value as Json;
 
 use crate::base::error::Result;
-use crate::quant::settings::KnownValues::{Any, Number, Texts, Version, Words};
-use crate::quant::settings::{KnownValues, SchemeSettings};
 use crate::read::catalog::{TensorInfo, quote};
 
 use super::Weight;
@@ -34,6 +34,7 @@ use super::name_regex;
 use super::qweight::{Qweight, QweightLayout};
 use super::stated::{Alternatives, ScaleNumbers, StatedGranularity, StatedNumbers};
 use super::{awq, gptq};
+pub(super) use settings::SETTINGS;
 
 /// Name of the scheme in plans, and its method.
 const NAME: &str = "auto-round";
@@ -223,137 +224,57 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     let size = setting(cx, own, "group_size").and_then(Json::as_i64);
     let size = size.and_then(StatedGranularity::of_size);
     let groups = |size| Some(StatedGranularity::Group(size));
+    let bits = setting(cx, own, "bits").and_then(Json::as_u64);
+    let bits = bits.and_then(|bits| u32::try_from(bits).ok());
+    // each type has a size of groups, which configurations state too
+    let also = StatedNumbers::default().with_scales(size);
     let numbers = match data {
-        "mx_int" | "mx_int4" => StatedNumbers::default()
-            .scaled_by(Exponents)
-            .with_scales(groups(32)),
+        "mx_int" | "mx_int4" => {
+            let numbers = StatedNumbers {
+                bits,
+                ..StatedNumbers::default()
+            };
+            let numbers = numbers.scaled_by(Exponents).with_scales(groups(32));
+            return vec![vec![numbers, also]];
+        }
         name if name.starts_with("int") => StatedNumbers::integers(None)
             .scaled_by(Floats)
             .with_scales(size),
-        name if name.starts_with("mx_fp") => StatedNumbers::floats(None)
-            .scaled_by(Exponents)
-            .with_scales(groups(32)),
-        name if name.starts_with("nv_fp") => StatedNumbers::floats(Some(4))
-            .scaled_by(Float8)
-            .with_scales(groups(16)),
+        name if name.starts_with("mx_fp") => {
+            let numbers = StatedNumbers::floats(bits).scaled_by(Exponents);
+            return vec![vec![numbers.with_scales(groups(32)), also]];
+        }
+        name if name.starts_with("nv_fp") => {
+            let numbers = StatedNumbers::floats(Some(4)).scaled_by(Float8);
+            return vec![vec![numbers.with_scales(groups(16)), also]];
+        }
         // the module of the packing has the size of its groups
-        "nvfp4_v2" => StatedNumbers::floats(Some(4)).with_scales(match format {
-            format if format.ends_with("e5m3_g32") => groups(32),
-            format if format.ends_with("nvfp4_e5m3") => groups(16),
-            _ => size,
-        }),
+        "nvfp4_v2" => {
+            let own = match format {
+                format if format.ends_with("e5m3_g32") => groups(32),
+                format if format.ends_with("nvfp4_e5m3") => groups(16),
+                _ => size,
+            };
+            if let (Some(StatedGranularity::Group(own)), Some(StatedGranularity::Group(said))) =
+                (own, size)
+                && own != said
+            {
+                cx.note(format!(
+                    "groups of {own} columns, by packing_format; the configuration says {said}"
+                ));
+            }
+            let width = StatedNumbers {
+                bits,
+                ..StatedNumbers::default()
+            };
+            let numbers = StatedNumbers::floats(Some(4)).with_scales(own);
+            return vec![vec![numbers, width]];
+        }
         name if name.contains("fp") || name == "float" => StatedNumbers::floats(None),
         _ => return Alternatives::new(),
     };
     vec![vec![numbers]]
 }
-
-/// The settings of configurations of AutoRound that are known. Its rotations are not on the list.
-pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
-    methods: &[NAME],
-    keys: &[
-        ("damp_percent", Any),
-        ("enable_torch_compile", Any),
-        ("bits", Number),
-        ("group_size", Number),
-        ("sym", Any),
-        ("data_type", DATA),
-        ("packing_format", PACKINGS),
-        ("backend", PACKINGS),
-        ("autoround_version", Version),
-        ("extra_config.*.bits", Any),
-        ("extra_config.*.group_size", Any),
-        ("extra_config.*.sym", Any),
-        ("extra_config.*.data_type", DATA),
-        ("extra_config.*.scale_dtype", Any),
-        ("extra_config.*.super_bits", Any),
-        ("extra_config.*.super_group_size", Any),
-        ("act_bits", Any),
-        ("act_data_type", Any),
-        ("act_dynamic", Any),
-        ("act_group_size", Any),
-        ("act_sym", Any),
-        ("scale_dtype", Any),
-        ("super_bits", Any),
-        ("super_group_size", Any),
-        // the run that quantised
-        ("amp", Any),
-        ("enable_minmax_tuning", Any),
-        ("enable_norm_bias_tuning", Any),
-        ("enable_quanted_input", Any),
-        ("gradient_accumulate_steps", Any),
-        ("iters", Any),
-        ("low_gpu_mem_usage", Any),
-        ("lr", Any),
-        ("minmax_lr", Any),
-        ("model_dtype", Any),
-        ("nsamples", Any),
-        ("seqlen", Any),
-        ("to_quant_block_names", Any),
-        ("supported_types", Any),
-    ],
-};
-
-/// The layouts of the table above, and of other schemes; behind a `:`, kernels that read them.
-const PACKINGS: KnownValues = Words(&[
-    "auto",
-    "auto_awq",
-    "auto_gptq",
-    "auto_round",
-    "awq",
-    "cpu",
-    "cuda",
-    "e5m3",
-    "e5m3_g32",
-    "exllama",
-    "exllama_v2",
-    "exllamav2",
-    "fp8",
-    "fp8_block",
-    "fp8_static",
-    "gemm",
-    "gptq",
-    "gptqmodel",
-    "hpu",
-    "ipex",
-    "itrex",
-    "llm_compressor",
-    "marlin",
-    "mx_fp",
-    "mx_int",
-    "mxfp4",
-    "mxfp8",
-    "mxint4",
-    "nv_fp",
-    "nvfp4",
-    "nvfp4_e5m3",
-    "qbits",
-    "torch",
-    "torch_zp",
-    "triton",
-    "tritonv2",
-    "xpu",
-]);
-
-const DATA: KnownValues = Texts(&[
-    "int",
-    "int_sym",
-    "int_asym",
-    "fp",
-    "fp8",
-    "float",
-    "mx_fp",
-    "mx_fp4",
-    "mx_fp8",
-    "mx_int",
-    "mx_int4",
-    "nv_fp",
-    "nv_fp4",
-    "nv_fp4_with_static_gs",
-    "nvfp4_v2",
-    "fp4_v2",
-    "fp4_v2_with_global_scale",
-]);
 
 /// The configured layout.
 fn packing_format<'c>(cx: &Context<'c>) -> &'c str {

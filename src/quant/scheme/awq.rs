@@ -28,7 +28,7 @@ use crate::plan::decode::{
     Codes, Composite, Factors, Grouped, PartOffset, PartView, Scales, TransposedFactors, Zeros,
 };
 use crate::plan::decode::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
-use crate::quant::settings::KnownValues::{Any, Flag, Number, Texts, Unrotated};
+use crate::quant::settings::KnownValues::{Any, Count, Flag, GroupSize, Texts, Unrotated};
 use crate::quant::settings::{KnownValues, SchemeSettings};
 use crate::read::catalog::TensorInfo;
 
@@ -42,10 +42,10 @@ use interleaved_rows::InterleavedRows;
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["awq", ""],
     keys: &[
-        ("bits", Number),
-        ("w_bit", Number),
-        ("group_size", Number),
-        ("q_group_size", Number),
+        ("bits", Count),
+        ("w_bit", Count),
+        ("group_size", GroupSize),
+        ("q_group_size", GroupSize),
         ("zero_point", Flag),
         // GPTQModel's name for `quant_method`, beside it
         ("method", Texts(&["awq"])),
@@ -132,6 +132,9 @@ pub(super) fn gemm(
             ));
         }
     };
+    if cx.config.flag("zero_point") == Some(false) && packed.zeros.is_some() {
+        cx.note("AWQ's stored zero points are subtracted, though the configuration says zero_point: false");
+    }
     if let Some(said) = packed.bits.filter(|said| *said != bits) {
         cx.note(format!(
             "codes of {bits} bits, by the shapes; the configuration says {said}"
@@ -192,6 +195,7 @@ fn gemv(cx: &Context<'_>, packed: &Qweight<'_>) -> Result<Weight> {
             format!("{room} scales in a row do not go with groups of {group} of {depth} inputs");
         return Err(not_known(cx.info(packed.scales), what));
     }
+    note_padding(cx, depth, group, room);
     let decoder = GemvRows {
         rows: out,
         cols: depth,
@@ -257,6 +261,7 @@ fn interleaved(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             let what = format!("{room} of them do not go with groups of {group} of {cols} inputs");
             return Err(not_known(found, what));
         }
+        note_padding(cx, cols, group, room);
         let groups = cols.div_ceil(group);
         let view = TransposedFactors::alone(part, dtype, [rows, rows], groups, room);
         made.push((part, Arc::new(view) as Arc<dyn PartView>));
@@ -289,6 +294,25 @@ fn interleaved(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         &parts,
         decoder,
     )))
+}
+
+/// Notes factors whose padding is of another group size. Padding hides the number of groups, so that the configured size is used.
+///
+/// Source: `calculate_zeros_width` of llm-awq `quantize/qmodule.py` and of AutoAWQ `modules/linear/gemv_fast.py`.
+fn note_padding(cx: &Context<'_>, depth: u64, group: u64, room: u64) {
+    let groups = depth / group;
+    let multiple = match group {
+        128.. => 1,
+        64 => 2,
+        32 => 4,
+        _ => return,
+    };
+    let padded = 8 * groups.div_ceil(8).div_ceil(multiple) * multiple;
+    if room != padded && room != groups {
+        cx.note(format!(
+            "AWQ in rows: groups of {group} inputs by the configuration, and {room} scales are the padding of another size"
+        ));
+    }
 }
 
 /// The configured group size, where -1 is a whole row; 128, AWQ's default, if none is configured. Padded shapes do not

@@ -22,7 +22,9 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::decode::{Codes, Factors, Grouped, Scales, Zeros};
-use crate::quant::settings::KnownValues::{self, Any, Flag, Number, Texts, Version};
+use crate::quant::settings::KnownValues::{
+    self, Any, Count, Counts, Flag, GroupSize, Texts, Version,
+};
 use crate::quant::settings::{SchemeSettings, is_off};
 use crate::read::catalog::TensorInfo;
 
@@ -43,7 +45,7 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     keys: &[
         ("version", Version),
         ("format", FORMATS),
-        ("quantization_status", Any),
+        ("quantization_status", STATUSES),
         ("global_compression_ratio", Any),
         ("sparsity_config.format", Texts(&["dense"])),
         ("sparsity_config.global_sparsity", Any),
@@ -56,10 +58,10 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("config_groups.*.input_activations", Any),
         ("config_groups.*.output_activations", Any),
         ("config_groups.*.weights.actorder", Any),
-        ("config_groups.*.weights.block_structure", Any),
+        ("config_groups.*.weights.block_structure", Counts),
         ("config_groups.*.weights.dynamic", Any),
-        ("config_groups.*.weights.group_size", Number),
-        ("config_groups.*.weights.num_bits", Number),
+        ("config_groups.*.weights.group_size", GroupSize),
+        ("config_groups.*.weights.num_bits", Count),
         ("config_groups.*.weights.observer", Any),
         (
             "config_groups.*.weights.observer_kwargs.averaging_constant",
@@ -76,6 +78,9 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("config_groups.*.weights.zp_dtype", KnownValues::Dtype),
     ],
 };
+
+/// The steps of a compression, by which a model is quantised in each.
+const STATUSES: KnownValues = Texts(&["initialized", "calibration", "frozen", "compressed"]);
 
 const FORMATS: KnownValues = Texts(&[
     "dense",

@@ -167,13 +167,11 @@ fn of_weights(weights: &Value) -> Option<StatedNumbers> {
         Some("float") => StatedNumbers::floats(bits),
         _ => return None,
     };
-    let size = || weights.get("group_size").and_then(Value::as_u64);
+    let size = || weights.get("group_size").and_then(Value::as_i64);
     let scales = match text("strategy") {
         Some("tensor") => Some(StatedGranularity::Tensor),
         Some("channel") => Some(StatedGranularity::Channel),
-        Some("group" | "tensor_group") => size()
-            .filter(|size| *size > 0)
-            .map(StatedGranularity::Group),
+        Some("group" | "tensor_group") => size().and_then(StatedGranularity::of_size),
         Some("block") => {
             let block = weights.get("block_structure").and_then(block_sizes);
             block.map(|(high, wide)| StatedGranularity::Block(high, wide))

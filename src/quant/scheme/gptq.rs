@@ -24,7 +24,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodeWidth, ColumnCodes};
 use crate::plan::decode::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
-use crate::quant::settings::KnownValues::{Any, Flag, Number, Texts, Unrotated};
+use crate::quant::settings::KnownValues::{Any, Count, Flag, GroupSize, Texts, Unrotated};
 use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::quote;
 
@@ -50,8 +50,8 @@ static METHODS: &[&str] = &["gptq", "gptqmodel", ""];
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: METHODS,
     keys: &[
-        ("bits", Number),
-        ("group_size", Number),
+        ("bits", Count),
+        ("group_size", GroupSize),
         ("desc_act", Flag),
         ("sym", Flag),
         // GPTQModel's name for `quant_method`, beside it
@@ -103,8 +103,8 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("uri", Any),
         ("use_cuda_fp16", Any),
         ("use_exllama", Any),
-        ("w_bit", Number),
-        ("wbits", Number),
+        ("w_bit", Count),
+        ("wbits", Count),
         ("compute_device_filter", Any),
         ("parallel_packing", Any),
         ("vram_strategy", Any),
@@ -270,7 +270,13 @@ fn is_zero(cx: &Context<'_>, index: usize) -> Result<bool> {
     {
         return Ok(false);
     }
-    let zero = cx.peek(index)?.iter().all(|byte| *byte == 0);
+    let groups = cx.peek_integers(index)?;
+    let zero = groups.iter().all(|group| *group == 0);
+    if cx.config.flag("desc_act") == Some(false) && !groups.is_sorted() {
+        cx.note(
+            "GPTQ's group index is in another order than the inputs, though desc_act is false, for which vLLM ignores it: it is used",
+        );
+    }
     if known.get().is_none() {
         known.set(Some(zero));
     }

@@ -24,7 +24,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::Formula;
 use crate::plan::decode::{Composite, PartOffset, PartSource};
-use crate::quant::settings::KnownValues::Any;
+use crate::quant::settings::KnownValues::{Any, Count, Number};
 use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::TensorInfo;
 
@@ -63,10 +63,10 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
         ("quant_config.offload_meta", Any),
         ("quant_config.scale_quant_params", Any),
         ("quant_config.zero_quant_params", Any),
-        ("quant_config.weight_quant_params.axis", Any),
+        ("quant_config.weight_quant_params.axis", Count),
         ("quant_config.weight_quant_params.channel_wise", Any),
-        ("quant_config.weight_quant_params.group_size", Any),
-        ("quant_config.weight_quant_params.nbits", Any),
+        ("quant_config.weight_quant_params.group_size", Count),
+        ("quant_config.weight_quant_params.nbits", Number),
         ("quant_config.weight_quant_params.optimize", Any),
         ("quant_config.weight_quant_params.round_zero", Any),
         ("quant_config.weight_quant_params.view_as_float", Any),

@@ -21,7 +21,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, E2M1_VALUES, Formula};
 use crate::plan::decode::{Codes, Factors, GlobalScale, Grouped, Scales, Zeros};
-use crate::quant::settings::KnownValues::{Any, ModuleFlag, Texts};
+use crate::quant::settings::KnownValues::{Count, ModuleFlag, Texts};
 use crate::quant::settings::{KnownValues, SchemeSettings};
 use crate::read::catalog::TensorInfo;
 
@@ -30,7 +30,7 @@ use super::context::{Context, not_known, plain, stem};
 use super::granularity::stack;
 use super::module_names::module_of_weight;
 use super::module_overrides::ModuleOverrides;
-use super::stated::{Alternatives, StatedNumbers};
+use super::stated::{Alternatives, StatedGranularity, StatedKind, StatedNumbers};
 
 /// Bits of affine codes.
 const BITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
@@ -43,13 +43,13 @@ const FULL: f32 = 6.0 * 448.0;
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     methods: &["metal", ""],
     keys: &[
-        ("bits", Any),
-        ("group_size", Any),
+        ("bits", Count),
+        ("group_size", Count),
         ("mode", MODES),
         // a module that is quantised as all are, or not at all
         ("*", ModuleFlag),
-        ("*.bits", Any),
-        ("*.group_size", Any),
+        ("*.bits", Count),
+        ("*.group_size", Count),
         ("*.mode", MODES),
     ],
 };
@@ -65,7 +65,20 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
         Some("mxfp8") => StatedNumbers::floats(Some(8)),
         _ => return Alternatives::new(),
     };
-    vec![vec![numbers]]
+    // these modes have one width and one size of groups each, which configurations state too
+    let is_fixed = numbers.kind != Some(StatedKind::Integer);
+    let number = |key: &str| {
+        setting(cx, module, key)
+            .and_then(Json::as_u64)
+            .filter(|_| is_fixed)
+    };
+    let bits = number("bits").and_then(|bits| u32::try_from(bits).ok());
+    let also = StatedNumbers {
+        bits,
+        ..StatedNumbers::default()
+    };
+    let size = number("group_size").map(StatedGranularity::Group);
+    vec![vec![numbers, also.with_scales(size)]]
 }
 
 /// The name under which the configuration says that a module is not quantised: its settings are `false`.

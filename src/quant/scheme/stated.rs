@@ -145,6 +145,9 @@ impl fmt::Display for StatedNumbers {
             Some(StatedGranularity::Group(size)) => {
                 write!(f, " with a scale for each {size} columns")?;
             }
+            Some(StatedGranularity::Block(u64::MAX, wide)) => {
+                write!(f, " with a scale for each {wide} columns of all rows")?;
+            }
             Some(StatedGranularity::Block(high, wide)) => {
                 write!(f, " with a scale for each {high} by {wide}")?;
             }

@@ -145,6 +145,7 @@ impl<'c> SettingsSearch<'c> {
                     value.is_boolean() && (dotted || (self.is_module)(&name)?)
                 }
                 (KnownValues::Number, value) => value.is_number(),
+                (KnownValues::GroupSize, value) => value.as_i64().is_some_and(|size| size >= -1),
                 (KnownValues::Count, value) => value.is_u64(),
                 (KnownValues::Counts, value) => value
                     .as_array()
@@ -277,6 +278,7 @@ mod tests {
             ("*.bits", KnownValues::Any),
             ("*", KnownValues::ModuleFlag),
             ("size", KnownValues::Count),
+            ("group", KnownValues::GroupSize),
             ("scale", KnownValues::Dtype),
             ("packing", KnownValues::Words(&["a", "b"])),
             ("meta", KnownValues::Unrotated),
@@ -295,7 +297,7 @@ mod tests {
         for text in [
             r#"{"bits": 4, "format": "A", "version": "0.1.dev2", "quant_method": "x"}"#,
             r#"{"groups": {"g": {"weights": {"bits": 3}}}, "m.n": {"bits": 2}, "rotation": null, "y": [], "z": false}"#,
-            r#"{"m.n": true, "size": 3, "scale": "torch.float16", "rotation_size": 0}"#,
+            r#"{"m.n": true, "size": 3, "group": -1, "scale": "torch.float16", "rotation_size": 0}"#,
             r#"{"packing": "a:B", "meta": {"rotation": false, "x": 3}, "transform_config": {"config_groups": {}}}"#,
         ] {
             assert_eq!(unknown(text), [], "{text}");
@@ -320,6 +322,7 @@ mod tests {
             (r#"{"m.rotation": true}"#, "m.rotation", true),
             (r#"{"k": true}"#, "k", false),
             (r#"{"size": "3"}"#, "size", false),
+            (r#"{"group": -2}"#, "group", false),
             (r#"{"scale": "float9"}"#, "scale", false),
             (r#"{"format": ["a"]}"#, "format", true),
             (r#"{"format": 7}"#, "format", true),

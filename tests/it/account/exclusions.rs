@@ -68,6 +68,9 @@ fn quantised_weights_on_a_list_of_others_are_named() {
     assert!(lists >= 500, "only {lists}");
 }
 
+/// The key and the value of a setting, by the name of a module.
+type ModuleSetting = dyn Fn(&str) -> (&'static str, Value);
+
 #[test]
 fn settings_of_single_modules_are_compared_with_them() {
     const GPTQ: &str = "gptq/4bit_act_asym_v2";
@@ -75,7 +78,7 @@ fn settings_of_single_modules_are_compared_with_them() {
     const NVFP4: &str = "modelopt/nvfp4";
     const MLX: &str = "mlx/affine4_g64";
     const QUARK: &str = "quark/int4_group_order";
-    let cases: Vec<(&str, &dyn Fn(&str) -> (&'static str, Value), Said)> = vec![
+    let cases: Vec<(&str, &ModuleSetting, Said)> = vec![
         (
             GPTQ,
             &|_| ("dynamic", json!({"-:.*": {}})),
@@ -148,14 +151,10 @@ fn settings_of_single_modules_are_compared_with_them() {
         map.insert(module.to_owned(), json!(false));
     });
     let plan = changed.plan("model.safetensors");
-    if !Warned(module_text()).holds(&plan) {
+    if !Warned("says that it is not quantised").holds(&plan) {
         failures.push(format!("{MLX}: {}", statements(&plan)));
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-}
-
-fn module_text() -> &'static str {
-    "says that it is not quantised"
 }
 
 #[test]
@@ -298,6 +297,16 @@ fn assumptions_that_files_do_not_tell_are_notes() {
         "the files do not tell them apart",
     );
     let layer = json!({"*": {"weight": {"dtype": "uint4", "qscheme": "per_group", "group_size": 32, "symmetric": false}}});
+    note(
+        "awq_fast/fast_g128",
+        &set("group_size", json!(64)),
+        "padding of another size",
+    );
+    note(
+        "awq/g128",
+        &set("zero_point", json!(false)),
+        "zero points are subtracted",
+    );
     let symmetric = |stored: &mut StoredCheckpoint| {
         stored.change_settings(&|map| {
             for group in map["config_groups"].as_object_mut().unwrap().values_mut() {

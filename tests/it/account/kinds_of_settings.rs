@@ -127,6 +127,96 @@ fn missing_settings_are_defaults_or_missed() {
     assert!(changes >= 200, "only {changes}");
 }
 
+/// Settings of the numbers of weights.
+static SIZES: &[&str] = &[
+    "bits",
+    "num_bits",
+    "nbits",
+    "group_size",
+    "axis",
+    "block_structure",
+    "weight_block_size",
+];
+
+/// Sizes of groups or blocks of which a weight has one, so that a larger one is the same: `(case, path, value, reason)`.
+static TOO_LARGE: &[(&str, &str, i64, &str)] = &[
+    (
+        "ct_written/",
+        "/block_structure/1",
+        5000,
+        "one block across",
+    ),
+    (
+        "awq_fast/",
+        "/group_size",
+        5000,
+        "scales are padded, so that the configuration alone has the size",
+    ),
+];
+
+#[test]
+fn sizes_that_no_scheme_has_are_refused_or_named() {
+    let (mut changes, mut failures) = (0, Vec::new());
+    for (case, stored, settings, before) in configured() {
+        let mut paths = Vec::new();
+        let members = settings.iter();
+        let mut left: Vec<(String, &Value)> = members
+            .map(|(key, value)| (format!("/{key}"), value))
+            .collect();
+        while let Some((path, value)) = left.pop() {
+            if path.contains("_activations")
+                || path.contains("input_tensors")
+                || path.contains("output_tensors")
+            {
+                continue;
+            }
+            // MLX's settings of all modules, where each has its own
+            let of_modules = |key: &str| settings.values().any(|own| own.get(key).is_some());
+            let is_unused = path.rfind('/') == Some(0) && of_modules(&path[1..]);
+            let is_size = !is_unused && path.split('/').any(|key| SIZES.contains(&key));
+            match value {
+                Value::Number(_) if is_size => paths.push(path),
+                Value::Object(map) => {
+                    left.extend(
+                        map.iter()
+                            .map(|(key, value)| (format!("{path}/{key}"), value)),
+                    );
+                }
+                Value::Array(items) => {
+                    let items = items.iter().enumerate();
+                    left.extend(items.map(|(i, value)| (format!("{path}/{i}"), value)));
+                }
+                _ => {}
+            }
+        }
+        for path in paths {
+            for wrong in [json!(-7), json!("4"), json!(5000)] {
+                let mut other = Value::Object(settings.clone());
+                *other.pointer_mut(&path).unwrap() = wrong.clone();
+                changes += 1;
+                let plan = with(&stored, other.as_object().unwrap()).plan("model.safetensors");
+                let is_new = |note: &String| !before.plan.notes.contains(note);
+                let says = !plan.refused.is_empty()
+                    || !plan.unexplained.is_empty()
+                    || plan.notes.iter().any(is_new);
+                let is_known = |(start, end, value, _): &(&str, &str, i64, &str)| {
+                    case.starts_with(start) && path.ends_with(end) && wrong.as_i64() == Some(*value)
+                };
+                if !says && !TOO_LARGE.iter().any(is_known) {
+                    failures.push(format!("{case} {path} {wrong}"));
+                }
+            }
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "{} of {changes}:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+    assert!(changes >= 200, "only {changes}");
+}
+
 #[test]
 fn settings_with_two_values_are_refused() {
     let (mut changes, mut failures) = (0, Vec::new());

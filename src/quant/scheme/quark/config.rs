@@ -145,9 +145,14 @@ pub(in crate::quant::scheme) fn stated(cx: &Context<'_>, name: &str) -> Alternat
         _ => return Alternatives::new(),
     };
     let size = last.get("group_size").and_then(Json::as_u64);
+    // rows are the first axis, and groups go along the last: another is none that Quark has for weights
+    let axis = last.get("ch_axis").and_then(Json::as_i64);
+    let by_column = StatedGranularity::Block(u64::MAX, 1);
     let scales = match text(last, "qscheme") {
         "per_tensor" => Some(StatedGranularity::Tensor),
+        "per_channel" if matches!(axis, Some(1 | -1)) => Some(by_column),
         "per_channel" => Some(StatedGranularity::Channel),
+        "per_group" if matches!(axis, Some(0 | -2)) => Some(by_column),
         // UE5M3 is read by its shapes, with a note
         _ if dtype == "fp4" && text(last, "scale_format") == "e5m3" => None,
         _ => size.filter(|size| *size > 0).map(StatedGranularity::Group),

@@ -108,7 +108,7 @@ pub(in crate::quant::scheme) static SETTINGS: SchemeSettings = SchemeSettings {
         ("is_dynamic", Flag),
         ("is_scale_quant", Flag),
         ("group_size", Count),
-        ("ch_axis", Any),
+        ("ch_axis", KnownValues::Number),
         ("observer_cls", Any),
         ("requires_grad", Any),
         ("round_method", Any),
