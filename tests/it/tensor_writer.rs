@@ -94,7 +94,7 @@ fn tensors_of_every_fixture_are_written_as_they_are_given() {
             let sink = FileSink::new(&file, Sharding::SingleFile).container(container);
             let mut writer = match TensorWriter::begin(sink, specs.clone()) {
                 Ok(writer) => writer,
-                // what a container cannot hold
+                // the container cannot hold it
                 Err(error) => {
                     assert!(!file.exists(), "{error}");
                     continue;

@@ -286,7 +286,7 @@ impl SharedUploads {
             let waited = self.changed.wait_timeout(state, LOOK);
             let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
             let under_way = state.sending > 0;
-            // what was sent last may have been what is waited for
+            // the last transfer may have been the one that is waited for
             if !under_way && state.failure.is_none() && reached(&mut state)? {
                 return Ok(state);
             }

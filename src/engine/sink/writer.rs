@@ -17,7 +17,7 @@ const PIECE: usize = 1 << 20;
 /// a bucket. No more than the bytes of one call are in memory.
 ///
 /// Names, shapes and dtypes are given first, as they are in front of the data. The bytes follow in any order; to a bucket
-/// in that of [`order`](Self::order), which is the fastest everywhere. The files appear when [`finish`](Self::finish) has
+/// in the [`order`](Self::order) of the files, which is the fastest everywhere. The files appear when [`finish`](Self::finish) has
 /// returned; a writer that is dropped before leaves nothing.
 ///
 /// ```

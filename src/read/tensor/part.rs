@@ -14,7 +14,7 @@ use super::Tensor;
 const LONG_RUN: u64 = 4 << 10;
 
 impl<'c> Tensor<'c> {
-    /// The logical values of these indices of the first axis, as [`bytes`](Self::bytes) gives those of all: one row of a large
+    /// The logical values of these indices of the first axis, as [`bytes`](Self::bytes) gives all values: one row of a large
     /// table costs one short read, or none in a map.
     ///
     /// ```

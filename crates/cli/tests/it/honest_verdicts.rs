@@ -314,7 +314,7 @@ static CASES: &[VerdictCase] = &[
     },
 ];
 
-/// What a run leaves that was killed while it replaced a model in a directory that cannot be exchanged.
+/// The files after a run was killed while it replaced a model in a directory that cannot be exchanged.
 fn half_replaced(m: &Path) {
     ones(&m.join("model.safetensors"), "w");
     fs::write(
