@@ -23,7 +23,11 @@
 //! | [`trust`] | who else may change what a path names |
 //! | [`directory_lock`] | one process at a time changes the files of a directory |
 //! | [`directories`] | exchange two directories (Linux only) |
+//! | [`attributes`] | extended attributes and times that a copy keeps |
+//! | [`lease`] | no other process has a file open or mapped (Linux only) |
+//! | [`ranges`] | room in front of a file's bytes; extents that two files share (Linux only) |
 
+pub mod attributes;
 pub mod cgroup;
 #[cfg(target_os = "linux")]
 pub mod directories;
@@ -31,6 +35,8 @@ pub mod directory_lock;
 mod error;
 pub mod files;
 pub mod hub_cache;
+#[cfg(target_os = "linux")]
+pub mod lease;
 pub mod links;
 pub mod memory;
 pub mod numa;
@@ -40,6 +46,8 @@ pub mod populate;
 pub mod pressure;
 #[cfg(target_os = "linux")]
 pub mod process;
+#[cfg(target_os = "linux")]
+pub mod ranges;
 pub mod residency;
 pub mod topology;
 pub mod trust;
