@@ -198,6 +198,7 @@ pub use base::limits::{Limits, Usage};
 pub use base::note::Note;
 pub use base::progress::{CancelToken, Progress};
 pub use engine::convert::{Convert, convert};
+pub use engine::edit::{Edit, EditReport, EditWay, EditedFile, RecoveredEdit, edit};
 pub use engine::load::{Load, Loaded, load};
 pub use engine::predict::{Predict, predict};
 pub use engine::remember::{OutputDtype, Remember, Remembered, remember};

@@ -31,7 +31,7 @@ use crate::read::source::files::Files;
 pub(crate) use content::open_companion;
 use content::{FoundContent, content};
 use names::{CONFIGURATIONS, MODULES, NameClass, TRIED, class_of};
-pub(crate) use renamed::{renamed_configuration, renamed_metadata};
+pub(crate) use renamed::{renamed_configuration, renamed_index, renamed_metadata};
 
 /// Names of files left out that are listed; further ones are counted.
 const MOST_NAMED: usize = 1000;

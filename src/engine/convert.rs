@@ -123,8 +123,14 @@ impl<'c> Convert<'c> {
     /// Renames tensors: see [`Rename`]. Renames are applied in the order in which they are set. One that is for no tensor is an
     /// error, and so is a name that two tensors would have.
     #[must_use]
-    pub fn rename(mut self, from: &str, to: &str) -> Self {
-        self.renames.push(Rename::new(from, to));
+    pub fn rename(self, from: &str, to: &str) -> Self {
+        self.rename_by(Rename::new(from, to))
+    }
+
+    /// Renames tensors by this rule.
+    #[must_use]
+    pub(crate) fn rename_by(mut self, rename: Rename) -> Self {
+        self.renames.push(rename);
         self
     }
 

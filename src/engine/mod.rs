@@ -8,6 +8,7 @@
 //! | `companions` | the files of a model that hold no tensors, carried over or changed | |
 //! | `remember` | dequantise: plan, execute, sink under one builder | `Remember` |
 //! | `convert` | copy as stored: between files, names and containers | `Convert` |
+//! | `edit` | other metadata and names in files that exist | `Edit` |
 //! | `predict` | the bytes that each worker of a service will read, as an I/O template | `Predict` |
 //!
 //! For example, `remember(&checkpoint).to_file(path)` plans every weight, opens a `SafetensorsSink`, and has `execute` read the
@@ -55,6 +56,7 @@
 
 pub mod companions;
 pub(crate) mod convert;
+pub(crate) mod edit;
 pub mod execute;
 pub mod load;
 pub mod predict;

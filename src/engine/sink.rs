@@ -13,6 +13,7 @@ use crate::base::error::{Error, Result};
 use crate::plan::{PlanId, TensorSpec};
 
 pub use container::{Container, GGUF, GgufType, GgufValue, HeaderValue, NPY, NPZ, SAFETENSORS};
+pub(crate) use files::in_place;
 pub(crate) use files::{FileOrigin, check_replaceable, file_form, file_metadata, found_file};
 pub use files::{
     FileSink, OutputDirectory, OutputFile, SafetensorsSink, Sharding, write_companions,

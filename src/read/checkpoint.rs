@@ -3,6 +3,7 @@
 
 mod directory;
 mod distributed;
+pub(crate) mod edit_journal;
 mod faults;
 mod files;
 mod handle;
@@ -337,7 +338,10 @@ impl OpenOptions {
         // a cancelled wait, for a server's answer or for the writer of a pipe, looks like a failure of the other side
         let opened = opened.map_err(|e| self.check_cancelled().err().unwrap_or(e));
         // an error names the innermost file; this path is added to errors without one
-        let mut checkpoint = opened.map_err(|e| e.in_file(&path))?;
+        let mut checkpoint = opened.map_err(|e| match files.is_local() {
+            true => edit_journal::with_hint(e.in_file(&path), &path),
+            false => e.in_file(&path),
+        })?;
         files.opened();
         checkpoint.path = Some(path.into_owned());
         checkpoint.files = files;

@@ -131,6 +131,16 @@ impl<'r> RenamedTensors<'r> {
         Self { names, renames }
     }
 
+    /// The new name of a tensor; `None` if it stays, or there is none of this name.
+    pub(crate) fn tensor(&self, name: &str) -> Option<String> {
+        let at = self
+            .names
+            .binary_search_by_key(&name, |(old, _)| old)
+            .ok()?;
+        let new = &self.names[at].1;
+        (new != name).then(|| new.clone())
+    }
+
     /// The new name of a tensor, or of a module or weight that tensors are named after, or would be. `None` if it stays: nothing of
     /// the checkpoint has the name, or its tensors do not keep one.
     ///

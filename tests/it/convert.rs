@@ -12,7 +12,10 @@ use anamnesis::{Checkpoint, ErrorKind, Result, Value, convert};
 use serde_json::json;
 
 /// A safetensors file of these tensors (name, dtype, shape, bytes) and this metadata.
-fn safetensors(metadata: &[(&str, &str)], tensors: &[(&str, &str, &[u64], Vec<u8>)]) -> Vec<u8> {
+pub(crate) fn safetensors(
+    metadata: &[(&str, &str)],
+    tensors: &[(&str, &str, &[u64], Vec<u8>)],
+) -> Vec<u8> {
     let mut header = serde_json::Map::new();
     let pairs = metadata.iter().map(|(key, value)| (*key, *value));
     header.insert(
@@ -38,7 +41,7 @@ fn safetensors(metadata: &[(&str, &str)], tensors: &[(&str, &str, &[u64], Vec<u8
 }
 
 /// Dtypes that every container has, of several tiles, and of sizes that are no multiple of an alignment.
-fn common() -> Vec<u8> {
+pub(crate) fn common() -> Vec<u8> {
     safetensors(
         &[("format", "pt"), ("license", "mit"), ("empty", "")],
         &[
@@ -59,7 +62,7 @@ fn common() -> Vec<u8> {
 }
 
 /// Name, dtype, shape and digest of each tensor.
-fn contents(checkpoint: &Checkpoint) -> BTreeMap<String, (String, Vec<u64>, String)> {
+pub(crate) fn contents(checkpoint: &Checkpoint) -> BTreeMap<String, (String, Vec<u64>, String)> {
     let tensors = checkpoint.tensors();
     let row = |tensor: anamnesis::Tensor<'_>| {
         let info = tensor.info();
@@ -73,7 +76,7 @@ fn contents(checkpoint: &Checkpoint) -> BTreeMap<String, (String, Vec<u64>, Stri
     tensors.map(row).collect()
 }
 
-fn texts(checkpoint: &Checkpoint) -> BTreeMap<String, String> {
+pub(crate) fn texts(checkpoint: &Checkpoint) -> BTreeMap<String, String> {
     let metadata = checkpoint.catalog().metadata();
     let text = |(key, value): (&str, &Value)| match value {
         Value::Text(text) => (key.to_owned(), text.to_string()),

@@ -17,6 +17,7 @@ mod dcp;
 mod diff;
 mod digest;
 mod document_links;
+mod edit;
 mod execute;
 mod executor_tiles;
 mod fit;

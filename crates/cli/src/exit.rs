@@ -217,6 +217,11 @@ fn remedy_text(remedy: Remedy) -> String {
         }
         Remedy::ReadItems { dtype } => format!("if you know the dtype, give {dtype} to --void-as"),
         Remedy::RenameOrOpenAlone => "rename it, or open it alone with --single".into(),
+        Remedy::RecoverEdit => "complete it with `anamnesis edit PATH --recover`".into(),
+        Remedy::ConvertInstead => "write another file with `anamnesis convert PATH -o OUT`".into(),
+        Remedy::EditCopy => {
+            "give this name a file of its own with --copy, or write another file with `anamnesis convert PATH -o OUT`".into()
+        }
         Remedy::NameAsTransformers => "--names hf makes those of transformers".into(),
         Remedy::AllowRequests => "requests are sent without --offline".into(),
         // remedies without a flag: the library words them for people, without its API

@@ -135,6 +135,9 @@ fn remedy(remedy: Remedy) -> String {
         Remedy::ReadItems { dtype } => format!("if you know the dtype, pass void_as=[\"{dtype}\"]"),
         Remedy::RenameOrOpenAlone => "rename it, or open it alone with single=True".to_owned(),
         Remedy::NameAsTransformers => "names=\"hf\" makes those of transformers".to_owned(),
+        Remedy::RecoverEdit => "complete it with edit(path, recover=True)".to_owned(),
+        Remedy::ConvertInstead => "write another file with the command `anamnesis convert`".to_owned(),
+        Remedy::EditCopy => "give this name a file of its own with copy=True".to_owned(),
         Remedy::AllowRequests => "requests are sent unless HF_HUB_OFFLINE is set".to_owned(),
         Remedy::AssumePlain => {
             "convert it with the library that wrote it; to ignore what is not known, pass assume=\"plain\"".to_owned()

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::base::error::{Error, ErrorKind, Remedy, Result};
 use crate::base::limits::Budget;
 use crate::read::catalog::quote;
+use crate::read::checkpoint::edit_journal::{INTERRUPTED, has_journal};
 use crate::read::checkpoint::{Checkpoint, OpenFault, OpenFaultKind};
 use crate::read::format::is_lfs_pointer;
 use crate::read::source::file_system::{MapMode, NamedPath};
@@ -37,7 +38,7 @@ pub(super) fn unreadable(
             );
             let mut found = Finding::new(&check_rules::PICKLE_GLOBAL, text);
             found.name = Some(global);
-            return Some(placed(found, error, file, root));
+            return Some(placed(found, error, file, root, files));
         }
         _ if head
             .as_ref()
@@ -60,12 +61,29 @@ pub(super) fn unreadable(
         // a limit is the caller's choice and no fault of the file
         ErrorKind::Limit { .. } | ErrorKind::NotFound { .. } => return None,
     };
-    Some(placed(Finding::new(rule, message), error, file, root))
+    let found = Finding::new(rule, message);
+    Some(placed(found, error, file, root, files))
 }
 
-fn placed(mut found: Finding, error: &Error, file: Option<&Path>, root: &Path) -> Finding {
+fn placed(
+    mut found: Finding,
+    error: &Error,
+    file: Option<&Path>,
+    root: &Path,
+    files: &Files,
+) -> Finding {
     found.file = file.map(|path| below(root, path));
     found.offset = error.offset();
+    hinted(found, file, root, files)
+}
+
+/// Adds to a finding about damage that an edit was interrupted, if a journal says so.
+fn hinted(mut found: Finding, file: Option<&Path>, root: &Path, files: &Files) -> Finding {
+    if files.is_local() && has_journal(file.unwrap_or(root), root) {
+        found.message.push_str("; ");
+        found.message.push_str(INTERRUPTED);
+        found.remedy = Some("complete it with `anamnesis edit PATH --recover`");
+    }
     found
 }
 
@@ -129,7 +147,10 @@ pub(super) fn of_faults(
         let (group, others) = rest.split_at(count);
         rest = others;
         match rule(first.kind) {
-            Some(rule) => add(grouped(rule, group, root))?,
+            Some(rule) => {
+                let found = grouped(rule, group, root);
+                add(hinted(found, first.file.as_deref(), root, files))?;
+            }
             None if first.kind != OpenFaultKind::UnreadableFile => {}
             None => {
                 let found = unreadable(&first.error, first.file.as_deref(), root, files);

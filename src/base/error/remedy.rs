@@ -73,6 +73,12 @@ pub enum Remedy {
     AllowRequests,
     /// Other users can change a cache that this process reads.
     OwnCache,
+    /// An edit was interrupted, and its journal completes it.
+    RecoverEdit,
+    /// The file is not changed where it is; another one can be written.
+    ConvertInstead,
+    /// The file has several names, of which one can be given a file of its own.
+    EditCopy,
     /// The files say more about the stored weights than is known. The library that wrote them reads them, and what is not
     /// known can be ignored.
     AssumePlain,
@@ -138,6 +144,11 @@ impl fmt::Display for Remedy {
             Self::NameAsTransformers => "`Names::HuggingFace` makes those of transformers",
             Self::OwnCache => {
                 "use a cache of your own (`HF_HUB_CACHE`), or change that (`chmod go-w`, `chown`)"
+            }
+            Self::RecoverEdit => "complete it with `Edit::recover`",
+            Self::ConvertInstead => "write another file with `convert`",
+            Self::EditCopy => {
+                "give this name a file of its own with `Edit::copy`, or write another file with `convert`"
             }
             Self::AllowRequests => "requests are sent unless `RemoteOptions::offline` is set",
         };

@@ -37,7 +37,7 @@ pub(super) fn edited(
     budget.memory(text.len() as u64 + 64, WHAT)?;
     let mut out = Vec::with_capacity(text.len() + 64);
     let mut kept = 0;
-    for Edit { range, with } in edits {
+    for ConfigEdit { range, with } in edits {
         out.extend_from_slice(&text.as_bytes()[kept..range.start]);
         out.extend_from_slice(with.as_bytes());
         kept = range.end;
@@ -60,7 +60,7 @@ fn dtype_for_all() -> &'static str {
 }
 
 /// A range of the text, and what takes its place.
-struct Edit {
+struct ConfigEdit {
     range: Range<usize>,
     with: String,
 }
@@ -71,7 +71,7 @@ fn collect(
     start: usize,
     path: &mut Vec<String>,
     (name, removed): (&str, &[Vec<String>]),
-    edits: &mut Vec<Edit>,
+    edits: &mut Vec<ConfigEdit>,
     budget: &Budget,
 ) -> Result<()> {
     let malformed = |NotJson(at): NotJson| {
@@ -109,7 +109,7 @@ fn collect(
             };
             last = member.whole.end;
             let with = String::new();
-            budget.push(edits, Edit { range, with }, WHAT)?;
+            budget.push(edits, ConfigEdit { range, with }, WHAT)?;
             continue;
         }
         kept += 1;
@@ -117,7 +117,7 @@ fn collect(
         let value = &text[member.value.clone()];
         if names(&keys::DTYPE, key) && (value.starts_with('"') || value == "null") {
             has_dtype = true;
-            let edit = Edit {
+            let edit = ConfigEdit {
                 range: member.value,
                 with: name.to_owned(),
             };
@@ -141,7 +141,7 @@ fn collect(
         } else {
             ""
         };
-        let edit = Edit {
+        let edit = ConfigEdit {
             range: first..first,
             with: format!("\"{}\": {name},{line}{blanks}", dtype_for_all()),
         };

@@ -40,6 +40,35 @@ pub(crate) fn renamed_configuration(
     Ok(edits.applied().into_bytes())
 }
 
+/// The text of an index of shards, in which tensors have their new names.
+pub(crate) fn renamed_index(
+    text: &[u8],
+    names: &RenamedTensors<'_>,
+    budget: &Budget,
+) -> Result<Vec<u8>> {
+    let malformed = |at: usize| Error::malformed("the index is not JSON").at(at as u64);
+    let text = std::str::from_utf8(text).map_err(|e| malformed(e.valid_up_to()))?;
+    let mut edits = TextEdits {
+        text,
+        names,
+        budget,
+        edits: Vec::new(),
+    };
+    for member in JsonMembers::of(text, 0).ok_or_else(|| malformed(0))? {
+        let member = member.map_err(|NotJson(at)| malformed(at))?;
+        if member.name != "weight_map" {
+            continue;
+        }
+        for tensor in JsonMembers::of(text, member.value.start).ok_or_else(|| malformed(0))? {
+            let tensor = tensor.map_err(|NotJson(at)| malformed(at))?;
+            if let Some(new) = names.tensor(&tensor.name) {
+                edits.replace(quoted(text, tensor.whole.start, &tensor.value), &new)?;
+            }
+        }
+    }
+    Ok(edits.applied().into_bytes())
+}
+
 /// Metadata of a safetensors header, in which tensors and modules have their new names.
 pub(crate) fn renamed_metadata(
     key: &str,

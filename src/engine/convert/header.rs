@@ -6,7 +6,7 @@ use crate::base::error::{Error, Result};
 use crate::base::quote::quote;
 use crate::engine::companions::renamed_metadata;
 use crate::engine::remember::metadata::safetensors_metadata;
-use crate::engine::sink::container::{HeaderValue, HeaderValues};
+use crate::engine::sink::container::{HeaderValue, HeaderValues, TYPED_KEY};
 use crate::engine::sink::{Container, GGUF, GgufType, GgufValue, SAFETENSORS};
 use crate::models::conversion::Names;
 use crate::plan::PLAN_ID_KEY;
@@ -67,10 +67,7 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
             .iter()
             .find(|(_, value)| matches!(value, HeaderValue::Gguf(_)))
     {
-        let what = format!(
-            "the key {} has a type: values of safetensors are texts",
-            quote(key)
-        );
+        let what = format!("the key {} {TYPED_KEY}", quote(key));
         return Err(Error::invalid_argument(what));
     }
     Ok(values)
@@ -81,10 +78,7 @@ fn of_type(key: &str, old: &HeaderValue, new: &HeaderValue) -> Result<HeaderValu
     let (HeaderValue::Gguf(old), HeaderValue::Text(text)) = (old, new) else {
         return Ok(new.clone());
     };
-    let value = match old.types() {
-        (GgufType::Array, Some(element)) => GgufValue::parse_array(element, text),
-        (kind, _) => GgufValue::parse(kind, text),
-    };
+    let value = old.parse_alike(text);
     let value = value.map_err(|e| e.context(&format!("key {}", quote(key))))?;
     Ok(HeaderValue::Gguf(value))
 }
@@ -149,15 +143,11 @@ fn texts(what: &Convert<'_>) -> Result<HeaderValues> {
     }
     if format == "gguf" {
         let stored = gguf::stored_values(checkpoint.source(0), &budget)?;
-        let types = stored.iter().filter_map(|value| {
-            let kind = GgufType::from_number(value.kind)?;
-            let name = match value.element {
-                Some(element) => format!("[{}]", GgufType::from_number(element)?.name()),
-                None => kind.name().to_owned(),
-            };
+        let types = stored.into_iter().filter_map(|value| {
             let is_own =
                 !value.key.starts_with(OF_SAFETENSORS) && !gguf::SPLIT_KEYS.contains(&&*value.key);
-            is_own.then(|| (value.key.to_string(), serde_json::Value::String(name)))
+            let (key, value) = typed_value(value)?;
+            is_own.then(|| (key, serde_json::Value::String(value.type_name())))
         });
         let types: serde_json::Map<_, _> = types.collect();
         if !types.is_empty() {
@@ -175,13 +165,10 @@ fn typed(what: &Convert<'_>) -> Result<HeaderValues> {
     let budget = checkpoint.budget();
     if catalog.format() == "gguf" {
         let stored = gguf::stored_values(checkpoint.source(0), &budget)?;
-        let values = stored.into_iter().filter_map(|value| {
-            let kind = GgufType::from_number(value.kind)?;
-            let element = value.element.and_then(GgufType::from_number);
-            let stored = GgufValue::stored(kind, element, value.bytes);
-            Some((value.key.into(), HeaderValue::Gguf(stored)))
-        });
-        return Ok(values.collect());
+        let values = stored.into_iter().filter_map(typed_value);
+        return Ok(values
+            .map(|(key, value)| (key, HeaderValue::Gguf(value)))
+            .collect());
     }
     if catalog.format() != "safetensors" {
         return Ok(HeaderValues::new());
@@ -211,6 +198,17 @@ fn typed(what: &Convert<'_>) -> Result<HeaderValues> {
     Ok(values)
 }
 
+/// The key and the value, with its type.
+fn typed_value(value: gguf::StoredValue) -> Option<(String, GgufValue)> {
+    let kind = GgufType::from_number(value.kind)?;
+    let element = match value.element {
+        Some(element) => Some(GgufType::from_number(element)?),
+        None => None,
+    };
+    let stored = GgufValue::stored(kind, element, value.bytes);
+    Some((value.key.into(), stored))
+}
+
 /// A value of a GGUF that is stored as JSON. Without a stated type, integers are of 32 bits where they fit, and floats are `f32`.
 fn restored(text: &str, stated: Option<&str>) -> Option<GgufValue> {
     let json: serde_json::Value = serde_json::from_str(text).ok()?;
@@ -219,13 +217,12 @@ fn restored(text: &str, stated: Option<&str>) -> Option<GgufValue> {
         other => other.to_string(),
     };
     if let Some(name) = stated {
-        return match name
-            .strip_prefix('[')
-            .and_then(|name| name.strip_suffix(']'))
-        {
-            Some(element) => GgufValue::parse_array(GgufType::from_name(element)?, text).ok(),
-            None => GgufValue::parse(GgufType::from_name(name)?, &plain(&json)).ok(),
+        // the elements of an array are read as JSON themselves
+        let text = match &json {
+            serde_json::Value::Array(_) => text.to_owned(),
+            one => plain(one),
         };
+        return GgufValue::parse_named(name, &text)?.ok();
     }
     match &json {
         serde_json::Value::Array(items) => {

@@ -12,7 +12,9 @@ use crate::base::error::{Error, Remedy, Result};
 use crate::plan::TensorSpec;
 use crate::read::catalog::{quote, repeated};
 
+pub(crate) use gguf::MAX_NAME as MAX_GGUF_NAME;
 pub use gguf::{GgufType, GgufValue};
+pub(crate) use safetensors::MAX_HEADER as MAX_SAFETENSORS_HEADER;
 
 /// A kind of file that tensors are written to.
 ///
@@ -141,6 +143,36 @@ pub enum HeaderValue {
     Gguf(GgufValue),
 }
 
+impl HeaderValue {
+    /// The key that `KEY`, or `KEY:TYPE`, names, and a value of a text: with a type of a GGUF, of that type
+    /// ([`GgufValue::parse_named`]); otherwise the text. A part behind a colon that is no type belongs to the key.
+    ///
+    /// ```
+    /// use anamnesis::sink::{GgufType, GgufValue, HeaderValue};
+    ///
+    /// let (key, value) = HeaderValue::of_key("x.size:u32", "7")?;
+    /// assert_eq!((key, value), ("x.size", GgufValue::parse(GgufType::U32, "7")?.into()));
+    /// assert_eq!(HeaderValue::of_key("hash:sha256", "ab")?, ("hash:sha256", "ab".into()));
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the text is no value of the type.
+    pub fn of_key<'k>(key: &'k str, text: &str) -> Result<(&'k str, Self)> {
+        let typed = key
+            .rsplit_once(':')
+            .and_then(|(key, kind)| Some((key, GgufValue::parse_named(kind, text)?)));
+        match typed {
+            // keys of other programs have colons too
+            None => Ok((key, Self::from(text))),
+            Some((key, value)) => {
+                let value = value.map_err(|e| e.context(&format!("key {}", quote(key))))?;
+                Ok((key, Self::Gguf(value)))
+            }
+        }
+    }
+}
+
 impl From<String> for HeaderValue {
     fn from(text: String) -> Self {
         Self::Text(text)
@@ -158,6 +190,9 @@ impl From<GgufValue> for HeaderValue {
         Self::Gguf(value)
     }
 }
+
+/// Why a key of a safetensors header has no value with a type.
+pub(crate) const TYPED_KEY: &str = "has a type: values of safetensors are texts";
 
 /// Keys of a header and their values, in order.
 pub(crate) type HeaderValues = Vec<(String, HeaderValue)>;

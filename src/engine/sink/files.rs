@@ -9,6 +9,7 @@ mod directory;
 #[cfg(target_os = "linux")]
 mod exchange;
 mod file;
+pub(crate) mod in_place;
 mod local;
 mod names;
 mod operations;

@@ -21,6 +21,7 @@
 
 mod array;
 mod details;
+mod header_layout;
 mod stored_values;
 mod true_shapes;
 
@@ -36,7 +37,8 @@ use crate::read::source::cursor::Cursor;
 use anamnesis_kernel::{BlockFormat, describe_foreign};
 
 pub(crate) use array::read as read_array;
-pub(crate) use stored_values::stored_values;
+pub(crate) use header_layout::{HeaderLayout, header_layout, in_order_of};
+pub(crate) use stored_values::{StoredValue, stored_values};
 
 /// The GGUF format.
 pub static FORMAT: Format = Format {

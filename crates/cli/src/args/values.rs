@@ -2,7 +2,7 @@
 
 use anamnesis::fit::{CacheType, InferenceEngine};
 use anamnesis::format::FORMATS;
-use anamnesis::sink::{Container, GgufType, GgufValue, HeaderValue};
+use anamnesis::sink::{Container, HeaderValue};
 use anamnesis::{Dtype, Format, Names, OutputDtype};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use globset::{Glob, GlobMatcher};
@@ -58,21 +58,32 @@ pub(super) fn metadata_value(text: &str) -> Result<MetadataArgument, String> {
         .split_once('=')
         .filter(|(key, _)| !key.is_empty())
         .ok_or("expected KEY=VALUE or KEY:TYPE=VALUE, such as `license=mit`")?;
-    let parsed = key.rsplit_once(':').and_then(|(key, kind)| {
-        let element = kind
-            .strip_prefix('[')
-            .and_then(|kind| kind.strip_suffix(']'));
-        let parsed = match element {
-            Some(element) => GgufValue::parse_array(GgufType::from_name(element)?, value),
-            None => GgufValue::parse(GgufType::from_name(kind)?, value),
-        };
-        Some((key, parsed))
-    });
-    match parsed {
-        // keys of other programs have colons too
-        None => Ok((key.to_owned(), HeaderValue::from(value))),
-        Some((key, Ok(parsed))) => Ok((key.to_owned(), parsed.into())),
-        Some((key, Err(error))) => Err(format!("{key}: {}", error.kind())),
+    typed_value(key, value)
+}
+
+/// The key of `KEY`, or `KEY:TYPE`, and its value.
+pub(crate) fn typed_value(key: &str, value: &str) -> Result<MetadataArgument, String> {
+    let parsed = HeaderValue::of_key(key, value).map_err(|e| e.kind().to_string())?;
+    Ok((parsed.0.to_owned(), parsed.1))
+}
+
+/// `KEY=FILE`.
+pub(super) fn key_file(text: &str) -> Result<(String, std::path::PathBuf), String> {
+    match text.split_once('=') {
+        Some((key, path)) if !key.is_empty() && !path.is_empty() => {
+            Ok((key.to_owned(), path.into()))
+        }
+        _ => Err("expected KEY=FILE, such as `tokenizer.chat_template=chat.jinja`".to_owned()),
+    }
+}
+
+/// `KEY=NEW`.
+pub(super) fn key_replacement(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((from, to)) if !from.is_empty() && !to.is_empty() => {
+            Ok((from.to_owned(), to.to_owned()))
+        }
+        _ => Err("expected KEY=NEW, such as `author=creator`".to_owned()),
     }
 }
 

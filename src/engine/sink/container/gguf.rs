@@ -13,7 +13,7 @@ use super::{FileContent, FileForm, FormOptions, HeaderValue, ROOM, ROOM_UNIT, no
 /// Dimensions that ggml's tensors can have (`GGML_MAX_DIMS`).
 const MAX_DIMS: usize = 4;
 /// Bytes of a tensor's name, with the zero at its end (`GGML_MAX_NAME`).
-const MAX_NAME: usize = 64;
+pub(crate) const MAX_NAME: usize = 64;
 const VERSION: u32 = 3;
 
 /// The type of a value in a GGUF: of a key, or of the elements of an array.
@@ -105,9 +105,9 @@ impl GgufValue {
         }
     }
 
-    /// Its type, and the type of its elements.
-    pub(crate) fn types(&self) -> (GgufType, Option<GgufType>) {
-        (self.kind, self.element)
+    /// Its type.
+    pub(crate) fn kind(&self) -> GgufType {
+        self.kind
     }
 
     /// A number or a text.
@@ -146,7 +146,50 @@ impl GgufValue {
         Ok(Self::stored(GgufType::Array, Some(element), bytes))
     }
 
-    fn text(text: &str) -> Self {
+    /// A value of a type that is given by name: one of [`GgufType`], or `[TYPE]` for an array, whose elements are given as a JSON
+    /// array. `None` if there is no type of this name.
+    ///
+    /// ```
+    /// use anamnesis::sink::{GgufType, GgufValue};
+    ///
+    /// let one = GgufValue::parse_named("u8", "7").expect("a type");
+    /// assert_eq!(one?, GgufValue::parse(GgufType::U8, "7")?);
+    /// assert!(GgufValue::parse_named("[str]", r#"["a"]"#).is_some_and(|list| list.is_ok()));
+    /// assert!(GgufValue::parse_named("word", "7").is_none());
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    pub fn parse_named(name: &str, text: &str) -> Option<Result<Self>> {
+        let element = name
+            .strip_prefix('[')
+            .and_then(|name| name.strip_suffix(']'));
+        Some(match element {
+            Some(element) => Self::parse_array(GgufType::from_name(element)?, text),
+            None => Self::parse(GgufType::from_name(name)?, text),
+        })
+    }
+
+    /// A value of the same type as this one.
+    pub(crate) fn parse_alike(&self, text: &str) -> Result<Self> {
+        match (self.kind, self.element) {
+            (GgufType::Array, Some(element)) => Self::parse_array(element, text),
+            (kind, _) => Self::parse(kind, text),
+        }
+    }
+
+    /// The name of its type, which [`parse_named`](Self::parse_named) reads.
+    pub(crate) fn type_name(&self) -> String {
+        match self.element {
+            Some(element) => format!("[{}]", element.name()),
+            None => self.kind.name().to_owned(),
+        }
+    }
+
+    /// The value without its type: little endian.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(crate) fn text(text: &str) -> Self {
         let mut bytes = Vec::with_capacity(8 + text.len());
         push_text(text, &mut bytes);
         Self::stored(GgufType::Text, None, bytes)

@@ -15,7 +15,7 @@ use super::{
 };
 
 /// The longest header that the `safetensors` crate reads, in bytes.
-const MAX_HEADER: usize = 100_000_000;
+pub(crate) const MAX_HEADER: usize = 100_000_000;
 
 /// Bytes of the header's length.
 const LENGTH: usize = 8;

@@ -149,6 +149,44 @@ impl Shard {
         self.system.sync(&self.file).map_err(|e| self.error(e))
     }
 
+    /// Lets the file share the bytes of another one that begin at `start`, from `at` on.
+    pub(super) fn share(&self, from: &File, start: u64, at: u64) -> io::Result<()> {
+        self.system.share(from, start, &self.file, at)
+    }
+
+    /// Gives the file the extended attributes and the time of access of the one that it is a copy of.
+    pub(super) fn carry_attributes(&self, from: &File) -> Result<()> {
+        let carried = anamnesis_os::attributes::carry(from, &self.file);
+        carried.map_err(|e| self.error(e))
+    }
+
+    /// Lets no other user read or change the file.
+    pub(super) fn make_private(&self) -> Result<()> {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let private = std::fs::Permissions::from_mode(0o600);
+            let made = self.file.set_permissions(private);
+            made.map_err(|e| self.error(e))?;
+        }
+        Ok(())
+    }
+
+    /// Lets the temporary name stay when the shard is dropped, since a record names it; and returns it.
+    pub(super) fn keep_name(&mut self) -> Option<PathBuf> {
+        if let CurrentName::Temporary(path) = &self.name {
+            self.name = CurrentName::Recorded(path.clone());
+        }
+        self.name.path().map(Path::to_owned)
+    }
+
+    /// Lets the shard remove its file when it is dropped: the record that named it is gone.
+    pub(super) fn discard_name(&mut self) {
+        if let CurrentName::Recorded(path) = &self.name {
+            self.name = CurrentName::Temporary(path.clone());
+        }
+    }
+
     /// Lets the file have the permissions of this one, unless it replaces another.
     pub(super) fn set_like(&mut self, like: &Metadata) {
         self.like = Some(like.clone());

@@ -55,6 +55,16 @@ pub(super) trait FileOperations: fmt::Debug + Send + Sync {
     /// Returns when the names in the directory outlive a loss of power.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
+    /// An existing regular file, to change it where it is: locked while it is open, and no link. `None` if another process has
+    /// locked it.
+    fn open_existing(&self, path: &Path) -> io::Result<Option<File>>;
+
+    /// Inserts zeros in front of the bytes of a file, without moving these.
+    fn insert(&self, file: &File, len: u64) -> io::Result<()>;
+
+    /// Lets `to` share the bytes of `from` that begin at `start`, from `at` on.
+    fn share(&self, from: &File, start: u64, to: &File, at: u64) -> io::Result<()>;
+
     /// A directory of this name, which must not exist, that other users cannot open.
     #[cfg(target_os = "linux")]
     fn create_private_directory(&self, path: &Path) -> io::Result<()>;
@@ -173,6 +183,34 @@ impl FileOperations for SystemFiles {
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         files::sync_directory(path)
+    }
+
+    fn open_existing(&self, path: &Path) -> io::Result<Option<File>> {
+        files::lock_existing(path)
+    }
+
+    fn insert(&self, file: &File, len: u64) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            anamnesis_os::ranges::insert_front(file, len)
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = (file, len);
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    fn share(&self, from: &File, start: u64, to: &File, at: u64) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            anamnesis_os::ranges::share_to_end(from, start, to, at)
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = (from, start, to, at);
+            Err(io::ErrorKind::Unsupported.into())
+        }
     }
 
     #[cfg(target_os = "linux")]

@@ -41,7 +41,7 @@ pub(crate) fn stored_values(source: &dyn Source, budget: &Budget) -> Result<Vec<
             file.cursor.seek(start);
             let mut bytes = file.cursor.take_long(len, "a value")?.to_vec();
             if endian == Endian::Big {
-                swap_value(&mut bytes, kind)?;
+                swap_value(&mut bytes, kind, Endian::Big)?;
             }
             Ok(bytes)
         };
@@ -63,9 +63,22 @@ pub(crate) fn stored_values(source: &dyn Source, budget: &Budget) -> Result<Vec<
     Ok(found)
 }
 
-/// Makes a big-endian value little endian. Its form was checked by reading it.
-fn swap_value(bytes: &mut [u8], kind: u32) -> Result<()> {
+/// Changes the byte order of a value, which is `from`. Its form was checked by reading or making it.
+pub(super) fn swap_value(bytes: &mut [u8], kind: u32, from: Endian) -> Result<()> {
     let mut rest = bytes;
+    // a number in front of what it counts is read as little endian, before it is swapped or after
+    let swap_count = |bytes: &mut [u8]| -> u64 {
+        let mut count = [0; 8];
+        let read = |bytes: &[u8], count: &mut [u8; 8]| count[..bytes.len()].copy_from_slice(bytes);
+        if from == Endian::Little {
+            read(bytes, &mut count);
+        }
+        bytes.reverse();
+        if from == Endian::Big {
+            read(bytes, &mut count);
+        }
+        u64::from_le_bytes(count)
+    };
     // runs of items of one type that are left to swap
     let mut open = vec![(kind, 1_u64)];
     let short = || Error::malformed("the value is shorter than its type");
@@ -87,19 +100,15 @@ fn swap_value(bytes: &mut [u8], kind: u32) -> Result<()> {
             }
             Item::Text => {
                 let (len, behind) = rest.split_at_mut_checked(8).ok_or_else(short)?;
-                len.reverse();
-                let len = u64::from_le_bytes((&*len).try_into().map_err(|_| short())?);
-                let len = usize::try_from(len).map_err(|_| short())?;
+                let len = usize::try_from(swap_count(len)).map_err(|_| short())?;
                 rest = behind.get_mut(len..).ok_or_else(short)?;
                 open.push((kind, left - 1));
             }
             Item::Array => {
                 let (head, behind) = rest.split_at_mut_checked(12).ok_or_else(short)?;
                 let (item, len) = head.split_at_mut(4);
-                item.reverse();
-                len.reverse();
-                let item = u32::from_le_bytes((&*item).try_into().map_err(|_| short())?);
-                let len = u64::from_le_bytes((&*len).try_into().map_err(|_| short())?);
+                let item = u32::try_from(swap_count(item)).map_err(|_| short())?;
+                let len = swap_count(len);
                 rest = behind;
                 open.push((kind, left - 1));
                 open.push((item, len));

@@ -18,6 +18,10 @@ pub(super) type FileNumber = usize;
 #[derive(Clone, Debug)]
 pub(super) enum Operation {
     Create(FileNumber),
+    /// A file that exists, and is changed where it is.
+    Open(FileNumber, PathBuf),
+    /// Zeros in front of the bytes of a file.
+    Insert(FileNumber, u64),
     Write(FileNumber, u64, Vec<u8>),
     Sync(FileNumber),
     Link(FileNumber, PathBuf),
@@ -107,10 +111,18 @@ impl RecordingFiles {
     }
 
     fn record_new(&self, file: &File) -> FileNumber {
+        self.record_numbered(file, Operation::Create)
+    }
+
+    fn record_numbered(
+        &self,
+        file: &File,
+        operation: impl Fn(FileNumber) -> Operation,
+    ) -> FileNumber {
         let mut operations = self.operations.lock().unwrap();
         // unique and ascending; that numbers are left out makes no difference
         let number = operations.len();
-        operations.push(Operation::Create(number));
+        operations.push(operation(number));
         // a descriptor is used again once its file is closed
         self.numbers
             .lock()
@@ -201,6 +213,34 @@ impl FileOperations for RecordingFiles {
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         self.call()?;
         self.record(Operation::SyncDirectory(path.to_owned()));
+        Ok(())
+    }
+
+    fn open_existing(&self, path: &Path) -> io::Result<Option<File>> {
+        self.call()?;
+        let file = self.system.open_existing(path)?;
+        if let Some(file) = &file {
+            self.record_numbered(file, |number| Operation::Open(number, path.to_owned()));
+        }
+        Ok(file)
+    }
+
+    fn insert(&self, file: &File, len: u64) -> io::Result<()> {
+        self.call()?;
+        self.system.insert(file, len)?;
+        self.record(Operation::Insert(self.number(file), len));
+        Ok(())
+    }
+
+    fn share(&self, from: &File, start: u64, to: &File, at: u64) -> io::Result<()> {
+        use std::os::unix::fs::FileExt;
+        self.call()?;
+        self.system.share(from, start, to, at)?;
+        // to the replay a write like others
+        let len = from.metadata()?.len() - start;
+        let mut bytes = vec![0; usize::try_from(len).unwrap()];
+        from.read_exact_at(&mut bytes, start)?;
+        self.record(Operation::Write(self.number(to), at, bytes));
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! A file system that may lose whatever was not synced: the states in which it may be after recorded operations.
 //!
-//! Bytes of a file survive once the file was synced. A change of a directory (a link, rename, exchange or removal) survives
+//! Bytes of a file survive once the file was synced. A write to a file that is changed where it is may
+//! survive in part before the file is synced: the sectors from its beginning or to its end, up to any of them. A change of a directory (a link, rename, exchange or removal) survives
 //! once the directory was synced; of those that were not, any subset survives. A rename between two directories is a
 //! change of each. Directories are inodes too: what was changed in one stays in it when it gets another name, or when
 //! its name is lost.
@@ -56,6 +57,52 @@ impl DirectoryChange {
 struct FileBytes {
     written: Vec<u8>,
     durable: Vec<u8>,
+    /// Whether it is changed where it is.
+    is_in_place: bool,
+    /// The bytes that parts of writes leave, before these are synced.
+    torn: Vec<Vec<u8>>,
+}
+
+/// Bytes that a device writes in one piece.
+const SECTOR: usize = 512;
+
+impl FileBytes {
+    fn write(&mut self, start: usize, bytes: &[u8]) {
+        let before = self.written.clone();
+        let content = &mut self.written;
+        content.resize(content.len().max(start + bytes.len()), 0);
+        content[start..start + bytes.len()].copy_from_slice(bytes);
+        if !self.is_in_place {
+            return;
+        }
+        for cut in (0..bytes.len()).step_by(SECTOR).skip(1) {
+            let mut mixed = |old: &[u8], new: &[u8], at: usize| {
+                let mut torn = new[..at].to_vec();
+                // a file that has become longer is so
+                torn.extend(&old[at.min(old.len())..]);
+                torn.resize(new.len(), 0);
+                self.torn.push(torn);
+            };
+            mixed(&before, &self.written, start + cut);
+            mixed(
+                &self.written,
+                &before_as_long(&before, &self.written),
+                start + cut,
+            );
+        }
+    }
+
+    fn insert(&mut self, len: usize) {
+        let mut content = vec![0; len];
+        content.extend(&self.written);
+        self.written = content;
+    }
+}
+
+fn before_as_long(before: &[u8], written: &[u8]) -> Vec<u8> {
+    let mut before = before.to_vec();
+    before.resize(written.len(), 0);
+    before
 }
 
 struct Replay<'r> {
@@ -116,13 +163,21 @@ impl Replay<'_> {
                 numbers.insert(*file, self.files.len() - 1);
             }
             Operation::Write(file, start, bytes) => {
-                let content = &mut self.files[numbers[file]].written;
-                let start = usize::try_from(*start).unwrap();
-                content.resize(content.len().max(start + bytes.len()), 0);
-                content[start..start + bytes.len()].copy_from_slice(bytes);
+                self.files[numbers[file]].write(usize::try_from(*start).unwrap(), bytes);
+            }
+            Operation::Open(file, path) => {
+                let Inode::File(index) = self.names[&self.at(path)] else {
+                    panic!("{} is a directory", path.display());
+                };
+                self.files[index].is_in_place = true;
+                numbers.insert(*file, index);
+            }
+            Operation::Insert(file, len) => {
+                self.files[numbers[file]].insert(usize::try_from(*len).unwrap());
             }
             Operation::Sync(file) => {
                 let file = &mut self.files[numbers[file]];
+                file.torn.clear();
                 file.durable.clone_from(&file.written);
             }
             Operation::Link(file, path) => self.name(path, Some(Inode::File(numbers[file]))),
@@ -189,7 +244,8 @@ impl Replay<'_> {
         states
     }
 
-    fn tree(&self, names: &Names, is_written: bool) -> Tree {
+    /// The files, of which one may have other bytes.
+    fn tree(&self, names: &Names, is_written: bool, torn: Option<(usize, &[u8])>) -> Tree {
         let (mut tree, mut open) = (Tree::new(), vec![(0, PathBuf::new())]);
         while let Some((directory, path)) = open.pop() {
             // the empty name sorts before all others
@@ -203,6 +259,9 @@ impl Replay<'_> {
                     Inode::Directory(number) => {
                         open.push((*number, path.clone()));
                         Entry::Directory
+                    }
+                    Inode::File(number) if torn.is_some_and(|(file, _)| file == *number) => {
+                        Entry::File(torn.expect("there is one").1.to_vec())
                     }
                     Inode::File(number) if is_written => {
                         Entry::File(self.files[*number].written.clone())
@@ -232,6 +291,7 @@ pub(super) fn states(old: &Tree, operations: &[Operation], root: &Path) -> BTree
             Entry::File(bytes) => replay.new_file(FileBytes {
                 written: bytes.clone(),
                 durable: bytes.clone(),
+                ..FileBytes::default()
             }),
         };
         replay.name(path, Some(inode));
@@ -247,6 +307,13 @@ pub(super) fn states(old: &Tree, operations: &[Operation], root: &Path) -> BTree
     let states = names
         .iter()
         // the written bytes of all files survive, or only the synced ones of all
-        .flat_map(|names| [true, false].map(|is_written| replay.tree(names, is_written)));
-    states.collect()
+        .flat_map(|names| [true, false].map(|is_written| replay.tree(names, is_written, None)));
+    let mut states: BTreeSet<Tree> = states.collect();
+    for (number, file) in replay.files.iter().enumerate() {
+        for torn in &file.torn {
+            let torn = |names| replay.tree(names, true, Some((number, torn)));
+            states.extend(names.iter().map(torn));
+        }
+    }
+    states
 }

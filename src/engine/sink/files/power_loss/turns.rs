@@ -197,6 +197,21 @@ impl FileOperations for WriterTurns {
         self.step()
     }
 
+    fn open_existing(&self, path: &Path) -> io::Result<Option<File>> {
+        self.step()?;
+        self.system.open_existing(path)
+    }
+
+    fn insert(&self, file: &File, len: u64) -> io::Result<()> {
+        self.step()?;
+        self.system.insert(file, len)
+    }
+
+    fn share(&self, from: &File, start: u64, to: &File, at: u64) -> io::Result<()> {
+        self.step()?;
+        self.system.share(from, start, to, at)
+    }
+
     fn create_private_directory(&self, path: &Path) -> io::Result<()> {
         self.step()?;
         self.system.create_private_directory(path)

@@ -1,0 +1,80 @@
+//! The changes of keys, over the headers of all files.
+
+use crate::base::error::{Error, Remedy, Result};
+use crate::base::quote::quote;
+use crate::engine::sink::container::HeaderValue;
+use crate::plan::PLAN_ID_KEY;
+use crate::read::format::gguf::{PADDING, SPLIT_KEYS};
+
+use super::header::EditedHeader;
+
+/// Changes of the metadata: keys that get other names, are removed, and are set, in this order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MetadataEdits {
+    pub(super) rename_key: Vec<(String, String)>,
+    pub(super) unset: Vec<String>,
+    pub(super) set: Vec<(String, HeaderValue)>,
+}
+
+impl MetadataEdits {
+    pub(super) fn is_empty(&self) -> bool {
+        self.rename_key.is_empty() && self.unset.is_empty() && self.set.is_empty()
+    }
+
+    /// Refuses keys that only a writer sets.
+    pub(super) fn check(&self) -> Result<()> {
+        let renamed = self.rename_key.iter().flat_map(|(from, to)| [from, to]);
+        let set = self.set.iter().map(|(key, _)| key);
+        for key in renamed.chain(&self.unset).chain(set) {
+            let what = match &**key {
+                "" => "a key has no name".to_owned(),
+                PADDING => format!("the key {PADDING} is the room of a header, and no metadata"),
+                key if SPLIT_KEYS.contains(&key) => format!(
+                    "the key {} numbers the files of a split, which are cut and merged by a conversion",
+                    quote(key)
+                ),
+                _ => continue,
+            };
+            return Err(Error::invalid_argument(what).with_remedy(Remedy::ConvertInstead));
+        }
+        Ok(())
+    }
+
+    /// Changes the keys of all files. The id of a plan is removed: the plan makes
+    /// other bytes.
+    pub(super) fn apply(&self, headers: &mut [EditedHeader]) -> Result<()> {
+        for (from, to) in &self.rename_key {
+            if !headers.iter().any(|header| header.has_key(from)) {
+                return Err(Error::not_found("metadata key", from));
+            }
+            if headers.iter().any(|header| header.has_key(to)) {
+                let what = format!(
+                    "the key {} cannot be called {}, a key that exists",
+                    quote(from),
+                    quote(to)
+                );
+                return Err(Error::invalid_argument(what));
+            }
+            headers
+                .iter_mut()
+                .for_each(|header| header.rename_key(from, to));
+        }
+        for key in &self.unset {
+            if !headers.iter().any(|header| header.has_key(key)) {
+                return Err(Error::not_found("metadata key", key));
+            }
+            headers.iter_mut().for_each(|header| header.unset(key));
+        }
+        for (key, value) in &self.set {
+            for (number, header) in headers.iter_mut().enumerate() {
+                if number == 0 || header.is_complete_alone() || header.has_key(key) {
+                    header.set(key, value)?;
+                }
+            }
+        }
+        headers
+            .iter_mut()
+            .for_each(|header| header.unset(PLAN_ID_KEY));
+        Ok(())
+    }
+}
