@@ -3,6 +3,7 @@
 mod check;
 mod convert;
 mod diff;
+mod edit;
 mod fit;
 mod load;
 #[cfg(target_os = "linux")]
@@ -27,6 +28,7 @@ use globset::GlobMatcher;
 pub(crate) use check::CheckArgs;
 pub(crate) use convert::ConvertArgs;
 pub(crate) use diff::{DiffArgs, DiffOrder};
+pub(crate) use edit::EditArgs;
 pub(crate) use fit::FitArgs;
 pub(crate) use load::{LoadArgs, LoaderName};
 #[cfg(target_os = "linux")]
@@ -45,12 +47,14 @@ pub(crate) use warm::WarmArgs;
 
 use crate::paths::is_url;
 use crate::version::version;
+pub(crate) use values::typed_value;
 use values::{dtype, format, name_pattern};
 
 const OVERVIEW_EXAMPLES: &str = "\
 Examples:
   anamnesis inspect model.gguf
   anamnesis convert model-fp8/ -o one.safetensors
+  anamnesis edit model.gguf --set general.name='My model'
   anamnesis remember model-Q4_K_M.gguf -o model.safetensors
   anamnesis load model.safetensors
   anamnesis fit model.gguf --context 32K --memory 24GiB
@@ -94,6 +98,8 @@ pub(crate) enum Verb {
     Inspect(Box<InspectArgs>),
     /// Copy tensors as they are stored: merge, split, rename, leave out, or write another container.
     Convert(Box<ConvertArgs>),
+    /// Change metadata and names of tensors in files that exist, without writing the tensors where possible.
+    Edit(Box<EditArgs>),
     /// Convert, dequantised: write the weights that quantised tensors stand for, as safetensors.
     #[command(visible_alias = "r")]
     Remember(Box<RememberArgs>),

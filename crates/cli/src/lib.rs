@@ -23,6 +23,7 @@ mod child;
 mod completions;
 mod convert;
 mod diff;
+mod edit;
 mod exit;
 mod fit;
 mod hash;
@@ -102,6 +103,7 @@ pub fn run_with(args: impl IntoIterator<Item = impl Into<OsString>>, interrupt: 
     let result = match &cli.verb {
         Verb::Inspect(args) => inspect::run(args, cli.color, interrupt, &mut out),
         Verb::Convert(args) => convert::run(args, cli.color, interrupt, &mut out),
+        Verb::Edit(args) => edit::run(args, cli.color, interrupt, &mut out),
         Verb::Remember(args) => remember::run(args, cli.color, interrupt, &mut out),
         Verb::Load(args) => load::run(args, cli.color, interrupt, &mut out),
         Verb::Plan(args) => plan::run(args, cli.color, &mut out),

@@ -56,6 +56,7 @@ fn console_examples_print_the_documented_output() {
         "docs/diff.md",
         "docs/check.md",
         "docs/convert.md",
+        "docs/edit.md",
     ] {
         let path = workspace().join(name);
         let text = std::fs::read_to_string(&path).unwrap();
@@ -109,6 +110,8 @@ fn every_flag_of_the_help_is_in_the_command_page() {
     let text = std::fs::read_to_string(workspace().join("docs/command.md")).unwrap();
     let mut subcommands = vec![
         "inspect",
+        "convert",
+        "edit",
         "remember",
         "plan",
         "load",

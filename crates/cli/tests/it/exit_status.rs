@@ -241,6 +241,7 @@ fn completions_and_manual_pages_cover_every_subcommand() {
         "completions",
         "convert",
         "diff",
+        "edit",
         "fit",
         "inspect",
         "load",

@@ -11,6 +11,8 @@ mod containers;
 mod convert;
 mod diff;
 mod documents;
+#[cfg(unix)]
+mod edit;
 mod exit_status;
 #[cfg(target_os = "linux")]
 mod failing_pages;

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::process::{path_str, run, safetensors};
+use crate::process::{path_str, run, safetensors, workspace};
 
 const MODEL: &str = "fixtures/model/scribe.safetensors";
 
@@ -146,6 +146,12 @@ const CHANGES: &[(&[&str], &str, &str)] = &[
         "--rename",
         "model=net",
     ),
+    (&["edit", "COPY"], "--rename", "model=net"),
+    (
+        &["edit", "COPY", "--set", "a=b"],
+        "--rename",
+        "*.mlp.*=*.ffn.*",
+    ),
     (&["diff", MODEL, MODEL], "--rename", "model.=model."),
     (
         &["diff", "--quick", MODEL, MODEL],
@@ -160,7 +166,7 @@ fn every_option_that_changes_names_is_tried() {
     let page = run(&["man", "--markdown"]).stdout;
     let is_change = |line: &&str| line.contains("FROM=TO`") || line.contains("PREFIX`");
     let options: Vec<&str> = page.lines().filter(is_change).collect();
-    assert_eq!(options.len(), 6, "{options:?}");
+    assert_eq!(options.len(), 7, "{options:?}");
 }
 
 #[test]
@@ -171,9 +177,14 @@ fn a_change_of_names_without_a_match_is_refused_with_the_nearest_names() {
             "layers.0.mlp.down_porj=x".to_owned(),
         ] {
             let dir = tempfile::tempdir().unwrap();
-            let path = |arg: &&str| match arg.strip_prefix("OUT") {
-                Some(end) => path_str(&dir.path().join("out")).to_owned() + end,
-                None => (*arg).to_owned(),
+            // a model that may be edited
+            let copied = tempfile::tempdir().unwrap();
+            let copy = copied.path().join("copy.safetensors");
+            std::fs::copy(workspace().join(MODEL), &copy).unwrap();
+            let path = |arg: &&str| match (*arg, arg.strip_prefix("OUT")) {
+                (_, Some(end)) => path_str(&dir.path().join("out")).to_owned() + end,
+                ("COPY", _) => path_str(&copy).to_owned(),
+                (arg, None) => arg.to_owned(),
             };
             let args: Vec<String> = args.iter().map(path).collect();
             let mut args: Vec<&str> = args.iter().map(String::as_str).collect();

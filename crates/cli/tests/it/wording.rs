@@ -32,6 +32,7 @@ fn assert_names_no_rust(text: &str, args: &[&str]) {
         "Load::",
         "Limits::",
         "Sharding::",
+        "Edit::",
     ] {
         assert!(!text.contains(part), "{args:?}: {part}");
     }
@@ -58,6 +59,8 @@ fn verbs_do_not_advise_the_flags_of_others() {
             &["fit", model],
             &["fit", "--json", "--dtype", "bf16", model],
             &["load", model],
+            // a key that no file has
+            &["edit", model, "--unset", "no.such.key"],
             &[
                 "template",
                 "predict",
