@@ -4,12 +4,13 @@
 //! [`convert`] what is copied, [`writer`] what is written, [`parts`] which parts of it, [`objects`] the object of a file of `torch.save`, [`shards`] one conversion by many processes,
 //! [`weights`] weights that are dequantised one at a time, [`template`] which worker reads what, [`memory`] bytes that Python
 //! writes to, [`dlpack`] the same for frameworks, [`run`] calls without the interpreter lock that
-//! can be interrupted, [`errors`] the exceptions, [`json`] JSON as objects, [`command`] the command.
+//! can be interrupted, [`edit`] changes of files where they are, [`errors`] the exceptions, [`json`] JSON as objects, [`command`] the command.
 
 mod checkpoint;
 mod command;
 mod convert;
 mod dlpack;
+mod edit;
 mod errors;
 mod json;
 mod load;
@@ -45,5 +46,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(dlpack::dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(objects::objects, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
+    module.add_function(wrap_pyfunction!(edit::edit, module)?)?;
     Ok(())
 }

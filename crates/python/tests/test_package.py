@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import pickle
+import shutil
 import signal
 import struct
 import subprocess
@@ -331,6 +332,22 @@ def test_remember_writes_what_it_makes(tmp_path: Path) -> None:
         anamnesis.remember(GGUF, tmp_path / "a.safetensors")
     one = anamnesis.open(GGUF)["blk.0.attn_q.weight"].remember("np", dtype="float32")
     assert sha(one) == sha(made["blk.0.attn_q.weight"])
+
+
+def test_an_edit_changes_files_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    shutil.copyfile(GGUF, path)
+    edited = anamnesis.edit(path, set={"general.name": "mine", "x.sizes:[u32]": [1, 2]}, rename={"blk": "block"})
+    assert [file["way"] for file in edited] == ["copy"]
+    checkpoint = anamnesis.open(path)
+    assert checkpoint.metadata["general.name"] == "mine" and list(checkpoint.metadata["x.sizes"]) == [1, 2]
+    del checkpoint
+    edited = anamnesis.edit(path, unset=["x.sizes"], rename_key={"general.name": "my.name"})
+    assert [file["way"] for file in edited] == ["room"]
+    assert anamnesis.open(path).metadata["my.name"] == "mine"
+    assert anamnesis.edit(path, recover=True) == []
+    with pytest.raises(KeyError, match="none"):
+        anamnesis.edit(path, unset=["none"])
 
 
 def test_the_command_is_the_same_program() -> None:

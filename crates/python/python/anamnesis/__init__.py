@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from ._checkpoint import Checkpoint, Loaded, Plan, Stream, Summary
 from ._core import __version__, trim
-from ._functions import inspect, load, load_file, open, plan, remember
+from ._functions import edit, inspect, load, load_file, open, plan, remember
 from ._tensor import Tensor
 from .errors import (
     AnamnesisError,
@@ -74,6 +74,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "convert",
+    "edit",
     "inspect",
     "load",
     "load_file",

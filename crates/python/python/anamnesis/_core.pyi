@@ -5,7 +5,7 @@ from typing import Any, TypedDict, final
 
 __all__ = [
     "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "CoreWeights", "CoreWriter", "Memory", "__version__", "command",
-    "dlpack", "load_template", "new_memory", "objects", "open", "pool_bytes", "trim", "union",
+    "dlpack", "edit", "load_template", "new_memory", "objects", "open", "pool_bytes", "trim", "union",
 ]  # fmt: skip
 
 __version__: str
@@ -270,3 +270,15 @@ def dlpack(memory: Memory, code: int, bits: int, lanes: int, shape: Sequence[int
 def pool_bytes() -> tuple[int, int]: ...
 def trim() -> int: ...
 def command(arguments: Sequence[str]) -> int: ...
+
+class _Changes(TypedDict):
+    set: list[tuple[str, str]]
+    unset: list[str]
+    rename_key: list[tuple[str, str]]
+    rename: list[tuple[str, str]]
+    copy: bool
+    compact: bool
+    recover: bool
+
+# path, way, bytes written
+def edit(path: str, changes: _Changes, progress: _Progress = None) -> list[tuple[str, str, int]]: ...

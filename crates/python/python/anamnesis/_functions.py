@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+from . import _core
 from ._checkpoint import Checkpoint
 
 TYPE_CHECKING = False
@@ -73,3 +76,44 @@ def plan(source: Path | bytes, *, dtype: str = "auto", cast: bool = False, names
 def remember(source: Path | bytes, out: Path, **options: Any) -> list[str]:
     """Dequantises a checkpoint into a safetensors file or a directory: see :meth:`Checkpoint.remember_to`. Returns the files."""
     return Checkpoint(source).remember_to(out, **options)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    # numbers, booleans and lists as JSON has them
+    import json
+
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+
+
+def edit(
+    path: Path,
+    *,
+    set: Mapping[str, Any] | None = None,
+    unset: Iterable[str] = (),
+    rename_key: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    copy: bool = False,
+    compact: bool = False,
+    recover: bool = False,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Changes metadata and names of tensors in safetensors and GGUF files that exist, without writing the tensors where possible.
+
+    Keys of ``set`` may have a type of a GGUF behind a colon (``"x.size:u32"``); a key that exists keeps its type. ``rename`` has whole names,
+    prefixes that end at a dot, or patterns with ``*``, which are applied in this order. ``copy`` writes new files also where the old
+    ones could be changed, ``compact`` removes the room for later edits, and ``recover`` completes an edit that was interrupted and
+    changes nothing else. Returns the path, the way and the written bytes of each file.
+    """
+    changes = {
+        "set": [(key, _text(value)) for key, value in (set or {}).items()],
+        "unset": list(unset),
+        "rename_key": list((rename_key or {}).items()),
+        "rename": list((rename or {}).items()),
+        "copy": copy,
+        "compact": compact,
+        "recover": recover,
+    }
+    edited = _core.edit(os.fspath(path), changes, progress)
+    return [{"path": path, "way": way, "bytes_written": nbytes} for path, way, nbytes in edited]
