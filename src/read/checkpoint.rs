@@ -36,6 +36,7 @@ use crate::read::format::{self, Format};
 use crate::read::source::cursor::Cursor;
 use crate::read::source::file_system::{MapMode, NamedPath};
 use crate::read::source::files::{Files, UrlOptions};
+use crate::read::source::ollama::blob_of;
 use crate::read::source::snapshot::{cache_warning, snapshot_of};
 use crate::read::source::{CheckedSource, MemorySource, ReaderSource, Source, StreamSource};
 
@@ -49,6 +50,7 @@ pub use other_files::UnreadFile;
 pub(crate) use other_files::{DirectoryListing, UNFINISHED, is_model_file, is_training_state};
 pub(crate) use replaced::NameWatch;
 pub use search::checkpoints_below;
+pub(crate) use search::{FoundModel, ModelSearch, SearchPlace, SearchScope};
 
 /// Options of opening: limits, mapping, and what the file does not state itself.
 ///
@@ -315,6 +317,10 @@ impl OpenOptions {
             && let Some(snapshot) = snapshot_of(&path)?
         {
             path = snapshot.into();
+        } else if files.is_local()
+            && let Some(blob) = blob_of(&path)?
+        {
+            path = blob.into();
         }
         let warning = match files.is_local() {
             true => cache_warning(given, &path),
@@ -477,7 +483,7 @@ impl Checkpoint {
     /// GGUF, with the default [`OpenOptions`]. Reads headers only. With the feature `remote`, the path may be a URL:
     /// `https://host/file`, `s3://bucket/prefix`, `hf://owner/name`, `hf://owner/name@revision/file`. Its query is not part of
     /// [`path`](Self::path). A directory `models--owner--name` of the hub's cache is opened as its snapshot
-    /// ([`source::local_path`](crate::source::local_path)).
+    /// ([`source::local_path`](crate::source::local_path)), and a manifest of an Ollama store as the blob of its model.
     ///
     /// Files are memory-mapped by default. **If another process truncates a mapped file, reading the
     /// bytes behind the new end raises `SIGBUS` and ends the process; if it overwrites the file, the

@@ -19,6 +19,7 @@
 //! | [`files`] | opening without waiting; files under construction and their names |
 //! | [`pipe_reader`] | reading a pipe for as long as the bytes are wanted |
 //! | [`whole_file`] | read a short file; write a file as a whole, under a temporary name first |
+//! | [`entries`] | the entries of a directory below another one, for a search |
 //! | [`links`] | which links in other users' directories are followed |
 //! | [`trust`] | who else may change what a path names |
 //! | [`directory_lock`] | one process at a time changes the files of a directory |
@@ -32,6 +33,7 @@ pub mod cgroup;
 #[cfg(target_os = "linux")]
 pub mod directories;
 pub mod directory_lock;
+pub mod entries;
 mod error;
 pub mod files;
 pub mod hub_cache;

@@ -35,6 +35,13 @@ const LONGEST_ID: usize = 4096;
 /// Pages of a listing that are read: of 1000 names each, as services send them.
 const PAGES: usize = 2 * NAMES / 1000;
 
+/// Objects of a list: their keys below the prefix, and their lengths.
+pub(crate) struct KeyPage {
+    pub(crate) objects: Vec<(String, u64)>,
+    /// The token of the next page.
+    pub(crate) next: Option<String>,
+}
+
 /// A bucket and its credentials.
 pub(crate) struct Bucket {
     service: BucketService,
@@ -114,14 +121,53 @@ impl Bucket {
         };
         match tokio::time::timeout(self.listing, self.pages(prefix.as_deref())).await {
             Ok(names) => names,
-            Err(_) => Err(Error::new(
-                ErrorKind::TimedOut,
-                format!(
-                    "the bucket's listing takes longer than {} s",
-                    self.listing.as_secs_f32()
-                ),
-            )),
+            Err(_) => Err(self.slow_listing()),
         }
+    }
+
+    /// A page of the objects at any depth below a prefix: up to a thousand, by one request. `token` is the one that the page before has.
+    pub(crate) async fn page_below(&self, prefix: &str, token: Option<String>) -> Result<KeyPage> {
+        let prefix = match prefix {
+            "" => None,
+            prefix => Some(format!("{}/", parse(prefix)?)),
+        };
+        let options = PaginatedListOptions {
+            page_token: token.clone(),
+            ..PaginatedListOptions::default()
+        };
+        let page = self.store.list_paginated(prefix.as_deref(), options);
+        let page = tokio::time::timeout(self.listing, page).await;
+        let page = page.map_err(|_| self.slow_listing())?;
+        let PaginatedListResult { result, page_token } =
+            page.map_err(|e| failure("the bucket cannot be listed", &e))?;
+        let objects = result.objects.into_iter();
+        let objects = objects.filter_map(|object| {
+            let key = object.location.as_ref();
+            let below = match &prefix {
+                // a prefix may be marked by an empty object of its name
+                Some(prefix) => key.strip_prefix(&**prefix)?,
+                None => key,
+            };
+            let is_plain = below.split('/').all(is_plain);
+            is_plain.then(|| (below.to_owned(), object.size))
+        });
+        let objects = objects.collect();
+        let next = match page_token {
+            Some(_) if page_token == token => return Err(endless_listing()),
+            Some(next) => Some(bounded("a token of a list", next)?),
+            None => None,
+        };
+        Ok(KeyPage { objects, next })
+    }
+
+    fn slow_listing(&self) -> Error {
+        Error::new(
+            ErrorKind::TimedOut,
+            format!(
+                "the bucket's listing takes longer than {} s",
+                self.listing.as_secs_f32()
+            ),
+        )
     }
 
     async fn pages(&self, prefix: Option<&str>) -> Result<Vec<String>> {
@@ -162,11 +208,7 @@ impl Bucket {
             match next {
                 None => return Ok(names),
                 // the same page for ever
-                Some(_) if next == page_token => {
-                    return Err(Error::refused(
-                        "the bucket's listing does not go on: two of its pages have the same token",
-                    ));
-                }
+                Some(_) if next == page_token => return Err(endless_listing()),
                 Some(token) => page_token = Some(bounded("a token of a list", token)?),
             }
         }
@@ -305,6 +347,10 @@ fn bounded(what: &str, text: String) -> Result<String> {
         )));
     }
     Ok(text)
+}
+
+fn endless_listing() -> Error {
+    Error::refused("the bucket's listing does not go on: two of its pages have the same token")
 }
 
 /// The error of an operation of `object_store`.

@@ -25,7 +25,7 @@ pub(super) struct FileSelection {
 }
 
 /// The chosen files, and a warning about them.
-type Chosen = (Vec<PathBuf>, Option<String>);
+pub(super) type Chosen = (Vec<PathBuf>, Option<String>);
 
 /// Selects the files of a directory: its index, else the only file or the complete set of shards of the first extension
 /// in the list.
@@ -49,7 +49,7 @@ pub(super) fn select_files(
 }
 
 /// Chooses among the names in a directory.
-fn choose(
+pub(super) fn choose(
     files: &Files,
     directory: &Path,
     names: &[String],
@@ -174,7 +174,7 @@ fn without_variants<'n>(names: &'n [&'n String]) -> Option<&'n &'n String> {
 }
 
 /// Several files are one checkpoint if they are the numbered shards of one.
-fn shard_set(
+pub(super) fn shard_set(
     files: &Files,
     directory: &Path,
     names: &[&String],
@@ -235,7 +235,7 @@ fn shard_set(
 }
 
 /// The error for a directory of DeepSpeed, whose files have parts of flat buffers.
-fn deepspeed() -> Error {
+pub(super) fn deepspeed() -> Error {
     Error::unsupported(
         "a checkpoint of DeepSpeed (ZeRO), in which each rank has a part of the weights in one flat buffer; join them with its \
          `zero_to_fp32.py`",

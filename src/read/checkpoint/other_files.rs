@@ -134,7 +134,7 @@ pub(crate) fn is_model_file(name: &str) -> bool {
 }
 
 /// Why a file of this name was not looked at.
-fn reason(name: &str, is_regular: bool) -> &'static str {
+pub(super) fn reason(name: &str, is_regular: bool) -> &'static str {
     match name {
         _ if !is_regular => "no regular file",
         _ if is_hidden_name(name) => UNFINISHED,

@@ -1,20 +1,40 @@
-//! The checkpoints below a directory that holds several of them.
+//! The checkpoints below a directory that holds several of them: a walk without recursion, which opens none of them.
+//!
+//! `grouping` says which names of one directory are one model, `place` where names come from (a local directory, or the
+//! list of a bucket), `found` how a found model is opened.
 
-use std::fs;
+mod found;
+mod grouping;
+mod listed_files;
+mod names;
+mod place;
+mod searched_directory;
+mod set_key;
+
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anamnesis_os::hub_cache::is_repository;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{Budget, Limits, text_cost};
 use crate::base::template::weight_ending;
-use crate::read::source::files::Files;
+use crate::read::source::ollama;
+use crate::read::source::regular::check_directory;
 use crate::read::source::snapshot::snapshot_of;
 
 use super::OpenOptions;
-use super::directory::select_files;
-use super::named_files::split_name;
+
+use found::FilesOfModel;
+pub(crate) use found::FoundModel;
+use grouping::models_of;
+use names::SearchedNames;
+use place::NAMES_MEMORY;
+pub(crate) use place::SearchPlace;
+use searched_directory::{DirectoryModel, SearchedDirectory};
 
 /// The deepest directory that is searched.
-const MAX_DEPTH: usize = 16;
+const MAX_DEPTH: usize = 64;
 /// Endings of files with tensors that are no checkpoint each where a directory holds several: parts and arrays.
 const PARTS: [&str; 3] = ["distcp", "npz", "npy"];
 
@@ -22,76 +42,274 @@ const PARTS: [&str; 3] = ["distcp", "npz", "npy"];
 /// their names. Opens none of them.
 ///
 /// A directory with one checkpoint is itself the result. A repository in the hub's cache gives its chosen snapshot. A
-/// directory with several gives each file, and each split once; further directories are searched where a directory has no
-/// tensor files. Hidden directories and links to directories are not searched.
+/// directory with several gives each file, and each split once, and is searched further, as one without tensor files is. Hidden
+/// directories and links to directories are not searched.
 ///
 /// # Errors
 /// A directory cannot be read, or more names than [`Limits::memory`] allows.
 pub fn checkpoints_below(directory: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let (budget, mut found) = (Budget::new(Limits::default()), Vec::new());
-    let mut pending = vec![(directory.as_ref().to_owned(), 0)];
-    while let Some((path, depth)) = pending.pop() {
-        // one that cannot be chosen is reported by the caller that opens it
-        let path = snapshot_of(&path).ok().flatten().unwrap_or(path);
-        let files = Files::default();
-        match select_files(&files, &path, &OpenOptions::default(), &budget) {
-            Ok(_) => add(&mut found, path, &budget)?,
-            Err(error) if matches!(error.kind(), ErrorKind::UnknownFormat { .. }) => {
-                if depth < MAX_DEPTH {
-                    // `pending` is a stack: the first name is visited next
-                    let below = directories(&path, &budget)?;
-                    pending.extend(below.into_iter().rev().map(|path| (path, depth + 1)));
-                }
+    let options = OpenOptions::default();
+    let place = SearchPlace::local(directory.as_ref());
+    let search = ModelSearch::begin(place, &options, SearchScope::OnePerDirectory)?;
+    for model in search {
+        let model = model?;
+        // the opening of a faulty one reports the fault, but for the directory itself
+        if let FilesOfModel::Fault(error) = &model.content
+            && *model.path == *directory.as_ref()
+        {
+            return Err(error.duplicate());
+        }
+        if !model.may_be_model() {
+            continue;
+        }
+        let paths = match model.path.is_dir() {
+            true => vec![model.path.clone()],
+            false => model.opened_paths(),
+        };
+        for path in paths {
+            let ending = path.file_name().and_then(|name| name.to_str());
+            let ending = ending.and_then(weight_ending);
+            if !path.is_dir() && ending.is_some_and(|ending| PARTS.contains(&ending)) {
+                continue;
             }
-            Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => {
-                for file in separate(&files, &path, &budget)? {
-                    add(&mut found, file, &budget)?;
-                }
-            }
-            // it is one checkpoint and has a fault, which opening it reports
-            Err(_) if path.is_dir() && depth > 0 => add(&mut found, path, &budget)?,
-            Err(error) => return Err(error),
+            const WHAT: &str = "the list of checkpoints";
+            budget.memory(text_cost(path.as_os_str().len()), WHAT)?;
+            budget.push(&mut found, path, WHAT)?;
         }
     }
     Ok(found)
 }
 
-fn add(found: &mut Vec<PathBuf>, path: PathBuf, budget: &Budget) -> Result<()> {
-    const WHAT: &str = "the list of checkpoints";
-    budget.memory(text_cost(path.as_os_str().len()), WHAT)?;
-    budget.push(found, path, WHAT)
+/// Which models a search finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SearchScope {
+    /// All models; in a repository of the hub's cache, the ones in its chosen snapshot.
+    All,
+    /// All models; in a repository of the hub's cache, the ones in all snapshots.
+    AllSnapshots,
+    /// A directory that opens as one checkpoint is that one, and is not searched further.
+    OnePerDirectory,
 }
 
-fn directories(path: &Path, budget: &Budget) -> Result<Vec<PathBuf>> {
-    let in_path = |e| Error::from(e).in_file(path);
-    let mut found = Vec::new();
-    for entry in fs::read_dir(path).map_err(in_path)? {
-        let entry = entry.map_err(in_path)?;
-        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        if !is_hidden && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            add(&mut found, entry.path(), budget)?;
+/// A walk over the models at or below a directory, in the order of their paths.
+pub(crate) struct ModelSearch {
+    place: SearchPlace,
+    options: OpenOptions,
+    scope: SearchScope,
+    /// The directories on the way to the position of the walk.
+    frames: Vec<SearchFrame>,
+}
+
+/// A directory whose entries are not all visited.
+struct SearchFrame {
+    directory: SearchedDirectory,
+    items: std::vec::IntoIter<SearchItem>,
+}
+
+/// An entry of a directory, by the positions of names.
+enum SearchItem {
+    Model(DirectoryModel),
+    Folder(u32),
+    /// A folder that is searched as the manifests of an Ollama store.
+    Manifests(u32),
+    /// A fault of the directory itself.
+    Fault(Error),
+}
+
+impl ModelSearch {
+    /// A walk that begins at a directory.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub(crate) fn begin(
+        place: SearchPlace,
+        options: &OpenOptions,
+        scope: SearchScope,
+    ) -> Result<Self> {
+        let mut search = Self {
+            place,
+            options: options.clone(),
+            scope,
+            frames: Vec::new(),
+        };
+        let root = search.place.root().to_owned();
+        let is_manifests = search.place.is_local() && ollama::is_of_manifests(&root);
+        search.enter(root, is_manifests)?;
+        Ok(search)
+    }
+
+    /// Whether the place is on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        self.place.is_local()
+    }
+
+    /// Whether everything was visited.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Lists a directory, whose entries are visited next.
+    fn enter(&mut self, path: PathBuf, is_manifests: bool) -> Result<()> {
+        if self.frames.len() > MAX_DEPTH {
+            return Err(Error::unsupported(format!(
+                "the directory is more than {MAX_DEPTH} directories below the one that is searched, and was not looked at"
+            ))
+            .in_file(&path));
+        }
+        let budget = Budget::new(Limits {
+            memory: NAMES_MEMORY,
+            ..Limits::default()
+        });
+        if self.place.is_local() && is_repository(&path) {
+            return self.enter_repository(path, &budget);
+        }
+        let names = self.place.names(&path, &budget)?;
+        self.push(path, None, names, is_manifests, &budget)
+    }
+
+    /// Visits the entries of a directory next. `shown`: the path by which the one model of the directory is shown.
+    fn push(
+        &mut self,
+        path: PathBuf,
+        shown: Option<PathBuf>,
+        names: SearchedNames,
+        is_manifests: bool,
+        budget: &Budget,
+    ) -> Result<()> {
+        let files = self.place.files_of(&path, &names);
+        let directory = SearchedDirectory {
+            path: path.into(),
+            root: self.place.root_arc(),
+            shown: shown.map(Into::into),
+            names,
+            files,
+            is_manifests,
+        };
+        let items = if is_manifests {
+            directory.manifests()
+        } else if self.scope == SearchScope::OnePerDirectory || directory.shown.is_some() {
+            self.one_of(&directory, budget)?
+        } else {
+            self.all_of(&directory, budget)
+        };
+        self.frames.push(SearchFrame {
+            directory,
+            items: items.into_iter(),
+        });
+        Ok(())
+    }
+
+    /// The items of a directory.
+    fn all_of(&self, directory: &SearchedDirectory, budget: &Budget) -> Vec<SearchItem> {
+        let models = models_of(directory, &self.options, budget);
+        let is_store = directory.is_ollama_store();
+        let mut items: Vec<(bool, u32, SearchItem)> = Vec::new();
+        for model in models {
+            // a directory is in front of its entries
+            items.push((!model.is_directory, model.name, SearchItem::Model(model)));
+        }
+        for &folder in &directory.names.folders {
+            let name = directory.names.all[folder as usize].to_string_lossy();
+            let item = match &*name {
+                // hidden directories are other programs' own, also the metadata of clients in a model's directory
+                name if name.starts_with('.') => continue,
+                // data sets and applications of the hub
+                name if name.starts_with("datasets--") || name.starts_with("spaces--") => continue,
+                ollama::MANIFESTS if is_store => SearchItem::Manifests(folder),
+                ollama::BLOBS if is_store => continue,
+                _ => SearchItem::Folder(folder),
+            };
+            items.push((true, folder, item));
+        }
+        // names are sorted, so that their positions are in their order
+        items.sort_by_key(|(is_entry, name, _)| (*is_entry, *name));
+        items.into_iter().map(|(_, _, item)| item).collect()
+    }
+
+    /// The only model of a directory, or the items of one that is no checkpoint.
+    fn one_of(&self, directory: &SearchedDirectory, budget: &Budget) -> Result<Vec<SearchItem>> {
+        match directory.chosen(&self.options, budget) {
+            Ok(model) => Ok(vec![SearchItem::Model(model)]),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::UnknownFormat { .. } | ErrorKind::Unsupported(_)
+                ) =>
+            {
+                Ok(self.all_of(directory, budget))
+            }
+            Err(error) => Ok(vec![SearchItem::Fault(error)]),
         }
     }
-    found.sort();
-    Ok(found)
+
+    /// Finds the snapshots of a repository in the hub's cache.
+    fn enter_repository(&mut self, path: PathBuf, budget: &Budget) -> Result<()> {
+        let names = self.place.names(&path, budget)?;
+        let has = |folder: &str| {
+            let mut folders = names.folders.iter();
+            folders.any(|&found| names.all[found as usize] == folder)
+        };
+        if !has("snapshots") {
+            // a download that was not begun; or a directory that is called like a repository
+            let is_cache = has("blobs") || has("refs");
+            let names = if is_cache {
+                SearchedNames::default()
+            } else {
+                names
+            };
+            return self.push(path, None, names, false, budget);
+        }
+        if self.scope == SearchScope::AllSnapshots {
+            let snapshots = path.join("snapshots");
+            let mut names = self.place.names(&snapshots, budget)?;
+            for linked in std::mem::take(&mut names.linked) {
+                check_directory(&path, &snapshots.join(&names.all[linked as usize]))?;
+                names.folders.push(linked);
+            }
+            names.folders.sort_unstable();
+            return self.push(snapshots, None, names, false, budget);
+        }
+        let snapshot = snapshot_of(&path)?.ok_or_else(|| {
+            Error::unsupported("the hub's cache holds no snapshot of this repository")
+                .in_file(&path)
+        })?;
+        let names = self.place.names(&snapshot, budget)?;
+        let shown = (self.scope == SearchScope::All).then_some(path);
+        self.push(snapshot, shown, names, false, budget)
+    }
 }
 
-/// The files of a directory that are checkpoints of their own.
-fn separate(files: &Files, path: &Path, budget: &Budget) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let is_tensor_file = |name: &std::ffi::OsStr| {
-        let ending = name.to_str().and_then(weight_ending);
-        ending.is_some_and(|ending| !PARTS.contains(&ending))
-    };
-    files.list(path, &is_tensor_file, &mut |name| {
-        // any file of a split GGUF opens the whole of it
-        let text = name.to_string_lossy();
-        let is_later = split_name(&text).is_some_and(|(_, number, _)| number > 1);
-        if weight_ending(&text) == Some("gguf") && is_later {
-            return Ok(());
+impl Iterator for ModelSearch {
+    type Item = Result<FoundModel>;
+
+    fn next(&mut self) -> Option<Result<FoundModel>> {
+        loop {
+            if let Err(cancelled) = self.options.check_cancelled() {
+                self.frames.clear();
+                return Some(Err(cancelled));
+            }
+            let frame = self.frames.last_mut()?;
+            let Some(item) = frame.items.next() else {
+                self.frames.pop();
+                continue;
+            };
+            let (folder, is_manifests) = match item {
+                SearchItem::Model(model) => return Some(Ok(frame.directory.found(model))),
+                SearchItem::Fault(error) => return Some(Ok(frame.directory.fault(error))),
+                SearchItem::Folder(folder) => (folder, false),
+                SearchItem::Manifests(folder) => (folder, true),
+            };
+            let is_manifests = is_manifests || frame.directory.is_manifests;
+            let path = frame.directory.entry(folder);
+            let root = Arc::clone(&frame.directory.root);
+            if let Err(error) = self.enter(path.clone(), is_manifests) {
+                if let ErrorKind::Cancelled = error.kind() {
+                    return Some(Err(error));
+                }
+                // the others are searched all the same
+                return Some(Ok(FoundModel::faulty(path, root, error)));
+            }
         }
-        add(&mut found, path.join(&name), budget)
-    })?;
-    found.sort();
-    Ok(found)
+    }
 }

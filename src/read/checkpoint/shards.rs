@@ -123,11 +123,7 @@ fn open_directory(
             let file = parse_path(files, path, one, options, budget)?;
             merge_single_or_split(files, one, file, options, budget)?
         }
-        paths => {
-            let mut parsed = parse_all(files, path, paths, options, budget)?.1;
-            pieces::join(&mut parsed, budget)?;
-            merge(parsed, options, budget)?
-        }
+        paths => merge_all(files, path, paths, options, budget)?,
     };
     let catalog = &checkpoint.catalog;
     checkpoint.other_models = other_models(path, &selection.names, &selection.files, catalog);
@@ -145,6 +141,34 @@ fn open_directory(
         .catalog
         .warnings
         .extend(of_selection.map(Note::from).chain(others));
+    Ok(checkpoint)
+}
+
+/// Opens shards or pieces without an index as one checkpoint.
+fn merge_all(
+    files: &Files,
+    directory: &Path,
+    paths: &[PathBuf],
+    options: &OpenOptions,
+    budget: &Budget,
+) -> Result<Checkpoint> {
+    let mut parsed = parse_all(files, directory, paths, options, budget)?.1;
+    pieces::join(&mut parsed, budget)?;
+    merge(parsed, options, budget)
+}
+
+/// The same, of files that a search has found below a directory.
+pub(super) fn open_together(
+    files: &Files,
+    directory: &Path,
+    paths: &[PathBuf],
+    options: &OpenOptions,
+) -> Result<Checkpoint> {
+    let budget = options.budget();
+    let paths = options.present(files, paths.to_vec(), &budget)?;
+    let mut checkpoint = merge_all(files, directory, &paths, options, &budget)?;
+    checkpoint.path = paths.into_iter().next();
+    checkpoint.files = files.clone();
     Ok(checkpoint)
 }
 
@@ -220,7 +244,11 @@ fn open_index(
     opened().map_err(|e| e.in_file(path.path()).in_format("index"))
 }
 
-fn read_index(files: &Files, path: NamedPath<'_>, budget: &Budget) -> Result<(Index, HeldIndex)> {
+pub(super) fn read_index(
+    files: &Files,
+    path: NamedPath<'_>,
+    budget: &Budget,
+) -> Result<(Index, HeldIndex)> {
     let (text, _charge, file) = files.read_held(path, budget, "the index")?;
     let reader = JsonReader::new(budget, "the index");
     let malformed =

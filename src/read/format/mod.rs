@@ -16,8 +16,10 @@ mod sniff;
 use std::path::Path;
 
 use crate::base::error::{Error, Result};
+use crate::base::limits::Budget;
 use crate::read::catalog::Catalog;
 use crate::read::objects::ObjectTree;
+use crate::read::source::Source;
 use crate::read::source::cursor::Cursor;
 
 pub(crate) use archive::{Archive, DirectoryEntry, local_payload};
@@ -109,6 +111,34 @@ pub(crate) fn read_file(
     let catalog = (format.read)(cursor, head).map_err(|e| e.in_format(format.name))?;
     cursor.source().settled();
     checked(cursor, path, format, catalog)
+}
+
+/// Whether a file without a telling name has the first bytes of a format. Pickles of all programs begin alike, so that one counts
+/// only with an ending of PyTorch's, and an archive only by its members.
+pub(crate) fn looks_like_tensors(
+    source: &dyn Source,
+    has_pickle_ending: bool,
+    budget: &Budget,
+) -> bool {
+    let mut cursor = Cursor::new(source, budget);
+    let mut first = [0; Head::LEN];
+    let Ok((format, head)) = detect(&mut cursor, &mut first, None, ReadOptions::default()) else {
+        return false;
+    };
+    match format.name {
+        name if name == pth::FORMAT.name => has_pickle_ending || head.archive.is_some(),
+        // eight bytes of any file may be a length that fits: the text behind it begins as a header's does
+        name if name == safetensors::FORMAT.name => {
+            let text = head.bytes.get(8..).unwrap_or_default().trim_ascii_start();
+            let inside = text.strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
+            inside.is_some_and(|inside| matches!(inside.first(), Some(b'"' | b'}')))
+        }
+        // an archive without members may be of any program
+        name if name == npz::FORMAT.name => head
+            .archive
+            .is_some_and(|archive| !archive.entries.is_empty()),
+        _ => true,
+    }
 }
 
 /// The object of a PyTorch file, and a catalog of the storages that its tensors are views of. `None` for other formats.

@@ -70,6 +70,17 @@ pub(crate) trait FileSystem: Send + Sync {
         self.list(directory, &|_| true, &mut |name| each(name, false))
     }
 
+    /// Passes all files at any depth below a directory to `each`, by their paths below it and with their lengths, in an
+    /// unspecified order. `false`: this place lists one directory at a time.
+    fn list_below(
+        &self,
+        directory: &Path,
+        each: &mut dyn FnMut(&str, u64) -> Result<()>,
+    ) -> Result<bool> {
+        let _ = (directory, each);
+        Ok(false)
+    }
+
     /// Opens a path of the caller's, which may also be a directory or, locally, a pipe, whose reads end when the token is
     /// cancelled.
     fn open_path(

@@ -41,8 +41,7 @@ impl UrlOptions {
 }
 
 impl Files {
-    /// A place that a test makes.
-    #[cfg(test)]
+    /// A place over another one, or that a test makes.
     pub(crate) fn from_system(system: Arc<dyn FileSystem>) -> Self {
         Self(Some(system))
     }

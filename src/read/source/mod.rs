@@ -39,6 +39,7 @@ mod memory;
 mod mmap;
 #[cfg(target_os = "linux")]
 mod nowait;
+pub(crate) mod ollama;
 pub(crate) mod range;
 pub(crate) mod range_reader;
 mod reader;

@@ -99,6 +99,22 @@ impl FileSystem for RemoteFiles {
             .try_for_each(each)
     }
 
+    fn list_below(
+        &self,
+        directory: &Path,
+        each: &mut dyn FnMut(&str, u64) -> Result<()>,
+    ) -> Result<bool> {
+        let mut refused = None;
+        let listed = self.0.list_below(&text(directory), &mut |key, nbytes| {
+            refused = each(key, nbytes).err();
+            refused.is_none()
+        });
+        match refused {
+            Some(error) => Err(error),
+            None => Ok(listed.map_err(io::Error::from)?),
+        }
+    }
+
     fn open_path(
         &self,
         path: &Path,

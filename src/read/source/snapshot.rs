@@ -13,6 +13,7 @@ use crate::base::note::Note;
 
 use super::file_system::NamedPath;
 use super::files::{Files, require_local, url};
+use super::ollama::blob_of;
 use super::regular::{check_directory, read_named};
 
 /// The names of snapshots that an error lists.
@@ -24,6 +25,7 @@ const SHOWN: usize = 4;
 /// |---|---|
 /// | `hf://owner/name`, also with `@revision` or a file | the snapshot or file in the hub's cache, if it is there (feature `remote`) |
 /// | a directory `models--owner--name` of the hub's cache | its snapshot that `refs/main` names, or its only one |
+/// | a manifest of an Ollama store | the blob of its model |
 /// | any other path | the path itself, which need not exist |
 ///
 /// Sends no request.
@@ -44,8 +46,11 @@ const SHOWN: usize = 4;
 pub fn local_path(path: impl AsRef<Path>) -> Result<PathBuf> {
     let (files, path) = Files::of(path.as_ref())?;
     require_local(&files, &path, "this needs")?;
-    Ok(match snapshot_of(&path)? {
-        Some(snapshot) => snapshot,
+    if let Some(snapshot) = snapshot_of(&path)? {
+        return Ok(snapshot);
+    }
+    Ok(match blob_of(&path)? {
+        Some(blob) => blob,
         None => path.into_owned(),
     })
 }

@@ -14,6 +14,17 @@ use crate::hub;
 /// The longest list of files that is read.
 const LONGEST: u64 = 64 << 20;
 
+/// Pages of a list at any depth, of 1000 keys each.
+const PAGES: usize = 20_000;
+
+fn unlisted() -> Error {
+    Error::new(
+        ErrorKind::Offline,
+        "no request is sent (offline), and lists of a bucket's objects are not kept: open a file or an index by its URL, or \
+         allow requests",
+    )
+}
+
 impl Store {
     /// The names of the files in a directory.
     ///
@@ -30,11 +41,7 @@ impl Store {
             }
             StorePlace::Bucket(bucket) => {
                 if self.client.options.offline {
-                    return Err(Error::new(
-                        ErrorKind::Offline,
-                        "no request is sent (offline), and lists of a bucket's objects are not kept: open a file or an \
-                         index by its URL, or allow requests",
-                    ));
+                    return Err(unlisted());
                 }
                 let (bucket, prefix) = (Arc::clone(bucket), key(directory).to_owned());
                 let names = self.wait(async move { bucket.list(&prefix).await })?;
@@ -72,6 +79,40 @@ impl Store {
         }
         self.known().listed(directory, &names);
         Ok(names)
+    }
+
+    /// Passes the files at any depth below a directory to `each`, by their paths below it and with their lengths, page by page;
+    /// ends where that returns false. `false`: this place lists one directory at a time.
+    ///
+    /// # Errors
+    /// The errors of the requests; [`Offline`](ErrorKind::Offline) if none is to be sent.
+    pub fn list_below(
+        &self,
+        directory: &str,
+        each: &mut dyn FnMut(&str, u64) -> bool,
+    ) -> Result<bool> {
+        let StorePlace::Bucket(bucket) = &self.place else {
+            return Ok(false);
+        };
+        if self.client.options.offline {
+            return Err(unlisted());
+        }
+        let mut token = None;
+        for _ in 0..PAGES {
+            let (bucket, prefix) = (Arc::clone(bucket), key(directory).to_owned());
+            let page = self.wait(async move { bucket.page_below(&prefix, token).await })?;
+            let mut objects = page.objects.iter();
+            if !objects.all(|(key, nbytes)| each(key, *nbytes)) {
+                return Ok(true);
+            }
+            token = page.next;
+            if token.is_none() {
+                return Ok(true);
+            }
+        }
+        Err(Error::refused(format!(
+            "the bucket has more than {PAGES} pages of keys below this prefix: name a longer one"
+        )))
     }
 
     /// The text of a list that was kept. With a network, the list of a branch comes from the server, which may have a newer

@@ -257,19 +257,31 @@ impl ServerState {
         let prefix = value(&request.query, "prefix").unwrap_or_default();
         let prefix = prefix.replace("%2F", "/");
         let files = self.files.lock().unwrap();
-        let rows: Vec<_> = files
+        let is_deep = value(&request.query, "delimiter").is_none();
+        let mut keys: Vec<_> = files
             .iter()
             .filter_map(|(path, bytes)| {
                 let key = path.strip_prefix(&format!("/{bucket}/"))?;
                 let name = key.strip_prefix(&prefix)?;
-                (!name.contains('/')).then(|| row(key, bytes.len(), is_azure))
+                (is_deep || !name.contains('/')).then_some((key, bytes.len()))
             })
             .collect();
+        keys.sort_unstable();
+        let after = value(&request.query, "continuation-token").and_then(|at| at.parse().ok());
+        let after: usize = after.unwrap_or(0);
+        let page = match bucket {
+            "paged" => 7,
+            _ => usize::MAX,
+        };
+        let more = keys.len() > after.saturating_add(page);
+        let rows = keys.into_iter().skip(after).take(page);
+        let rows: Vec<_> = rows.map(|(key, len)| row(key, len, is_azure)).collect();
         let (count, rows) = (rows.len(), rows.concat());
         // listings that never end: with a new page each time, and with the same one
         let token = match bucket {
             "endless" => Some(format!("page-{}", self.times("page"))),
             "standing" => Some("page".to_owned()),
+            "paged" if more => Some((after + page).to_string()),
             _ => None,
         };
         let token = token.map_or_else(String::new, |token| {
