@@ -101,6 +101,18 @@
 //! # Ok::<(), anamnesis::Error>(())
 //! ```
 //!
+//! # List
+//!
+//! [`list()`] walks over a tree, a cache or a bucket, and describes each model by its headers:
+//!
+//! ```
+//! for model in anamnesis::list("fixtures/model").run()? {
+//!     let model = model?;
+//!     println!("{}: {:?} parameters", model.path.display(), model.parameters);
+//! }
+//! # Ok::<(), anamnesis::Error>(())
+//! ```
+//!
 //! Programs that inspect, dequantise, load and predict are in the repository's `examples/` directory.
 //!
 //! # Modules
@@ -110,6 +122,7 @@
 //! | crate root | [`Checkpoint`], [`CheckpointHandle`], [`OpenOptions`], [`Tensor`], [`Limits`], [`Error`], [`Note`], and the functions above |
 //! | [`catalog`] | the description of a checkpoint as data |
 //! | [`mod@diff`] | the differences between two checkpoints |
+//! | [`mod@list`] | the models of a tree, a cache or a bucket |
 //! | [`inspect`] | the summary that `anamnesis inspect --json` prints |
 //! | [`mod@fit`] | the memory that a model takes, by the rule of an engine |
 //! | [`source`] | where bytes come from: maps, files, memory, readers, streams, functions |
@@ -178,7 +191,7 @@ pub mod plan;
 mod quant;
 mod read;
 
-pub use analysis::{check, diff, fit, inspect};
+pub use analysis::{check, diff, fit, inspect, list};
 pub use base::{kernel, pool, quote, template};
 pub use engine::{companions, execute, load, predict, sink};
 pub use quant::scheme;
@@ -191,6 +204,7 @@ pub use analysis::check::{Check, check};
 pub use analysis::diff::{CheckpointDiff, diff};
 pub use analysis::fit::{Fit, fit};
 pub use analysis::inspect::Summary;
+pub use analysis::list::{List, ModelEntry, list};
 pub use anamnesis_kernel::{BlockFormat, Dtype};
 pub use anamnesis_template::ByteRange;
 pub use base::error::{Error, ErrorKind, Remedy, Result};

@@ -3,6 +3,7 @@
 //! `serde_json::to_value(&summary)` is one element of the `checkpoints` array that
 //! `anamnesis inspect --json` prints; `docs/json.md` documents it.
 
+mod facts;
 mod weights;
 
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ use crate::read::catalog::Metadata;
 use crate::read::catalog::{Catalog, Encoding, Endian, Layout, Quantizer, TensorInfo, elements};
 use crate::read::checkpoint::Checkpoint;
 
+pub(crate) use facts::ModelFacts;
 pub use weights::{DequantisedSizes, PartSummary, WeightSummary};
 
 /// The summary of a checkpoint.
@@ -36,6 +38,13 @@ pub struct Summary {
     pub format: &'static str,
     /// Properties of the container: version, byte order, alignment, ….
     pub details: Metadata,
+    /// `model_type` of its `config.json`, or `general.architecture` of a GGUF; `None` if neither is there.
+    pub architecture: Option<String>,
+    /// The longest context that its configuration states, in tokens.
+    pub context: Option<u64>,
+    /// Elements of its weights: codes count as the weights that they stand for, and scales do not. `None` if a weight is of no
+    /// known scheme.
+    pub parameters: Option<u64>,
     /// Its files.
     pub files: Vec<FileSummary>,
     /// Its tensors, in file order.
@@ -171,12 +180,17 @@ impl Checkpoint {
         let budget = self.budget();
         let mut summary = Summary::new(self.path(), self.catalog(), &budget)?;
         // a checkpoint whose weights cannot be planned is still listed: the reason becomes a warning
-        match crate::remember(self).plan_within(&budget) {
-            Ok(plan) => summary.add_weights(&plan, self.catalog(), &budget)?,
+        let plan = crate::remember(self).plan_within(&budget);
+        let facts = ModelFacts::of(self, plan.as_ref().ok(), &budget);
+        match &plan {
+            Ok(plan) => summary.add_weights(plan, self.catalog(), &budget)?,
             Err(error) => summary
                 .warnings
                 .push(format!("quantised weights are not listed: {error}").into()),
         }
+        summary.architecture = facts.architecture;
+        summary.context = facts.context;
+        summary.parameters = facts.parameters;
         Ok(summary)
     }
 }
@@ -215,6 +229,9 @@ impl Summary {
             path: path.map(|p| p.display().to_string()),
             format: catalog.format,
             details: catalog.details.without_repeats(budget)?,
+            architecture: None,
+            context: None,
+            parameters: None,
             tensors,
             metadata: catalog.metadata.without_repeats(budget)?,
             refused,

@@ -6,6 +6,7 @@
 //! | `fit` | how much memory does it take? |
 //! | `diff` | how do two of them differ? |
 //! | `check` | is it whole, and are its values sane? |
+//! | `list` | which models are in a tree, a cache or a bucket, and what are they? |
 //!
 //! An answer is a document of plain data ([docs/json.md](https://github.com/anamnesis-rs/anamnesis/blob/main/docs/json.md));
 //! the command prints it and the Python package returns it.
@@ -26,3 +27,4 @@ pub mod check;
 pub mod diff;
 pub mod fit;
 pub mod inspect;
+pub mod list;

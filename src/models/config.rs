@@ -229,6 +229,26 @@ impl ModelConfig {
         self.model_type.as_deref()
     }
 
+    /// The architecture of the whole model: its outermost `model_type`, or the first name of a class; the architecture of a GGUF.
+    ///
+    /// ```
+    /// use anamnesis::ModelConfig;
+    ///
+    /// let text = br#"{"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}"#;
+    /// let config = ModelConfig::from_json(text)?;
+    /// assert_eq!((config.architecture(), config.model_type()), (Some("gemma3"), Some("gemma3_text")));
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    pub fn architecture(&self) -> Option<&str> {
+        let mut types = keys::MODEL_TYPE.config_json().iter();
+        let outermost = types.find_map(|key| setting(self.outer.get(*key)?));
+        let class = || {
+            let classes = self.value(&keys::CLASSES)?.as_array()?;
+            setting(classes.first()?)
+        };
+        outermost.or_else(|| self.model_type()).or_else(class)
+    }
+
     /// The value of a key; of the language model's entries first, where `null` is a value too. In a `config.json` a dot
     /// separates the key of an object from the key in it.
     fn get(&self, key: &str) -> Option<&Json> {

@@ -30,6 +30,7 @@ mod io_report;
 mod kernels;
 mod language;
 mod limits;
+mod list;
 mod load;
 mod load_failures;
 mod load_into;

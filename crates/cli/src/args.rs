@@ -6,6 +6,7 @@ mod diff;
 mod edit;
 mod fit;
 mod load;
+mod ls;
 #[cfg(target_os = "linux")]
 mod ppc;
 mod remember;
@@ -31,6 +32,7 @@ pub(crate) use diff::{DiffArgs, DiffOrder};
 pub(crate) use edit::EditArgs;
 pub(crate) use fit::FitArgs;
 pub(crate) use load::{LoadArgs, LoaderName};
+pub(crate) use ls::{ListOrder, LsArgs};
 #[cfg(target_os = "linux")]
 pub(crate) use ppc::{
     LogLevel, PpcRegArgs, PpcRmArgs, PpcRunArgs, PpcStatusArgs, PpcVerb, RecordArgs,
@@ -53,6 +55,7 @@ use values::{dtype, format, name_pattern};
 const OVERVIEW_EXAMPLES: &str = "\
 Examples:
   anamnesis inspect model.gguf
+  anamnesis ls ~/models --arch 'qwen*'
   anamnesis convert model-fp8/ -o one.safetensors
   anamnesis edit model.gguf --set general.name='My model'
   anamnesis remember model-Q4_K_M.gguf -o model.safetensors
@@ -96,6 +99,9 @@ pub(crate) enum Verb {
     /// Show the format, totals, tensors and metadata of files.
     #[command(visible_alias = "i")]
     Inspect(Box<InspectArgs>),
+    /// List the models of directories, caches and buckets, one line each.
+    #[command(alias = "list")]
+    Ls(Box<LsArgs>),
     /// Copy tensors as they are stored: merge, split, rename, leave out, or write another container.
     Convert(Box<ConvertArgs>),
     /// Change metadata and names of tensors in files that exist, without writing the tensors where possible.
@@ -175,6 +181,10 @@ pub(crate) struct InspectArgs {
     /// Show the overview only, without tensors.
     #[arg(long, short, visible_alias = "no-tensors", conflicts_with_all = ["tree", "sort"], help_heading = "View")]
     pub(crate) summary: bool,
+    /// Show each model at or below a directory or a prefix, as `ls` finds them: the overview of each, unless an option for its
+    /// tensors is given.
+    #[arg(long, help_heading = "View")]
+    pub(crate) recursive: bool,
     /// Show the metadata instead of the tensors; with KEY, print the value of that key.
     ///
     /// The list shortens long strings and arrays. The value of a KEY is printed in full and without
@@ -378,6 +388,7 @@ impl Verb {
     pub(crate) fn opening(&self) -> Option<&OpenArgs> {
         match self {
             Self::Inspect(args) => Some(&args.opening),
+            Self::Ls(args) => Some(&args.opening),
             Self::Convert(args) => Some(&args.opening),
             Self::Remember(args) => Some(&args.opening),
             Self::Load(args) => Some(&args.opening),
@@ -416,6 +427,12 @@ impl Cli {
 }
 
 impl InspectArgs {
+    /// Whether the tensors are left out.
+    pub(crate) fn is_summary(&self) -> bool {
+        let is_list = self.tree || self.sort.is_some() || !self.filter.is_empty() || self.hash;
+        self.summary || (self.recursive && !is_list)
+    }
+
     /// Decides whether the word after `--metadata` is a key or a path. clap cannot: `--metadata KEY PATH` and
     /// `--metadata PATH` have the same form. `has_equals` means that `--metadata=KEY` was written, which is a key.
     fn resolve_metadata_word(&mut self, has_equals: bool) {

@@ -39,7 +39,7 @@ pub(crate) fn run(
         // like a success
         Err(failure) => failures.push(failure),
         Ok((list, output)) => {
-            for input in paths::expand(&args.models) {
+            for input in paths::expand_trees(&args.models, args.recursive, &options) {
                 if interrupt.requested() {
                     return Ok(Completion::Interrupted);
                 }
@@ -143,10 +143,10 @@ fn one(
     let check = match input {
         // `check_path` opens a damaged model as far as it can; standard input can be read once, so that it is opened
         // whole or not at all
-        InputPath::Path(path) => {
+        InputPath::Path(path) | InputPath::Found { path, .. } => {
             // the check itself says why there is none
             let _ = found_path(path);
-            check_path(path, options)
+            check_path(path, &input.options(options))
         }
         InputPath::Stdin => {
             opened = input.open(options, !args.opening.no_map).map_err(located)?;

@@ -40,7 +40,7 @@ pub(crate) fn run(
     match Extras::open(args, &options) {
         Err(failure) => failures.push(failure),
         Ok(extras) => {
-            for input in paths::expand(&args.models) {
+            for input in paths::expand_trees(&args.models, args.recursive, &options) {
                 if interrupt.requested() {
                     return Ok(Completion::Interrupted);
                 }
@@ -114,7 +114,8 @@ fn estimate(
     options: &OpenOptions,
 ) -> Result<Estimate, Failure> {
     let located = |e: anamnesis::Error| input.locate(Failure::from(e));
-    if let InputPath::Path(path) = input
+    let options = &input.options(options);
+    if let Some(path) = input.path()
         // before the formats are tried: a `.json` is no tensor file, and its error would name no remedy
         && is_configuration(path)
     {
@@ -132,8 +133,7 @@ fn estimate(
             Ok(estimate)
         }
         Err(error) => {
-            if let (InputPath::Path(path), ErrorKind::UnknownFormat { .. }) = (input, error.kind())
-            {
+            if let (Some(path), ErrorKind::UnknownFormat { .. }) = (input.path(), error.kind()) {
                 // a directory without weights is a model that is not downloaded yet, or a configuration alone
                 let config = path.join("config.json");
                 let found = options.clone().found_in(path);

@@ -41,7 +41,7 @@ pub(crate) fn run(
     let filter = NameFilter::new(&args.filter);
     let mut completion = Completion::Done;
     let (mut shown, mut failed) = (0, false);
-    for input in paths::expand(&args.paths) {
+    for input in paths::expand_trees(&args.paths, args.recursive, &options) {
         if interrupt.requested() {
             break;
         }
@@ -138,7 +138,7 @@ fn summarise(
         refused.iter().for_each(|entry| filter.observe(&entry.name));
         summary.retain(|tensor| wanted(&tensor.name));
     }
-    if args.summary {
+    if args.is_summary() {
         summary.tensors.clear();
     }
     select::sort(&mut summary, args.sort, args.reverse);
@@ -185,7 +185,7 @@ fn show(
     }
     if args.tree {
         tree::show(summary, args.all, screen, out)?;
-    } else if args.metadata.is_none() && !args.summary {
+    } else if args.metadata.is_none() && !args.is_summary() {
         tensors::show(summary, args.hash, screen, out)?;
     }
     Ok(overview::warnings(summary, screen, out)?)

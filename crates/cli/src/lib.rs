@@ -30,6 +30,7 @@ mod hash;
 mod inspect;
 mod interrupt;
 mod load;
+mod ls;
 mod man;
 #[cfg(target_os = "linux")]
 mod model_argument;
@@ -102,6 +103,7 @@ pub fn run_with(args: impl IntoIterator<Item = impl Into<OsString>>, interrupt: 
     let mut out = Stdout::lock();
     let result = match &cli.verb {
         Verb::Inspect(args) => inspect::run(args, cli.color, interrupt, &mut out),
+        Verb::Ls(args) => ls::run(args, cli.color, interrupt, &mut out),
         Verb::Convert(args) => convert::run(args, cli.color, interrupt, &mut out),
         Verb::Edit(args) => edit::run(args, cli.color, interrupt, &mut out),
         Verb::Remember(args) => remember::run(args, cli.color, interrupt, &mut out),

@@ -15,6 +15,13 @@ pub(crate) enum InputPath {
     Stdin,
     /// A path, which may not exist.
     Path(PathBuf),
+    /// A model that a search has found below a path of the arguments.
+    Found {
+        /// The path that was searched, within which links are followed.
+        root: PathBuf,
+        /// The model's.
+        path: PathBuf,
+    },
 }
 
 impl InputPath {
@@ -22,7 +29,23 @@ impl InputPath {
     pub(crate) fn locate(&self, failure: Failure) -> Failure {
         match self {
             Self::Stdin => failure.in_stdin(),
-            Self::Path(path) => failure.in_file(path),
+            Self::Path(path) | Self::Found { path, .. } => failure.in_file(path),
+        }
+    }
+
+    /// The path; `None` for standard input.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Stdin => None,
+            Self::Path(path) | Self::Found { path, .. } => Some(path),
+        }
+    }
+
+    /// The options by which it is opened.
+    pub(crate) fn options(&self, options: &OpenOptions) -> OpenOptions {
+        match self {
+            Self::Found { root, .. } => options.clone().found_in(root),
+            Self::Stdin | Self::Path(_) => options.clone(),
         }
     }
 
@@ -30,6 +53,7 @@ impl InputPath {
         match self {
             Self::Stdin => standard_input(options, map),
             Self::Path(path) => options.open(path),
+            Self::Found { path, .. } => self.options(options).open(path),
         }
     }
 }
@@ -52,6 +76,50 @@ pub(crate) fn expand(arguments: &[PathBuf]) -> impl Iterator<Item = Result<Input
             _ => vec![Ok(InputPath::Path(argument.clone()))],
         }
     })
+}
+
+/// Like [`expand`]; with `recursive`, directories stand for the models at or below them.
+pub(crate) fn expand_trees<'a>(
+    arguments: &'a [PathBuf],
+    recursive: bool,
+    options: &'a OpenOptions,
+) -> impl Iterator<Item = Result<InputPath, Failure>> + 'a {
+    expand(arguments).flat_map(move |input| match input {
+        Ok(InputPath::Path(root)) if recursive => models_below(root, options),
+        input => Box::new(std::iter::once(input)),
+    })
+}
+
+/// The models at or below a path, while they are found.
+fn models_below(
+    root: PathBuf,
+    options: &OpenOptions,
+) -> Box<dyn Iterator<Item = Result<InputPath, Failure>>> {
+    let paths = anamnesis::list(&root).open_options(options.clone()).paths();
+    let paths = match paths {
+        Ok(paths) => paths,
+        Err(error) => {
+            return Box::new(std::iter::once(Err(Failure::from(error).in_file(&root))));
+        }
+    };
+    let mut paths = paths.peekable();
+    if paths.peek().is_none() {
+        let failure = Failure::new(
+            "no_match",
+            "no model was found below this directory",
+            "check the path",
+        );
+        return Box::new(std::iter::once(Err(failure.in_file(&root))));
+    }
+    Box::new(paths.map(move |path| match path {
+        // the caller has named it
+        Ok(path) if path == root => Ok(InputPath::Path(path)),
+        Ok(path) => Ok(InputPath::Found {
+            root: root.clone(),
+            path,
+        }),
+        Err(error) => Err(Failure::from(error).in_file(&root)),
+    }))
 }
 
 /// Whether an argument is a URL, which need not exist as a path, and whose `?` is no pattern.

@@ -117,9 +117,11 @@ fn open(
 ) -> anamnesis::Result<(Checkpoint, bool)> {
     match (input.open(options, !args.opening.no_map), input) {
         // without a check, nothing on the page would say why a part of the model is missing
-        (Err(error), InputPath::Path(path)) if args.checks() => open_readable(path, options)
-            .map(|rest| (rest, true))
-            .map_err(|_| error),
+        (Err(error), InputPath::Path(path) | InputPath::Found { path, .. }) if args.checks() => {
+            open_readable(path, options)
+                .map(|rest| (rest, true))
+                .map_err(|_| error)
+        }
         (opened, _) => opened.map(|checkpoint| (checkpoint, false)),
     }
 }
@@ -134,7 +136,7 @@ fn check(
 ) -> anamnesis::Result<CheckReport> {
     let check = match input {
         // opens it anew, to find all faults of its files and of their index
-        InputPath::Path(path) => {
+        InputPath::Path(path) | InputPath::Found { path, .. } => {
             // first: both at once would need twice the memory
             drop(opened);
             check_path(path, options)

@@ -27,6 +27,9 @@ pub(crate) struct CheckArgs {
     /// Files, directories, shard indexes, URLs or glob patterns, as for `inspect`.
     #[arg(value_name = "MODEL", required = true, value_hint = ValueHint::AnyPath)]
     pub(crate) models: Vec<PathBuf>,
+    /// Check each model at or below a directory or a prefix, as `ls` finds them.
+    #[arg(long)]
+    pub(crate) recursive: bool,
 
     /// Compare with the digests in FILE: lines of sha256sum, sha512sum or llama-gguf-hash, digests with `sha256:`, or the JSON of
     /// --write.

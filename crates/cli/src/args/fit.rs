@@ -28,6 +28,9 @@ pub(crate) struct FitArgs {
     /// A directory without weights and a config.json alone give the cache, and no weights.
     #[arg(value_name = "MODEL", required = true, value_hint = ValueHint::AnyPath)]
     pub(crate) models: Vec<PathBuf>,
+    /// Estimate each model at or below a directory or a prefix, as `ls` finds them.
+    #[arg(long)]
+    pub(crate) recursive: bool,
 
     /// Tokens per sequence; 32K is 32,768 [default: 32K, or the model's maximum; other contexts are listed].
     #[arg(long, short, value_name = "N", value_parser = count, help_heading = "Use")]

@@ -5,12 +5,19 @@ use anamnesis::format::FORMATS;
 use anamnesis::sink::{Container, HeaderValue};
 use anamnesis::{Dtype, Format, Names, OutputDtype};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
-use globset::{Glob, GlobMatcher};
+use globset::{Glob, GlobBuilder, GlobMatcher};
 
 /// A glob over tensor names.
 pub(super) fn name_pattern(text: &str) -> Result<GlobMatcher, String> {
     Glob::new(text)
         .map(|glob| glob.compile_matcher())
+        .map_err(|e| e.kind().to_string())
+}
+
+/// A glob over words that people write in capitals or not.
+pub(super) fn any_case_pattern(text: &str) -> Result<GlobMatcher, String> {
+    let glob = GlobBuilder::new(text).case_insensitive(true).build();
+    glob.map(|glob| glob.compile_matcher())
         .map_err(|e| e.kind().to_string())
 }
 

@@ -37,11 +37,16 @@ pub(crate) fn show(
         None => Ok(()),
     };
     field("format", Some(format(summary, &mut details)))?;
-    field("architecture", architecture(&mut details))?;
-    field(
-        "context",
-        details.take("context_length", |n| format!("{n} tokens")),
-    )?;
+    field("architecture", architecture(summary, &mut details))?;
+    let stated = details.take("context_length", |n| format!("{n} tokens"));
+    let configured = || Some(format!("{} tokens", summary.context?));
+    field("context", stated.or_else(configured))?;
+    // where nothing says that they are a model, the line of tensors has as much
+    let parameters = summary
+        .parameters
+        .filter(|_| summary.architecture.is_some());
+    let parameters = parameters.map(|n| ShortCount(n).to_string());
+    field("parameters", parameters)?;
     field("tokenizer", tokenizer(&mut details))?;
     field("file type", file_type(summary, &mut details))?;
     field("split", split(summary, &mut details))?;
@@ -200,8 +205,11 @@ fn format(summary: &Summary, details: &mut RemainingDetails) -> String {
     text
 }
 
-fn architecture(details: &mut RemainingDetails) -> Option<String> {
-    let mut parts: Vec<String> = details.take("architecture", |a| a).into_iter().collect();
+fn architecture(summary: &Summary, details: &mut RemainingDetails) -> Option<String> {
+    let stated = details.take("architecture", |a| a);
+    let configured = summary.architecture.as_deref();
+    let configured = configured.map(|text| escape(text).into_owned());
+    let mut parts: Vec<String> = stated.or(configured).into_iter().collect();
     parts.extend(details.take("name", |n| format!("“{n}”")));
     parts.extend(details.take("size_label", |s| s));
     parts.extend(details.take("blocks", |n| format!("{n} blocks")));

@@ -57,6 +57,7 @@ fn console_examples_print_the_documented_output() {
         "docs/check.md",
         "docs/convert.md",
         "docs/edit.md",
+        "docs/ls.md",
     ] {
         let path = workspace().join(name);
         let text = std::fs::read_to_string(&path).unwrap();
@@ -112,6 +113,7 @@ fn every_flag_of_the_help_is_in_the_command_page() {
         "inspect",
         "convert",
         "edit",
+        "ls",
         "remember",
         "plan",
         "load",

@@ -245,6 +245,7 @@ fn completions_and_manual_pages_cover_every_subcommand() {
         "fit",
         "inspect",
         "load",
+        "ls",
         "man",
         "plan",
         "remember",

@@ -158,6 +158,7 @@ fn end_of(child: &mut Child) -> Option<ExitStatus> {
 static READERS: &[&[&str]] = &[
     &["inspect", "M"],
     &["inspect", "--hash", "M"],
+    &["ls", "M"],
     &["check", "M"],
     &["check", "M", "--stats", "--json"],
     &["report", "M", "-o", "D/page.html"],

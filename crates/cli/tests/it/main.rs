@@ -33,6 +33,7 @@ mod interrupted_verbs;
 mod killed;
 mod library;
 mod load;
+mod ls;
 #[cfg(target_os = "linux")]
 mod mapped_files;
 mod messages;

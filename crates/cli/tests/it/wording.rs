@@ -51,6 +51,8 @@ fn verbs_do_not_advise_the_flags_of_others() {
             &["inspect", model][..],
             &["inspect", "--json", model],
             &["inspect", "--summary", model],
+            &["ls", model],
+            &["ls", "--json", model],
             &["report", "--overwrite", "-o", page_out, model],
             &["diff", model, "fixtures/model/scribe.safetensors"],
             &["diff", "--json", model, model],
