@@ -12,9 +12,10 @@ mod safetensors_header;
 
 use std::path::{Path, PathBuf};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Remedy, Result};
 use crate::base::limits::{Budget, Limits};
 use crate::base::note::Note;
+use crate::base::quote::quote;
 use crate::engine::convert::convert;
 use crate::engine::sink::container::HeaderValue;
 use crate::engine::sink::in_place::{
@@ -179,10 +180,18 @@ impl Edit<'_> {
         }
         let checkpoint = options.open(&self.path)?;
         check_format(&checkpoint)?;
-        let notes = checkpoint.other_models().cloned().into_iter().collect();
+        let mut notes: Vec<Note> = checkpoint.other_models().cloned().into_iter().collect();
+        if let (Some(file), false) = (file, self.renames.is_empty()) {
+            notes.extend(companion_files::left_beside(file)?);
+        }
         let renames = self.checked_renames(&checkpoint)?;
         let tensors = checkpoint.catalog().tensors();
         let names = RenamedTensors::new(tensors.iter().map(|info| &*info.name), &renames);
+        // in files of their own both could have it
+        if let Some(name) = names.twice().filter(|_| !renames.is_empty()) {
+            let what = format!("two tensors would be called {}", quote(name));
+            return Err(Error::invalid_argument(what).with_remedy(Remedy::CheckName));
+        }
         let mut headers = opened_files::open(&place, &checkpoint, self.files.copy, &budget)?;
         self.metadata.apply(&mut headers)?;
         if !renames.is_empty() {
@@ -269,7 +278,7 @@ fn check_format(checkpoint: &Checkpoint) -> Result<()> {
         "safetensors" | "gguf" => Ok(()),
         format => {
             let what = format!("a file of the format {format} has no metadata that can be edited");
-            Err(Error::unsupported(what).with_remedy(crate::base::error::Remedy::ConvertInstead))
+            Err(Error::unsupported(what).with_remedy(Remedy::ConvertInstead))
         }
     }
 }

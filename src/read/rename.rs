@@ -163,10 +163,25 @@ impl<'r> RenamedTensors<'r> {
     /// # Errors
     /// The errors of [`renamed`](Self::renamed).
     pub(crate) fn renamed_tensor(&self, name: &str, budget: &Budget) -> Result<Option<String>> {
-        Ok(match self.found(name, budget)? {
+        let found = self.found(name, budget)?;
+        // a weight of a module whose tensors are its parts: `a.weight` of `a._weight_scale`
+        if let (FoundName::None, Some((module, rest))) = (&found, name.rsplit_once('.'))
+            && let FoundName::Renamed(new) = self.found(module, budget)?
+        {
+            return Ok(Some([&new, ".", rest].concat()));
+        }
+        Ok(match found {
             FoundName::Renamed(new) => Some(new),
             FoundName::None | FoundName::Stays => None,
         })
+    }
+
+    /// A name that two tensors would have.
+    pub(crate) fn twice(&self) -> Option<&str> {
+        let mut new: Vec<&str> = self.names.iter().map(|(_, new)| &**new).collect();
+        new.sort_unstable();
+        let twice = new.windows(2).find(|pair| pair[0] == pair[1]);
+        twice.map(|pair| pair[0])
     }
 
     fn found(&self, name: &str, budget: &Budget) -> Result<FoundName> {

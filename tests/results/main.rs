@@ -17,6 +17,11 @@ use text::{figures, split};
 /// Document, heading (`None` for the whole document), and why its figures are written by hand.
 static BY_HAND: &[(&str, Option<&str>, &str)] = &[
     (
+        "docs/edit.md",
+        Some("How a file gets its new header"),
+        "printed by tests/it/edit.rs, which bounds the bytes that are written",
+    ),
+    (
         "docs/perf-experiments.md",
         None,
         "a log: the figures of each entry belong to its own date and commit",

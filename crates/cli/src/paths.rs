@@ -140,9 +140,14 @@ fn matches(pattern: &str) -> Vec<Result<InputPath, Failure>> {
             return vec![Err(failure.in_file(Path::new(pattern)))];
         }
     };
+    // as in a directory that is searched: the caller has named none of its links
+    let root = fixed_part(pattern);
     let targets: Vec<_> = found
         .map(|path| match path {
-            Ok(path) => Ok(InputPath::Path(path)),
+            Ok(path) => Ok(InputPath::Found {
+                root: root.clone(),
+                path,
+            }),
             Err(e) => {
                 let path = e.path().to_owned();
                 Err(Failure::from(
@@ -161,6 +166,19 @@ fn matches(pattern: &str) -> Vec<Result<InputPath, Failure>> {
         return vec![Err(failure.in_file(Path::new(pattern)))];
     }
     targets
+}
+
+/// The directory that a pattern names before its first sign.
+fn fixed_part(pattern: &str) -> PathBuf {
+    let has_sign = |part: &std::path::Component<'_>| {
+        part.as_os_str().to_string_lossy().contains(['*', '?', '['])
+    };
+    let parts = Path::new(pattern).components();
+    let fixed: PathBuf = parts.take_while(|part| !has_sign(part)).collect();
+    match fixed.as_os_str().is_empty() {
+        true => ".".into(),
+        false => fixed,
+    }
 }
 
 /// Opens standard input. A redirected file supports random access, so every format can be read from it. A pipe is read

@@ -44,7 +44,22 @@ pub fn open_without_waiting(path: &Path) -> io::Result<File> {
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         options.custom_flags(flags.bits().cast_signed());
     }
-    options.open(path)
+    while_leased(|| options.open(path))
+}
+
+/// Repeats an open for as long as the file is leased: a program that edits it has asked for a moment without readers. An open
+/// that waits for no writer of a pipe does not wait for the end of a lease either.
+pub(crate) fn while_leased<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    // the kernel ends a lease after `/proc/sys/fs/lease-break-time`, 45 s; an edit needs milliseconds
+    for _ in 0..5_000 {
+        match open() {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+            opened => return opened,
+        }
+    }
+    open()
 }
 
 /// Opens a regular file for reading, as [`open_without_waiting`] does.

@@ -177,6 +177,10 @@ mod unix {
 
     /// Opens a path on which there was no link a moment ago. One that was put there since is refused.
     fn open_without_links(path: &Path) -> io::Result<File> {
+        crate::files::while_leased(|| open_no_link(path))
+    }
+
+    fn open_no_link(path: &Path) -> io::Result<File> {
         use rustix::fs::Mode;
         #[cfg(target_os = "linux")]
         {

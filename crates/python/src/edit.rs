@@ -60,6 +60,12 @@ pub(crate) fn edit(
     })?;
     let files = report.files.into_iter();
     Ok(files
-        .map(|file| (file.path.display().to_string(), file.way.name(), file.bytes_written))
+        .map(|file| {
+            (
+                file.path.display().to_string(),
+                file.way.name(),
+                file.bytes_written,
+            )
+        })
         .collect())
 }

@@ -1,7 +1,7 @@
 //! The Python package over anamnesis. `anamnesis._core` is private: the classes of `python/anamnesis` are the interface.
 //!
 //! Each file here holds one idea: [`checkpoint`] what is opened and described, [`load`] and [`remember`] what is read,
-//! [`convert`] what is copied, [`writer`] what is written, [`parts`] which parts of it, [`objects`] the object of a file of `torch.save`, [`shards`] one conversion by many processes,
+//! [`convert`] what is copied, [`writer`] what is written, [`list`] what is found, [`parts`] which parts of it, [`objects`] the object of a file of `torch.save`, [`shards`] one conversion by many processes,
 //! [`weights`] weights that are dequantised one at a time, [`template`] which worker reads what, [`memory`] bytes that Python
 //! writes to, [`dlpack`] the same for frameworks, [`run`] calls without the interpreter lock that
 //! can be interrupted, [`edit`] changes of files where they are, [`errors`] the exceptions, [`json`] JSON as objects, [`command`] the command.
@@ -13,6 +13,7 @@ mod dlpack;
 mod edit;
 mod errors;
 mod json;
+mod list;
 mod load;
 mod memory;
 mod objects;
@@ -38,6 +39,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<weights::CoreWeights>()?;
     module.add_class::<writer::CoreWriter>()?;
     module.add_function(wrap_pyfunction!(convert::union, module)?)?;
+    module.add_function(wrap_pyfunction!(list::ls, module)?)?;
     module.add_function(wrap_pyfunction!(template::load_template, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::open, module)?)?;
     module.add_function(wrap_pyfunction!(memory::pool_bytes, module)?)?;

@@ -17,7 +17,7 @@ use crate::memory::{TensorMemory, pool};
 use crate::parts::{Boxes, Parts};
 use crate::run::interruptible;
 
-/// The dtype of outputs. PyTorch writes `bfloat16`, this library `BF16`: both are understood in any case.
+/// The dtype of outputs. `PyTorch` writes `bfloat16`, this library `BF16`: both are understood in any case.
 pub(crate) fn dtype_of(name: &str) -> PyResult<OutputDtype> {
     Ok(match &*name.to_ascii_lowercase() {
         "auto" => OutputDtype::Auto,

@@ -161,14 +161,20 @@ pub(super) fn of_faults(
     Ok(())
 }
 
-/// The warnings of opening that the file is a part of a model. Other rules report the causes of the others.
+/// The warnings of opening that the file is a part of a model, or half edited. Other rules report the causes of the others.
 pub(super) fn of_parts(
     checkpoint: &Checkpoint,
     add: &mut dyn FnMut(Finding) -> Result<()>,
 ) -> Result<()> {
-    let warnings = checkpoint.catalog().warnings().iter();
-    let mut parts = warnings.filter(|warning| warning.remedy() == Some(Remedy::OpenWhole));
-    parts.try_for_each(|warning| add(Finding::new(&check_rules::PART_ALONE, warning.text())))
+    let mut warnings = checkpoint.catalog().warnings().iter();
+    warnings.try_for_each(|warning| {
+        let rule = match warning.remedy() {
+            Some(Remedy::OpenWhole) => &check_rules::PART_ALONE,
+            Some(Remedy::RecoverEdit) => &check_rules::UNFINISHED,
+            _ => return Ok(()),
+        };
+        add(Finding::new(rule, warning.text()))
+    })
 }
 
 fn grouped(rule: &'static CheckRule, group: &[OpenFault], root: &Path) -> Finding {

@@ -52,6 +52,11 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
             );
             return Err(Error::invalid_argument(what));
         }
+        if *container == GGUF
+            && let Some(what) = written_key(key)
+        {
+            return Err(Error::invalid_argument(what));
+        }
         let at = values.iter().position(|(known, _)| known == key);
         match (change, at) {
             (MetadataChange::Drop(_), Some(at)) => drop(values.remove(at)),
@@ -73,14 +78,26 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
     Ok(values)
 }
 
+/// Why a key of a GGUF cannot be changed, if only a writer sets it.
+fn written_key(key: &str) -> Option<String> {
+    let why = match key {
+        gguf::ALIGNMENT => "is set by --alignment",
+        gguf::PADDING => "is the room of a header, and no metadata",
+        key if key.starts_with("GGUF.") => "is one that readers of GGUF give to the header itself",
+        key if gguf::SPLIT_KEYS.contains(&key) => {
+            "numbers the files of a split, and is written for each"
+        }
+        _ => return None,
+    };
+    Some(format!("the key {} {why}", quote(key)))
+}
+
 /// The new value of a key, of the type that it has.
 fn of_type(key: &str, old: &HeaderValue, new: &HeaderValue) -> Result<HeaderValue> {
-    let (HeaderValue::Gguf(old), HeaderValue::Text(text)) = (old, new) else {
-        return Ok(new.clone());
-    };
-    let value = old.parse_alike(text);
-    let value = value.map_err(|e| e.context(&format!("key {}", quote(key))))?;
-    Ok(HeaderValue::Gguf(value))
+    match old {
+        HeaderValue::Gguf(old) => Ok(HeaderValue::Gguf(old.replaced_by(key, new)?)),
+        HeaderValue::Text(_) => Ok(new.clone()),
+    }
 }
 
 /// The alignment of tensors in a GGUF with these keys; 0 for the usual one.
@@ -94,16 +111,12 @@ pub(super) fn alignment(what: &Convert<'_>, values: &HeaderValues) -> Result<u32
         };
     }
     let stated = values.iter().find(|(key, _)| key == gguf::ALIGNMENT);
-    let of_source = match stated {
-        Some(_) => what
-            .weights
-            .checkpoint
-            .catalog()
-            .metadata
-            .integer(gguf::ALIGNMENT),
-        None => None,
-    };
-    Ok(of_source.and_then(|n| u32::try_from(n).ok()).unwrap_or(0))
+    let stated = stated.and_then(|(_, value)| match value {
+        // also of a GGUF that was a safetensors file meanwhile
+        HeaderValue::Gguf(value) => value.as_u32(),
+        HeaderValue::Text(_) => None,
+    });
+    Ok(stated.unwrap_or(0))
 }
 
 /// The metadata as texts.

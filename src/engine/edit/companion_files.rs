@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, Remedy, Result};
 use crate::base::limits::Budget;
+use crate::base::note::Note;
 use crate::base::quote::quote;
 use crate::engine::companions::{renamed_configuration, renamed_index};
 use crate::engine::sink::in_place::{EditPlace, FileChange};
@@ -77,6 +78,21 @@ fn directory_and_index(checkpoint: &Checkpoint, path: &Path) -> Option<(PathBuf,
         .filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new(".")).to_owned();
     is_index.then(|| (parent, Some(path.to_owned())))
+}
+
+/// The note about configurations beside a single file, whose lists of modules keep the old names.
+pub(super) fn left_beside(file: &Path) -> Result<Option<Note>> {
+    let is_index = file.to_string_lossy().ends_with(".index.json");
+    let beside = file
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let beside = configurations(beside.unwrap_or(Path::new(".")))?;
+    Ok((!is_index && !beside.is_empty()).then(|| {
+        Note::from(format!(
+            "{} beside the file may name tensors and modules, and keep the old names: edit the directory to change them too",
+            beside.join(", ")
+        ))
+    }))
 }
 
 /// The names of configurations in a directory, sorted.

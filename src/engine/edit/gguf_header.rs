@@ -118,10 +118,8 @@ impl GgufHeader {
     pub(super) fn set(&mut self, key: &str, value: &HeaderValue) -> Result<()> {
         let known = self.keys.iter_mut().find(|known| known.key == key);
         let value = match (value, known.as_ref().and_then(|known| known.alike.as_ref())) {
-            (HeaderValue::Gguf(value), _) => value.clone(),
-            (HeaderValue::Text(text), Some(alike)) => alike
-                .parse_alike(text)
-                .map_err(|e| e.context(&format!("key {}", quote(key))))?,
+            (new, Some(alike)) => alike.replaced_by(key, new)?,
+            (HeaderValue::Gguf(value), None) => value.clone(),
             (HeaderValue::Text(text), None) => GgufValue::text(text),
         };
         let kind = value.kind().number();

@@ -8,6 +8,9 @@ use crate::read::format::gguf::{PADDING, SPLIT_KEYS};
 
 use super::header::EditedHeader;
 
+/// gguf-py lists version and counts of a GGUF under such keys, and opens no file that has one.
+const OF_READERS: &str = "GGUF.";
+
 /// Changes of the metadata: keys that get other names, are removed, and are set, in this order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MetadataEdits {
@@ -25,9 +28,22 @@ impl MetadataEdits {
     pub(super) fn check(&self) -> Result<()> {
         let renamed = self.rename_key.iter().flat_map(|(from, to)| [from, to]);
         let set = self.set.iter().map(|(key, _)| key);
+        let given = renamed.clone().chain(set.clone());
+        for key in given {
+            if key == PLAN_ID_KEY {
+                let what = format!(
+                    "the key {PLAN_ID_KEY} names the plan that made a file, and is removed by an edit"
+                );
+                return Err(Error::invalid_argument(what));
+            }
+        }
         for key in renamed.chain(&self.unset).chain(set) {
             let what = match &**key {
                 "" => "a key has no name".to_owned(),
+                key if key.starts_with(OF_READERS) => format!(
+                    "the key {} is one that readers of GGUF give to the header itself",
+                    quote(key)
+                ),
                 PADDING => format!("the key {PADDING} is the room of a header, and no metadata"),
                 key if SPLIT_KEYS.contains(&key) => format!(
                     "the key {} numbers the files of a split, which are cut and merged by a conversion",

@@ -163,13 +163,35 @@ impl HeaderValue {
             .rsplit_once(':')
             .and_then(|(key, kind)| Some((key, GgufValue::parse_named(kind, text)?)));
         match typed {
-            // keys of other programs have colons too
-            None => Ok((key, Self::from(text))),
+            None => match key.rsplit_once(':') {
+                Some((_, kind)) if looks_like_a_type(kind) => {
+                    Err(Error::invalid_argument(format!(
+                        "{} is no type of a GGUF: u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, bool, str, or one of them in brackets",
+                        quote(kind)
+                    )))
+                }
+                // keys of other programs have colons too
+                _ => Ok((key, Self::from(text))),
+            },
             Some((key, value)) => {
                 let value = value.map_err(|e| e.context(&format!("key {}", quote(key))))?;
                 Ok((key, Self::Gguf(value)))
             }
         }
+    }
+}
+
+/// Whether the end of a key was meant as a type: `float32`, `U32`, `[[u8]]`.
+fn looks_like_a_type(end: &str) -> bool {
+    let bare = end.trim().trim_matches(['[', ']']).to_ascii_lowercase();
+    let word = bare.trim_end_matches(|c: char| c.is_ascii_digit());
+    let is_sized = word.len() < bare.len();
+    match word {
+        "u" | "i" | "f" | "bf" => is_sized,
+        "int" | "uint" | "float" | "double" | "bool" | "boolean" | "str" | "string" | "text" => {
+            true
+        }
+        _ => false,
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use crate::base::error::Result;
 use crate::models::config::ModelConfig;
 use crate::quant::scheme::Context;
-use crate::read::catalog::Value;
+use crate::read::catalog::{Encoding, Value};
 
 const WHAT: &str = "the metadata";
 
@@ -98,6 +98,8 @@ static WORDS: &[&str] = &[
 pub(super) struct GgufKeys<'c> {
     /// Namespaces of models, of which a file may have several: a language model and its codec.
     models: HashSet<&'c str>,
+    /// Whether tensors are stored as blocks. Programs put keys of any name into files of plain numbers, which need no decoder.
+    has_blocks: bool,
 }
 
 impl<'c> GgufKeys<'c> {
@@ -119,7 +121,9 @@ impl<'c> GgufKeys<'c> {
             }
         }
         models.extend(architecture);
-        Ok(Self { models })
+        let mut tensors = cx.catalog.tensors().iter();
+        let has_blocks = tensors.any(|info| matches!(info.encoding, Encoding::Block(_)));
+        Ok(Self { models, has_blocks })
     }
 
     /// Whether a key is known to say nothing of stored numbers.
@@ -128,11 +132,11 @@ impl<'c> GgufKeys<'c> {
         let Some((namespace, rest)) = key.split_once('.') else {
             return true;
         };
+        if !self.has_blocks || self.models.contains(namespace) {
+            return !alters(rest);
+        }
         if namespace == "general" {
             return is_general(rest, value);
-        }
-        if self.models.contains(namespace) {
-            return !alters(rest);
         }
         NAMESPACES.contains(&namespace)
     }

@@ -390,3 +390,75 @@ fn digests_of_tensors_hold_in_other_shards() {
     assert_eq!(less.code, 1, "{}", less.stdout);
     assert!(less.stdout.contains("hash-missing-file"), "{}", less.stdout);
 }
+
+/// Keys that only a writer sets are no metadata, a key keeps its type, and a number fits into it.
+#[test]
+fn keys_are_set_as_they_are_said_or_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("out.gguf");
+    let model = workspace().join("fixtures/model/scribe-Q8_0.gguf");
+    let set = |metadata: &str| {
+        let arguments = [
+            "convert",
+            path_str(&model),
+            "-o",
+            path_str(&out),
+            "--overwrite",
+            "--metadata",
+            metadata,
+        ];
+        run(&arguments)
+    };
+    for (metadata, what) in [
+        ("general.alignment:u32=64", "is set by --alignment"),
+        ("split.count:u16=3", "numbers the files of a split"),
+        ("anamnesis.padding=hello", "is the room of a header"),
+        (
+            "general.architecture:u32=1",
+            "has the type str, and keeps it: u32 is another one",
+        ),
+        ("x:f32=1e39", "is larger than any f32"),
+    ] {
+        let refused = set(metadata);
+        assert_ne!(refused.code, 0, "{metadata}");
+        assert!(
+            refused.stderr.contains(what),
+            "{metadata}: {}",
+            refused.stderr
+        );
+        assert!(!out.exists(), "{metadata}");
+    }
+    assert_eq!(set("x:f32=inf").code, 0);
+    // a layout that is kept on the way through another container
+    let [aligned, plain, back] =
+        ["a.gguf", "b.safetensors", "c.gguf"].map(|name| scratch.path().join(name));
+    for arguments in [
+        &[
+            "convert",
+            path_str(&model),
+            "-o",
+            path_str(&aligned),
+            "--alignment",
+            "64",
+        ][..],
+        &[
+            "convert",
+            path_str(&aligned),
+            "-o",
+            path_str(&plain),
+            "--dtype",
+            "bf16",
+        ],
+        &["convert", path_str(&plain), "-o", path_str(&back)],
+    ] {
+        let run = run(arguments);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+    }
+    let alignment = run(&["inspect", path_str(&back), "--metadata=general.alignment"]);
+    assert!(
+        alignment.stdout.contains("64"),
+        "{}{}",
+        alignment.stdout,
+        alignment.stderr
+    );
+}

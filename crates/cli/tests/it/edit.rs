@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anamnesis::{Checkpoint, Remedy};
 
 use crate::process::{
-    command, finish, json_of, path_str, run, safetensors, send_signal, stdout_of,
+    command, finish, json_of, path_str, run, safetensors, send_signal, stdout_of, workspace,
 };
 
 /// Elements of a tensor that takes 8 MiB, so that room is inserted in front of it.
@@ -381,4 +381,162 @@ fn an_interrupted_copy_leaves_the_old_file() {
         assert_eq!(metadata(&path, "a"), None);
     }
     println!("{interrupted} of 4 were interrupted before their end");
+}
+
+/// Two shards of a directory with an index and a configuration.
+fn shards(directory: &Path) {
+    fs::create_dir(directory).unwrap();
+    let mut places = serde_json::Map::new();
+    for (file, names) in [
+        ("m-1.safetensors", ["a.0.w", "a.1.w"]),
+        ("m-2.safetensors", ["a.2.w", "b.3.w"]),
+    ] {
+        let tensors = names.map(|name| (name, &[4][..]));
+        safetensors(&directory.join(file), "", &tensors);
+        places.extend(names.map(|name| (name.to_owned(), file.into())));
+    }
+    let index = serde_json::json!({"metadata": {}, "weight_map": places});
+    fs::write(
+        directory.join("model.safetensors.index.json"),
+        index.to_string(),
+    )
+    .unwrap();
+    fs::write(directory.join("config.json"), r#"{"model_type": "llama"}"#).unwrap();
+}
+
+/// A name that a tensor of another file has is refused as in one file, and nothing has changed.
+#[test]
+fn no_two_tensors_of_several_files_get_one_name() {
+    let scratch = tempfile::tempdir().unwrap();
+    let model = scratch.path().join("model");
+    shards(&model);
+    let split = scratch.path().join("split");
+    fs::create_dir(&split).unwrap();
+    for file in fs::read_dir(workspace().join("fixtures/gguf/split")).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), split.join(file.file_name())).unwrap();
+    }
+    let first = split.join("m-00001-of-00003.gguf");
+    let before = |directory: &Path| -> Vec<Vec<u8>> {
+        let files = names(directory).into_iter();
+        files
+            .map(|name| fs::read(directory.join(name)).unwrap())
+            .collect()
+    };
+    let was = (before(&model), before(&split));
+    for (path, rename) in [
+        (&model, "a.0.w=b.3.w"),
+        (&model, "*=q"),
+        (&model, "a.0=a.2"),
+        (&first, "blk.0.w=blk.3.w"),
+    ] {
+        let refused = run(&["edit", path_str(path), "--rename", rename]);
+        assert_ne!(refused.code, 0, "{rename}");
+    }
+    assert!((before(&model), before(&split)) == was);
+    // a swap is none
+    let swapped = run(&[
+        "edit",
+        path_str(&model),
+        "--rename",
+        "a.0=x",
+        "--rename",
+        "a.2=a.0",
+        "--rename",
+        "x=a.2",
+    ]);
+    assert_eq!(swapped.code, 0, "{}", swapped.stderr);
+    assert_eq!(run(&["inspect", "--summary", path_str(&model)]).code, 0);
+}
+
+/// A journal says that names may be old in one file and new in another, also where all of them open.
+#[test]
+fn an_interrupted_edit_is_said_by_every_verb() {
+    let scratch = tempfile::tempdir().unwrap();
+    let model = scratch.path().join("model");
+    shards(&model);
+    fs::write(model.join(".anamnesis-edit"), "").unwrap();
+    let out = scratch.path().join("out/");
+    for arguments in [
+        &["inspect"][..],
+        &["plan"],
+        &["check"],
+        &["convert", "-o", path_str(&out)],
+    ] {
+        let done = run(&[arguments, &[path_str(&model)]].concat());
+        let text = done.stdout + &done.stderr;
+        assert!(
+            text.contains("an edit of it was interrupted"),
+            "{arguments:?}: {text}"
+        );
+        assert_eq!(
+            done.code != 0,
+            arguments == ["check"],
+            "{arguments:?}: {text}"
+        );
+    }
+}
+
+#[test]
+fn what_an_edit_cannot_mean_is_refused_at_once() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    let gguf = path("a.gguf");
+    fs::copy(workspace().join("fixtures/gguf/plain_v3.gguf"), &gguf).unwrap();
+    let was = fs::read(&gguf).unwrap();
+    for (set, says) in [
+        ("my.scale:float32=1.5", "is no type of a GGUF"),
+        ("n:U32=5", "is no type of a GGUF"),
+        ("a:[[u8]]=[[1]]", "is no type of a GGUF"),
+        (
+            "general.architecture:u32=1",
+            "has the type str, and keeps it",
+        ),
+        ("x:f32=1e39", "is larger than any f32"),
+        ("anamnesis.plan=x", "names the plan that made a file"),
+        (
+            "GGUF.version=3",
+            "readers of GGUF give to the header itself",
+        ),
+    ] {
+        let refused = run(&["edit", path_str(&gguf), "--set", set]);
+        assert_ne!(refused.code, 0, "{set}");
+        assert!(refused.stderr.contains(says), "{set}: {}", refused.stderr);
+    }
+    assert!(fs::read(&gguf).unwrap() == was);
+    // a key with a colon of another program
+    assert_eq!(
+        run(&["edit", path_str(&gguf), "--set", "other:name=x"]).code,
+        0
+    );
+    let fifo = path("p.gguf");
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let refused = run(&["edit", path_str(&fifo), "--set", "a=b"]);
+    assert!(
+        refused.stderr.contains("no regular file"),
+        "{}",
+        refused.stderr
+    );
+}
+
+/// The configuration beside a single file names modules too, and is not changed with it.
+#[test]
+fn a_configuration_beside_a_renamed_file_is_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("model.safetensors");
+    safetensors(&file, "", &[("a.w", &[4])]);
+    fs::write(scratch.path().join("config.json"), "{}").unwrap();
+    let renamed = run(&["edit", path_str(&file), "--rename", "a=b"]);
+    assert_eq!(renamed.code, 0, "{}", renamed.stderr);
+    let text = renamed.stdout + &renamed.stderr;
+    assert!(
+        text.contains("config.json beside the file may name tensors"),
+        "{text}"
+    );
 }

@@ -253,6 +253,29 @@ fn no_verb_follows_a_link_of_another_user() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// A pattern names no link: the command finds it, as in a directory. The path of a link is the caller's word.
+#[test]
+fn patterns_follow_no_link_of_another_user() {
+    if !is_root("links of another user") {
+        return;
+    }
+    let scratch = machine();
+    let model = scratch.path().join("m");
+    link(&model, "../private/model.safetensors", "a.safetensors");
+    let pattern = model.join("*.safetensors");
+    for verb in [["inspect"], ["check"], ["fit"]] {
+        let found = run(&[verb[0], path_str(&pattern)]);
+        let text = found.stdout + &found.stderr;
+        assert_ne!(found.code, 0, "{verb:?}: {text}");
+        assert!(
+            !text.contains(PRIVATE) && text.contains("a link of another user"),
+            "{verb:?}: {text}"
+        );
+    }
+    let named = run(&["inspect", path_str(&model.join("a.safetensors"))]);
+    assert!(named.stdout.contains(PRIVATE), "{}", named.stderr);
+}
+
 /// A file in the list of digests that is a link is not read either: a digest of a private file says whether a guess is right.
 #[test]
 fn no_digest_of_a_foreign_file_is_written() {

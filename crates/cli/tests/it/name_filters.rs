@@ -57,7 +57,9 @@ fn every_option_with_a_pattern_is_tried() {
         else {
             continue;
         };
-        if line.contains("GLOB`") || line.contains("PATTERN=RULE`") {
+        // `ls` searches: a model without a match is left out, and none at all is the status 1
+        let is_search = verb == "ls";
+        if !is_search && (line.contains("GLOB`") || line.contains("PATTERN=RULE`")) {
             options += 1;
             let words: Vec<&str> = verb.split(' ').collect();
             let tried = VERBS

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ._convert import convert
+    from ._list import ModelEntry, ls
     from ._template import Coverage, Group, Template, predict
     from ._writer import TensorWriter
 
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
 _LATER = {
     "Coverage": "_template",
     "Group": "_template",
+    "ModelEntry": "_list",
     "Template": "_template",
+    "ls": "_list",
     "predict": "_template",
     "TensorWriter": "_writer",
     "convert": "_convert",
@@ -62,6 +65,7 @@ __all__ = [
     "Loaded",
     "MalformedError",
     "MissingPartError",
+    "ModelEntry",
     "Plan",
     "RefusedGlobalError",
     "Stream",
@@ -78,6 +82,7 @@ __all__ = [
     "inspect",
     "load",
     "load_file",
+    "ls",
     "open",
     "plan",
     "predict",

@@ -5,7 +5,7 @@ from typing import Any, TypedDict, final
 
 __all__ = [
     "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "CoreWeights", "CoreWriter", "Memory", "__version__", "command",
-    "dlpack", "edit", "load_template", "new_memory", "objects", "open", "pool_bytes", "trim", "union",
+    "dlpack", "edit", "load_template", "ls", "new_memory", "objects", "open", "pool_bytes", "trim", "union",
 ]  # fmt: skip
 
 __version__: str
@@ -244,6 +244,9 @@ class CoreTemplate:
     def coverage(self, by: CoreTemplate) -> tuple[int, int, float | None, list[tuple[str, int, int]]]: ...
     def save(self, path: str, overwrite: bool) -> None: ...
 
+def ls(
+    root: str, *, has: set[str] | None = None, all_snapshots: bool = False, threads: int = 0
+) -> list[tuple[Any, str | None, str | None, int | None, str | None, str | None, int | None, int | None, int | None, str | None]]: ...
 def union(sources: Sequence[str], *, void_as: Sequence[str] | None = None) -> CoreCheckpoint: ...
 def load_template(path: str) -> CoreTemplate: ...
 def open(

@@ -176,6 +176,35 @@ impl GgufValue {
         }
     }
 
+    /// Its number, if it is a `u32`.
+    pub(crate) fn as_u32(&self) -> Option<u32> {
+        let is_u32 = self.kind == GgufType::U32;
+        let bytes = is_u32.then_some(&*self.bytes)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    }
+
+    /// The new value of a key that has this one: a key keeps its type.
+    ///
+    /// # Errors
+    /// If the new value has another type, or is a text that is no value of the type.
+    pub(crate) fn replaced_by(&self, key: &str, new: &HeaderValue) -> Result<Self> {
+        match new {
+            HeaderValue::Text(text) => {
+                let value = self.parse_alike(text);
+                value.map_err(|e| e.context(&format!("key {}", quote(key))))
+            }
+            HeaderValue::Gguf(new) if (new.kind, new.element) == (self.kind, self.element) => {
+                Ok(new.clone())
+            }
+            HeaderValue::Gguf(new) => Err(Error::invalid_argument(format!(
+                "the key {} has the type {}, and keeps it: {} is another one",
+                quote(key),
+                self.type_name(),
+                new.type_name()
+            ))),
+        }
+    }
+
     /// The name of its type, which [`parse_named`](Self::parse_named) reads.
     pub(crate) fn type_name(&self) -> String {
         match self.element {
@@ -228,7 +257,16 @@ fn push(kind: GgufType, text: &str, out: &mut Vec<u8>) -> Result<()> {
         GgufType::I32 => number!(i32),
         GgufType::U64 => number!(u64),
         GgufType::I64 => number!(i64),
-        GgufType::F32 => number!(f32),
+        GgufType::F32 => {
+            number!(f32);
+            // `inf` is a number that is written as such
+            let is_too_large = text.parse().is_ok_and(|wide: f64| wide.is_finite())
+                && text.parse().is_ok_and(f32::is_infinite);
+            if is_too_large {
+                let what = format!("{} is larger than any f32", quote(text));
+                return Err(Error::invalid_argument(what));
+            }
+        }
         GgufType::F64 => number!(f64),
         GgufType::Bool => match text {
             "true" | "1" => out.push(1),

@@ -34,6 +34,9 @@ pub(crate) fn check_local(path: &Path) -> Result<()> {
 /// Refuses a path, of a file or a directory, by what its name leads to: links, and the cache of the hub.
 pub(crate) fn check_named(path: &Path) -> Result<Metadata> {
     let found = fs::symlink_metadata(path).map_err(|e| Error::from(e).in_file(path))?;
+    if !found.is_file() && !found.is_dir() && !found.is_symlink() {
+        return Err(Error::unsupported("it is no regular file").in_file(path));
+    }
     let real = fs::canonicalize(path).map_err(|e| Error::from(e).in_file(path))?;
     let what = if hub_cache::repository_of(&real).is_some() {
         "it belongs to the cache of the hub, whose blobs several snapshots share, and whose names are their digests"
