@@ -171,9 +171,9 @@ class CoreCheckpoint:
         excluded: set[str] | None = None,
         dtype: str = "stored",
         cast: bool = False,
-        rename: Sequence[tuple[str, str]] = [],
+        rename: Sequence[tuple[str, str]] = ...,
         container: str | None = None,
-        metadata: Sequence[tuple[str, str | None]] = [],
+        metadata: Sequence[tuple[str, str | None]] = ...,
         void: bool = False,
         alignment: int | None = None,
         tp: tuple[int, int] | None = None,
@@ -215,21 +215,22 @@ class CoreCheckpoint:
 
 @final
 class CoreWriter:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         out: str,
         tensors: Sequence[tuple[str, str, Sequence[int]]],
         *,
         container: str | None = None,
-        metadata: Sequence[tuple[str, str]] = [],
+        metadata: Sequence[tuple[str, str]] = ...,
         shard_size: int | None = None,
         overwrite: bool = False,
-    ) -> None: ...
+    ) -> CoreWriter: ...
     def order(self) -> list[str]: ...
     def write(self, name: str, bytes: Any) -> None: ...
     def finish(self) -> list[Any]: ...
     def close(self) -> None: ...
 
+@final
 class CoreTemplate:
     @property
     def nbytes(self) -> int: ...

@@ -106,7 +106,7 @@ def edit(
     ones could be changed, ``compact`` removes the room for later edits, and ``recover`` completes an edit that was interrupted and
     changes nothing else. Returns the path, the way and the written bytes of each file.
     """
-    changes = {
+    changes: _core._Changes = {
         "set": [(key, _text(value)) for key, value in (set or {}).items()],
         "unset": list(unset),
         "rename_key": list((rename_key or {}).items()),

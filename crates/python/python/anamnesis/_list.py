@@ -50,4 +50,4 @@ def ls(root: Path = ".", *, has: str | Iterable[str] | None = None, all_snapshot
     """
     names = None if has is None else {has} if isinstance(has, str) else set(has)
     rows = _core.ls(fsdecode(root), has=names, all_snapshots=all_snapshots, threads=threads)
-    return [ModelEntry(fsdecode(path), *rest) for path, *rest in rows]
+    return [ModelEntry(fsdecode(row[0]), *row[1:]) for row in rows]
