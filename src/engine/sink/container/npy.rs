@@ -19,8 +19,8 @@ const MOST_AXES: usize = 64;
 /// Whether NumPy has arrays of this shape. It multiplies sizes other than 0, also of an array without elements.
 fn has_numpy_shape(output: &TensorSpec) -> bool {
     let item = output.dtype.bits().div_ceil(8);
-    let sizes = output.shape.iter().filter(|&&size| size != 0);
-    let bytes = sizes.fold(Some(item), |bytes, &size| bytes?.checked_mul(size));
+    let mut sizes = output.shape.iter().filter(|&&size| size != 0).copied();
+    let bytes = sizes.try_fold(item, u64::checked_mul);
     output.shape.len() <= MOST_AXES && bytes.is_some_and(|bytes| i64::try_from(bytes).is_ok())
 }
 
