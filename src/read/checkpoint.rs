@@ -349,10 +349,6 @@ impl OpenOptions {
             false => e.in_file(&path),
         })?;
         files.opened();
-        if files.is_local() && edit_journal::has_journal(&path, &path) {
-            let note = Note::with_remedy(edit_journal::INTERRUPTED.to_owned(), Remedy::RecoverEdit);
-            checkpoint.catalog.warnings.push(note);
-        }
         checkpoint.path = Some(path.into_owned());
         checkpoint.files = files;
         Ok(checkpoint)

@@ -5,12 +5,13 @@
 //!
 //! Source: gguf-py `constants.py` (`Keys`), and the keys that uploaders add.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 
 use crate::base::error::Result;
 use crate::models::config::ModelConfig;
 use crate::quant::scheme::Context;
-use crate::read::catalog::{Encoding, Value};
+use crate::read::catalog::{Catalog, Encoding, Value};
 
 const WHAT: &str = "the metadata";
 
@@ -96,8 +97,11 @@ static WORDS: &[&str] = &[
 
 /// The keys of a GGUF.
 pub(super) struct GgufKeys<'c> {
-    /// Namespaces of models, of which a file may have several: a language model and its codec.
-    models: HashSet<&'c str>,
+    catalog: &'c Catalog,
+    /// Of the file's model.
+    architecture: Option<&'c str>,
+    /// Further namespaces of models, of which a file may have several: a language model and its codec. Few files need them.
+    further: OnceCell<HashSet<&'c str>>,
     /// Whether tensors are stored as blocks. Programs put keys of any name into files of plain numbers, which need no decoder.
     has_blocks: bool,
 }
@@ -105,25 +109,17 @@ pub(super) struct GgufKeys<'c> {
 impl<'c> GgufKeys<'c> {
     /// `architecture`: of the file's model.
     pub(super) fn of(cx: &Context<'c>, architecture: Option<&'c str>) -> Result<Self> {
-        let fields = ModelConfig::fields().iter();
-        let fields: HashSet<&str> = fields.flat_map(|field| field.gguf()).copied().collect();
-        let mut models = HashSet::new();
-        for (key, _) in cx.catalog.metadata.iter() {
-            let Some((namespace, rest)) = key.split_once('.') else {
-                continue;
-            };
-            cx.budget.steps(1 + key.len() as u64 / 16, WHAT)?;
-            // keys of a part of a model, such as `vision.`, count too
-            let last = rest.rsplit_once('.').map_or(rest, |(_, last)| last);
-            let is_field = fields.contains(rest) || fields.contains(last) || last == "sample_rate";
-            if is_field && models.insert(namespace) {
-                cx.budget.memory(48, WHAT)?;
-            }
-        }
-        models.extend(architecture);
-        let mut tensors = cx.catalog.tensors().iter();
-        let has_blocks = tensors.any(|info| matches!(info.encoding, Encoding::Block(_)));
-        Ok(Self { models, has_blocks })
+        let catalog = cx.catalog;
+        let keys = catalog.metadata.len() as u64;
+        cx.budget.steps(1 + keys, WHAT)?;
+        cx.budget.memory(48 * keys, WHAT)?;
+        let mut tensors = catalog.tensors().iter();
+        Ok(Self {
+            catalog,
+            architecture,
+            further: OnceCell::new(),
+            has_blocks: tensors.any(|info| matches!(info.encoding, Encoding::Block(_))),
+        })
     }
 
     /// Whether a key is known to say nothing of stored numbers.
@@ -132,14 +128,32 @@ impl<'c> GgufKeys<'c> {
         let Some((namespace, rest)) = key.split_once('.') else {
             return true;
         };
-        if !self.has_blocks || self.models.contains(namespace) {
+        if !self.has_blocks || self.architecture == Some(namespace) {
             return !alters(rest);
         }
         if namespace == "general" {
             return is_general(rest, value);
         }
-        NAMESPACES.contains(&namespace)
+        if NAMESPACES.contains(&namespace) {
+            return true;
+        }
+        let further = self.further.get_or_init(|| models(self.catalog));
+        further.contains(namespace) && !alters(rest)
     }
+}
+
+/// The namespaces in which a file has keys of models.
+fn models(catalog: &Catalog) -> HashSet<&str> {
+    let fields = ModelConfig::fields().iter();
+    let fields: HashSet<&str> = fields.flat_map(|field| field.gguf()).copied().collect();
+    let of_model = catalog.metadata.iter().filter_map(|(key, _)| {
+        let (namespace, rest) = key.split_once('.')?;
+        // keys of a part of a model, such as `vision.`, count too
+        let last = rest.rsplit_once('.').map_or(rest, |(_, last)| last);
+        let is_field = fields.contains(rest) || fields.contains(last) || last == "sample_rate";
+        is_field.then_some(namespace)
+    });
+    of_model.collect()
 }
 
 fn is_general(rest: &str, value: &Value) -> bool {

@@ -50,13 +50,16 @@ enum ActivationExtent {
 /// Whether a tensor is a scale of activations or caches, by its name and its shape: a matrix of this name is something else.
 pub(crate) fn is_of_activations(info: &TensorInfo) -> bool {
     let name = &*info.name;
-    let sides = info.shape.iter().filter(|side| **side > 1).count();
+    let sides = || info.shape.iter().filter(|side| **side > 1).count();
+    // asked for every tensor of a model, of which few have such a name
+    let last = name.as_bytes().last();
     let mut rows = ACTIVATIONS.iter();
     rows.any(|(end, extent)| {
-        name.ends_with(end)
+        end.as_bytes().last() == last
+            && name.ends_with(end)
             && match extent {
                 ActivationExtent::Few => info.elements() <= 2,
-                ActivationExtent::Vector => sides <= 1 || is_of_experts(name),
+                ActivationExtent::Vector => sides() <= 1 || is_of_experts(name),
                 ActivationExtent::Any => true,
             }
     })

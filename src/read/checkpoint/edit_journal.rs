@@ -4,12 +4,18 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, ErrorKind, Remedy};
+use crate::base::note::Note;
 
 /// The end of the name of a journal; the whole name of the journal of several files.
 pub(crate) const JOURNAL: &str = ".anamnesis-edit";
 
 /// The meaning of a journal beside a damaged file.
 pub(crate) const INTERRUPTED: &str = "an edit of it was interrupted, or is under way";
+
+/// The warning about a directory with a journal.
+pub(super) fn interrupted() -> Note {
+    Note::with_remedy(INTERRUPTED.to_owned(), Remedy::RecoverEdit)
+}
 
 /// The journal of an edit of one file: `.NAME.anamnesis-edit`. `None` for a path without a name, and for a name that is so long that
 /// there is no such file.

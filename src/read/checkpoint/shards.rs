@@ -18,6 +18,7 @@ use crate::read::source::files::Files;
 
 use super::directory::select_files;
 use super::distributed;
+use super::edit_journal;
 use super::faults::{OpenFault, OpenFaultKind};
 use super::index::{Index, IndexSeed, compare, compare_size};
 use super::merge::{ParsedFile, merge};
@@ -137,10 +138,16 @@ fn open_directory(
     let interrupted = hidden.map(|name| replaced::interrupted(name));
     let of_selection = selection.warning.into_iter().chain(interrupted);
     let others = checkpoint.other_models.clone();
+    // some of the files may have new names of tensors, and others the old ones; one file is whole where it opens
+    let is_edited = selection
+        .names
+        .iter()
+        .any(|name| name == edit_journal::JOURNAL);
+    let edited = is_edited.then(edit_journal::interrupted);
     checkpoint
         .catalog
         .warnings
-        .extend(of_selection.map(Note::from).chain(others));
+        .extend(of_selection.map(Note::from).chain(others).chain(edited));
     Ok(checkpoint)
 }
 
