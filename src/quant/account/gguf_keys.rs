@@ -98,7 +98,7 @@ static WORDS: &[&str] = &[
 /// The keys of a GGUF.
 pub(super) struct GgufKeys<'c> {
     catalog: &'c Catalog,
-    /// Of the file's model.
+    /// The architecture of the file's model.
     architecture: Option<&'c str>,
     /// Further namespaces of models, of which a file may have several: a language model and its codec. Few files need them.
     further: OnceCell<HashSet<&'c str>>,
