@@ -150,6 +150,10 @@ impl Shard {
     }
 
     /// Lets the file share the bytes of another one that begin at `start`, from `at` on.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(dead_code, reason = "the way is Linux's")
+    )]
     pub(super) fn share(&self, from: &File, start: u64, at: u64) -> io::Result<()> {
         self.system.share(from, start, &self.file, at)
     }

@@ -65,6 +65,10 @@ pub(crate) struct EditOptions {
     /// Whether headers lose their room.
     pub(crate) compact: bool,
     /// Bytes of data from which on room is inserted.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(dead_code, reason = "the way is Linux's")
+    )]
     pub(crate) insert_from: u64,
 }
 

@@ -13,7 +13,9 @@ use crate::engine::sink::files::operations::FileOperations;
 #[cfg(target_os = "linux")]
 use crate::read::checkpoint::edit_journal::journal_of;
 
-use super::{EditOptions, EditTarget, EditWay, FileChange, NewHeader};
+#[cfg(target_os = "linux")]
+use super::NewHeader;
+use super::{EditOptions, EditTarget, EditWay, FileChange};
 
 #[cfg(target_os = "linux")]
 use anamnesis_os::lease::WriteLease;
@@ -79,6 +81,10 @@ impl Decided {
 }
 
 /// Chooses the way of a file.
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(unused_variables, reason = "only Linux has ways besides room and copy")
+)]
 pub(super) fn decide(
     system: &Arc<dyn FileOperations>,
     change: FileChange,
