@@ -7,11 +7,15 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::files;
 
 /// Name of the file that is locked where a directory cannot be.
 const FILE_NAME: &str = ".anamnesis.lock";
+
+/// Attempts of a writer, a millisecond apart, beside readers that hold the lock for as long as two system calls take.
+const ATTEMPTS_BESIDE_READERS: usize = 10;
 
 /// Attempts while the directory, or the file, is replaced by others between opening and locking it.
 const ATTEMPTS: usize = 100;
@@ -28,7 +32,8 @@ pub struct DirectoryLock {
 }
 
 impl DirectoryLock {
-    /// Locks the directory at `path`, without waiting. `None` if another process, or another lock of this one, holds it.
+    /// Locks the directory at `path`, waiting for readers that ask for a moment ([`is_locked`]) and not for other locks.
+    /// `None` if another process, or another lock of this one, holds it.
     ///
     /// ```
     /// use anamnesis_os::directory_lock::DirectoryLock;
@@ -45,6 +50,16 @@ impl DirectoryLock {
     ///
     /// The errors of `open` and `flock`, except on file systems without such locks.
     pub fn acquire(path: &Path) -> io::Result<Option<Self>> {
+        for _ in 1..ATTEMPTS_BESIDE_READERS {
+            match Self::try_acquire(path) {
+                Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+                locked => return locked,
+            }
+        }
+        Self::try_acquire(path)
+    }
+
+    fn try_acquire(path: &Path) -> io::Result<Option<Self>> {
         #[cfg(unix)]
         match lock_directory(path) {
             // file systems that lock no directories answer so: NFS needs a file that is open for writing
@@ -83,6 +98,20 @@ impl Drop for DirectoryLock {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+/// Whether a process that changes several files of a directory is at work in it. False where this cannot be known: a
+/// directory that cannot be opened, and Windows.
+pub fn is_locked(directory: &Path) -> bool {
+    let is_held = |file: io::Result<File>| {
+        let locked = file.map(|file| file.try_lock_shared());
+        matches!(locked, Ok(Err(TryLockError::WouldBlock)))
+    };
+    if cfg!(windows) {
+        return false;
+    }
+    is_held(File::open(directory))
+        || is_held(files::open_regular(&directory.join(FILE_NAME)).map(|(file, _)| file))
 }
 
 #[cfg(unix)]
@@ -167,7 +196,9 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let held = lock(directory.path()).unwrap().unwrap();
             assert!(lock(directory.path()).unwrap().is_none());
+            assert_eq!(is_locked(directory.path()), cfg!(unix));
             drop(held);
+            assert!(!is_locked(directory.path()));
             assert!(lock(directory.path()).unwrap().is_some());
             assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
         }

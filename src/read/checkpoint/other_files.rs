@@ -14,7 +14,7 @@ use crate::read::catalog::Catalog;
 use crate::read::source::files::Files;
 
 use super::named_files::{INDEX, file_name};
-use super::replaced::is_hidden_name;
+use super::replaced::{is_hidden_name, is_left};
 
 /// A file of a directory that was not looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -137,7 +137,6 @@ pub(crate) fn is_model_file(name: &str) -> bool {
 pub(super) fn reason(name: &str, is_regular: bool) -> &'static str {
     match name {
         _ if !is_regular => "no regular file",
-        _ if is_hidden_name(name) => UNFINISHED,
         _ if name.starts_with('.') => "hidden",
         _ if is_training_state(name) => "a state of training",
         _ if is_model_file(name) => "another model",
@@ -228,7 +227,12 @@ impl DirectoryListing {
         for name in self.files.iter().filter(|name| !is_read(name)) {
             // at a URL this is not known without a request, and listings have files only
             let is_regular = !files.is_local() || files.is_file(&directory.join(name));
-            push(name.clone(), reason(name, is_regular))?;
+            let why = match is_hidden_name(name) {
+                false => reason(name, is_regular),
+                true if is_left(files, directory, name) => UNFINISHED,
+                true => "of a run that is replacing the checkpoint",
+            };
+            push(name.clone(), why)?;
         }
         for name in &self.folders {
             push(format!("{name}/"), self.reason_of_folder(name))?;

@@ -11,9 +11,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anamnesis_os::directory_lock::is_locked;
+
 use super::{Checkpoint, OpenOptions};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::read::catalog::quote;
+use crate::read::source::files::Files;
 
 /// How often a checkpoint is opened at most. A writer changes a directory once per checkpoint, so that a reader which fails
 /// this often beside changes is beside something else.
@@ -56,6 +59,13 @@ pub(super) fn open_stable(
 pub(super) fn is_hidden_name(name: &str) -> bool {
     let ends = [".old", ".new-index", ".new-single"];
     name.starts_with(".anamnesis-") && ends.iter().any(|end| name.ends_with(end))
+}
+
+/// Whether the run that hid a file was interrupted: it locks the directory for as long as it has hidden names. False also
+/// where the file has gone since its name was listed.
+pub(super) fn is_left(files: &Files, directory: &Path, hidden: &str) -> bool {
+    // in this order: a hidden file that is there after the lock was free is of a run that has ended
+    !(files.is_local() && is_locked(directory)) && files.exists(&directory.join(hidden))
 }
 
 /// The warning about a checkpoint that a run was replacing when it was interrupted.
