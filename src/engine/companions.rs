@@ -16,6 +16,7 @@ mod renamed;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use anamnesis_os::files::directory_of;
 use serde_json::Value as Json;
 
 use crate::base::error::{Error, ErrorKind, Result};
@@ -446,13 +447,7 @@ fn place_of(checkpoint: &Checkpoint) -> Option<(&Path, CompanionPlace)> {
     if checkpoint.files().is_directory(path) {
         return Some((path, CompanionPlace::Directory));
     }
-    let parent = path.parent()?;
-    let parent = if parent.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        parent
-    };
-    Some((parent, CompanionPlace::Beside))
+    Some((directory_of(path), CompanionPlace::Beside))
 }
 
 fn is_unsupported(error: &Error) -> bool {

@@ -35,12 +35,12 @@ pub(crate) fn claims(
 
 /// The tensors that schemes have recognised, and whose weights cannot be made.
 #[derive(Default)]
-struct OfferedTensors {
+struct OfferedTensors<'c> {
     /// Those that a scheme cannot decode.
     failed: Vec<usize>,
     /// Those whose scheme is none that the configuration describes.
     foreign: Refusals,
-    excluded: ExcludedWeights,
+    excluded: ExcludedWeights<'c>,
 }
 
 /// Whether a scheme recognises a weight. Ends with the first.
@@ -60,10 +60,10 @@ pub(crate) fn recognises_any(cx: &Context<'_>) -> Result<bool> {
 }
 
 /// Offers every tensor to every scheme. The first claim counts, and covers the parts of its weight.
-fn offered(
-    cx: &Context<'_>,
+fn offered<'c>(
+    cx: &Context<'c>,
     plan: &mut Plan,
-    left: &mut OfferedTensors,
+    left: &mut OfferedTensors<'c>,
     wanted: &dyn Fn(&str) -> bool,
     check: &dyn Fn() -> Result<()>,
 ) -> Result<Vec<TensorClaim>> {
@@ -195,7 +195,7 @@ fn settle(
     cx: &Context<'_>,
     plan: &mut Plan,
     slots: &mut [TensorClaim],
-    left: OfferedTensors,
+    left: OfferedTensors<'_>,
     wanted: &dyn Fn(&str) -> bool,
 ) -> Result<()> {
     let OfferedTensors {

@@ -17,29 +17,29 @@ const MAX_NAMED: usize = 8;
 
 /// Statements of the configuration that stored weights contradict.
 #[derive(Default)]
-pub(super) struct ExcludedWeights {
-    seen: Vec<(String, String)>,
+pub(super) struct ExcludedWeights<'c> {
+    seen: Vec<Exclusion<'c>>,
     warnings: Vec<String>,
 }
 
-impl ExcludedWeights {
+impl<'c> ExcludedWeights<'c> {
     /// Compares a weight with the lists of those that are not quantised.
     pub(super) fn compare(
         &mut self,
-        cx: &Context<'_>,
+        cx: &Context<'c>,
         scheme: &Scheme,
         weight: &Weight,
     ) -> Result<()> {
         if self.warnings.len() >= MAX_NAMED {
             return Ok(());
         }
-        let Some(Exclusion { key, entry }) = exclusion(cx, scheme, weight)? else {
+        let Some(found) = exclusion(cx, scheme, weight)? else {
             return Ok(());
         };
-        let by = (key.to_owned(), entry.unwrap_or_default().to_owned());
-        if self.seen.contains(&by) {
+        if self.seen.contains(&found) {
             return Ok(());
         }
+        let Exclusion { key, entry } = found;
         let (name, key, place) = (quote(&weight.name), quote(key), cx.config.place());
         let said = match entry {
             Some(entry) => format!("{} in {key} of {place} says", quote(entry)),
@@ -50,7 +50,7 @@ impl ExcludedWeights {
             weight.scheme
         );
         cx.budget.text(2 * text.len(), WHAT)?;
-        self.seen.push(by);
+        self.seen.push(found);
         self.warnings.push(text);
         Ok(())
     }

@@ -181,9 +181,8 @@ pub(crate) fn sidecars(checkpoint: &Checkpoint, budget: &Budget) -> Result<Sidec
     recipes.sort();
     for name in recipes.into_iter().take(MAX_FILES) {
         if let Some(word) = recipes::rotation(files, &directory.join(&name), budget)? {
-            found
-                .rotation
-                .get_or_insert(format!("{} of {name}", quote(&word)));
+            found.rotation = Some(format!("{} of {name}", quote(&word)));
+            break;
         }
     }
     found.files.sort();

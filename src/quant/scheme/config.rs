@@ -230,7 +230,7 @@ impl QuantConfig {
             if (other.is_empty() && other.sections.is_empty()) || other.describes_as(&own) {
                 continue;
             }
-            let what = "its configuration describes weights otherwise than that of the first source, and the output has one: \
+            let what = "its configuration describes weights otherwise than the first source's does, and the output has one: \
                         convert the sources one by one, or dequantise them before they are joined";
             return Err(Error::unsupported(what).in_file(path));
         }
