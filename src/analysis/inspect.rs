@@ -181,16 +181,16 @@ impl Checkpoint {
         let mut summary = Summary::new(self.path(), self.catalog(), &budget)?;
         // a checkpoint whose weights cannot be planned is still listed: the reason becomes a warning
         let plan = crate::remember(self).plan_within(&budget);
-        let facts = ModelFacts::of(self, plan.as_ref().ok(), &budget);
+        let config = facts::configuration(self, &budget);
+        summary.architecture = config.architecture().map(str::to_owned);
+        summary.context = config.context_max();
+        summary.parameters = facts::parameters(self.catalog(), plan.as_ref().ok(), &budget);
         match &plan {
             Ok(plan) => summary.add_weights(plan, self.catalog(), &budget)?,
             Err(error) => summary
                 .warnings
                 .push(format!("quantised weights are not listed: {error}").into()),
         }
-        summary.architecture = facts.architecture;
-        summary.context = facts.context;
-        summary.parameters = facts.parameters;
         Ok(summary)
     }
 }

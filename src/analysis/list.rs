@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use crate::base::error::{Error, Result};
+use crate::base::progress::RunProgress;
 use crate::base::sync::PoisonMutex;
-use crate::base::threads::{NumberQueue, on_threads, thread_count};
+use crate::base::threads::{for_each_of, thread_count};
 use crate::read::checkpoint::{FoundModel, ModelSearch, OpenOptions, SearchPlace, SearchScope};
 use crate::read::run_options::{RunOptions, run_options};
 
@@ -206,18 +207,16 @@ impl ListedModels<'_> {
             }
         }
         let entries: Vec<_> = found.iter().map(|_| PoisonMutex::new(None)).collect();
-        let queue = NumberQueue::below(found.len() as u64);
-        on_threads("list", threads.min(found.len()), &|| {
-            while let Some(number) = queue.next() {
-                // the others of the group are not opened: the caller's next call returns the error
-                if self.options.control.check().is_err() {
-                    return;
-                }
-                let row = usize::try_from(number).expect("a position in a vector");
-                let entry = ModelEntry::of(&found[row], &self.open, &self.has);
-                *entries[row].lock().unwrap_or_else(PoisonError::into_inner) = entry;
-            }
-        });
+        let progress = RunProgress::new(0, &self.options.control);
+        let open = |row: usize, model: &FoundModel, (): &mut ()| {
+            // the others of the group are not opened
+            self.options.control.check()?;
+            let entry = ModelEntry::of(model, &self.open, &self.has);
+            *entries[row].lock().unwrap_or_else(PoisonError::into_inner) = entry;
+            Ok(())
+        };
+        for_each_of("list", &found, threads, &progress, || (), open)?;
+        // a wait that is cancelled looks like a broken file
         self.options.control.check()?;
         let entries = entries.into_iter();
         let entries =

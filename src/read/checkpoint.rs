@@ -45,6 +45,7 @@ pub(crate) use faults::{OpenFault, OpenFaultKind, Survey};
 pub(crate) use files::TemplateFiles;
 pub use handle::CheckpointHandle;
 pub(crate) use handle::Ownership;
+pub(crate) use named_files::is_index;
 pub use objects::Objects;
 pub use other_files::UnreadFile;
 pub(crate) use other_files::{DirectoryListing, UNFINISHED, is_model_file, is_training_state};

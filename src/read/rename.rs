@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::error::Result;
 use crate::base::limits::Budget;
+use crate::read::catalog::repeated;
 
 /// A rename of tensors.
 ///
@@ -178,10 +179,7 @@ impl<'r> RenamedTensors<'r> {
 
     /// A name that two tensors would have.
     pub(crate) fn twice(&self) -> Option<&str> {
-        let mut new: Vec<&str> = self.names.iter().map(|(_, new)| &**new).collect();
-        new.sort_unstable();
-        let twice = new.windows(2).find(|pair| pair[0] == pair[1]);
-        twice.map(|pair| pair[0])
+        repeated(self.names.iter().map(|(_, new)| &**new))
     }
 
     fn found(&self, name: &str, budget: &Budget) -> Result<FoundName> {

@@ -6,7 +6,8 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{files, links};
+use crate::files::{self, directory_of};
+use crate::links;
 
 /// How [`write()`] writes a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,12 +171,6 @@ fn remove_abandoned(path: &Path, prefix: &str) {
             let _ = fs::remove_file(entry.path());
         }
     }
-}
-
-fn directory_of(path: &Path) -> &Path {
-    path.parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]

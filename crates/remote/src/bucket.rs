@@ -35,9 +35,10 @@ const LONGEST_ID: usize = 4096;
 /// Pages of a listing that are read: of 1000 names each, as services send them.
 const PAGES: usize = 2 * NAMES / 1000;
 
-/// Objects of a list: their keys below the prefix, and their lengths.
+/// Objects of a list.
 pub(crate) struct KeyPage {
-    pub(crate) objects: Vec<(String, u64)>,
+    /// Their keys below the prefix.
+    pub(crate) keys: Vec<String>,
     /// The token of the next page.
     pub(crate) next: Option<String>,
 }
@@ -149,15 +150,15 @@ impl Bucket {
                 None => key,
             };
             let is_plain = below.split('/').all(is_plain);
-            is_plain.then(|| (below.to_owned(), object.size))
+            is_plain.then(|| below.to_owned())
         });
-        let objects = objects.collect();
+        let keys = objects.collect();
         let next = match page_token {
             Some(_) if page_token == token => return Err(endless_listing()),
             Some(next) => Some(bounded("a token of a list", next)?),
             None => None,
         };
-        Ok(KeyPage { objects, next })
+        Ok(KeyPage { keys, next })
     }
 
     fn slow_listing(&self) -> Error {

@@ -28,27 +28,10 @@ pub(crate) struct ModelFacts {
 }
 
 impl ModelFacts {
-    /// The facts, by the plan of the checkpoint or without one where planning failed.
-    pub(crate) fn of(checkpoint: &Checkpoint, plan: Option<&Plan>, budget: &Budget) -> Self {
-        // a configuration that cannot be read says nothing; the weights are listed all the same
-        let config = ModelConfig::load(checkpoint, budget).unwrap_or_default();
-        let catalog = checkpoint.catalog();
-        let counted = match plan {
-            Some(plan) => counted_of(catalog, plan, budget),
-            None if is_plain(catalog) => counted_as_stored(catalog, budget),
-            None => None,
-        };
-        Self {
-            quantisation: quantisation(checkpoint, plan, budget),
-            parameters: counted,
-            ..Self::stated(catalog, &config)
-        }
-    }
-
     /// The facts of a checkpoint that is opened for them alone: it is planned only where names, shapes and dtypes leave open what is
     /// a weight. Also the names of its weights, if it was.
     pub(crate) fn planned(checkpoint: &Checkpoint, budget: &Budget) -> (Self, Option<Plan>) {
-        let config = ModelConfig::load(checkpoint, budget).unwrap_or_default();
+        let config = configuration(checkpoint, budget);
         let catalog = checkpoint.catalog();
         // a stored output layer may be the embedding once more
         if is_plain(catalog) && config.ties_embeddings() != Some(true) {
@@ -60,7 +43,12 @@ impl ModelFacts {
             return (facts, None);
         }
         let plan = crate::remember(checkpoint).plan_within(budget).ok();
-        (Self::of(checkpoint, plan.as_ref(), budget), plan)
+        let facts = Self {
+            quantisation: quantisation(checkpoint, plan.as_ref(), budget),
+            parameters: parameters(catalog, plan.as_ref(), budget),
+            ..Self::stated(catalog, &config)
+        };
+        (facts, plan)
     }
 
     fn stated(catalog: &Catalog, config: &ModelConfig) -> Self {
@@ -73,6 +61,20 @@ impl ModelFacts {
             dtype: totals.by_dtype.into_iter().next().map(|row| row.dtype),
             ..Self::default()
         }
+    }
+}
+
+/// The configuration of a model. One that cannot be read says nothing; the weights are listed all the same.
+pub(super) fn configuration(checkpoint: &Checkpoint, budget: &Budget) -> ModelConfig {
+    ModelConfig::load(checkpoint, budget).unwrap_or_default()
+}
+
+/// The elements of the weights, by the plan of the checkpoint or without one where planning failed.
+pub(super) fn parameters(catalog: &Catalog, plan: Option<&Plan>, budget: &Budget) -> Option<u64> {
+    match plan {
+        Some(plan) => counted_of(catalog, plan, budget),
+        None if is_plain(catalog) => counted_as_stored(catalog, budget),
+        None => None,
     }
 }
 

@@ -98,7 +98,7 @@ pub(super) fn file_name(path: &Path) -> String {
         .unwrap_or_default()
 }
 
-pub(super) fn is_index(path: &Path) -> bool {
+pub(crate) fn is_index(path: &Path) -> bool {
     path.as_os_str()
         .as_encoded_bytes()
         .ends_with(INDEX.as_bytes())

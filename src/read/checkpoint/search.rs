@@ -184,7 +184,6 @@ impl ModelSearch {
             shown: shown.map(Into::into),
             names,
             files,
-            is_manifests,
         };
         let items = if is_manifests {
             directory.manifests()
@@ -246,13 +245,9 @@ impl ModelSearch {
     /// Finds the snapshots of a repository in the hub's cache.
     fn enter_repository(&mut self, path: PathBuf, budget: &Budget) -> Result<()> {
         let names = self.place.names(&path, budget)?;
-        let has = |folder: &str| {
-            let mut folders = names.folders.iter();
-            folders.any(|&found| names.all[found as usize] == folder)
-        };
-        if !has("snapshots") {
+        if !names.has_folder("snapshots") {
             // a download that was not begun; or a directory that is called like a repository
-            let is_cache = has("blobs") || has("refs");
+            let is_cache = names.has_folder("blobs") || names.has_folder("refs");
             let names = if is_cache {
                 SearchedNames::default()
             } else {
@@ -300,7 +295,6 @@ impl Iterator for ModelSearch {
                 SearchItem::Folder(folder) => (folder, false),
                 SearchItem::Manifests(folder) => (folder, true),
             };
-            let is_manifests = is_manifests || frame.directory.is_manifests;
             let path = frame.directory.entry(folder);
             let root = Arc::clone(&frame.directory.root);
             if let Err(error) = self.enter(path.clone(), is_manifests) {

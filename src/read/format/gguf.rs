@@ -54,6 +54,17 @@ pub(crate) const PADDING: &str = "anamnesis.padding";
 /// The keys of a file among several: its number from 0, the count of files, the count of tensors.
 pub(crate) const SPLIT_KEYS: [&str; 3] = ["split.no", "split.count", "split.tensors.count"];
 
+/// Why a key is set by writers alone, if it is one of theirs.
+pub(crate) fn set_by_writers(key: &str) -> Option<&'static str> {
+    Some(match key {
+        PADDING => "is the room of a header, and no metadata",
+        // gguf-py lists version and counts of a GGUF under such keys, and opens no file that has one
+        key if key.starts_with("GGUF.") => "is one that readers of GGUF give to the header itself",
+        key if SPLIT_KEYS.contains(&key) => "numbers the files of a split, and is written for each",
+        _ => return None,
+    })
+}
+
 const MAGIC: &[u8; 4] = b"GGUF";
 /// The key of the alignment of tensors.
 pub(crate) const ALIGNMENT: &str = "general.alignment";

@@ -70,12 +70,11 @@ pub(crate) trait FileSystem: Send + Sync {
         self.list(directory, &|_| true, &mut |name| each(name, false))
     }
 
-    /// Passes all files at any depth below a directory to `each`, by their paths below it and with their lengths, in an
-    /// unspecified order. `false`: this place lists one directory at a time.
+    /// Passes all files at any depth below a directory to `each`, by their paths below it, in an unspecified order. `false`: this place lists one directory at a time.
     fn list_below(
         &self,
         directory: &Path,
-        each: &mut dyn FnMut(&str, u64) -> Result<()>,
+        each: &mut dyn FnMut(&str) -> Result<()>,
     ) -> Result<bool> {
         let _ = (directory, each);
         Ok(false)
@@ -89,7 +88,14 @@ pub(crate) trait FileSystem: Send + Sync {
         mapping: MapMode,
         cancel: Option<&CancelToken>,
         budget: &Budget,
-    ) -> Result<OpenedPath>;
+    ) -> Result<OpenedPath> {
+        let _ = cancel;
+        if self.is_directory(path) {
+            return Ok(OpenedPath::Directory);
+        }
+        let source = self.open_named(NamedPath::Given(path), mapping, budget)?;
+        Ok(OpenedPath::File(source))
+    }
 
     /// Checks that the links of a directory below another one are followed.
     fn check_directory(&self, directory: &Path, path: &Path) -> Result<()> {

@@ -11,9 +11,8 @@ use anamnesis_remote::{
 
 use crate::base::error::{Error, Result};
 use crate::base::limits::{Budget, TemporaryCharge};
-use crate::base::progress::CancelToken;
 
-use super::file_system::{FileSystem, MapMode, NamedPath, OpenedPath};
+use super::file_system::{FileSystem, MapMode, NamedPath};
 use super::regular::charged_buffer;
 use super::{ConcurrentReads, ReadReceiver, Source, StartedRead};
 
@@ -102,30 +101,17 @@ impl FileSystem for RemoteFiles {
     fn list_below(
         &self,
         directory: &Path,
-        each: &mut dyn FnMut(&str, u64) -> Result<()>,
+        each: &mut dyn FnMut(&str) -> Result<()>,
     ) -> Result<bool> {
         let mut refused = None;
-        let listed = self.0.list_below(&text(directory), &mut |key, nbytes| {
-            refused = each(key, nbytes).err();
+        let listed = self.0.list_below(&text(directory), &mut |key| {
+            refused = each(key).err();
             refused.is_none()
         });
         match refused {
             Some(error) => Err(error),
             None => Ok(listed.map_err(io::Error::from)?),
         }
-    }
-
-    fn open_path(
-        &self,
-        path: &Path,
-        _mode: MapMode,
-        _cancel: Option<&CancelToken>,
-        _budget: &Budget,
-    ) -> Result<OpenedPath> {
-        if self.is_directory(path) {
-            return Ok(OpenedPath::Directory);
-        }
-        Ok(OpenedPath::File(Arc::new(self.file(path)?)))
     }
 
     fn open_named(

@@ -1,8 +1,9 @@
 //! The models as a Parquet file, with the feature `parquet`.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+
+use anamnesis_os::files::open_regular;
 
 use super::RowWriter;
 use crate::exit::{Failure, RunError};
@@ -14,8 +15,7 @@ const MAGIC: &[u8; 4] = b"PAR1";
 /// Whether a file is a Parquet file, which `--overwrite` may replace beside models.
 pub(super) fn is_list(path: &Path) -> bool {
     let mut first = [0; MAGIC.len()];
-    // the caller has found out that it is no pipe
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    let read = open_regular(path).and_then(|(mut file, _)| file.read_exact(&mut first));
     read.is_ok() && first == *MAGIC
 }
 

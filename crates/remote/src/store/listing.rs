@@ -81,16 +81,12 @@ impl Store {
         Ok(names)
     }
 
-    /// Passes the files at any depth below a directory to `each`, by their paths below it and with their lengths, page by page;
+    /// Passes the files at any depth below a directory to `each`, by their paths below it, page by page;
     /// ends where that returns false. `false`: this place lists one directory at a time.
     ///
     /// # Errors
     /// The errors of the requests; [`Offline`](ErrorKind::Offline) if none is to be sent.
-    pub fn list_below(
-        &self,
-        directory: &str,
-        each: &mut dyn FnMut(&str, u64) -> bool,
-    ) -> Result<bool> {
+    pub fn list_below(&self, directory: &str, each: &mut dyn FnMut(&str) -> bool) -> Result<bool> {
         let StorePlace::Bucket(bucket) = &self.place else {
             return Ok(false);
         };
@@ -101,8 +97,7 @@ impl Store {
         for _ in 0..PAGES {
             let (bucket, prefix) = (Arc::clone(bucket), key(directory).to_owned());
             let page = self.wait(async move { bucket.page_below(&prefix, token).await })?;
-            let mut objects = page.objects.iter();
-            if !objects.all(|(key, nbytes)| each(key, *nbytes)) {
+            if !page.keys.iter().all(|key| each(key)) {
                 return Ok(true);
             }
             token = page.next;

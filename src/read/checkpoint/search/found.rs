@@ -37,6 +37,17 @@ pub(crate) enum FilesOfModel {
     Fault(Error),
 }
 
+impl FilesOfModel {
+    /// The paths of the files; none of a fault.
+    pub(super) fn paths(&self) -> &[PathBuf] {
+        match self {
+            Self::Path(path) => std::slice::from_ref(path),
+            Self::Together(paths) | Self::Ranks(paths) => paths,
+            Self::Fault(_) => &[],
+        }
+    }
+}
+
 /// A model that was found.
 pub(crate) struct FoundModel {
     /// The path by which it is listed.
@@ -61,9 +72,8 @@ impl FoundModel {
     /// The paths that open it, without those that are not there.
     pub(super) fn opened_paths(&self) -> Vec<PathBuf> {
         match &self.content {
-            FilesOfModel::Path(path) => vec![path.clone()],
-            FilesOfModel::Together(paths) | FilesOfModel::Ranks(paths) => paths.clone(),
             FilesOfModel::Fault(_) => vec![self.path.clone()],
+            content => content.paths().to_vec(),
         }
     }
 
@@ -74,6 +84,8 @@ impl FoundModel {
     pub(crate) fn whole_path(self) -> Result<PathBuf> {
         match self.content {
             FilesOfModel::Fault(error) => Err(error.in_file(&self.path)),
+            // shown by its directory, which opens them
+            FilesOfModel::Together(paths) if !paths.contains(&self.path) => Ok(self.path),
             FilesOfModel::Together(paths) => {
                 let directory = self.path.parent().unwrap_or(Path::new("")).to_owned();
                 let options = OpenOptions::default();

@@ -9,10 +9,9 @@ use std::sync::{Arc, PoisonError};
 
 use crate::base::error::Result;
 use crate::base::limits::{Budget, Limits, TemporaryCharge};
-use crate::base::progress::CancelToken;
 use crate::base::sync::PoisonMutex;
 use crate::read::source::Source;
-use crate::read::source::file_system::{FileSystem, MapMode, NamedPath, OpenedPath};
+use crate::read::source::file_system::{FileSystem, MapMode, NamedPath};
 use crate::read::source::files::Files;
 
 use super::names::SearchedNames;
@@ -102,20 +101,6 @@ impl FileSystem for ListedFiles {
         }
         let names = self.names.iter().filter(|name| wanted(name));
         names.cloned().try_for_each(each)
-    }
-
-    fn open_path(
-        &self,
-        path: &Path,
-        mapping: MapMode,
-        _cancel: Option<&CancelToken>,
-        budget: &Budget,
-    ) -> Result<OpenedPath> {
-        if self.is_directory(path) {
-            return Ok(OpenedPath::Directory);
-        }
-        let source = self.open_named(NamedPath::Given(path), mapping, budget)?;
-        Ok(OpenedPath::File(source))
     }
 
     fn open_named(

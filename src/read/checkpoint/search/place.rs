@@ -144,7 +144,7 @@ impl KeyTree {
             ..Limits::default()
         });
         let mut keys: Vec<Box<str>> = Vec::new();
-        let is_listed = files.list_below(root, &mut |key, _| {
+        let is_listed = files.list_below(root, &mut |key| {
             budget.memory(text_cost(key.len()), WHAT)?;
             budget.push(&mut keys, key.into(), WHAT)
         })?;

@@ -26,8 +26,6 @@ pub(super) struct SearchedDirectory {
     pub(super) shown: Option<Arc<Path>>,
     pub(super) names: SearchedNames,
     pub(super) files: Files,
-    /// Whether it is one of the manifests of an Ollama store.
-    pub(super) is_manifests: bool,
 }
 
 /// A model among the names in a directory.
@@ -165,20 +163,18 @@ impl SearchedDirectory {
 
     /// Whether a model has the files that opening the directory chooses, in a format that configurations describe.
     pub(super) fn is_same(&self, model: &DirectoryModel, chosen: &DirectoryModel) -> bool {
-        let paths = |model: &DirectoryModel| match model.content.as_deref() {
-            None => vec![self.entry(model.name)],
-            Some(FilesOfModel::Path(path)) => vec![path.clone()],
-            Some(FilesOfModel::Together(paths) | FilesOfModel::Ranks(paths)) => paths.clone(),
-            Some(FilesOfModel::Fault(_)) => vec![],
-        };
         let is_described = !matches!(
             weight_ending(&self.text(model.name)),
             Some("gguf" | "npz" | "npy")
         );
-        let own = paths(model);
+        let first = chosen
+            .content
+            .as_ref()
+            .and_then(|content| content.paths().first());
         is_described
-            && paths(chosen)
-                .first()
-                .is_some_and(|first| own.contains(first))
+            && first.is_some_and(|first| match &model.content {
+                None => self.entry(model.name) == *first,
+                Some(content) => content.paths().contains(first),
+            })
     }
 }
