@@ -12,6 +12,8 @@ mod safetensors_header;
 
 use std::path::{Path, PathBuf};
 
+use anamnesis_os::files::directory_of;
+
 use crate::base::error::{Error, Remedy, Result};
 use crate::base::limits::{Budget, Limits};
 use crate::base::note::Note;
@@ -185,28 +187,29 @@ impl Edit<'_> {
             notes.extend(companion_files::left_beside(file)?);
         }
         let renames = self.checked_renames(&checkpoint)?;
-        let tensors = checkpoint.catalog().tensors();
-        let names = RenamedTensors::new(tensors.iter().map(|info| &*info.name), &renames);
+        let tensors = checkpoint.catalog().tensors().iter();
+        let tensors = tensors.map(|info| &*info.name);
+        let names = (!renames.is_empty()).then(|| RenamedTensors::new(tensors, &renames));
         // in files of their own both could have it
-        if let Some(name) = names.twice().filter(|_| !renames.is_empty()) {
+        if let Some(name) = names.as_ref().and_then(RenamedTensors::twice) {
             let what = format!("two tensors would be called {}", quote(name));
             return Err(Error::invalid_argument(what).with_remedy(Remedy::CheckName));
         }
         let mut headers = opened_files::open(&place, &checkpoint, self.files.copy, &budget)?;
         self.metadata.apply(&mut headers)?;
-        if !renames.is_empty() {
+        if let Some(names) = &names {
             for header in &mut headers {
-                header.rename_tensors(&names, &budget)?;
+                header.rename_tensors(names, &budget)?;
             }
         }
         let mut changes = Vec::new();
         for header in headers {
             control.check()?;
-            changes.push(header.into_change(&budget)?);
+            changes.push(header.into_change(names.as_ref(), &budget)?);
         }
-        if !renames.is_empty() {
+        if let Some(names) = &names {
             let copy = self.files.copy;
-            let others = companion_files::changes(&place, &checkpoint, &names, copy, &budget)?;
+            let others = companion_files::changes(&place, &checkpoint, names, copy, &budget)?;
             changes.extend(others);
         }
         drop(names);
@@ -253,9 +256,7 @@ impl Edit<'_> {
         if is_directory {
             return (&self.path, None);
         }
-        let parent = self.path.parent();
-        let parent = parent.filter(|parent| !parent.as_os_str().is_empty());
-        (parent.unwrap_or(Path::new(".")), Some(&self.path))
+        (directory_of(&self.path), Some(&self.path))
     }
 
     /// The renames, by which the checkpoint has the same weights.

@@ -173,12 +173,11 @@ fn is_of_a_model(path: &Path) -> bool {
     if name.is_some_and(is_weight_file) {
         return true;
     }
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
     is_companion(path) && {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let entries = fs::read_dir(files::directory_of(path))
+            .into_iter()
+            .flatten()
+            .flatten();
         let mut names = entries.map(|entry| entry.file_name());
         names.any(|name| name.to_str().is_some_and(is_weight_file))
     }
@@ -200,10 +199,9 @@ pub(crate) fn check_apart(path: &Path, output: &Path) -> Result<(), Failure> {
 /// Whether a file is in the directory of a model, or beside a file of one and by its name a part of it.
 fn is_beside(path: &Path, model: &Path) -> bool {
     let is_directory = model.is_dir();
-    let directory = match model.parent() {
-        _ if is_directory => model,
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
+    let directory = match is_directory {
+        true => model,
+        false => files::directory_of(model),
     };
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries

@@ -28,6 +28,21 @@ pub fn resolved(path: &Path) -> PathBuf {
     whole
 }
 
+/// The directory that contains a path: `.` for a bare name, whose parent is an empty path, which system calls refuse.
+///
+/// ```
+/// use std::path::Path;
+/// use anamnesis_os::files::directory_of;
+///
+/// assert_eq!(directory_of(Path::new("models/a.gguf")), Path::new("models"));
+/// assert_eq!(directory_of(Path::new("a.gguf")), Path::new("."));
+/// ```
+pub fn directory_of(path: &Path) -> &Path {
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
+
 /// Opens a file for reading. A FIFO is opened without waiting for a writer, and a terminal does not become the controlling
 /// terminal of the process. The caller checks what was opened (`File::metadata`) before it reads.
 ///

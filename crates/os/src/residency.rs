@@ -82,9 +82,9 @@ impl FileResidency {
     }
 }
 
-/// Bytes of a file's first `len` that are in the page cache; `None` if the system does not report it.
-pub fn resident_bytes(file: impl AsFile, len: u64) -> Option<u64> {
-    FileResidency::of(file, 0, len)
+/// Bytes of a range of a file that are in the page cache; `None` if the system does not report it.
+pub fn resident_bytes(file: impl AsFile, start: u64, len: u64) -> Option<u64> {
+    FileResidency::of(file, start, len)
         .ok()
         // whole pages are counted, the last of which may reach beyond `len`
         .map(|residency| residency.cached.min(len))

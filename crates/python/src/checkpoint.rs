@@ -50,7 +50,7 @@ pub(crate) fn open(
     void_as: Option<Vec<String>>,
     limits: Option<HashMap<String, Option<u64>>>,
 ) -> PyResult<CoreCheckpoint> {
-    let options = open_options(void_as)?
+    let mut options = OpenOptions::new()
         .mmap(mmap)
         // tensors of Python are writable, and a file must not change with them
         .private(true)
@@ -58,6 +58,9 @@ pub(crate) fn open(
         .opaque(opaque)
         .assume_plain(assumes_plain(assume.as_deref())?)
         .limits(limits_of(limits)?);
+    for name in void_as.unwrap_or_default() {
+        options = options.void_as(dtype_named(&name)?);
+    }
     let inner = if let Ok(bytes) = source.cast::<PyBytes>() {
         // copied: the checkpoint outlives this call, and the object may be collected before it
         let bytes = bytes.as_bytes().to_vec();
@@ -70,14 +73,6 @@ pub(crate) fn open(
     };
     Ok(CoreCheckpoint {
         inner: Arc::new(inner),
-    })
-}
-
-/// Options by which items without a type are read as these dtypes.
-pub(crate) fn open_options(void_as: Option<Vec<String>>) -> PyResult<OpenOptions> {
-    let names = void_as.unwrap_or_default();
-    names.iter().try_fold(OpenOptions::new(), |options, name| {
-        Ok(options.void_as(dtype_named(name)?))
     })
 }
 

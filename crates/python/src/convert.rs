@@ -7,26 +7,20 @@ use std::sync::Arc;
 
 use anamnesis::sink::Container;
 use anamnesis::template::parallel::Rules;
-use anamnesis::{Checkpoint, OutputDtype};
+use anamnesis::{Checkpoint, OpenOptions, OutputDtype};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::checkpoint::{CoreCheckpoint, open_options};
+use crate::checkpoint::CoreCheckpoint;
 use crate::errors::exception;
 use crate::remember::dtype_of;
 use crate::run::interruptible;
 
 /// Several checkpoints as one.
 #[pyfunction]
-#[pyo3(signature = (sources, *, void_as = None))]
-pub(crate) fn union(
-    py: Python<'_>,
-    sources: Vec<OsString>,
-    void_as: Option<Vec<String>>,
-) -> PyResult<CoreCheckpoint> {
-    let options = open_options(void_as)?;
+pub(crate) fn union(py: Python<'_>, sources: Vec<OsString>) -> PyResult<CoreCheckpoint> {
     let inner = interruptible(py, None, |state| {
-        let options = options.cancel(&state.cancel);
+        let options = OpenOptions::new().cancel(&state.cancel);
         let opened = sources
             .iter()
             .map(|source| options.open(PathBuf::from(source)));

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use anamnesis::ErrorKind;
 use pyo3::prelude::*;
 
 use crate::run::interruptible;
@@ -61,9 +60,6 @@ pub(crate) fn ls(
                 model.files,
                 error,
             ));
-        }
-        if state.cancel.is_cancelled() {
-            return Err(anamnesis::Error::new(ErrorKind::Cancelled));
         }
         Ok(rows)
     })

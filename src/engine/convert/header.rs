@@ -52,9 +52,12 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
             );
             return Err(Error::invalid_argument(what));
         }
-        if *container == GGUF
-            && let Some(what) = written_key(key)
-        {
+        let why = match &**key {
+            gguf::ALIGNMENT => Some("is set by --alignment"),
+            key => gguf::set_by_writers(key),
+        };
+        if let Some(why) = why.filter(|_| *container == GGUF) {
+            let what = format!("the key {} {why}", quote(key));
             return Err(Error::invalid_argument(what));
         }
         let at = values.iter().position(|(known, _)| known == key);
@@ -76,20 +79,6 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
         return Err(Error::invalid_argument(what));
     }
     Ok(values)
-}
-
-/// Why a key of a GGUF cannot be changed, if only a writer sets it.
-fn written_key(key: &str) -> Option<String> {
-    let why = match key {
-        gguf::ALIGNMENT => "is set by --alignment",
-        gguf::PADDING => "is the room of a header, and no metadata",
-        key if key.starts_with("GGUF.") => "is one that readers of GGUF give to the header itself",
-        key if gguf::SPLIT_KEYS.contains(&key) => {
-            "numbers the files of a split, and is written for each"
-        }
-        _ => return None,
-    };
-    Some(format!("the key {} {why}", quote(key)))
 }
 
 /// The new value of a key, of the type that it has.

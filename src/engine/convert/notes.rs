@@ -62,7 +62,7 @@ fn differing_keys(catalog: &Catalog) -> Option<Note> {
     }
     (!named.is_empty()).then(|| {
         Note::from(format!(
-            "files have other values of keys of the metadata, and those of the first are kept: {}",
+            "files have other values for keys of the metadata, and the first file's are kept: {}",
             named.join(", ")
         ))
     })
@@ -77,7 +77,7 @@ fn other_companions(what: &Convert<'_>, sharding: &Sharding) -> Option<Note> {
     let is_directory = matches!(sharding, Sharding::Shards(_));
     is_directory.then(|| {
         Note::from(format!(
-            "configuration and companion files are those of the first source: none of {} is copied",
+            "the first source has the configuration and the companion files of the output: none of {} is copied",
             other.display()
         ))
     })

@@ -1,6 +1,9 @@
 //! The files beside the tensors that name them: the index, and configurations that list modules.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+
+use anamnesis_os::files::directory_of;
 
 use crate::base::error::{Error, Remedy, Result};
 use crate::base::limits::Budget;
@@ -9,8 +12,9 @@ use crate::base::quote::quote;
 use crate::engine::companions::{renamed_configuration, renamed_index};
 use crate::engine::sink::in_place::{EditPlace, FileChange};
 use crate::quant::scheme::is_configuration;
-use crate::read::checkpoint::Checkpoint;
+use crate::read::checkpoint::{Checkpoint, is_index};
 use crate::read::rename::RenamedTensors;
+use crate::read::source::files::Files;
 
 const WHAT: &str = "the names in the directory";
 
@@ -70,24 +74,13 @@ fn directory_and_index(checkpoint: &Checkpoint, path: &Path) -> Option<(PathBuf,
             checkpoint.described_by().map(Path::to_owned),
         ));
     }
-    let is_index = path
-        .to_str()
-        .is_some_and(|path| path.ends_with(".index.json"));
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new(".")).to_owned();
-    is_index.then(|| (parent, Some(path.to_owned())))
+    is_index(path).then(|| (directory_of(path).to_owned(), Some(path.to_owned())))
 }
 
 /// The note about configurations beside a single file, whose lists of modules keep the old names.
 pub(super) fn left_beside(file: &Path) -> Result<Option<Note>> {
-    let is_index = file.to_string_lossy().ends_with(".index.json");
-    let beside = file
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    let beside = configurations(beside.unwrap_or(Path::new(".")))?;
-    Ok((!is_index && !beside.is_empty()).then(|| {
+    let beside = configurations(directory_of(file))?;
+    Ok((!is_index(file) && !beside.is_empty()).then(|| {
         Note::from(format!(
             "{} beside the file may name tensors and modules, and keep the old names: edit the directory to change them too",
             beside.join(", ")
@@ -97,18 +90,15 @@ pub(super) fn left_beside(file: &Path) -> Result<Option<Note>> {
 
 /// The names of configurations in a directory, sorted.
 fn configurations(directory: &Path) -> Result<Vec<String>> {
-    let list = || -> std::io::Result<Vec<String>> {
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir(directory)? {
-            let entry = entry?;
-            let name = entry.file_name().into_string().ok();
-            let name = name.filter(|name| is_configuration(name));
-            found.extend(name.filter(|_| !entry.path().is_dir()));
-        }
-        found.sort();
-        Ok(found)
-    };
-    list().map_err(|e| Error::from(e).in_file(directory))
+    let mut found = Vec::new();
+    let is_wanted = |name: &OsStr| name.to_str().is_some_and(is_configuration);
+    let listed = Files::default().list(directory, &is_wanted, &mut |name| {
+        found.extend(name.into_string().ok());
+        Ok(())
+    });
+    listed.map_err(|e| e.in_file(directory))?;
+    found.sort();
+    Ok(found)
 }
 
 /// Refuses to rename the tensors of one file that the index beside it names.
@@ -117,16 +107,10 @@ fn check_alone(path: &Path, budget: &Budget) -> Result<()> {
         return Ok(());
     };
     let directory = path.parent().unwrap_or(Path::new(""));
-    let listed = std::fs::read_dir(match directory.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => directory,
-    });
+    let listed = std::fs::read_dir(directory_of(path));
     for entry in listed.into_iter().flatten().flatten() {
         let index = entry.file_name();
-        let is_index = index
-            .to_str()
-            .is_some_and(|index| index.ends_with(".index.json"));
-        if !is_index {
+        if !is_index(Path::new(&index)) {
             continue;
         }
         let Ok((text, _charge)) = crate::read::source::regular::read_named(

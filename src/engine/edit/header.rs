@@ -22,8 +22,6 @@ pub(super) struct EditedHeader {
     old: Vec<u8>,
     format: &'static Format,
     entries: HeaderEntries,
-    /// Old and new names of tensors, in the order of the data.
-    names: Vec<Box<str>>,
     catalog: Catalog,
 }
 
@@ -58,9 +56,7 @@ impl EditedHeader {
             Ok((catalog, old, entries))
         };
         let (catalog, old, entries) = read().map_err(|e: Error| e.in_file(&path))?;
-        let names = catalog.tensors().iter().map(|info| info.name.clone());
         Ok(Self {
-            names: names.collect(),
             target,
             old,
             format,
@@ -112,23 +108,22 @@ impl EditedHeader {
         names: &RenamedTensors<'_>,
         budget: &Budget,
     ) -> Result<()> {
-        for name in &mut self.names {
-            if let Some(new) = names.tensor(name) {
-                *name = new.into();
-            }
-        }
         match &mut self.entries {
             HeaderEntries::Safetensors(header) => header.rename_tensors(names, budget),
             HeaderEntries::Gguf(header) => header.rename_tensors(names),
         }
     }
 
-    /// The change of the file, whose new header was parsed and describes the same tensors.
-    pub(super) fn into_change(self, budget: &Budget) -> Result<FileChange> {
+    /// The change of the file, whose new header was parsed and describes the same tensors, under their new names if there are any.
+    pub(super) fn into_change(
+        self,
+        names: Option<&RenamedTensors<'_>>,
+        budget: &Budget,
+    ) -> Result<FileChange> {
         let path = self.path().to_owned();
         let change = || {
             let new: Box<dyn NewHeader> = match self.entries {
-                HeaderEntries::Safetensors(header) => Box::new(header),
+                HeaderEntries::Safetensors(header) => Box::new(header.finished()),
                 HeaderEntries::Gguf(header) => {
                     header.check()?;
                     Box::new(header)
@@ -145,7 +140,7 @@ impl EditedHeader {
                 let source = with_header(&header, least + data);
                 let written = parse(&source, self.format, budget)?;
                 let shift = least as i128 - self.old.len() as i128;
-                check_same(&self.catalog, &written, &self.names, shift)?;
+                check_same(&self.catalog, &written, names, shift)?;
             }
             Ok(FileChange::Header {
                 target: self.target,
@@ -168,7 +163,12 @@ fn parse(source: &dyn Source, format: &'static Format, budget: &Budget) -> Resul
 }
 
 /// Whether a header describes the same tensors under these names, at places that are `shift` bytes further.
-fn check_same(old: &Catalog, new: &Catalog, names: &[Box<str>], shift: i128) -> Result<()> {
+fn check_same(
+    old: &Catalog,
+    new: &Catalog,
+    names: Option<&RenamedTensors<'_>>,
+    shift: i128,
+) -> Result<()> {
     let wrong = |name: &str| {
         let what = format!(
             "the new header would not describe {} as the old one",
@@ -179,8 +179,10 @@ fn check_same(old: &Catalog, new: &Catalog, names: &[Box<str>], shift: i128) -> 
     if old.tensors().len() != new.tensors().len() {
         return wrong("the tensors");
     }
-    for ((old, new), name) in old.tensors().iter().zip(new.tensors()).zip(names) {
-        let is_same = *new.name == **name
+    for (old, new) in old.tensors().iter().zip(new.tensors()) {
+        let renamed = names.and_then(|names| names.tensor(&old.name));
+        let name = renamed.as_deref().unwrap_or(&old.name);
+        let is_same = *new.name == *name
             && old.shape == new.shape
             && old.encoding.to_string() == new.encoding.to_string()
             && old.bytes.len == new.bytes.len

@@ -4,12 +4,9 @@ use crate::base::error::{Error, Remedy, Result};
 use crate::base::quote::quote;
 use crate::engine::sink::container::HeaderValue;
 use crate::plan::PLAN_ID_KEY;
-use crate::read::format::gguf::{PADDING, SPLIT_KEYS};
+use crate::read::format::gguf::set_by_writers;
 
 use super::header::EditedHeader;
-
-/// gguf-py lists version and counts of a GGUF under such keys, and opens no file that has one.
-const OF_READERS: &str = "GGUF.";
 
 /// Changes of the metadata: keys that get other names, are removed, and are set, in this order.
 #[derive(Clone, Debug, Default)]
@@ -38,18 +35,10 @@ impl MetadataEdits {
             }
         }
         for key in renamed.chain(&self.unset).chain(set) {
-            let what = match &**key {
-                "" => "a key has no name".to_owned(),
-                key if key.starts_with(OF_READERS) => format!(
-                    "the key {} is one that readers of GGUF give to the header itself",
-                    quote(key)
-                ),
-                PADDING => format!("the key {PADDING} is the room of a header, and no metadata"),
-                key if SPLIT_KEYS.contains(&key) => format!(
-                    "the key {} numbers the files of a split, which are cut and merged by a conversion",
-                    quote(key)
-                ),
-                _ => continue,
+            let what = match set_by_writers(key) {
+                None if key.is_empty() => "a key has no name".to_owned(),
+                None => continue,
+                Some(why) => format!("the key {} {why}", quote(key)),
             };
             return Err(Error::invalid_argument(what).with_remedy(Remedy::ConvertInstead));
         }

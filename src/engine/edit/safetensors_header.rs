@@ -146,8 +146,8 @@ impl SafetensorsHeader {
         Ok(())
     }
 
-    /// The text without spaces at its end.
-    fn text(&self) -> String {
+    /// The header as it is written.
+    pub(super) fn finished(self) -> HeaderText {
         let mut out = String::with_capacity(self.text.len());
         let quoted = |text: &str| serde_json::to_string(text).expect("a text serialises to JSON");
         let mut begin = '{';
@@ -177,23 +177,25 @@ impl SafetensorsHeader {
             out.push('{');
         }
         out.push('}');
-        out
+        HeaderText(out)
     }
 }
 
-impl NewHeader for SafetensorsHeader {
+/// The text of a header, without spaces at its end.
+pub(super) struct HeaderText(String);
+
+impl NewHeader for HeaderText {
     fn least(&self) -> u64 {
-        ((LENGTH + self.text().len()) as u64).next_multiple_of(self.alignment())
+        ((LENGTH + self.0.len()) as u64).next_multiple_of(self.alignment())
     }
 
     fn of_length(&self, nbytes: u64) -> Option<Vec<u8>> {
-        let text = self.text();
         let padded = usize::try_from(nbytes.checked_sub(LENGTH as u64)?).ok()?;
-        if padded < text.len() || padded > MAX_SAFETENSORS_HEADER {
+        if padded < self.0.len() || padded > MAX_SAFETENSORS_HEADER {
             return None;
         }
         let mut header = (padded as u64).to_le_bytes().to_vec();
-        header.extend(text.as_bytes());
+        header.extend(self.0.as_bytes());
         header.resize(LENGTH + padded, b' ');
         Some(header)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 #[cfg(target_os = "linux")]
-use anamnesis_os::residency::FileResidency;
+use anamnesis_os::residency::resident_bytes;
 
 use crate::read::catalog::ByteRange;
 use crate::read::checkpoint::Checkpoint;
@@ -140,10 +140,7 @@ impl StorageInfo {
         {
             let is_file = |(source, _): &&(&dyn Source, Range<u64>)| source.as_fd().is_some();
             let resident = |(source, range): &(&dyn Source, Range<u64>)| {
-                let len = range.end - range.start;
-                let found = FileResidency::of(source.as_fd()?, range.start, len).ok()?;
-                // whole pages are counted
-                Some(found.cached.min(len))
+                resident_bytes(source.as_fd()?, range.start, range.end - range.start)
             };
             let total_resident: Option<u64> = ranges.iter().filter(is_file).map(resident).sum();
             let files = bytes(&mut ranges.iter().filter(is_file));

@@ -30,6 +30,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anamnesis_os::files::directory_of;
+
 use crate::base::error::{Error, Result};
 use crate::engine::companions::{CompanionFile, Companions};
 use crate::plan::{PlanId, TensorSpec};
@@ -269,14 +271,6 @@ pub(crate) fn check_replaceable(path: &Path, replace: bool) -> Result<()> {
         return Ok(());
     };
     Err(refused.in_file(path))
-}
-
-/// The directory that contains a path.
-fn directory_of(path: &Path) -> &Path {
-    // the parent of a bare name is an empty path, which system calls refuse
-    path.parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or(Path::new("."))
 }
 
 /// Writes companion files alone: the parts of a pipeline that hold no tensors. The directory may be the URL of a bucket.

@@ -8,7 +8,7 @@ use anamnesis_os::residency::resident_bytes;
 /// The bytes of a file that are in the page cache.
 pub(crate) fn resident(path: &Path) -> u64 {
     let file = File::open(path).unwrap();
-    resident_bytes(&file, file.metadata().unwrap().len()).unwrap()
+    resident_bytes(&file, 0, file.metadata().unwrap().len()).unwrap()
 }
 
 /// Whether a file is in the page cache, but for a few pages: the system may reclaim some at any time, and with DAMON does so

@@ -42,10 +42,10 @@ fn cachestat_and_mincore_agree_on_a_sparse_file() {
     assert_eq!(cached(0, len).unwrap(), pages * page_size());
     assert_eq!(cached(hole + page_size() + 1, 1).unwrap(), page_size());
     assert_eq!(
-        resident_bytes(&file, len).unwrap(),
+        resident_bytes(&file, 0, len).unwrap(),
         (pages * page_size()).min(len)
     );
-    assert_eq!(resident_bytes(&file, 0), Some(0));
+    assert_eq!(resident_bytes(&file, 0, 0), Some(0));
     assert_eq!(FileResidency::of(&file, hole, 0).unwrap().cached, 0);
     assert!(!is_probably_resident(&file, 0, len), "the hole");
     if cachestat(file.as_fd(), 0, 1).is_ok() {

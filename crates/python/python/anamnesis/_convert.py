@@ -52,13 +52,12 @@ def convert(
         >>> anamnesis.convert("fixtures/safetensors/sharded", "merged.safetensors")
         ['merged.safetensors']
     """
-    checkpoint = source if isinstance(source, Checkpoint) else None
-    if checkpoint is None and isinstance(source, (list, tuple)) and len(source) != 1:
+    if isinstance(source, Checkpoint):
+        core = source._core
+    elif isinstance(source, (list, tuple)):
         core = _core.union([fsdecode(path) for path in source])
     else:
-        if checkpoint is None:
-            checkpoint = Checkpoint(source[0] if isinstance(source, (list, tuple)) else source)  # type: ignore[arg-type]
-        core = checkpoint._core
+        core = Checkpoint(source)._core  # type: ignore[arg-type]
     selected = excluded = None
     if filter is not None or exclude is not None:
         plan = core.plan()
