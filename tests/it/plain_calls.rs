@@ -81,6 +81,10 @@ static RULES: &[Rule] = &[
                 "templates, and the files of an open checkpoint",
             ),
             ("src/engine/sink/files/", "files under the names of outputs"),
+            (
+                "crates/cli/src/ls/parquet.rs",
+                "four bytes of a file under the name of the output",
+            ),
         ],
     },
 ];

@@ -8,7 +8,6 @@ use serde_json::Value;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{Budget, Limits};
 use crate::read::catalog::quote;
-use crate::read::digest::Sha256Digest;
 use crate::read::json::{JsonReader, Tree};
 
 use super::file_system::NamedPath;
@@ -96,9 +95,10 @@ fn blob_name(text: &[u8], budget: &Budget) -> Result<String> {
         }
     };
     let digest = model.get("digest").and_then(Value::as_str).unwrap_or("");
+    let is_hex = |text: &str| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
     match digest.strip_prefix("sha256:") {
         // the name is joined to a path, and must not lead out of the store
-        Some(hex) if hex.parse::<Sha256Digest>().is_ok() => Ok(format!("sha256-{hex}")),
+        Some(hex) if is_hex(hex) => Ok(format!("sha256-{hex}")),
         _ => Err(malformed(format!(
             "the digest {} of the model is none",
             quote(digest)
