@@ -62,7 +62,10 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
         && (differs_by_headers(diff, &pairing, &side_a, &side_b)
             || config.as_ref().is_some_and(|config| !config.is_empty())
             || diff.metadata && !metadata.is_empty());
-    let reads = !diff.headers_only && !decided;
+    // a rule that fits no name is a mistake, which the caller hears before gigabytes are read
+    let unused_renames = rename.unused();
+    let headers_only = diff.headers_only || !unused_renames.is_empty();
+    let reads = !headers_only && !decided;
     let total = |side: &Side<'_>| side.catalog().nbytes();
     let threads = thread_count_for(diff.options.threads, total(&side_a).max(total(&side_b)));
     let outcomes = if reads {
@@ -84,7 +87,7 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
     } else {
         tied::HeadNotes::default()
     };
-    if diff.headers_only {
+    if headers_only {
         notes.push("headers alone were compared".to_owned());
     }
     let listing = Listing {
@@ -100,7 +103,8 @@ pub(super) fn run(diff: &CheckpointDiff<'_>) -> Result<Differences> {
             .map(|side| unread(diff, side))
             .sum(),
         sidecars,
-        unused_renames: rename.unused(),
+        headers_only,
+        unused_renames,
         config,
         metadata,
     };

@@ -32,8 +32,8 @@ pub struct Differences {
     pub metadata: MetadataDifferences,
     /// Remarks, for people.
     pub notes: Vec<String>,
-    /// The names and patterns of [`rename`](super::CheckpointDiff::rename) that no name of A begins with or fits: mistakes, as
-    /// the caller knows of names that are not there.
+    /// The names and patterns of [`rename`](super::CheckpointDiff::rename) that no name of A begins with or fits. They are
+    /// mistakes, and headers alone were compared.
     #[serde(skip)]
     pub unused_renames: Vec<String>,
     /// The result in words: `same`, `same headers; values not compared`, `different` or `no tensor was compared`.

@@ -31,6 +31,8 @@ pub(super) struct Listing<'l, 'c> {
     pub(super) unread: usize,
     /// Names of files beside the tensors that were compared.
     pub(super) sidecars: Vec<&'static str>,
+    /// Whether no tensor was read.
+    pub(super) headers_only: bool,
     pub(super) unused_renames: Vec<String>,
     pub(super) config: Option<ConfigDifferences>,
     pub(super) metadata: MetadataDifferences,
@@ -91,7 +93,7 @@ pub(super) fn listed(listing: Listing<'_, '_>, budget: &Budget) -> Result<Differ
     let unread = listing.unread;
     let differs = decided || config_differs || metadata_differs;
     let same = !differs && all > 0 && unread == 0;
-    let headers = listing.diff.headers_only;
+    let headers = listing.headers_only;
     Ok(Differences {
         a: listing
             .a
