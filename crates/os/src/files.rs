@@ -214,6 +214,23 @@ pub fn same_in<'a>(directory: &Path, files: impl Iterator<Item = &'a Path>) -> O
     found.map(|entry| entry.path())
 }
 
+/// Whether a file, or link, may be neither replaced nor removed, whoever asks: it is immutable, or may only be appended to
+/// (`chattr +i`, `+a`). False where this is not known.
+pub fn is_protected(path: &Path) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
+        let stat = rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty());
+        let protected = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
+        stat.is_ok_and(|stat| stat.stx_attributes.intersects(protected))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = path;
+        false
+    }
+}
+
 /// Gives a file that is about to replace another one the permissions of that, and its owner where the process may.
 ///
 /// # Errors

@@ -30,7 +30,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anamnesis_os::files::directory_of;
+use anamnesis_os::files::{directory_of, is_protected};
 
 use crate::base::error::{Error, Result};
 use crate::engine::companions::{CompanionFile, Companions};
@@ -267,6 +267,10 @@ pub(crate) fn check_replaceable(path: &Path, replace: bool) -> Result<()> {
     } else if !replace {
         // after the kind of file: `overwrite` does not permit to replace a directory or a device
         Error::from(io::Error::from(io::ErrorKind::AlreadyExists))
+    } else if is_protected(path) {
+        // found out before the commit: a model that is half replaced is nobody's
+        let what = "the file is immutable, or may only be appended to (`lsattr` shows it)";
+        Error::from(io::Error::new(io::ErrorKind::PermissionDenied, what))
     } else {
         return Ok(());
     };

@@ -462,3 +462,52 @@ fn keys_are_set_as_they_are_said_or_refused() {
         alignment.stderr
     );
 }
+
+/// A file that nobody may replace or remove refuses the run before anything is named, whether it is a configuration, the index or
+/// a shard.
+#[test]
+fn protected_files_refuse_the_run_and_nothing_has_changed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (model, out) = (scratch.path().join("model"), scratch.path().join("out/"));
+    fs::create_dir(&model).unwrap();
+    let tensors: [(&str, &[usize]); 3] = [("a", &[16]), ("b", &[16]), ("c", &[16])];
+    safetensors(&model.join("model.safetensors"), "", &tensors);
+    let convert = |shard_size: &str| {
+        let (from, to) = (path_str(&model), path_str(&out));
+        let size = ["--shard-size", shard_size, "--overwrite"];
+        run(&[&["convert", from, "-o", to][..], &size].concat())
+    };
+    let entries = |directory: &Path| {
+        let names = fs::read_dir(directory).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    fs::write(model.join("config.json"), "{\"a\": 1}").unwrap();
+    assert_eq!(convert("100B").code, 0);
+    fs::write(model.join("config.json"), "{\"a\": 2}").unwrap();
+    let before = (entries(&out), entries(scratch.path()));
+    for name in [
+        "config.json",
+        "model.safetensors.index.json",
+        "model-00002-of-00003.safetensors",
+    ] {
+        let protect = |flag: &str| {
+            let mut chattr = std::process::Command::new("chattr");
+            let done = chattr.arg(flag).arg(out.join(name)).output();
+            done.is_ok_and(|done| done.status.success())
+        };
+        if !protect("+i") {
+            eprintln!("SKIPPED: no file can be made immutable here");
+            return;
+        }
+        let refused = convert("1KB");
+        assert!(protect("-i"));
+        assert_eq!(refused.code, 1, "{name}: {}", refused.stdout);
+        assert!(refused.stderr.contains(name), "{}", refused.stderr);
+        assert!(refused.stderr.contains("lsattr"), "{}", refused.stderr);
+        assert_eq!((entries(&out), entries(scratch.path())), before, "{name}");
+        assert_eq!(fs::read(out.join("config.json")).unwrap(), b"{\"a\": 1}");
+    }
+    assert_eq!(convert("1KB").code, 0);
+}

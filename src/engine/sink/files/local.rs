@@ -186,7 +186,11 @@ impl LocalOutput {
             // readers that open every `model*.safetensors` (mlx-lm) would find both sets
             let others = stem.shards(directory, |_| !self.overwrite);
             let others = others.map_err(|e| Error::from(e).in_file(directory))?;
-            others.iter().try_for_each(|path| self.check_free(path))?;
+            let removed = self.old_files.iter().filter(|_| self.overwrite);
+            others
+                .iter()
+                .chain(removed)
+                .try_for_each(|path| self.check_free(path))?;
         }
         let (paths, names) = self.names(count, parts, &stem)?;
         paths.iter().try_for_each(|path| self.check_free(path))?;
