@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::run::interruptible;
 
-/// A model: path, format, architecture, parameters, dtype, quantisation, bytes, context, files, error.
+/// A model: path, format, architecture, parameters, dtype, quantisation, bytes, context, files, error, note.
 type ModelRow = (
     PathBuf,
     Option<&'static str>,
@@ -19,6 +19,7 @@ type ModelRow = (
     Option<u64>,
     Option<u64>,
     Option<u64>,
+    Option<String>,
     Option<String>,
 );
 
@@ -59,6 +60,7 @@ pub(crate) fn ls(
                 model.context,
                 model.files,
                 error,
+                model.note,
             ));
         }
         Ok(rows)

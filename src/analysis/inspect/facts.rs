@@ -14,7 +14,7 @@ use crate::read::checkpoint::Checkpoint;
 use super::Totals;
 
 /// The facts about a model. Each is `None` where the files do not say it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ModelFacts {
     pub(crate) architecture: Option<String>,
     /// In tokens.
@@ -25,19 +25,24 @@ pub(crate) struct ModelFacts {
     pub(crate) dtype: Option<String>,
     /// The scheme of most quantised weights; the label of a GGUF.
     pub(crate) quantisation: Option<String>,
+    /// Why the configuration cannot be read.
+    pub(crate) config_error: Option<String>,
 }
 
 impl ModelFacts {
     /// The facts of a checkpoint that is opened for them alone: it is planned only where names, shapes and dtypes leave open what is
     /// a weight. Also the names of its weights, if it was.
     pub(crate) fn planned(checkpoint: &Checkpoint, budget: &Budget) -> (Self, Option<Plan>) {
-        let config = configuration(checkpoint, budget);
+        let config = ModelConfig::load(checkpoint, budget);
+        let config_error = config.as_ref().err().map(ToString::to_string);
+        let config = config.unwrap_or_default();
         let catalog = checkpoint.catalog();
         // a stored output layer may be the embedding once more
         if is_plain(catalog) && config.ties_embeddings() != Some(true) {
             let facts = Self {
                 quantisation: label(catalog),
                 parameters: counted_as_stored(catalog, budget),
+                config_error,
                 ..Self::stated(catalog, &config)
             };
             return (facts, None);
@@ -46,6 +51,7 @@ impl ModelFacts {
         let facts = Self {
             quantisation: quantisation(checkpoint, plan.as_ref(), budget),
             parameters: parameters(catalog, plan.as_ref(), budget),
+            config_error,
             ..Self::stated(catalog, &config)
         };
         (facts, plan)

@@ -39,11 +39,13 @@ pub struct ModelEntry {
     pub files: Option<u64>,
     /// Why it cannot be opened.
     pub error: Option<Error>,
+    /// Why it may not be what it seems: it is half edited or half replaced, or its configuration cannot be read.
+    pub note: Option<String>,
 }
 
 impl Serialize for ModelEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("ModelEntry", 10)?;
+        let mut fields = serializer.serialize_struct("ModelEntry", 11)?;
         fields.serialize_field("path", &self.path_text())?;
         fields.serialize_field("format", &self.format)?;
         fields.serialize_field("architecture", &self.architecture)?;
@@ -54,6 +56,7 @@ impl Serialize for ModelEntry {
         fields.serialize_field("context", &self.context)?;
         fields.serialize_field("files", &self.files)?;
         fields.serialize_field("error", &self.error_text())?;
+        fields.serialize_field("note", &self.note)?;
         fields.end()
     }
 }
@@ -96,7 +99,12 @@ impl ModelEntry {
             Some(checkpoints) => Self::described(&found.path, &checkpoints, has),
             None => Ok(None),
         });
-        opened.unwrap_or_else(|error| Some(Self::broken(&found.path, error, found.only_file())))
+        let entry = opened
+            .unwrap_or_else(|error| Some(Self::broken(&found.path, error, found.only_file())));
+        entry.map(|mut entry| {
+            entry.note = found.interrupted.map(str::to_owned).or(entry.note);
+            entry
+        })
     }
 
     /// The entry of a path that the caller has named.
@@ -146,6 +154,7 @@ impl ModelEntry {
                         context: facts.context,
                         files: Some(files),
                         error: None,
+                        note: facts.config_error.map(|e| shown_text(&e).into_owned()),
                     });
                 }
                 // ranks: each file has its share of the weights
@@ -176,6 +185,7 @@ impl ModelEntry {
             context: None,
             files: meta.map(|_| 1),
             error: Some(error),
+            note: None,
         }
     }
 }

@@ -63,7 +63,7 @@ mod written {
         optional int64 parameters (INTEGER(64, false)); optional binary dtype (STRING);
         optional binary quantisation (STRING); optional int64 nbytes (INTEGER(64, false));
         optional int64 context (INTEGER(64, false)); optional int64 files (INTEGER(64, false));
-        optional binary error (STRING);
+        optional binary error (STRING); optional binary note (STRING);
     }";
 
     /// The values of a column in a row group; `None` for null.
@@ -123,6 +123,7 @@ mod written {
             number(),
             number(),
             text(),
+            text(),
         ]
     }
 
@@ -168,6 +169,7 @@ mod written {
                 model.dtype.clone(),
                 model.quantisation.clone(),
                 model.error_text(),
+                model.note.clone(),
             ]
             .into_iter();
             let mut numbers =

@@ -11,7 +11,7 @@ use crate::exit::RunError;
 use crate::output::{Screen, Stdout, json};
 
 /// The names of the columns, which are the fields of a line of `--json`.
-pub(super) const COLUMNS: [&str; 10] = [
+pub(super) const COLUMNS: [&str; 11] = [
     "path",
     "format",
     "architecture",
@@ -22,6 +22,7 @@ pub(super) const COLUMNS: [&str; 10] = [
     "context",
     "files",
     "error",
+    "note",
 ];
 
 /// The longest that a line waits in the buffer: the reader of a pipe may work on it meanwhile.
@@ -84,7 +85,7 @@ impl CsvRows {
 impl RowWriter for CsvRows {
     fn add(&mut self, model: &ModelEntry, out: &mut Stdout) -> Result<(), RunError> {
         let number = |n: Option<u64>| n.map(|n| n.to_string());
-        let cells: [Option<String>; 10] = [
+        let cells: [Option<String>; 11] = [
             Some(model.path_text()),
             model.format.map(str::to_owned),
             model.architecture.clone(),
@@ -95,6 +96,7 @@ impl RowWriter for CsvRows {
             number(model.context),
             number(model.files),
             model.error_text(),
+            model.note.clone(),
         ];
         for (i, cell) in cells.iter().enumerate() {
             if i > 0 {

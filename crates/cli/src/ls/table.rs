@@ -64,7 +64,7 @@ fn empty(screen: &Screen) -> Table {
         true => ColumnFit::End,
         false => ColumnFit::Below,
     };
-    columns.push(Column::left("error").fit(fit).style(REFUSED));
+    columns.push(Column::left("error or note").fit(fit).style(REFUSED));
     Table::new(columns, 0)
 }
 
@@ -86,7 +86,8 @@ impl RowWriter for TableRows {
         if wide {
             table.cell(shown(model.context, ExactCount));
         }
-        let error = text(model.error_text().as_deref());
+        let error = model.error_text().or_else(|| model.note.clone());
+        let error = text(error.as_deref());
         match self.screen.width.filter(|_| !wide) {
             Some(width) => {
                 let mut cut = String::new();

@@ -57,6 +57,29 @@ fn names(root: &Path, args: &[&str]) -> Vec<String> {
     below.collect()
 }
 
+/// A model that opens is not for that what it seems.
+#[test]
+fn half_changed_models_and_broken_configurations_have_a_note() {
+    for (file, text, expected) in [
+        (".anamnesis-edit", "", "an edit of it was interrupted"),
+        (
+            ".anamnesis-0123456789abcdef-1-1.config.json.old",
+            "{}",
+            "was replacing this checkpoint",
+        ),
+        ("config.json", "{\"model_type\": ", "not JSON"),
+    ] {
+        let scratch = tree();
+        std::fs::write(scratch.path().join("hf").join(file), text).unwrap();
+        let rows = json_rows(scratch.path(), &[]);
+        let note = rows[1]["note"].as_str().unwrap_or_default();
+        assert!(note.contains(expected), "{file}: {}", rows[1]);
+        assert_eq!(rows[1]["error"], Value::Null);
+        let table = ls(scratch.path(), &[]);
+        assert!(table.stdout.contains(expected), "{file}: {}", table.stdout);
+    }
+}
+
 #[test]
 fn json_lines_have_one_object_for_each_model() {
     let scratch = tree();
@@ -84,7 +107,8 @@ fn json_lines_have_one_object_for_each_model() {
             "nbytes",
             "context",
             "files",
-            "error"
+            "error",
+            "note"
         ]
     );
     let main = &rows[1];
@@ -93,7 +117,10 @@ fn json_lines_have_one_object_for_each_model() {
         (&main["parameters"], &main["context"], &main["files"]),
         (&1200.into(), &40960.into(), &1.into())
     );
-    assert_eq!(main["error"], Value::Null);
+    assert_eq!(
+        (&main["error"], &main["note"]),
+        (&Value::Null, &Value::Null)
+    );
     assert_eq!(rows[4]["quantisation"], "Q8_0");
     assert!(rows[0]["error"].is_string() && rows[0]["parameters"].is_null());
     let raw = ls(scratch.path(), &["--json"]);

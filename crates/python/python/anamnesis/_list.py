@@ -36,6 +36,8 @@ class ModelEntry:
     files: int | None
     #: why it cannot be opened
     error: str | None
+    #: why it may not be what it seems: half edited or half replaced, or a configuration that cannot be read
+    note: str | None
 
 
 def ls(root: Path = ".", *, has: str | Iterable[str] | None = None, all_snapshots: bool = False, threads: int = 0) -> list[ModelEntry]:

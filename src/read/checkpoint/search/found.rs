@@ -53,6 +53,8 @@ pub(crate) struct FoundModel {
     /// The path by which it is listed.
     pub(crate) path: PathBuf,
     pub(crate) content: FilesOfModel,
+    /// Why some of its directory's files may be old ones and others new ones, if they may.
+    pub(crate) interrupted: Option<&'static str>,
     pub(super) evidence: FoundEvidence,
     pub(super) root: Arc<Path>,
     pub(super) files: Files,
@@ -63,6 +65,7 @@ impl FoundModel {
         Self {
             path,
             content: FilesOfModel::Fault(error),
+            interrupted: None,
             evidence: FoundEvidence::Name,
             root,
             files: Files::default(),

@@ -9,6 +9,8 @@ use crate::base::limits::{Budget, text_cost};
 use crate::base::template::weight_ending;
 use crate::read::checkpoint::OpenOptions;
 use crate::read::checkpoint::directory::choose;
+use crate::read::checkpoint::edit_journal::{INTERRUPTED, JOURNAL};
+use crate::read::checkpoint::replaced;
 use crate::read::source::files::Files;
 use crate::read::source::ollama::{BLOBS, MANIFESTS, blob_of};
 
@@ -17,6 +19,9 @@ use super::found::{FilesOfModel, FoundEvidence, FoundModel};
 use super::names::SearchedNames;
 
 const WHAT: &str = "the names of a directory";
+
+/// The beginning of the names of files under construction.
+const OWN: &str = ".anamnesis-";
 
 /// A directory and the names in it.
 pub(super) struct SearchedDirectory {
@@ -96,10 +101,24 @@ impl SearchedDirectory {
         FoundModel {
             path,
             content,
+            interrupted: self.interrupted(),
             evidence: model.evidence,
             root: Arc::clone(&self.root),
             files: self.files.clone(),
         }
+    }
+
+    /// Why the models of the directory may be half changed, if its names say so.
+    fn interrupted(&self) -> Option<&'static str> {
+        let all = &self.names.all;
+        // hidden names and the journal begin so, and names are sorted
+        let first = all.partition_point(|name| name.as_encoded_bytes() < OWN.as_bytes());
+        let own = all[first..].iter().map(|name| name.to_string_lossy());
+        own.take_while(|name| name.starts_with(OWN))
+            .find_map(|name| match &*name {
+                JOURNAL => Some(INTERRUPTED),
+                name => replaced::left(&self.files, &self.path, name),
+            })
     }
 
     /// The directory as a model that cannot be opened.
