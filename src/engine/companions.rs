@@ -23,7 +23,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, Limits, text_cost};
 use crate::base::template::is_weight_file;
-use crate::read::checkpoint::Checkpoint;
+use crate::read::checkpoint::{Checkpoint, NamedFile};
 use crate::read::json::{JsonReader, Tree};
 use crate::read::rename::RenamedTensors;
 use crate::read::source::file_system::NamedPath;
@@ -138,6 +138,7 @@ impl fmt::Display for LeftOutReason {
 
 /// The companion files of a checkpoint, and what was left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Companions {
     /// The files, by name.
     pub files: Vec<CompanionFile>,
@@ -146,6 +147,8 @@ pub struct Companions {
     pub left_out: Vec<LeftOut>,
     /// Further files that were left out, beyond the 1000 that are named.
     pub left_out_more: u64,
+    /// The checkpoint's own first file, whose name leads to it for as long as these files are the checkpoint's.
+    pub(crate) of: Option<NamedFile>,
 }
 
 impl Companions {
@@ -204,7 +207,9 @@ impl Companions {
                     .collect();
                 own.sort_unstable();
                 let files = checkpoint.files();
-                let found = Self::collect(files, directory, &own, edit, with_code, budget)?;
+                let mut found = Self::collect(files, directory, &own, edit, with_code, budget)?;
+                found.of = NamedFile::first_of(checkpoint);
+                found.check_source()?;
                 Ok(match place {
                     CompanionPlace::Directory => found,
                     CompanionPlace::Beside => found.beside_a_file(),
@@ -212,6 +217,12 @@ impl Companions {
             }
             None => Ok(Self::default()),
         }
+    }
+
+    /// Fails if the files may be of another checkpoint by now, which has replaced the one that they belong to.
+    pub(crate) fn check_source(&self) -> Result<()> {
+        let of = self.of.as_ref().filter(|_| !self.files.is_empty());
+        of.map_or(Ok(()), NamedFile::check)
     }
 
     /// The files of models in a local directory that are not among these: a run that writes them there leaves those beside the

@@ -20,7 +20,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, Limits, text_cost};
 use crate::read::catalog::{Item, Value};
-use crate::read::checkpoint::{Checkpoint, OpenOptions};
+use crate::read::checkpoint::{Checkpoint, OpenOptions, read_beside_runs};
 use crate::read::source::file_system::NamedPath;
 
 pub(crate) use dtype::torch_name;
@@ -122,19 +122,20 @@ impl ModelConfig {
             return Ok(Self::default());
         };
         let files = checkpoint.files();
-        let folder = if files.is_directory(path) {
-            path
-        } else {
-            path.parent().unwrap_or(path)
-        };
+        let folder = files.folder_of(path);
         let at = folder.join("config.json");
         files.begin(&mut std::iter::once(at.clone()));
-        match document::read(files, NamedPath::below(folder, &at), budget) {
-            Ok(map) => Ok(Self::from_document(map)),
+        let read = || match document::read(files, NamedPath::below(folder, &at), budget) {
+            Ok(map) => Ok((Some(map), true)),
             // no configuration is usual for a single file, and a rule that needs one says so
-            Err(e) if document::is_absent(&e) => Ok(Self::default()),
+            Err(e) if document::is_absent(&e) => Ok((None, false)),
             Err(e) => Err(e.in_file(&at)),
-        }
+        };
+        let Some(map) = read_beside_runs(files, folder, read)? else {
+            return Ok(Self::default());
+        };
+        checkpoint.check_first_file()?;
+        Ok(Self::from_document(map))
     }
 
     /// From a parsed `config.json`.

@@ -49,7 +49,7 @@ pub(crate) use named_files::is_index;
 pub use objects::Objects;
 pub use other_files::UnreadFile;
 pub(crate) use other_files::{DirectoryListing, UNFINISHED, is_model_file, is_training_state};
-pub(crate) use replaced::NameWatch;
+pub(crate) use replaced::{NameWatch, NamedFile, read_beside_runs};
 pub use search::checkpoints_below;
 pub(crate) use search::{FoundModel, ModelSearch, SearchPlace, SearchScope};
 
@@ -477,6 +477,8 @@ pub struct Checkpoint {
     joined: Vec<union::JoinedSource>,
     /// Whether files of its directory have the names that a run gives them while it replaces a checkpoint.
     is_half_replaced: bool,
+    /// The index that it was opened by, if that is a local file.
+    index: Option<NamedFile>,
 }
 
 impl Checkpoint {
@@ -629,6 +631,11 @@ impl Checkpoint {
     /// Memory that this value keeps.
     pub(crate) fn kept(&self) -> KeptMemory {
         self.kept
+    }
+
+    /// Fails if the files beside this checkpoint may be another one's by now: see [`NamedFile`].
+    pub(crate) fn check_first_file(&self) -> Result<()> {
+        NamedFile::first_of(self).map_or(Ok(()), |first| first.check())
     }
 
     /// Adds the path of the file to an error of reading it.

@@ -230,9 +230,5 @@ fn grouped(rule: &'static CheckRule, group: &[OpenFault], root: &Path) -> Findin
 
 /// The directory of a model, below which its files are named.
 pub(super) fn root_of(path: &Path, files: &Files) -> PathBuf {
-    if files.is_directory(path) {
-        path.to_owned()
-    } else {
-        path.parent().unwrap_or(Path::new("")).to_owned()
-    }
+    files.folder_of(path).to_owned()
 }

@@ -21,10 +21,7 @@ pub(super) fn folder(checkpoint: &Checkpoint) -> Option<PathBuf> {
     let path = checkpoint
         .path()
         .filter(|_| matches!(checkpoint.catalog().format, "safetensors" | "pth" | "dcp"))?;
-    if checkpoint.files().is_directory(path) {
-        return Some(path.to_owned());
-    }
-    Some(path.parent().unwrap_or(Path::new("")).to_owned())
+    Some(checkpoint.files().folder_of(path).to_owned())
 }
 
 /// The differences, and a note if only one side has a configuration.

@@ -339,6 +339,8 @@ impl Sink for FileSink {
         };
         let mut place = self.place()?;
         self.files = place.create(&new)?;
+        // after they were copied
+        self.companion_files.check_source()?;
         self.output = Some(place);
         self.written = Some(WrittenFiles::new(cut.files, outputs, container.complete));
         Ok(())

@@ -14,7 +14,7 @@ use crate::base::limits::{Budget, Limits};
 use crate::models::config::{ModelConfig, document};
 use crate::quant::settings::{is_nothing, spell};
 use crate::read::catalog::quote;
-use crate::read::checkpoint::Checkpoint;
+use crate::read::checkpoint::{Checkpoint, read_beside_runs};
 use crate::read::source::file_system::NamedPath;
 use crate::read::source::files::Files;
 
@@ -224,9 +224,14 @@ impl QuantConfig {
         budget: &Budget,
     ) -> Result<Self> {
         let is_mistral = is_consolidated(checkpoint);
-        let own = Self::load_beside(checkpoint.files(), path, is_mistral, edit, budget)?;
+        let files = checkpoint.files();
+        let load = || Self::load_beside(files, path, is_mistral, edit, budget);
+        let own = read_beside_runs(files, files.folder_of(path), load)?;
+        if own.model.is_some() || !own.is_empty() {
+            checkpoint.check_first_file()?;
+        }
         for (path, files) in checkpoint.joined() {
-            let other = Self::load_beside(files, path, is_mistral, edit, budget)?;
+            let (other, _) = Self::load_beside(files, path, is_mistral, edit, budget)?;
             if (other.is_empty() && other.sections.is_empty()) || other.describes_as(&own) {
                 continue;
             }
@@ -237,28 +242,24 @@ impl QuantConfig {
         Ok(own)
     }
 
-    /// The configuration beside this path. `is_mistral`: whether files with Mistral's names are read.
+    /// The configuration beside this path, and whether there is one. `is_mistral`: whether files with Mistral's names are read.
     fn load_beside(
         files: &Files,
         path: &Path,
         is_mistral: bool,
         edit: &TextEdit<'_>,
         budget: &Budget,
-    ) -> Result<Self> {
+    ) -> Result<(Self, bool)> {
         let mut model = ModelConfig::default();
         let mut found = ConfigDocuments::default();
-        let folder = if files.is_directory(path) {
-            path
-        } else {
-            path.parent().unwrap_or(path)
-        };
+        let folder = files.folder_of(path);
         // a directory may hold the same model twice: as Mistral's own files, and as files of transformers; and a request for
         // a file that is hardly there costs as much as for one that is
         let likely = FILES
             .iter()
             .filter(|(file, _)| *file != MISTRAL || is_mistral);
         files.begin(&mut likely.map(|(file, _)| folder.join(file)));
-        let mut has_config = false;
+        let (mut has_config, mut is_found) = (false, false);
         for &(file, place) in FILES {
             if file == MISTRAL && !is_mistral && (has_config || !files.is_local()) {
                 continue;
@@ -275,6 +276,7 @@ impl QuantConfig {
                 Err(e) if document::is_absent(&e) => continue,
                 Err(e) => return Err(e.in_file(&at)),
             };
+            is_found = true;
             let repeats = repeats::statements(&repeats, file, place != ConfigPlace::Section);
             found.statements.extend(repeats);
             let before = (found.documents.len(), found.statements.len());
@@ -294,7 +296,7 @@ impl QuantConfig {
                 model = ModelConfig::from_document(whole);
             }
         }
-        found.into_config(model, budget)
+        Ok((found.into_config(model, budget)?, is_found))
     }
 
     /// Whether there is no configuration.

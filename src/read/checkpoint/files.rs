@@ -34,11 +34,7 @@ impl TemplateFiles {
             ));
         };
         // templates name files relative to the model, so that they apply to a copy of it elsewhere
-        let root = if checkpoint.files().is_directory(opened) {
-            opened
-        } else {
-            opened.parent().unwrap_or(Path::new(""))
-        };
+        let root = checkpoint.files().folder_of(opened);
         let catalog = checkpoint.catalog();
         let files = catalog
             .files

@@ -106,6 +106,7 @@ pub(super) fn merge(
         described_by: None,
         joined: Vec::new(),
         is_half_replaced: false,
+        index: None,
         files: Files::default(),
     })
 }

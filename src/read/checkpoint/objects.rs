@@ -130,6 +130,7 @@ impl OpenOptions {
                 described_by: None,
                 joined: Vec::new(),
                 is_half_replaced: false,
+                index: None,
                 files: Files::default(),
             },
         }))

@@ -325,7 +325,6 @@ mod tests {
             ("rng_state_3.pth", "a state of training"),
             ("tf_model.h5", "a format that is not read"),
             (".model.safetensors", "hidden"),
-            (".anamnesis-0-1-2.config.json.old", UNFINISHED),
             ("config.json", "no tensors"),
             ("tokenizer.index.json", "no tensors"),
             ("model.GGUF", "another model"),

@@ -68,11 +68,19 @@ pub(super) fn is_left(files: &Files, directory: &Path, hidden: &str) -> bool {
     !(files.is_local() && is_locked(directory)) && files.exists(&directory.join(hidden))
 }
 
+/// The meaning of a name in a directory: that a run was interrupted, if it is a hidden name that one has left.
+pub(super) fn left(files: &Files, directory: &Path, name: &str) -> Option<&'static str> {
+    (is_hidden_name(name) && is_left(files, directory, name)).then_some(INTERRUPTED)
+}
+
+/// The meaning of hidden names in a directory.
+const INTERRUPTED: &str =
+    "a run that was replacing this checkpoint was interrupted, or is under way";
+
 /// The warning about a checkpoint that a run was replacing when it was interrupted.
 pub(super) fn interrupted(hidden: &str) -> String {
     format!(
-        "a run that was replacing this checkpoint was interrupted, or is under way: files of it have hidden names, such as {}; \
-         the next run into the directory finishes it",
+        "{INTERRUPTED}: files of it have hidden names, such as {}; the next run into the directory finishes it",
         quote(hidden)
     )
 }
@@ -175,22 +183,119 @@ impl HeldIndex {
         Self(file)
     }
 
-    /// Fails, for [`open_stable`] to try again, if another file has the index's name by now.
-    pub(super) fn check(&self, path: &Path) -> Result<()> {
-        #[cfg(unix)]
-        if let Some(open) = &self.0 {
-            use std::os::unix::fs::MetadataExt;
-            let number = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
-            let held = open.metadata().map(number).ok();
-            if std::fs::metadata(path).map(number).ok() != held {
-                let what = "the files of an index that was replaced while they were opened";
-                return Err(Error::new(ErrorKind::MissingPart(what.to_owned())));
-            }
+    /// The index as the first file of a checkpoint, whose files have all been opened. Fails, for [`open_stable`] to try again, if
+    /// another file has its name by now.
+    pub(super) fn named(&self, path: &Path) -> Result<Option<NamedFile>> {
+        let Some(named) = self.0.as_ref().and_then(|open| NamedFile::of(open, path)) else {
+            return Ok(None);
+        };
+        if !named.is_same() {
+            let what = "the files of an index that was replaced while they were opened";
+            return Err(Error::new(ErrorKind::MissingPart(what.to_owned())));
         }
-        // Windows lets no program replace a file that is open
-        let _ = (path, &self.0);
-        Ok(())
+        Ok(Some(named))
     }
+}
+
+/// The first file of an open checkpoint (its index, or the only file), and the name that it was opened by.
+///
+/// Files that are read later (configurations, tokenizers) are of the checkpoint that is open as long as the name leads to the
+/// same file: a run that replaces a checkpoint gives the name to another file, or to none, before it names new companions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedFile {
+    path: PathBuf,
+    /// Its device, its number and the time of its last change, as the number of a file that is gone is given to another.
+    number: FileNumber,
+}
+
+#[cfg(unix)]
+type FileNumber = (u64, u64, i64, i64);
+/// No program replaces a file that is open.
+#[cfg(not(unix))]
+type FileNumber = ();
+
+impl NamedFile {
+    /// `None` for a checkpoint without a file of the local file system, and on Windows.
+    pub(crate) fn first_of(checkpoint: &Checkpoint) -> Option<Self> {
+        if let Some(index) = &checkpoint.index {
+            return Some(index.clone());
+        }
+        let path = checkpoint.catalog().files().first()?.path.as_ref()?;
+        #[cfg(unix)]
+        {
+            let fd = checkpoint.sources().first()?.as_fd()?;
+            let open = File::from(fd.try_clone_to_owned().ok()?);
+            let named = Self::of(&open, path);
+            return named.filter(|_| checkpoint.files().is_local());
+        }
+        #[cfg(not(unix))]
+        {
+            let _ = path;
+            None
+        }
+    }
+
+    fn of(open: &File, path: &Path) -> Option<Self> {
+        let number = number_of(&open.metadata().ok()?)?;
+        let path = path.to_owned();
+        Some(Self { path, number })
+    }
+
+    fn is_same(&self) -> bool {
+        let meta = std::fs::metadata(&self.path);
+        meta.is_ok_and(|meta| number_of(&meta) == Some(self.number))
+    }
+
+    /// Fails if another file has the name by now.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_same() {
+            return Ok(());
+        }
+        let what = "this file was replaced or removed after it was opened, and the files beside it may be of another \
+                    model by now; run this again";
+        Err(Error::new(ErrorKind::MissingPart(what.to_owned())).in_file(&self.path))
+    }
+}
+
+#[cfg(unix)]
+fn number_of(meta: &std::fs::Metadata) -> Option<FileNumber> {
+    use std::os::unix::fs::MetadataExt;
+    Some((meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec()))
+}
+
+#[cfg(not(unix))]
+fn number_of(_: &std::fs::Metadata) -> Option<FileNumber> {
+    None
+}
+
+/// Calls `read` again for as long as it finds nothing (`false`) and a run replaces the checkpoint: where no directory can be
+/// exchanged for another one, the configuration has a hidden name for a moment.
+pub(crate) fn read_beside_runs<T>(
+    files: &Files,
+    directory: &Path,
+    mut read: impl FnMut() -> Result<(T, bool)>,
+) -> Result<T> {
+    let directory = match directory.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => directory,
+    };
+    // a second at most: the moment takes a few renames and the system's own time to write them
+    for _ in 0..500 {
+        let (found, is_found) = read()?;
+        let is_replaced = || is_locked(directory) && has_hidden(directory);
+        if is_found || !files.is_local() || !is_replaced() {
+            return Ok(found);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(read()?.0)
+}
+
+fn has_hidden(directory: &Path) -> bool {
+    let names = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    names
+        .map(|entry| entry.file_name())
+        .any(|name| name.to_str().is_some_and(is_hidden_name))
 }
 
 #[cfg(test)]

@@ -245,10 +245,11 @@ fn open_index(
 ) -> Result<Checkpoint> {
     let opened = || {
         let (index, held) = read_index(files, path, budget)?;
-        let checkpoint = open_files_of(index, files, path, options, budget)?;
-        held.check(path.path()).map(|()| checkpoint)
+        let mut checkpoint = open_files_of(index, files, path, options, budget)?;
+        checkpoint.index = held.named(path.path())?;
+        Ok(checkpoint)
     };
-    opened().map_err(|e| e.in_file(path.path()).in_format("index"))
+    opened().map_err(|e: Error| e.in_file(path.path()).in_format("index"))
 }
 
 pub(super) fn read_index(

@@ -73,6 +73,15 @@ impl Files {
         Ok((Self(files), Cow::Owned(path)))
     }
 
+    /// The directory of a model that was opened by this path: the path itself, or the directory of a file, which is empty for a
+    /// name alone.
+    pub(crate) fn folder_of<'p>(&self, path: &'p Path) -> &'p Path {
+        match self.is_directory(path) {
+            true => path,
+            false => path.parent().unwrap_or(Path::new("")),
+        }
+    }
+
     #[cfg(not(feature = "remote"))]
     fn of_url<'p>(url: &str, _: &UrlOptions, _: u64) -> Result<(Self, Cow<'p, Path>)> {
         let scheme = url.split(':').next().unwrap_or_default();

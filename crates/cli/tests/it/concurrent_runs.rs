@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anamnesis::Checkpoint;
 
-use crate::killed::{TENSORS, source, value};
+use crate::killed::{TENSORS, source, tokenizer, value};
 use crate::process::{command, finish, path_str};
 
 const ROUNDS: u64 = 60;
@@ -81,6 +81,31 @@ fn run_verbs_until(directories: &Directories, end: &AtomicBool) -> u64 {
     runs
 }
 
+/// Copies the directory until the flag is set; how often. A copy is of one checkpoint, with the files beside it, or the run says
+/// that the checkpoint was replaced.
+fn copy_until(directories: &Directories, end: &AtomicBool) -> u64 {
+    let copy = directories.scratch.path().join("copies/of/");
+    fs::create_dir_all(&copy).unwrap();
+    let mut copied = 0;
+    while !end.load(Ordering::Relaxed) {
+        let (from, to) = (path_str(&directories.out), path_str(&copy));
+        let run = finish(command(&["convert", "--overwrite", from, "-o", to]));
+        if run.code != 0 {
+            assert!(run.stderr.contains("run this again"), "{}", run.stderr);
+            continue;
+        }
+        let value = value(&copy).expect("a copy");
+        let config = fs::read_to_string(copy.join("config.json")).unwrap();
+        assert_eq!(config.trim(), format!("{{\"value\": {value}}}"));
+        assert_eq!(
+            fs::read(copy.join("tokenizer.json")).unwrap()[0],
+            tokenizer(value)
+        );
+        copied += 1;
+    }
+    copied
+}
+
 /// Opens the directory until the flag is set; how often. The files are read too, by the caller's `value`.
 fn read_until(out: &Path, end: &AtomicBool) -> u64 {
     let mut opened = 0;
@@ -123,11 +148,15 @@ fn rounds(setting: Rounds) {
         (random >> 33) % below
     };
     let (mut done, mut refused, mut killed) = (0, 0, 0);
-    let (opened, ran) = std::thread::scope(|scope| {
+    let (opened, ran, copied) = std::thread::scope(|scope| {
         let reader = scope.spawn(|| read_until(out, &end));
         let verbs = scope.spawn(|| match kills {
             true => 0,
             false => run_verbs_until(&directories, &end),
+        });
+        let copies = scope.spawn(|| match kills {
+            true => 0,
+            false => copy_until(&directories, &end),
         });
         // a reader that fails ends the rounds
         let _end = EndAtDrop(&end);
@@ -162,14 +191,16 @@ fn rounds(setting: Rounds) {
             assert!(value(out).is_some(), "round {round}: no checkpoint");
         }
         end.store(true, Ordering::Relaxed);
-        (reader.join().unwrap(), verbs.join().unwrap())
+        let read = reader.join().unwrap();
+        (read, verbs.join().unwrap(), copies.join().unwrap())
     });
     println!(
-        "{writers} writers: {done} done, {refused} refused, {killed} killed, {opened} openings, {ran} verbs"
+        "{writers} writers: {done} done, {refused} refused, {killed} killed, {opened} openings, {ran} verbs, \
+         {copied} copies"
     );
     assert!(
-        opened > ROUNDS && (kills || ran > ROUNDS / 2),
-        "{opened} and {ran}"
+        opened > ROUNDS && (kills || (ran > ROUNDS / 2 && copied > ROUNDS / 4)),
+        "{opened}, {ran} and {copied}"
     );
     // the next run removes the files of killed ones
     assert_eq!(finish(directories.remember(2)).code, 0);

@@ -33,7 +33,16 @@ pub(crate) fn source(directory: &Path, value: f32) {
         format!("{{\"value\": {value}}}"),
     )
     .unwrap();
-    fs::write(directory.join("tokenizer.json"), vec![b' '; 1 << 20]).unwrap();
+    fs::write(
+        directory.join("tokenizer.json"),
+        vec![tokenizer(value); 1 << 20],
+    )
+    .unwrap();
+}
+
+/// The first byte of the tokenizer beside tensors of this value.
+pub(crate) fn tokenizer(value: f32) -> u8 {
+    b'a' + value as u8
 }
 
 /// The value of all tensors of the checkpoint in a directory; `None` if none can be opened.
