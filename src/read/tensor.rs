@@ -114,9 +114,19 @@ impl<'c> Tensor<'c> {
 
     /// Like [`bytes`](Self::bytes), with a callback that can cancel.
     pub(crate) fn bytes_watched(&self, watch: Watcher<'_>) -> Result<Cow<'c, [u8]>> {
-        if let Some(bytes) = self.in_file(self.mapped_values())? {
-            return Ok(Cow::Borrowed(bytes));
+        match self.in_file(self.mapped_values())? {
+            Some(bytes) => Ok(Cow::Borrowed(bytes)),
+            None => self.owned_bytes(watch).map(Cow::Owned),
         }
+    }
+
+    /// Like [`bytes`](Self::bytes), read even where the file is mapped. Touching one page of a map reads all that the kernel
+    /// reads ahead around it, which is up to megabytes: for the small tensors of a plan that is the whole file.
+    pub(crate) fn small_bytes(&self) -> Result<Vec<u8>> {
+        self.owned_bytes(&mut |_, _| Ok(()))
+    }
+
+    fn owned_bytes(&self, watch: Watcher<'_>) -> Result<Vec<u8>> {
         let buffer = self
             .readable()
             // refused before memory is requested: the bound is lower than the limit of allocation
@@ -124,7 +134,7 @@ impl<'c> Tensor<'c> {
             .and_then(|()| self.allocate(self.info.nbytes()));
         let mut out = self.in_file(buffer)?;
         self.read_watched(&mut out, watch)?;
-        Ok(Cow::Owned(out))
+        Ok(out)
     }
 
     /// Writes the logical values (see [`bytes`](Self::bytes)) into `out`, which must be

@@ -50,10 +50,7 @@ pub(in crate::engine) fn config_edited(
 pub(in crate::engine) fn reader(
     checkpoint: &Checkpoint,
 ) -> impl Fn(&TensorInfo) -> Result<Vec<u8>> {
-    |info| {
-        let bytes = checkpoint.tensor_of(info).bytes();
-        bytes.map(std::borrow::Cow::into_owned)
-    }
+    |info| checkpoint.tensor_of(info).small_bytes()
 }
 
 /// All that schemes are asked with.
