@@ -45,6 +45,7 @@ mod recipes;
 mod remarks;
 mod scale_columns;
 mod searched_words;
+mod short_files;
 mod sidecars;
 mod statements;
 mod tensor_claim;

@@ -31,6 +31,7 @@ mod granularity;
 mod hqq;
 mod int8;
 mod layer_configs;
+mod listed_modules;
 mod mlx;
 mod modelopt;
 mod module_lists;
@@ -38,6 +39,7 @@ mod module_names;
 mod module_overrides;
 mod name_regex;
 mod pth_quantizer;
+mod quantized_layers;
 mod quanto;
 mod quark;
 mod qweight;
@@ -63,7 +65,7 @@ pub(crate) use comfyui::{
 pub use config::QuantConfig;
 pub(crate) use config::{FoundSections, MAX_DEPTH, TextEdit, is_configuration, method_of};
 pub(crate) use context::{Context, ContextCaches, Sidecars, not_known, plain, unsupported};
-pub(crate) use exclusions::{exclusion, plain_although_listed};
+pub(crate) use exclusions::{exclusion, plain_although_listed, unknown_patterns};
 pub(crate) use fp8::SCALED as SCALED_FP8;
 pub(crate) use module_lists::Exclusion;
 pub(crate) use module_names::{

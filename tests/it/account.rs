@@ -10,6 +10,7 @@ mod exclusions;
 mod kinds;
 mod kinds_of_settings;
 mod layers;
+mod many_modules;
 mod markers;
 mod names_of_parts;
 mod opened_files;

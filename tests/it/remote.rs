@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use crate::remote_template::options;
 use crate::support::fixture;
 use crate::support::random::random_bytes;
 use crate::support::tensor_files::single_tensor;
@@ -174,6 +175,37 @@ fn the_configuration_next_to_a_url_is_read() {
     // everything else that needs it has it
     fit(&checkpoint).estimate().unwrap();
     assert!(!server.answered().iter().any(is_config));
+}
+
+/// A recipe is requested where the list by which the model was opened names it, and no list is requested for it.
+#[test]
+fn a_recipe_in_a_bucket_is_read() {
+    let server = TestServer::start();
+    let codes = StoredTensor::new("a.weight", "F8_E4M3", &[4, 4], vec![0; 16]);
+    let scale = StoredTensor::new("a.weight_scale", "F32", &[1], vec![0, 0, 128, 63]);
+    let file = safetensors(&[codes, scale], &[]);
+    server.put("/bucket/with/model.safetensors", file.clone());
+    server.put(
+        "/bucket/with/recipe.yaml",
+        "QuIPModifier:\n  rotations: [u]\n",
+    );
+    server.put("/bucket/without/model.safetensors", file);
+    let plan = |url: &str| {
+        let checkpoint = options(&server).open(url).unwrap();
+        server.answered();
+        let plan = remember(&checkpoint).plan().unwrap();
+        let asked = server.answered().into_iter().map(|request| request.path);
+        (plan.refused.len(), asked.collect::<Vec<_>>())
+    };
+    let (refused, asked) = plan("s3://bucket/with/");
+    assert_eq!(refused, 1);
+    let recipes = asked.iter().filter(|path| path.ends_with("/recipe.yaml"));
+    assert_eq!(recipes.count(), 1, "{asked:?}");
+    let (refused, also) = plan("s3://bucket/without/");
+    assert_eq!(refused, 0);
+    assert_eq!(also.len() + 1, asked.len(), "{also:?}");
+    // a file that was opened by its name has no list
+    assert_eq!(plan("s3://bucket/with/model.safetensors").0, 0);
 }
 
 #[test]

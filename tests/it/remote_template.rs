@@ -13,7 +13,7 @@ use anamnesis::template::{ContentKey, File, Template, coverage};
 use anamnesis::{Checkpoint, OpenOptions, load, predict};
 
 /// Options that reach the buckets and the hub of a server.
-fn options(server: &TestServer) -> OpenOptions {
+pub(crate) fn options(server: &TestServer) -> OpenOptions {
     let mut options = RemoteOptions::default();
     options.variables = Variables::from_iter([
         ("AWS_ENDPOINT_URL", &*server.url("")),

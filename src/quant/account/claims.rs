@@ -213,6 +213,7 @@ fn settle(
     excluded.add_to(&mut plan.unexplained);
     exclusions::find_plain(cx, slots, &mut plan.unexplained)?;
     statements::find(cx, slots, &mut refused)?;
+    exclusions::find_patterns(cx, &mut plan.unexplained)?;
     distant_scales::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     alterations::find(cx, slots, is_quantised, &mut plan.unexplained)?;
     if !cx.is_part()

@@ -10,8 +10,9 @@ use crate::base::limits::Budget;
 use crate::quant::scheme::is_configuration;
 use crate::read::catalog::{Catalog, Encoding};
 use crate::read::json::{JsonReader, Tree};
-use crate::read::source::file_system::NamedPath;
 use crate::read::source::files::Files;
+
+use super::short_files::short_file;
 
 const WHAT: &str = "the files beside the checkpoint";
 
@@ -37,7 +38,7 @@ static KNOWN: &[&str] = &[
 ];
 
 /// Longer files are logs or vocabularies, in bytes.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Keys that are compared.
 const MAX_KEYS: usize = 1 << 10;
@@ -73,12 +74,7 @@ pub(super) fn names_tensors(
     budget: &Budget,
 ) -> Result<bool> {
     // a log of gigabytes is not read for its keys
-    let is_short = std::fs::metadata(path).is_ok_and(|file| file.len() <= MAX_BYTES as u64);
-    if !is_short {
-        return Ok(false);
-    }
-    let Ok((text, _charge)) = files.read_whole(NamedPath::in_its_directory(path), budget, WHAT)
-    else {
+    let Some((text, _charge)) = short_file(files, path, MAX_BYTES, budget) else {
         return Ok(false);
     };
     let Ok(text) = std::str::from_utf8(&text) else {

@@ -4,7 +4,9 @@
 //! left behind. The stored tensors are complete, so that the weight is made, with a warning that names the list.
 
 use crate::base::error::Result;
-use crate::quant::scheme::{Context, Exclusion, Scheme, Weight, exclusion, plain_although_listed};
+use crate::quant::scheme::{
+    Context, Exclusion, Scheme, Weight, exclusion, plain_although_listed, unknown_patterns,
+};
 use crate::read::catalog::quote;
 
 use super::integers::is_float;
@@ -58,6 +60,19 @@ impl<'c> ExcludedWeights<'c> {
     pub(super) fn add_to(self, warnings: &mut Vec<String>) {
         warnings.extend(self.warnings);
     }
+}
+
+/// Adds the patterns of the configuration that are not understood to `warnings`.
+pub(super) fn find_patterns(cx: &Context<'_>, warnings: &mut Vec<String>) -> Result<()> {
+    for (key, pattern, why) in unknown_patterns(cx).take(MAX_NAMED) {
+        let (pattern, key, place) = (quote(pattern), quote(key), cx.config.place());
+        let text = format!(
+            "the pattern {pattern} in {key} of {place} is not understood, and is ignored: {why}"
+        );
+        cx.budget.text(text.len(), WHAT)?;
+        warnings.push(text);
+    }
+    Ok(())
 }
 
 /// Adds the first weight in floating point to `warnings` that the configuration has settings of quantisation for, by its name.

@@ -10,8 +10,9 @@ use std::path::Path;
 use crate::base::error::Result;
 use crate::base::limits::Budget;
 use crate::quant::settings::is_rotation;
-use crate::read::source::file_system::NamedPath;
 use crate::read::source::files::Files;
+
+use super::short_files::short_file;
 
 const WHAT: &str = "the recipe beside the checkpoint";
 
@@ -37,12 +38,7 @@ pub(super) fn is_recipe(name: &str) -> bool {
 
 /// The first word of a recipe that says that weights were multiplied by a matrix. A file that cannot be read says nothing.
 pub(super) fn rotation(files: &Files, path: &Path, budget: &Budget) -> Result<Option<String>> {
-    let is_short = std::fs::metadata(path).is_ok_and(|file| file.len() <= MAX_BYTES);
-    if !is_short {
-        return Ok(None);
-    }
-    let Ok((text, _charge)) = files.read_whole(NamedPath::in_its_directory(path), budget, WHAT)
-    else {
+    let Some((text, _charge)) = short_file(files, path, MAX_BYTES, budget) else {
         return Ok(None);
     };
     budget.steps(1 + text.len() as u64 / 16, WHAT)?;

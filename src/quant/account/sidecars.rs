@@ -1,7 +1,7 @@
 //! Files beside a checkpoint that may describe how its tensors are stored.
 
 use std::cell::OnceCell;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use crate::base::error::Result;
@@ -56,14 +56,14 @@ static OF_SCALES: &[&str] = &[
 /// Files that are looked at.
 const MAX_FILES: usize = 8;
 
-/// The files beside a local checkpoint that may describe its tensors.
+/// The files beside a checkpoint that may describe its tensors. At a URL they are the names of the list by which it was opened.
 pub(crate) fn sidecars(checkpoint: &Checkpoint, budget: &Budget) -> Result<Sidecars> {
     let mut found = Sidecars::default();
     let is_model = matches!(checkpoint.catalog().format, "safetensors" | "pth");
     let (files, Some(path)) = (checkpoint.files(), checkpoint.path()) else {
         return Ok(found);
     };
-    if !files.is_local() || !is_model {
+    if !is_model {
         return Ok(found);
     }
     let (directory, opened) = if files.is_directory(path) {
@@ -140,7 +140,7 @@ pub(crate) fn sidecars(checkpoint: &Checkpoint, budget: &Budget) -> Result<Sidec
         })
     };
     let mut recipes: Vec<String> = Vec::new();
-    let listed = files.list(directory, &wanted, &mut |name| {
+    let mut each = |name: OsString| {
         let name = name.to_string_lossy().into_owned();
         if recipes::is_recipe(&name) {
             budget.memory(text_cost(name.len()), WHAT)?;
@@ -167,7 +167,16 @@ pub(crate) fn sidecars(checkpoint: &Checkpoint, budget: &Budget) -> Result<Sidec
             found.files.push(name);
         }
         Ok(())
-    });
+    };
+    let listed = if files.is_local() {
+        files.list(directory, &wanted, &mut each)
+    } else if let Some(names) = files.known_names(directory) {
+        let names = names.into_iter().map(OsString::from);
+        names.filter(|name| wanted(name)).try_for_each(each)
+    } else {
+        // a web server has no list, and one of a bucket is a request
+        Ok(())
+    };
     // weights are recognised without the directory too
     if listed.is_err() {
         return Ok(Sidecars::default());

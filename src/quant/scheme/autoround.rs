@@ -30,7 +30,7 @@ use crate::read::catalog::{TensorInfo, quote};
 use super::Weight;
 use super::context::{Context, not_known, unsupported};
 use super::module_names::module_of_weight;
-use super::name_regex;
+use super::name_regex::{self, FirstMatch, NamePatterns, PatternKind};
 use super::qweight::{Qweight, QweightLayout};
 use super::stated::{Alternatives, ScaleNumbers, StatedGranularity, StatedNumbers};
 use super::{awq, gptq};
@@ -70,15 +70,15 @@ pub(super) fn configured_codes(
     if !configured(cx) {
         return Ok(None);
     }
-    let own = match own_settings(cx, name)? {
-        OwnSettings::Unknown(pattern) => {
+    let own = match own_row(cx, name)? {
+        OwnRow::Unknown(pattern) => {
             let what = format!(
                 "whether the pattern {} of `extra_config` names it is not known, and decides how its bytes are read",
                 quote(pattern)
             );
             return Err(not_known(info, what));
         }
-        OwnSettings::Known(own) => own,
+        OwnRow::Known(own) => own.map(|(_, own)| own),
     };
     let format = packing_format(cx);
     let of_module = own.and_then(|own| own.get("data_type")?.as_str());
@@ -102,73 +102,57 @@ pub(super) fn configured_codes(
     })
 }
 
-/// The settings of a module in `extra_config`.
-enum OwnSettings<'c> {
-    Known(Option<&'c Json>),
+/// The row of a module in `extra_config`: under its name, or else of the first pattern that occurs in the name, as AutoRound and
+/// vLLM look for them.
+enum OwnRow<'c> {
+    Known(Option<(&'c str, &'c Json)>),
     /// A pattern that may name the module.
     Unknown(&'c str),
 }
 
-/// The settings of a weight's module: under its name, or else of the first pattern that occurs in the name, as AutoRound and vLLM
-/// look for them.
-fn own_settings<'c>(cx: &Context<'c>, name: &str) -> Result<OwnSettings<'c>> {
+fn own_row<'c>(cx: &Context<'c>, name: &str) -> Result<OwnRow<'c>> {
     let module = module_of_weight(name);
     let Some(extra) = cx.config.get("extra_config").and_then(Json::as_object) else {
-        return Ok(OwnSettings::Known(None));
+        return Ok(OwnRow::Known(None));
     };
-    if let Some(own) = extra.get(module) {
-        return Ok(OwnSettings::Known(Some(own)));
+    if let Some((name, own)) = extra.get_key_value(module) {
+        return Ok(OwnRow::Known(Some((name, own))));
     }
-    let patterns = match cx.caches.patterns.get() {
+    let patterns = match cx.caches.extra.get() {
         Some(patterns) => patterns,
         None => {
             let cost = 1 + extra.len() as u64;
             cx.budget.steps(cost, "the configured modules")?;
-            let mut patterns = Vec::new();
-            for (text, own) in extra {
-                if name_regex::is_pattern(text) {
-                    let row = (text.as_str(), own);
-                    cx.budget
-                        .push(&mut patterns, row, "the configured modules")?;
-                }
-            }
-            cx.caches.patterns.get_or_init(|| patterns)
+            let rows = extra.iter().map(|(text, own)| (text.as_str(), own));
+            let rows = rows.filter(|(text, _)| name_regex::is_pattern(text));
+            // anywhere in the name, unless it says where
+            let rows = rows.map(|row| (row.0, PatternKind::Anywhere, row));
+            let patterns = NamePatterns::new(rows, cx.budget)?;
+            cx.caches.extra.get_or_init(|| patterns)
         }
     };
-    for &(pattern, own) in patterns {
-        let cost = 1 + (pattern.len() + module.len()) as u64 / 8;
-        cx.budget.steps(cost, "the configured modules")?;
-        // anywhere in the name, unless it says where
-        match name_regex::matches(pattern, module, true) {
-            Some(true) => return Ok(OwnSettings::Known(Some(own))),
-            Some(false) => {}
-            None => return Ok(OwnSettings::Unknown(pattern)),
-        }
-    }
-    Ok(OwnSettings::Known(None))
+    Ok(match patterns.first(module, cx.budget)? {
+        FirstMatch::Known(row) => OwnRow::Known(Some(row)),
+        FirstMatch::Unknown(pattern) => OwnRow::Unknown(pattern.text),
+        FirstMatch::Nothing => OwnRow::Known(None),
+    })
 }
 
-/// The name under which `extra_config` says that a module is not quantised: it has 16 bits and more.
+/// The name under which `extra_config` says that a module is not quantised.
 pub(super) fn left_out<'c>(cx: &Context<'c>, module: &str) -> Result<Option<&'c str>> {
     if !configured(cx) {
         return Ok(None);
     }
-    let own = match own_settings(cx, module)? {
-        OwnSettings::Known(Some(own)) => own,
-        _ => return Ok(None),
-    };
-    if own
-        .get("bits")
-        .and_then(Json::as_u64)
-        .is_none_or(|bits| bits < 16)
-    {
-        return Ok(None);
-    }
-    let extra = cx.config.get("extra_config").and_then(Json::as_object);
-    let mut rows = extra.into_iter().flatten();
-    Ok(rows
-        .find(|(_, settings)| std::ptr::eq(*settings, own))
-        .map(|(name, _)| name.as_str()))
+    Ok(match own_row(cx, module)? {
+        OwnRow::Known(Some((name, own))) if !is_quantised(own) => Some(name),
+        _ => None,
+    })
+}
+
+/// Whether settings quantise a module: settings of 16 bits and more do not.
+fn is_quantised(own: &Json) -> bool {
+    let bits = own.get("bits").and_then(Json::as_u64);
+    bits.is_none_or(|bits| bits < 16)
 }
 
 /// The first module of `extra_config` that is to be quantised, and is not in the checkpoint.
@@ -179,11 +163,6 @@ pub(super) fn absent_module<'c>(cx: &Context<'c>) -> Result<Option<&'c str>> {
         return Ok(None);
     }
     let extra = cx.config.get("extra_config").and_then(Json::as_object);
-    let is_quantised = |own: &Json| {
-        own.get("bits")
-            .and_then(Json::as_u64)
-            .is_none_or(|bits| bits < 16)
-    };
     let named = extra.into_iter().flatten().filter(|(name, own)| {
         let is_here = |end: &&str| cx.sibling(name, end).is_some();
         let mut ends = [".qweight", ".weight_packed", ".weight"].iter();
@@ -208,9 +187,10 @@ fn setting<'c>(cx: &Context<'c>, own: Option<&'c Json>, key: &str) -> Option<&'c
 /// The numbers of the configured type, and the columns that share a scale.
 pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     use ScaleNumbers::{Exponents, Float8, Floats};
-    let Some(OwnSettings::Known(own)) = cx.sound(own_settings(cx, name)) else {
+    let Some(OwnRow::Known(own)) = cx.sound(own_row(cx, name)) else {
         return Alternatives::new();
     };
+    let own = own.map(|(_, own)| own);
     let format = packing_format(cx);
     // AutoRound reads a configuration without `data_type` as of integers: `get_layer_config` of its `inference/convert_model.py`
     // (0.16.1) has `getattr(quantization_config, "data_type", "int")`, as has `QuantizationScheme`. Layouts of floats have no
@@ -296,7 +276,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let Some(mut packed) = Qweight::find(cx, tensor)? else {
         return Ok(None);
     };
-    if let OwnSettings::Known(Some(own)) = own_settings(cx, packed.stem)? {
+    if let OwnRow::Known(Some((_, own))) = own_row(cx, packed.stem)? {
         let number = |key: &str| own.get(key).and_then(Json::as_i64);
         let bits = number("bits").and_then(|bits| u64::try_from(bits).ok());
         (packed.bits, packed.group) = (bits.or(packed.bits), number("group_size").or(packed.group));

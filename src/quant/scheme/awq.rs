@@ -11,7 +11,7 @@
 //!
 //! Scales are F16, BF16 or F32. In `gemm`, codes of 2, 3 and 5 to 8 bits are a bit stream in their natural order.
 //!
-//! Refused: a group index (`g_idx`), which AWQ does not have; missing zero points; padding that does not cover all groups.
+//! Refused: a group index (`g_idx`), which AWQ does not have; missing zero points; padding that does not cover all groups, or has scales.
 //!
 //! Sources: AutoAWQ 0.2.9, `modules/linear/{gemv,gemv_fast}.py`, `utils/packing_utils.py`; GPTQModel 7.7,
 //! `quantization/awq/utils/packing_utils.py` (widths other than 4).
@@ -196,6 +196,7 @@ fn gemv(cx: &Context<'_>, packed: &Qweight<'_>) -> Result<Weight> {
         return Err(not_known(cx.info(packed.scales), what));
     }
     note_padding(cx, depth, group, room);
+    has_zero_padding(cx, packed.scales, depth.div_ceil(group), |at| at % room)?;
     let decoder = GemvRows {
         rows: out,
         cols: depth,
@@ -263,6 +264,9 @@ fn interleaved(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         }
         note_padding(cx, cols, group, room);
         let groups = cols.div_ceil(group);
+        if part == 1 {
+            has_zero_padding(cx, tensor, groups, |at| at / rows)?;
+        }
         let view = TransposedFactors::alone(part, dtype, [rows, rows], groups, room);
         made.push((part, Arc::new(view) as Arc<dyn PartView>));
         Ok(Factors::per_group(part, dtype, group))
@@ -313,6 +317,36 @@ fn note_padding(cx: &Context<'_>, depth: u64, group: u64, room: u64) {
             "AWQ in rows: groups of {group} inputs by the configuration, and {room} scales are the padding of another size"
         ));
     }
+}
+
+/// Refuses scales that are not zero where the configured size has no groups: larger groups than were stored have the same padding.
+/// The scales of the first weight are compared, since a configuration states one size. `group_of`: the group of an element.
+///
+/// Source: writers copy the scales into a tensor of zeros (`from_linear` of AutoAWQ `modules/linear/{gemv,gemv_fast}.py`, of llm-awq
+/// `quantize/qmodule.py`).
+fn has_zero_padding(
+    cx: &Context<'_>,
+    scales: usize,
+    groups: u64,
+    group_of: impl Fn(u64) -> u64,
+) -> Result<()> {
+    // as many as a layer of the largest models has
+    const MAX_BYTES: u64 = 16 << 20;
+    let info = cx.info(scales);
+    if cx.caches.has_padding.replace(true) || info.nbytes() > MAX_BYTES {
+        return Ok(());
+    }
+    let bytes = cx.peek_inside(info, info)?;
+    let width = bytes.len() / usize::try_from(info.elements()).unwrap_or(1).max(1);
+    let elements = (0..).zip(bytes.chunks_exact(width.max(1)));
+    let mut padding = elements.filter(|(at, _)| group_of(*at) >= groups);
+    if padding.any(|(_, scale)| scale.iter().any(|byte| *byte != 0)) {
+        let what = format!(
+            "there are more scales than for the {groups} groups of a row that the configured size makes"
+        );
+        return Err(not_known(info, what));
+    }
+    Ok(())
 }
 
 /// The configured group size, where -1 is a whole row; 128, AWQ's default, if none is configured. Padded shapes do not

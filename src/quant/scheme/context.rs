@@ -19,6 +19,7 @@ use crate::read::catalog::{Catalog, Encoding, Shape, TensorInfo};
 use super::config_groups::ConfigGroups;
 use super::layer_configs::LayerConfigs;
 use super::module_overrides::ModuleOverrides;
+use super::name_regex::NamePatterns;
 use super::target_groups::TargetGroups;
 use super::{QuantConfig, Weight};
 use modules::SkippedModules;
@@ -53,6 +54,9 @@ pub(crate) struct Sidecars {
     pub(crate) rotation: Option<String>,
 }
 
+/// Patterns of names of modules, each with the settings of those that it matches.
+pub(super) type PatternSettings<'c> = NamePatterns<'c, (&'c str, &'c serde_json::Value)>;
+
 /// The findings of planning so far.
 #[derive(Default)]
 pub(crate) struct ContextCaches<'c> {
@@ -73,11 +77,15 @@ pub(crate) struct ContextCaches<'c> {
     pub(super) layers: OnceCell<LayerConfigs<'c>>,
     groups: OnceCell<ConfigGroups>,
     pub(super) overrides: OnceCell<ModuleOverrides<'c>>,
-    /// The names of AutoRound's `extra_config` that are patterns, with their settings.
-    pub(super) patterns: OnceCell<Vec<(&'c str, &'c serde_json::Value)>>,
+    /// The names of AutoRound's `extra_config` that are patterns.
+    pub(super) extra: OnceCell<PatternSettings<'c>>,
+    /// The patterns of GPTQModel's `dynamic`.
+    pub(super) dynamic: OnceCell<PatternSettings<'c>>,
     targets: OnceCell<TargetGroups<'c>>,
     /// Whether the first group index of GPTQ is all zeros.
     pub(super) has_zero_index: Cell<Option<bool>>,
+    /// Whether the padding of scales has been compared with the size of groups.
+    pub(super) has_padding: Cell<bool>,
     /// Markers of ComfyUI's layers in the header.
     pub(super) markers: OnceCell<HeaderMarkers>,
     /// A limit that a function without a result has reached. Planning ends with it.
@@ -178,6 +186,11 @@ impl<'c> Context<'c> {
         }
         let read = TargetGroups::read(self.config, self.budget)?;
         Ok(self.caches.targets.get_or_init(|| read))
+    }
+
+    /// The targets, if a weight has been compared with them.
+    pub(super) fn read_targets(&self) -> Option<&TargetGroups<'c>> {
+        self.caches.targets.get()
     }
 
     /// Builds a weight of these parts: `(role, tensor)`.

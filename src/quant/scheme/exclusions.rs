@@ -7,9 +7,11 @@
 use crate::base::error::Result;
 
 use super::context::Context;
-use super::module_lists::{Exclusion, listed};
+use super::listed_modules::listed;
+use super::module_lists::Exclusion;
 use super::module_names::module_of_weight;
-use super::{Scheme, Weight, autoround, mlx, modelopt, quark, qweight, statements};
+use super::name_regex::NamePatterns;
+use super::{Scheme, Weight, autoround, mlx, quantized_layers, quark, qweight, statements};
 
 const WHAT: &str = "the configured modules";
 
@@ -58,12 +60,41 @@ fn by_settings<'c>(cx: &Context<'c>, module: &str) -> Result<Option<Exclusion<'c
         let (key, entry) = ("layer_quant_config", None);
         return Ok(Some(Exclusion { key, entry }));
     }
-    let is_absent = modelopt::layers(cx).is_some_and(|layers| !layers.is_empty())
-        && modelopt::layer(cx, module).is_none();
+    let is_absent = quantized_layers::layers(cx).is_some_and(|layers| !layers.is_empty())
+        && quantized_layers::layer(cx, module).is_none();
     Ok(is_absent.then_some(Exclusion {
         key: "quantized_layers",
         entry: None,
     }))
+}
+
+/// The patterns of the configuration that are not understood, each with its key and the reason. They match no module, so that one
+/// which they name is read as the others are.
+pub(crate) fn unknown_patterns<'x, 'c>(
+    cx: &'x Context<'c>,
+) -> impl Iterator<Item = (&'static str, &'c str, &'x str)> {
+    let lists = cx.read_exclusion_lists();
+    let lists = lists.into_iter().flat_map(|lists| {
+        let unknown = lists.patterns.unknown().iter();
+        unknown.map(|pattern| (lists.entry(pattern.meaning).0, pattern.text, &*pattern.why))
+    });
+    let caches = &cx.caches;
+    let layers = caches.layers.get().map(|layers| layers.others.unknown());
+    let layers = layers.into_iter().flatten();
+    let layers = layers.map(|pattern| ("layer_quant_config", pattern.text, &*pattern.why));
+    let targets = cx.read_targets().map(|targets| targets.patterns.unknown());
+    let targets = targets.into_iter().flatten();
+    let targets = targets.map(|pattern| ("targets", pattern.text, &*pattern.why));
+    let settings = [
+        ("extra_config", &caches.extra),
+        ("dynamic", &caches.dynamic),
+    ];
+    let settings = settings.into_iter().flat_map(|(key, patterns)| {
+        let unknown = patterns.get().map(NamePatterns::unknown);
+        let unknown = unknown.into_iter().flatten();
+        unknown.map(move |pattern| (key, pattern.text, &*pattern.why))
+    });
+    lists.chain(targets).chain(layers).chain(settings)
 }
 
 /// The first weight for which the configuration has settings of quantisation under its name, and that is stored plain.
@@ -77,7 +108,7 @@ pub(crate) fn plain_although_listed(
             .filter(|&tensor| is_plain(tensor))?;
         (!cx.skipped(module)).then_some(tensor)
     };
-    for (module, _) in modelopt::layers(cx).into_iter().flatten() {
+    for (module, _) in quantized_layers::layers(cx).into_iter().flatten() {
         cx.budget.steps(1 + module.len() as u64 / 16, WHAT)?;
         if let Some(tensor) = weight_of(module) {
             return Ok(Some(("quantized_layers", tensor)));

@@ -13,6 +13,7 @@
 //! | `qscale_weight` | Mistral's own files |
 //! | `weights_scaling_factor` | TensorRT-LLM |
 //! | `weight_quantizer._scale` | ModelOpt before its export |
+//! | `weight_scale` `[down, 1, across, 1]` of blocks | ModelOpt (`FP8_PB_WO`) |
 //! | `weight_scale` of two or three for equal parts of the rows | vLLM, for fused projections |
 //!
 //! Refused: a weight without a scale where the configuration says that weights are scaled.

@@ -47,8 +47,17 @@ pub(super) fn factors(
 ) -> Result<Factors> {
     let info = cx.info(scale);
     let dtype = scale_dtype(info)?;
-    let shape = &info.shape[..];
     let (rows, cols, matrix) = stack(weight);
+    // ModelOpt's blocks of `FP8_PB_WO`, whose sides it keeps as dimensions of 1
+    let (squeezed, block) = match info.shape[..] {
+        [down, 1, across, 1] if weight.len() == 2 => {
+            (Some([down, across]), block.or(Some((128, 128))))
+        }
+        _ => (None, block),
+    };
+    let shape = squeezed
+        .as_ref()
+        .map_or(&info.shape[..], |shape| &shape[..]);
     let mismatch = || {
         let what = format!(
             "{} {:?} does not scale a weight of {:?}",

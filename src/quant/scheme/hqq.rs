@@ -18,8 +18,6 @@ mod nested;
 
 use std::sync::Arc;
 
-use serde_json::Value as Json;
-
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::Formula;
@@ -193,9 +191,9 @@ fn is_as_configured(
     if !cx.config.is(&["hqq"]) {
         return Ok(());
     }
+    let settings = cx.config.get("quant_config.weight_quant_params");
     for key in ["nbits", "group_size", "axis"] {
-        let path = ["quant_config.weight_quant_params", key].join(".");
-        let stated = cx.config.get(&path).and_then(Json::as_f64);
+        let stated = settings.and_then(|settings| settings.get(key)?.as_f64());
         let (Some(stated), Some(found)) = (stated, attributes.number(key)?) else {
             continue;
         };

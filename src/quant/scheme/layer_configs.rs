@@ -9,6 +9,13 @@ use crate::base::limits::Budget;
 
 use super::QuantConfig;
 use super::module_names::PrefixPatterns;
+use super::name_regex::{NamePatterns, PatternKind};
+
+/// The signs of `fnmatch`.
+pub(super) const GLOB_SIGNS: [char; 3] = ['*', '?', '['];
+
+/// Those that stand for one letter.
+pub(super) const CLASS_SIGNS: [char; 2] = ['?', '['];
 
 /// `layer_quant_config`: settings by the layer's name, or by a pattern with `*`.
 #[derive(Default)]
@@ -16,6 +23,8 @@ pub(super) struct LayerConfigs<'c> {
     all: Vec<&'c Json>,
     named: HashMap<&'c str, usize>,
     patterns: PrefixPatterns<'c>,
+    /// Patterns with other signs than `*`.
+    pub(super) others: NamePatterns<'c, usize>,
 }
 
 impl<'c> LayerConfigs<'c> {
@@ -26,11 +35,15 @@ impl<'c> LayerConfigs<'c> {
         };
         budget.memory(ROW * layers.len() as u64, "layer_quant_config")?;
         let names = || layers.keys().map(String::as_str).enumerate();
-        let named = names().filter(|(_, name)| !name.contains('*'));
+        let named = names().filter(|(_, name)| !name.contains(GLOB_SIGNS));
+        let globs = names().filter(|(_, name)| !name.contains(CLASS_SIGNS));
+        let others = names().filter(|(_, name)| name.contains(CLASS_SIGNS));
+        let others = others.map(|(position, name)| (name, PatternKind::Glob, position));
         Ok(Self {
             all: layers.values().collect(),
             named: named.map(|(position, name)| (name, position)).collect(),
-            patterns: PrefixPatterns::new(names(), budget)?,
+            patterns: PrefixPatterns::new(globs, budget)?,
+            others: NamePatterns::new(others, budget)?,
         })
     }
 
@@ -38,26 +51,14 @@ impl<'c> LayerConfigs<'c> {
     pub(super) fn first(&self, layer: &str, budget: &Budget) -> Result<Option<&'c Json>> {
         let named = self.named.get(layer).copied();
         let pattern = self.patterns.first(layer, budget, fits)?;
-        let first = match (named, pattern) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+        let other = self.others.first_known(layer, budget)?;
+        let first = [named, pattern, other].into_iter().flatten().min();
         Ok(first.map(|position| self.all[position]))
     }
 }
 
-/// Whether a pattern with `*` matches a whole name, as `fnmatch` does.
-pub(super) fn is_glob_of(pattern: &str, name: &str) -> bool {
-    match pattern.split_once('*') {
-        Some((before, behind)) => name
-            .strip_prefix(before)
-            .is_some_and(|rest| fits(rest, behind)),
-        None => pattern == name,
-    }
-}
-
 /// Whether the rest of a name matches the rest of a pattern behind its first `*`.
-fn fits(mut rest: &str, pattern: &str) -> bool {
+pub(super) fn fits(mut rest: &str, pattern: &str) -> bool {
     let mut pieces = pattern.split('*').peekable();
     while let Some(piece) = pieces.next() {
         if pieces.peek().is_none() {

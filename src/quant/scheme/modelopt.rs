@@ -10,22 +10,20 @@
 //! Source: ModelOpt 0.47, `pack_int4_in_uint8` of `export/quant_utils.py` (the library packs such weights and has no code
 //! that unpacks them: multiplications have the order of its other schemes).
 
-use serde_json::{Map, Value as Json};
-
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
-use crate::models::names::LayerName;
 use crate::plan::decode::{Codes, Factors, Grouped, NibbleRows, Scales, Zeros};
 use crate::quant::settings::KnownValues::{Any, Texts};
 use crate::quant::settings::{KnownValues, SchemeSettings};
 
+use super::Weight;
 use super::context::{Context, not_known, stem};
 use super::granularity::filled;
 use super::module_names::module_of_weight;
+use super::quantized_layers::{algorithm, layer};
 use super::smooth;
 use super::stated::{Alternatives, ScaleNumbers, StatedGranularity, StatedNumbers};
-use super::{MODELOPT, Weight};
 
 /// The values of 4-bit codes in two's complement.
 pub(super) const SIGNED_NIBBLES: [f32; 16] = [
@@ -74,32 +72,10 @@ const ALGORITHMS: KnownValues = Texts(&[
     "W8A8_SQ_PER_CHANNEL",
 ]);
 
-/// The layers that have an algorithm each: of `MIXED_PRECISION`.
-pub(super) fn layers<'c>(cx: &Context<'c>) -> Option<&'c Map<String, Json>> {
-    let is_own = cx.config.is_of(&MODELOPT[..3]);
-    let layers = cx.config.get("quantized_layers").filter(|_| is_own);
-    layers.and_then(Json::as_object)
-}
-
-/// The settings of a module among them. A multimodal model has its language model under a prefix that the configuration may lack.
-pub(super) fn layer<'c>(cx: &Context<'c>, module: &str) -> Option<&'c Json> {
-    let layers = layers(cx)?;
-    let inner = module.match_indices('.').map(|(at, _)| &module[at + 1..]);
-    let mut names = std::iter::once(module).chain(inner);
-    names.find_map(|name| layers.get(name)).or_else(|| {
-        // or has another one, as its first layer does
-        let own = LayerName::of(module)?;
-        let stack = layers.keys().find_map(|name| LayerName::of(name))?.stack;
-        layers.get(&format!("{stack}.{}.{}", own.number, own.rest))
-    })
-}
-
-/// The numbers of the algorithm of a weight: of its layer, else of all.
+/// The numbers of the algorithm of a weight, or of all.
 pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     let module = module_of_weight(name);
-    let own = layer(cx, module);
-    let text = own.and_then(|own| own.get("quant_algo")?.as_str());
-    let algorithm = text.or_else(|| cx.config.text("quant_algo"));
+    let (own, algorithm) = (layer(cx, module), algorithm(cx, module));
     let size = |key: &str| {
         let own = || own.and_then(|own| own.get(key)?.as_u64());
         own().or_else(|| cx.config.get(key)?.as_u64())

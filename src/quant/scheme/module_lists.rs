@@ -6,14 +6,15 @@
 //! Sources: transformers `quantizers/quantizers_utils.py` (`should_convert_module`), compressed-tensors `utils/match.py`, Quark
 //! `torch/export/main_export/quant_config_parser.py` (`fnmatch`), ModelOpt `export/quant_utils.py`.
 
-use serde_json::Value as Json;
+use std::collections::HashMap;
 
 use crate::base::error::Result;
+use crate::base::limits::Budget;
 
-use super::context::Context;
-use super::layer_configs::is_glob_of;
-use super::module_names::{SKIPPED_LISTS, module_of_weight};
-use super::name_regex;
+use super::QuantConfig;
+use super::layer_configs::{CLASS_SIGNS, fits};
+use super::module_names::{PrefixPatterns, SKIPPED_LISTS, module_of_weight};
+use super::name_regex::{NamePatterns, PatternKind};
 
 const WHAT: &str = "the configured modules";
 
@@ -25,57 +26,105 @@ pub(crate) struct Exclusion<'c> {
     pub(crate) entry: Option<&'c str>,
 }
 
-/// The entry of a list of modules that are not quantised.
-pub(super) fn listed<'c>(cx: &Context<'c>, module: &str) -> Result<Option<Exclusion<'c>>> {
-    // most weights are on none: the entries are compared at once
-    if !cx.skipped(module) {
-        return Ok(None);
-    }
-    // others leave out what is inside of a module, too
-    let is_exact = cx.config.is_of(&[
-        "compressed-tensors",
-        "modelopt",
-        "modelopt_fp4",
-        "modelopt_mixed",
-    ]);
-    for &key in SKIPPED_LISTS {
-        let entries = cx.config.get(key).and_then(Json::as_array);
-        for entry in entries.into_iter().flatten().filter_map(Json::as_str) {
-            let cost = 1 + (entry.len() + module.len()) as u64 / 16;
-            cx.budget.steps(cost, WHAT)?;
-            if excludes(entry, module, is_exact) {
-                let entry = Some(entry);
-                return Ok(Some(Exclusion { key, entry }));
-            }
-        }
-    }
-    Ok(None)
+/// The entries of the lists of a configuration, read once for all modules.
+#[derive(Default)]
+pub(super) struct ExclusionLists<'c> {
+    /// In their order.
+    entries: Vec<(&'static str, &'c str)>,
+    /// The first entry of each name.
+    named: HashMap<&'c str, usize>,
+    globs: PrefixPatterns<'c>,
+    pub(super) patterns: NamePatterns<'c, usize>,
 }
 
-/// Whether an entry names a module, for certain.
-fn excludes(entry: &str, module: &str, is_exact: bool) -> bool {
-    let entry = module_of_weight(entry);
-    if let Some(pattern) = entry.strip_prefix("re:") {
-        return name_regex::matches(pattern, module, false) == Some(true);
+impl<'c> ExclusionLists<'c> {
+    pub(super) fn read(config: &'c QuantConfig, budget: &Budget) -> Result<Self> {
+        let lists = SKIPPED_LISTS.iter().filter_map(|&key| {
+            let entries = config.get(key)?.as_array()?;
+            Some(
+                entries
+                    .iter()
+                    .filter_map(move |entry| Some((key, entry.as_str()?))),
+            )
+        });
+        Self::of(lists.flatten(), budget)
     }
-    if entry.contains('*') {
-        return is_glob_of(entry, module);
+
+    fn of(entries: impl Iterator<Item = (&'static str, &'c str)>, budget: &Budget) -> Result<Self> {
+        let mut found = Self::default();
+        for (key, entry) in entries {
+            budget.push(&mut found.entries, (key, entry), WHAT)?;
+            let name = module_of_weight(entry);
+            if pattern(entry).is_none() && !name.contains('*') && !name.is_empty() {
+                budget.memory(64, WHAT)?;
+                let row = found.entries.len() - 1;
+                found.named.entry(name).or_insert(row);
+            }
+        }
+        let rows = || found.entries.iter().enumerate();
+        let globs = rows().filter(|(_, (_, entry))| pattern(entry).is_none());
+        let globs = globs.map(|(row, (_, entry))| (row, module_of_weight(entry)));
+        let patterns = rows().filter_map(|(row, (_, entry))| {
+            let (text, kind) = pattern(entry)?;
+            Some((text, kind, row))
+        });
+        let patterns = NamePatterns::new(patterns, budget)?;
+        found.globs = PrefixPatterns::new(globs, budget)?;
+        found.patterns = patterns;
+        Ok(found)
     }
-    if entry == module {
-        return true;
+
+    /// The first entry that names a module, for certain.
+    pub(super) fn first(
+        &self,
+        module: &str,
+        is_exact: bool,
+        budget: &Budget,
+    ) -> Result<Option<usize>> {
+        budget.steps(1 + module.len() as u64 / 16, WHAT)?;
+        let own = std::iter::once(module);
+        // modules inside of the entry's, and a module without the first components of its name
+        let dots = || module.match_indices('.').filter(|_| !is_exact);
+        let around = dots().map(|(at, _)| &module[..at]);
+        let last = dots().map(|(at, _)| &module[at + 1..]);
+        let named = own.chain(around).chain(last);
+        let named = named.filter_map(|name| self.named.get(name).copied());
+        let glob = self.globs.first(module, budget, fits)?;
+        let pattern = self.patterns.first_known(module, budget)?;
+        Ok(named.chain(glob).chain(pattern).min())
     }
-    let is_around = module
-        .strip_prefix(entry)
-        .is_some_and(|rest| rest.starts_with('.'));
-    let is_last = module
-        .strip_suffix(entry)
-        .is_some_and(|rest| rest.ends_with('.'));
-    !is_exact && !entry.is_empty() && (is_around || is_last)
+
+    /// The key of the list, and the text, of an entry.
+    pub(super) fn entry(&self, row: usize) -> (&'static str, &'c str) {
+        self.entries[row]
+    }
+}
+
+/// An entry that is a pattern: a regular expression behind `re:`, or what `fnmatch` compares with other signs than `*`.
+fn pattern(entry: &str) -> Option<(&str, PatternKind)> {
+    match entry.strip_prefix("re:") {
+        Some(text) => Some((text, PatternKind::Begins)),
+        None => {
+            let text = module_of_weight(entry);
+            let is_glob = text.contains(CLASS_SIGNS);
+            is_glob.then_some((text, PatternKind::Glob))
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::excludes;
+    use super::ExclusionLists;
+    use crate::base::limits::{Budget, Limits};
+
+    fn excludes(entry: &str, module: &str, is_exact: bool) -> bool {
+        let budget = Budget::new(Limits::default());
+        let entries = [("ignore", "before"), ("ignore", entry), ("exclude", module)];
+        let lists = ExclusionLists::of(entries.into_iter(), &budget).unwrap();
+        let first = lists.first(module, is_exact, &budget).unwrap();
+        assert!(first == Some(1) || first == Some(2));
+        first == Some(1)
+    }
 
     #[test]
     fn entries_name_modules() {
@@ -87,6 +136,9 @@ mod tests {
             "model.layers.*.mlp.*",
             "re:.*down_proj",
             r"re:model\.layers\.1\..*",
+            r"re:.*mlp\.(gate|up|down)_proj.*",
+            r"re:model\.layers\.\d+\.",
+            "model.layers.?.*",
         ] {
             assert!(excludes(entry, module, true), "{entry}");
         }

@@ -1,116 +1,284 @@
-//! The regular expressions that configurations name modules by, as far as writers of configurations use them: literals, `.`, `.*`,
-//! escaped signs, `^` in front and `$` at the end. Others are not read, and a caller treats their modules as unknown.
+//! The regular expressions that configurations name modules by, compiled once for all names.
+//!
+//! They are Python's. A list of them becomes one automaton, which reads each name once, however many patterns there are. A transition
+//! is made when a name first needs it, and charged then; and a name begins at the state that its prefix in common with the name before
+//! has reached. So the names of 70 000 experts cost a few look-ups each. A pattern that Python and the automaton read in different ways
+//! (`dialect.rs`) is not understood: it matches nothing here, and is named with the reason.
+//!
+//! Sources: compressed-tensors `utils/match.py` (`re.match`), GPTQModel `quantization/config.py` (`re.match`), auto-round
+//! `inference/convert_model.py` (`re.search`), Quark and ModelOpt (`fnmatch`).
 
-/// Signs that names of modules do not have, and that are not read but for `*` behind a dot, `^` in front and `$` at the end.
-const SIGNS: &[u8] = b"*+?^$()[]{}|";
+mod dialect;
 
-/// A part of a pattern between two `.*`: literal bytes, and `None` for any one.
-type PatternPiece = Vec<Option<u8>>;
+use std::cell::RefCell;
 
-/// Whether a pattern matches the beginning of a name, as `re.match` does; or, with `anywhere`, a part of it, as `re.search` does.
-/// `None` for a pattern with other signs than those above.
-pub(super) fn matches(pattern: &str, name: &str, anywhere: bool) -> Option<bool> {
-    let (pattern, anywhere) = match pattern.strip_prefix('^') {
-        Some(rest) => (rest, false),
-        None => (pattern, anywhere),
-    };
-    let (pattern, whole) = match pattern.strip_suffix('$') {
-        Some(front) if !front.ends_with('\\') => (front, true),
-        _ => (pattern, false),
-    };
-    let mut pieces = pieces(pattern)?;
-    if anywhere {
-        pieces.insert(0, PatternPiece::new());
-    }
-    let (first, rest) = pieces.split_first()?;
-    let name = name.as_bytes();
-    if !begins(name, first) {
-        return Some(false);
-    }
-    let mut left = &name[first.len()..];
-    let Some((last, middle)) = rest.split_last() else {
-        return Some(!whole || left.is_empty());
-    };
-    for piece in middle {
-        match find(left, piece) {
-            Some(at) => left = &left[at + piece.len()..],
-            None => return Some(false),
+use hashbrown::HashSet;
+use regex_automata::hybrid::LazyStateID;
+use regex_automata::hybrid::dfa::{Cache, DFA};
+use regex_automata::nfa::thompson::{Compiler, Config, NFA, WhichCaptures};
+use regex_automata::util::start;
+use regex_automata::{Anchored, MatchKind};
+
+use crate::base::error::{Error, Result};
+use crate::base::limits::Budget;
+
+const WHAT: &str = "the configured modules";
+
+/// Signs that names of modules do not have.
+const SIGNS: &[u8] = b"\\*+?^$()[]{}|";
+
+/// Memory of the states that are kept, in bytes. Beyond it all are dropped and made again, which is charged as steps.
+const STATES: usize = 1 << 20;
+
+/// Memory of one pattern, in bytes: repetitions multiply it.
+const MAX_PATTERN: usize = 64 << 10;
+
+/// Memory of the syntax tree, for each byte of a pattern.
+const TREE: u64 = 1 << 10;
+
+/// How a pattern is written and compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum PatternKind {
+    /// A regular expression, compared as `re.match` does: with the beginning of a name.
+    Begins,
+    /// A regular expression, compared as `re.search` does: with any part of a name.
+    Anywhere,
+    /// A pattern of `fnmatch`, for a whole name.
+    Glob,
+}
+
+/// Patterns of a configuration, each with what it stands for.
+pub(super) struct NamePatterns<'c, T> {
+    /// Those that are understood, with their positions among all.
+    known: Vec<(usize, T)>,
+    automaton: Option<Automaton>,
+    unknown: Vec<UnknownPattern<'c, T>>,
+}
+
+/// A pattern that is not understood.
+pub(super) struct UnknownPattern<'c, T> {
+    position: usize,
+    pub(super) meaning: T,
+    pub(super) text: &'c str,
+    pub(super) why: String,
+}
+
+/// The first pattern that matches a name, in the order of the configuration.
+pub(super) enum FirstMatch<'p, 'c, T> {
+    Known(T),
+    /// None, or one behind a pattern that is not understood.
+    Unknown(&'p UnknownPattern<'c, T>),
+    Nothing,
+}
+
+impl<T> Default for NamePatterns<'_, T> {
+    fn default() -> Self {
+        Self {
+            known: Vec::new(),
+            automaton: None,
+            unknown: Vec::new(),
         }
     }
-    if !whole {
-        return Some(find(left, last).is_some());
+}
+
+impl<'c, T: Copy> NamePatterns<'c, T> {
+    /// Compiles patterns, in the order of the configuration.
+    pub(super) fn new(
+        patterns: impl Iterator<Item = (&'c str, PatternKind, T)>,
+        budget: &Budget,
+    ) -> Result<Self> {
+        let mut made = Self::default();
+        let mut trees = Vec::new();
+        let mut kept = budget.nothing();
+        let config = Config::new()
+            .which_captures(WhichCaptures::None)
+            .utf8(false);
+        let mut compiler = Compiler::new();
+        compiler.configure(config.clone().nfa_size_limit(Some(MAX_PATTERN)));
+        for (position, (text, kind, meaning)) in patterns.enumerate() {
+            budget.steps(1 + text.len() as u64 / 4, WHAT)?;
+            kept.grow(TREE * (text.len() as u64 + 4), WHAT)?;
+            let read = dialect::read(text, kind).and_then(|tree| {
+                let alone = compiler.build_from_hir(&tree);
+                let alone = alone.map_err(|_| "it is too large".to_owned())?;
+                Ok((tree, alone))
+            });
+            match read {
+                Ok((tree, alone)) => {
+                    budget.memory(4 * alone.memory_usage() as u64, WHAT)?;
+                    budget.steps(alone.states().len() as u64 / 8, WHAT)?;
+                    budget.push(&mut trees, tree, WHAT)?;
+                    budget.push(&mut made.known, (position, meaning), WHAT)?;
+                }
+                Err(why) => {
+                    let pattern = UnknownPattern {
+                        position,
+                        meaning,
+                        text,
+                        why,
+                    };
+                    budget.push(&mut made.unknown, pattern, WHAT)?;
+                }
+            }
+        }
+        if !trees.is_empty() {
+            compiler.configure(config.nfa_size_limit(None));
+            let all = compiler.build_many_from_hir(&trees);
+            let all = all.map_err(|error| Error::unsupported(format!("{WHAT}: {error}")))?;
+            made.automaton = Some(Automaton::new(all, budget)?);
+        }
+        Ok(made)
     }
-    let end = left.len().checked_sub(last.len());
-    Some(end.is_some_and(|at| begins(&left[at..], last)))
+
+    /// The first pattern that is understood and matches.
+    pub(super) fn first_known(&self, name: &str, budget: &Budget) -> Result<Option<T>> {
+        let known = self.first_position(name, budget)?;
+        Ok(known.map(|(_, meaning)| meaning))
+    }
+
+    /// The first pattern that matches, unless one in front of it is not understood.
+    pub(super) fn first(&self, name: &str, budget: &Budget) -> Result<FirstMatch<'_, 'c, T>> {
+        let known = self.first_position(name, budget)?;
+        Ok(match (known, self.unknown.first()) {
+            (Some((at, _)), Some(unknown)) if unknown.position < at => FirstMatch::Unknown(unknown),
+            (Some((_, meaning)), _) => FirstMatch::Known(meaning),
+            (None, Some(unknown)) => FirstMatch::Unknown(unknown),
+            (None, None) => FirstMatch::Nothing,
+        })
+    }
+
+    fn first_position(&self, name: &str, budget: &Budget) -> Result<Option<(usize, T)>> {
+        let Some(automaton) = &self.automaton else {
+            return Ok(None);
+        };
+        let first = automaton.first(name, budget)?;
+        Ok(first.map(|pattern| self.known[pattern]))
+    }
+
+    /// The patterns that are not understood.
+    pub(super) fn unknown(&self) -> &[UnknownPattern<'c, T>] {
+        &self.unknown
+    }
 }
 
 /// Whether a text has a sign of a regular expression, which no name of a module has.
 pub(super) fn is_pattern(text: &str) -> bool {
-    text.bytes()
-        .any(|byte| byte == b'\\' || SIGNS.contains(&byte))
+    text.bytes().any(|byte| SIGNS.contains(&byte))
 }
 
-fn pieces(pattern: &str) -> Option<Vec<PatternPiece>> {
-    let mut pieces = vec![PatternPiece::new()];
-    let mut bytes = pattern.bytes().peekable();
-    while let Some(byte) = bytes.next() {
-        let next = match byte {
-            b'.' if bytes.peek() == Some(&b'*') => {
-                bytes.next();
-                pieces.push(PatternPiece::new());
-                continue;
-            }
-            b'.' => None,
-            b'\\' => Some(bytes.next().filter(u8::is_ascii_punctuation)?),
-            byte if SIGNS.contains(&byte) => return None,
-            byte => Some(byte),
-        };
-        pieces.last_mut()?.push(next);
+/// An automaton of patterns that match a whole name.
+struct Automaton {
+    dfa: DFA,
+    last: RefCell<LastName>,
+}
+
+/// The states that the last name has gone through.
+struct LastName {
+    cache: Cache,
+    /// How often the states were dropped. A state is valid until then.
+    clears: usize,
+    name: Vec<u8>,
+    /// The state before each byte, and the last. None once states were dropped.
+    states: Vec<LazyStateID>,
+    /// Transitions that have been made, by the class of their byte.
+    made: HashSet<(LazyStateID, u8)>,
+}
+
+impl LastName {
+    /// Forgets the states if they were dropped: their numbers are of others then.
+    fn forget_dropped(&mut self) {
+        if self.cache.clear_count() != self.clears {
+            self.clears = self.cache.clear_count();
+            self.states.clear();
+            self.made.clear();
+        }
     }
-    Some(pieces)
 }
 
-fn begins(name: &[u8], piece: &PatternPiece) -> bool {
-    let fits = |(byte, wanted): (&u8, &Option<u8>)| wanted.is_none_or(|wanted| wanted == *byte);
-    name.len() >= piece.len() && name.iter().zip(piece).all(fits)
-}
+impl Automaton {
+    fn new(patterns: NFA, budget: &Budget) -> Result<Self> {
+        let failed = |error| Error::unsupported(format!("{WHAT}: {error}"));
+        let config = DFA::config()
+            .match_kind(MatchKind::All)
+            .cache_capacity(STATES)
+            .skip_cache_capacity_check(true);
+        let least = config.get_minimum_cache_capacity(&patterns);
+        let capacity = least.map_err(failed)?.max(STATES);
+        budget.memory(2 * capacity as u64, WHAT)?;
+        let dfa = DFA::builder().configure(config).build_from_nfa(patterns);
+        let dfa = dfa.map_err(failed)?;
+        let last = LastName {
+            cache: dfa.create_cache(),
+            clears: 0,
+            name: Vec::new(),
+            states: Vec::new(),
+            made: HashSet::new(),
+        };
+        Ok(Self {
+            dfa,
+            last: RefCell::new(last),
+        })
+    }
 
-fn find(name: &[u8], piece: &PatternPiece) -> Option<usize> {
-    let last = name.len().checked_sub(piece.len())?;
-    (0..=last).find(|&at| begins(&name[at..], piece))
+    /// The first pattern that matches.
+    fn first(&self, name: &str, budget: &Budget) -> Result<Option<usize>> {
+        let (dfa, name) = (&self.dfa, name.as_bytes());
+        let last = &mut *self.last.borrow_mut();
+        budget.steps(1 + name.len() as u64 / 64, WHAT)?;
+        if last.name.capacity() < name.len() {
+            budget.memory(8 * name.len() as u64, WHAT)?;
+        }
+        let same = last.name.iter().zip(name).take_while(|(a, b)| a == b);
+        let same = same.count().min(last.states.len().saturating_sub(1));
+        last.name.clear();
+        last.name.extend_from_slice(name);
+        last.states.truncate(same + 1);
+        // never fails: no byte ends a search, and states are dropped as often as need be
+        let lost = |error: &dyn std::fmt::Display| Error::unsupported(format!("{WHAT}: {error}"));
+        let mut state = match last.states.last() {
+            Some(&state) => state,
+            None => {
+                let begin = start::Config::new().anchored(Anchored::Yes);
+                let state = dfa.start_state(&mut last.cache, &begin);
+                let state = state.map_err(|error| lost(&error))?;
+                last.states.push(state);
+                state
+            }
+        };
+        // work on a transition that is not made yet: all patterns may be at any of their places
+        let work = 1 + dfa.get_nfa().states().len() as u64 / 8;
+        for &byte in &name[same..] {
+            let transition = (state, dfa.byte_classes().get(byte));
+            if !last.made.contains(&transition) {
+                budget.steps(work, WHAT)?;
+                if last.made.len() == last.made.capacity() {
+                    let more = last.made.len().max(64) as u64;
+                    budget.memory(4 * more * size_of_val(&transition) as u64, WHAT)?;
+                }
+                last.made.insert(transition);
+            }
+            let next = dfa.next_state(&mut last.cache, state, byte);
+            state = next.map_err(|error| lost(&error))?;
+            last.forget_dropped();
+            if !last.states.is_empty() {
+                last.states.push(state);
+            }
+            if state.is_dead() {
+                return Ok(None);
+            }
+        }
+        let end = dfa.next_eoi_state(&mut last.cache, state);
+        let end = end.map_err(|error| lost(&error))?;
+        last.forget_dropped();
+        if !end.is_match() {
+            return Ok(None);
+        }
+        let found = dfa.match_len(&last.cache, end);
+        budget.steps(found as u64 / 64, WHAT)?;
+        let patterns = (0..found).map(|at| dfa.match_pattern(&last.cache, end, at).as_usize());
+        Ok(patterns.min())
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::matches;
-
-    #[test]
-    fn patterns_of_configurations() {
-        let name = "model.layers.10.mlp.down_proj";
-        for pattern in [
-            ".*down_proj",
-            r".*\.down_proj$",
-            "^model.*mlp.*",
-            r"model\.layers\.10\.mlp",
-            "model.layers.10.mlp.down_proj",
-            ".*",
-        ] {
-            assert_eq!(matches(pattern, name, false), Some(true), "{pattern}");
-        }
-        for pattern in [
-            "down_proj",
-            r".*mlp\.down$",
-            ".*up_proj.*",
-            r".*mlp\.down_proj.x",
-        ] {
-            assert_eq!(matches(pattern, name, false), Some(false), "{pattern}");
-        }
-        assert_eq!(matches(".*mlp$", name, false), Some(false));
-        assert_eq!(matches(".*down_proj$", name, false), Some(true));
-        assert_eq!(matches("mlp", name, true), Some(true));
-        assert_eq!(matches("^mlp", name, true), Some(false));
-        for pattern in [".*(down|up)_proj", r".*\d+.*", "model.layers.[0-9]"] {
-            assert_eq!(matches(pattern, name, false), None, "{pattern}");
-        }
-    }
-}
+mod tests;

@@ -45,8 +45,9 @@ use crate::read::catalog::quote;
 use super::Weight;
 use super::context::{Context, missing, missing_by, not_known, plain, stem, unsupported};
 use super::granularity::filled;
+use super::listed_modules::listed;
 use super::modelopt::SIGNED_NIBBLES;
-use super::module_lists::{self, Exclusion};
+use super::module_lists::Exclusion;
 use codes::QuarkCodes;
 use rescaled::Rescaled;
 
@@ -76,7 +77,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     };
     config::note_other_dtype(cx, &info.name, first);
     // the signs and the order of codes are in a configuration that is of other layers
-    if let Some(Exclusion { key, entry }) = module_lists::listed(cx, stem)? {
+    if let Some(Exclusion { key, entry }) = listed(cx, stem)? {
         let (key, place) = (quote(key), cx.config.place());
         let entry = quote(entry.unwrap_or_default());
         let what = format!(

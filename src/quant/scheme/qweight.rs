@@ -8,7 +8,7 @@ use crate::read::catalog::TensorInfo;
 
 use super::context::{Context, missing, not_known, plain, stem};
 use super::module_names::module_of_weight;
-use super::name_regex;
+use super::name_regex::{FirstMatch, NamePatterns, PatternKind};
 use super::stated::{Alternatives, StatedGranularity, StatedNumbers};
 
 /// A `qweight` of 32-bit words and its siblings. Shapes were verified to have two dimensions and no 0.
@@ -248,21 +248,21 @@ fn dynamic<'c>(cx: &Context<'c>, module: &str) -> ModuleSettings<'c> {
     let Some(rows) = cx.config.get("dynamic").and_then(Json::as_object) else {
         return ModuleSettings::Known(None);
     };
-    for (pattern, settings) in rows {
-        let cost = 1 + (pattern.len() + module.len()) as u64 / 8;
-        let charged = cx.budget.steps(cost, "the configured modules");
-        if cx.sound(charged).is_none() {
-            return ModuleSettings::Unknown;
+    let patterns = cx.caches.dynamic.get_or_init(|| {
+        let rows = rows.iter().map(|(pattern, settings)| {
+            let text = pattern.trim_start_matches(['-', '+']);
+            let row = (pattern.as_str(), settings);
+            (text.trim_start_matches(':'), PatternKind::Begins, row)
+        });
+        cx.sound(NamePatterns::new(rows, cx.budget))
+            .unwrap_or_default()
+    });
+    match cx.sound(patterns.first(module, cx.budget)) {
+        Some(FirstMatch::Nothing) => ModuleSettings::Known(None),
+        Some(FirstMatch::Known((pattern, _))) if pattern.starts_with("-:") => {
+            ModuleSettings::LeftOut(pattern)
         }
-        let rest = pattern
-            .trim_start_matches(['-', '+'])
-            .trim_start_matches(':');
-        match name_regex::matches(rest, module, false) {
-            Some(false) => {}
-            Some(true) if pattern.starts_with("-:") => return ModuleSettings::LeftOut(pattern),
-            Some(true) => return ModuleSettings::Known(Some(settings)),
-            None => return ModuleSettings::Unknown,
-        }
+        Some(FirstMatch::Known((_, settings))) => ModuleSettings::Known(Some(settings)),
+        Some(FirstMatch::Unknown(_)) | None => ModuleSettings::Unknown,
     }
-    ModuleSettings::Known(None)
 }

@@ -16,6 +16,7 @@ use crate::read::catalog::TensorInfo;
 
 use super::context::{Context, missing, missing_by, not_known, plain};
 use super::module_names::module_of_weight;
+use super::quantized_layers::algorithm;
 use super::{MODELOPT, Weight, is_known_method};
 
 /// Builds a weight of these parts; smoothing is undone if it has the tensors of it.
@@ -134,16 +135,7 @@ const SVD: &str = "NVFP4_SVD";
 
 /// Whether the configuration says that this weight has a low-rank part.
 fn has_low_rank(cx: &Context<'_>, name: &str) -> bool {
-    let module = module_of_weight(name);
-    let of_layer = || {
-        cx.config
-            .map()
-            .get("quantized_layers")?
-            .get(module)?
-            .get("quant_algo")?
-            .as_str()
-    };
-    let algorithm = of_layer().or_else(|| cx.config.text("quant_algo"));
+    let algorithm = algorithm(cx, module_of_weight(name));
     algorithm.is_some_and(|algorithm| algorithm.eq_ignore_ascii_case(SVD))
 }
 

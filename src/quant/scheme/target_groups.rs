@@ -8,6 +8,7 @@ use crate::base::error::Result;
 use crate::base::limits::Budget;
 
 use super::QuantConfig;
+use super::name_regex::{NamePatterns, PatternKind};
 
 const WHAT: &str = "the configured groups";
 
@@ -15,23 +16,22 @@ const WHAT: &str = "the configured groups";
 #[derive(Default)]
 pub(super) struct TargetGroups<'c> {
     pub(super) named: HashMap<&'c str, Option<&'c Value>>,
-    /// Without `re:`.
-    pub(super) patterns: Vec<(&'c str, Option<&'c Value>)>,
+    pub(super) patterns: NamePatterns<'c, Option<&'c Value>>,
 }
 
 impl<'c> TargetGroups<'c> {
     pub(super) fn read(config: &'c QuantConfig, budget: &Budget) -> Result<Self> {
         let groups = config.get("config_groups").and_then(Value::as_object);
-        let mut found = Self::default();
+        let (mut found, mut patterns) = (Self::default(), Vec::new());
         for group in groups.into_iter().flat_map(|groups| groups.values()) {
             let (weights, targets) = (group.get("weights"), group.get("targets"));
             let targets = targets.and_then(Value::as_array);
             for target in targets.into_iter().flatten().filter_map(Value::as_str) {
                 budget.steps(1 + target.len() as u64 / 8, WHAT)?;
                 match target.strip_prefix("re:") {
-                    Some(pattern) => {
-                        let row = (pattern, weights);
-                        budget.push(&mut found.patterns, row, WHAT)?;
+                    Some(text) => {
+                        let row = (text, PatternKind::Begins, weights);
+                        budget.push(&mut patterns, row, WHAT)?;
                     }
                     None => {
                         budget.memory(64, WHAT)?;
@@ -40,6 +40,7 @@ impl<'c> TargetGroups<'c> {
                 }
             }
         }
+        found.patterns = NamePatterns::new(patterns.into_iter(), budget)?;
         Ok(found)
     }
 }

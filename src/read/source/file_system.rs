@@ -61,6 +61,12 @@ pub(crate) trait FileSystem: Send + Sync {
         each: &mut dyn FnMut(OsString) -> Result<()>,
     ) -> Result<()>;
 
+    /// The names in a directory, where they are known from an earlier list. Listing would be a request of its own.
+    fn known_names(&self, directory: &Path) -> Option<Vec<String>> {
+        let _ = directory;
+        None
+    }
+
     /// Passes all names in a directory to `each`, with whether each is a directory, in an unspecified order.
     fn list_with_folders(
         &self,

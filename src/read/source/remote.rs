@@ -98,6 +98,10 @@ impl FileSystem for RemoteFiles {
             .try_for_each(each)
     }
 
+    fn known_names(&self, directory: &Path) -> Option<Vec<String>> {
+        self.0.known_names(&text(directory))
+    }
+
     fn list_below(
         &self,
         directory: &Path,

@@ -1,13 +1,15 @@
 //! Lists of modules that are not quantised, and of those that are, against the tensors of every scheme.
 
+use anamnesis::Checkpoint;
 use serde_json::{Value, json};
 
 use super::StoredCheckpoint;
 use super::changes::set;
 use super::kinds_of_settings::configured;
 use super::said::Said::{self, Nothing, Refused, Warned};
-use super::said::{mentions, statements};
+use super::said::{mentions, outputs, statements};
 use super::uploads::{Row, hold, stored, with_file};
+use crate::support::scratch_dir::ScratchDir;
 
 /// The lists of all writers.
 static LISTS: &[&str] = &[
@@ -31,6 +33,7 @@ fn quantised_weights_on_a_list_of_others_are_named() {
         let entries = [
             module.clone(),
             format!("re:{module}$"),
+            format!("re:(other|{module})$"),
             format!("{module}*"),
         ];
         for (list, entry) in LISTS
@@ -329,4 +332,114 @@ fn assumptions_that_files_do_not_tell_are_notes() {
         &set("layer_quant_config", layer),
         "the files do not tell them apart",
     );
+}
+
+/// A pattern that is not understood could name the weight.
+#[test]
+fn patterns_that_are_not_understood_are_named() {
+    let behind = r"(?!other).*";
+    let cases: Vec<(&str, &ModuleSetting)> = vec![
+        ("gptq/4bit_act_asym_v2", &|_| {
+            ("dynamic", json!({r"-:(?!other).*": {}}))
+        }),
+        ("autoround/auto_gptq", &|_| {
+            ("extra_config", json!({r"(?!other).*": {"bits": 16}}))
+        }),
+        ("ct_written/w4a16_asym_g128", &|_| {
+            ("ignore", json!([r"re:(?!other).*"]))
+        }),
+        ("quark/int4_group_order", &|_| {
+            ("exclude", json!(["*[", r"re:(?!other).*"]))
+        }),
+    ];
+    let all = configured();
+    let mut failures = Vec::new();
+    for (path, setting) in cases {
+        let (_, intact, ..) = all.iter().find(|(case, ..)| case == path).unwrap();
+        let mut changed = intact.clone();
+        let (key, value) = setting("");
+        assert!(changed.change_settings(&|map| {
+            map.insert(key.to_owned(), value.clone());
+        }));
+        let plan = changed.plan("model.safetensors");
+        let warning = plan
+            .unexplained
+            .iter()
+            .find(|text| text.contains("is not understood"));
+        if !warning.is_some_and(|text| {
+            text.contains(behind) && text.contains(key) && text.contains("look-around")
+        }) {
+            failures.push(format!("{path}: {}", statements(&plan)));
+        }
+    }
+    // the targets of two groups, of which a weight has one
+    let (_, intact, ..) = all
+        .iter()
+        .find(|(case, ..)| case == "ct_written/w4a16_asym_g128")
+        .unwrap();
+    let mut changed = intact.clone();
+    changed.change_settings(&|map| {
+        let groups = map["config_groups"].as_object_mut().unwrap();
+        let mut other = groups.values().next().unwrap().clone();
+        other["targets"] = json!([r"re:(?!other).*"]);
+        groups.insert("group_9".to_owned(), other);
+    });
+    let plan = changed.plan("model.safetensors");
+    if !mentions(&plan, r"`re:(?!other).*`") && !mentions(&plan, "`(?!other).*` in `targets`") {
+        failures.push(format!("targets: {}", statements(&plan)));
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Larger groups than the stored ones have the same padding, which is zero behind the stored ones.
+#[test]
+fn padding_with_scales_refuses_the_size_of_groups() {
+    let rows: &[Row] = &[
+        ("a.fc.qweight", "I16", &[2, 1024]),
+        ("a.fc.scales", "F16", &[8, 8]),
+        ("a.fc.scaled_zeros", "F16", &[8, 8]),
+    ];
+    let config = |size: u64| json!({"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": size, "version": "gemv_fast"}});
+    let case = |size: u64, said| {
+        let stored = with_file(stored(rows), "config.json", &config(size).to_string());
+        (size.to_string(), stored, said)
+    };
+    hold([
+        case(128, Nothing),
+        case(256, Refused("there are more scales")),
+    ]);
+}
+
+/// ModelOpt's blocks of 128 keep their sides as dimensions of 1.
+#[test]
+fn blocks_of_modelopt_have_four_dimensions() {
+    let mut stored = stored(&[("a.fc.weight", "F8_E4M3", &[200, 300])]);
+    let scales: Vec<u8> = (1u8..=6).flat_map(|n| f32::from(n).to_le_bytes()).collect();
+    stored.add_tensor("a.fc.weight_scale", "F32", &[2, 1, 3, 1], &scales);
+    let config =
+        json!({"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8_PB_WO"}});
+    let stored = with_file(stored, "config.json", &config.to_string());
+    let directory = ScratchDir::new("modelopt-blocks");
+    let path = stored.write(&directory, "model.safetensors");
+    let (plan, made) = outputs(&Checkpoint::open(path).unwrap());
+    assert!(
+        plan.refused.is_empty() && plan.unexplained.is_empty(),
+        "{}",
+        statements(&plan)
+    );
+    let [(_, made)] = &made[..] else { panic!() };
+    // BF16
+    let values: Vec<f32> = made
+        .as_chunks()
+        .0
+        .iter()
+        .map(|b| f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16))
+        .collect();
+    // the code 1 is the smallest number, 2^-9
+    for (at, value) in values.iter().enumerate() {
+        let (row, col) = (at / 300, at % 300);
+        let block = u8::try_from(row / 128 * 3 + col / 128 + 1).unwrap();
+        assert_eq!(*value, f32::from(block) / 512.0, "{row} {col}");
+    }
+    assert_eq!(values.len(), 200 * 300);
 }

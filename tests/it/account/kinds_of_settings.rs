@@ -139,20 +139,12 @@ static SIZES: &[&str] = &[
 ];
 
 /// Sizes of groups or blocks of which a weight has one, so that a larger one is the same: `(case, path, value, reason)`.
-static TOO_LARGE: &[(&str, &str, i64, &str)] = &[
-    (
-        "ct_written/",
-        "/block_structure/1",
-        5000,
-        "one block across",
-    ),
-    (
-        "awq_fast/",
-        "/group_size",
-        5000,
-        "scales are padded, so that the configuration alone has the size",
-    ),
-];
+static TOO_LARGE: &[(&str, &str, i64, &str)] = &[(
+    "ct_written/",
+    "/block_structure/1",
+    5000,
+    "one block across",
+)];
 
 #[test]
 fn sizes_that_no_scheme_has_are_refused_or_named() {

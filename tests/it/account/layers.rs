@@ -58,8 +58,8 @@ fn settings_of_layers_are_read_or_refused() {
         ),
         (
             MXINT4,
-            set("extra_config", json!({"m.(a|b)": {"data_type": "mx_fp"}})),
-            Refused("`m.(a|b)`"),
+            set("extra_config", json!({"m.(?=a)": {"data_type": "mx_fp"}})),
+            Refused("`m.(?=a)`"),
         ),
     ]);
 }
@@ -104,11 +104,16 @@ fn groups_of_targets_are_those_of_the_module() {
             with(group("l.0.down_proj", "int", false)),
             Refused("`weight_zero_point` is missing"),
         ),
+        (
+            "alternatives".to_owned(),
+            with(group("re:.*(up|down)_proj", "float", true)),
+            floats,
+        ),
         // not understood, so that any of the groups may be meant
         (
             "unknown".to_owned(),
-            with(group("re:.*(up|down)_proj", "float", true)),
-            Nothing,
+            with(group("re:.*(?=down)", "float", true)),
+            Warned("`.*(?=down)` in `targets`"),
         ),
     ]);
 }

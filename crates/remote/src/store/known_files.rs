@@ -51,6 +51,12 @@ impl KnownFiles {
         self.files.push_back((path.to_owned(), file.known()));
     }
 
+    /// The names in the directory that was listed last, if they are kept.
+    pub(super) fn names(&self, directory: &str) -> Option<Vec<String>> {
+        let is_listed = !self.names.is_empty() && directory == self.directory;
+        is_listed.then(|| self.names.iter().cloned().collect())
+    }
+
     /// Notes the names of all files in a directory, unless they are long.
     pub(super) fn listed(&mut self, directory: &str, names: &[String]) {
         directory.clone_into(&mut self.directory);

@@ -81,6 +81,12 @@ impl Store {
         Ok(names)
     }
 
+    /// The names of the files in a directory, if it was the last that was listed: no request is sent.
+    #[must_use]
+    pub fn known_names(&self, directory: &str) -> Option<Vec<String>> {
+        self.known().names(directory.trim_end_matches('/'))
+    }
+
     /// Passes the files at any depth below a directory to `each`, by their paths below it, page by page;
     /// ends where that returns false. `false`: this place lists one directory at a time.
     ///

@@ -4,9 +4,7 @@ use serde_json::Value;
 
 use crate::base::error::Result;
 use crate::quant::scheme::context::Context;
-use crate::quant::scheme::name_regex;
-
-const WHAT: &str = "the configured groups";
+use crate::quant::scheme::name_regex::FirstMatch;
 
 /// The settings of the weights of a module, by the group whose targets have its name, or else the first pattern that matches it:
 /// compressed-tensors looks for both before it compares classes. `None` where there is neither, or a pattern is not understood.
@@ -15,15 +13,9 @@ pub(super) fn of_module<'c>(cx: &Context<'c>, module: &str) -> Result<Option<&'c
     if let Some(weights) = targets.named.get(module) {
         return Ok(*weights);
     }
-    let mut matching = None;
-    for &(pattern, weights) in &targets.patterns {
-        let cost = 1 + (pattern.len() + module.len()) as u64 / 8;
-        cx.budget.steps(cost, WHAT)?;
-        match name_regex::matches(pattern, module, false) {
-            Some(true) if matching.is_none() => matching = weights,
-            Some(_) => {}
-            None => return Ok(None),
-        }
-    }
-    Ok(matching)
+    let first = targets.patterns.first(module, cx.budget)?;
+    Ok(match first {
+        FirstMatch::Known(weights) => weights,
+        FirstMatch::Unknown(_) | FirstMatch::Nothing => None,
+    })
 }

@@ -3,20 +3,19 @@
 use crate::base::error::Result;
 use crate::base::limits::Budget;
 use crate::quant::scheme::QuantConfig;
+use crate::quant::scheme::module_lists::ExclusionLists;
 use crate::quant::scheme::module_names::{
     ComponentSequences, PrefixPatterns, SKIPPED_LISTS, module_of_weight,
 };
 
 use super::Context;
-use crate::quant::scheme::name_regex;
 
 /// The configured lists of modules that are not quantised.
 #[derive(Default)]
 pub(super) struct SkippedModules<'c> {
     names: ComponentSequences<'c>,
     patterns: PrefixPatterns<'c>,
-    /// Without `re:`.
-    regexes: Vec<&'c str>,
+    lists: ExclusionLists<'c>,
 }
 
 impl<'c> Context<'c> {
@@ -42,21 +41,15 @@ impl<'c> Context<'c> {
 
     /// Whether the configuration lists this module as not quantised.
     pub(crate) fn skipped(&self, name: &str) -> bool {
-        // each writer has its own name for the list
-        let skipped = self.caches.skipped.get_or_init(|| {
-            self.sound(SkippedModules::new(self.config, self.budget))
-                .unwrap_or_default()
-        });
+        let Some(skipped) = self.sound(self.skipped_modules()) else {
+            return false;
+        };
         if skipped.names.occur_in(name) {
             return true;
         }
-        let module = module_of_weight(name);
-        let matches = |pattern: &&str| {
-            let cost = 1 + (pattern.len() + module.len()) as u64 / 8;
-            self.sound(self.budget.steps(cost, "the configured modules"));
-            name_regex::matches(pattern, module, false) == Some(true)
-        };
-        if skipped.regexes.iter().any(matches) {
+        let patterns = &skipped.lists.patterns;
+        let matching = patterns.first_known(module_of_weight(name), self.budget);
+        if self.sound(matching).flatten().is_some() {
             return true;
         }
         let found = skipped.patterns.first(name, self.budget, |rest, pattern| {
@@ -67,6 +60,24 @@ impl<'c> Context<'c> {
             })
         });
         self.sound(found).flatten().is_some()
+    }
+
+    /// The configured lists of modules that are not quantised, compared one by one.
+    pub(in crate::quant::scheme) fn exclusion_lists(&self) -> Result<&ExclusionLists<'c>> {
+        Ok(&self.skipped_modules()?.lists)
+    }
+
+    /// These lists, if a module has been compared with them.
+    pub(in crate::quant::scheme) fn read_exclusion_lists(&self) -> Option<&ExclusionLists<'c>> {
+        self.caches.skipped.get().map(|skipped| &skipped.lists)
+    }
+
+    fn skipped_modules(&self) -> Result<&SkippedModules<'c>> {
+        if let Some(read) = self.caches.skipped.get() {
+            return Ok(read);
+        }
+        let read = SkippedModules::new(self.config, self.budget)?;
+        Ok(self.caches.skipped.get_or_init(|| read))
     }
 }
 
@@ -86,15 +97,11 @@ impl<'c> SkippedModules<'c> {
                     .map_or(entry, |re| re.trim_matches(['.', '*', '^', '$']))
             })
             .filter(|entry| !entry.is_empty());
-        let mut regexes = Vec::new();
-        for pattern in texts().filter_map(|entry| entry.strip_prefix("re:")) {
-            budget.push(&mut regexes, pattern, "a configuration's list of modules")?;
-        }
         let names = entries.clone().filter(|entry| !entry.contains('*'));
         Ok(Self {
             names: ComponentSequences::new(names, budget)?,
             patterns: PrefixPatterns::new(entries.enumerate(), budget)?,
-            regexes,
+            lists: ExclusionLists::read(config, budget)?,
         })
     }
     // whole components, so that `layers.1` does not cover `layers.10`
