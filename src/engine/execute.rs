@@ -10,6 +10,7 @@ mod inputs;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 mod job_rows;
+mod order;
 mod queue;
 mod routing;
 
@@ -21,7 +22,7 @@ use crate::base::progress::{RunControl, RunProgress};
 use crate::base::sync::PoisonMutex;
 use crate::base::threads::{on_threads, thread_count_for, work_off};
 use crate::engine::load::{LoadContext, Loader, MAX_GAP, RemoteLoader};
-use crate::engine::sink::{ReorderedSink, Sink};
+use crate::engine::sink::Sink;
 use crate::plan::decode::cast;
 use crate::plan::{DecodeInput, JobWork, Plan, TensorSpec, aligned_scratch};
 use crate::read::checkpoint::Checkpoint;
@@ -107,7 +108,7 @@ impl<'c> Executor<'c> {
         let run = |sink: &mut dyn Sink| {
             // before any byte is read: a sink that cannot store the outputs should fail first
             sink.begin(&outputs)?;
-            self.run_in_order(sink, &progress)?;
+            self.run_all(sink, &progress)?;
             sink.end_while(&|| progress.flow())
         };
         if let Err(error) = run(sink) {
@@ -115,42 +116,6 @@ impl<'c> Executor<'c> {
         }
         progress.finish();
         Ok(())
-    }
-
-    /// Runs the jobs in the order that the sink needs.
-    fn run_in_order(&self, sink: &mut dyn Sink, progress: &RunProgress<'_>) -> Result<()> {
-        let Some(order) = sink.order() else {
-            return self.run_jobs(sink, progress);
-        };
-        let mut sorted = order.clone();
-        sorted.sort_unstable();
-        if !sorted.iter().copied().eq(0..self.plan.jobs.len()) {
-            return Err(Error::invalid_argument(
-                "the order of the sink does not have each output once",
-            ));
-        }
-        // memory takes outputs in any order
-        if order.is_sorted() || sink.output_memory().is_some() {
-            return self.run_jobs(sink, progress);
-        }
-        // a second list of jobs; their decoders are shared
-        let jobs = order.iter().map(|job| self.plan.jobs[*job].clone());
-        let plan = Plan {
-            jobs: jobs.collect(),
-            ..Plan::default()
-        };
-        let reordered = Executor {
-            plan: &plan,
-            checkpoint: self.checkpoint,
-            loader: self.loader.clone(),
-            // `progress` reports and cancels for both
-            options: RunOptions {
-                threads: self.options.threads,
-                ..RunOptions::default()
-            },
-        };
-        let order = &order;
-        reordered.run_jobs(&mut ReorderedSink { sink, order }, progress)
     }
 
     fn run_jobs(&self, sink: &mut dyn Sink, progress: &RunProgress<'_>) -> Result<()> {

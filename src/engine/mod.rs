@@ -38,6 +38,10 @@
 //! - A sink either provides its memory, and elements are decoded in place, or receives pieces from a buffer that stays in
 //!   the second-level cache. Large outputs in resident memory are written with non-temporal stores. Workers share one
 //!   queue and no worker waits for a batch.
+//! - An output that is a range of a file as it is stored is not decoded. The executor lists such outputs (`execute/order.rs`), and a
+//!   sink that writes local files copies them (`StoredCopies`, `sink/files/copied.rs`): adjacent ones together, one thread
+//!   for each file, within the system where pages or extents can be copied whole. `edit` copies files by the same code. A
+//!   loader that was set reads them itself, and memory, URLs and uploads have tiles as before.
 //! - Where files get their names is a trait (`OutputPlace`): headers, cut and index are common to files that are staged
 //!   locally and to uploads. An upload in parts needs its bytes about in order, so such a sink states an order of outputs
 //!   (`Sink::order`), in which the executor makes them; a worker that is ahead waits in `Sink::put_while`, and the worker

@@ -8,9 +8,11 @@ mod reordered;
 mod writer;
 
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use crate::base::error::{Error, Result};
 use crate::plan::{PlanId, TensorSpec};
+use crate::read::source::Source;
 
 pub use container::{Container, GGUF, GgufType, GgufValue, HeaderValue, NPY, NPZ, SAFETENSORS};
 pub(crate) use files::in_place;
@@ -22,6 +24,70 @@ pub use memory::MemorySink;
 pub use null::NullSink;
 pub(crate) use reordered::ReorderedSink;
 pub use writer::TensorWriter;
+
+/// An output whose bytes are a range of a source as they are stored.
+#[derive(Clone, Copy)]
+pub struct StoredOutput<'s> {
+    /// Index of the output.
+    pub output: usize,
+    /// The file that has the bytes.
+    pub source: &'s dyn Source,
+    /// The path of that file, for errors.
+    pub path: Option<&'s Path>,
+    /// Offset of the first byte in the source.
+    pub start: u64,
+    /// Bytes of the output; not 0.
+    pub len: u64,
+}
+
+/// Copies outputs from file to file: what a [`Sink`] offers that writes files. Their bytes need not pass through the memory of
+/// the process, and those that follow one another in both files are copied together.
+///
+/// ```
+/// use anamnesis::catalog::Shape;
+/// use anamnesis::plan::TensorSpec;
+/// use anamnesis::sink::{FileSink, Sharding, Sink, StoredOutput};
+/// use anamnesis::source::FileSource;
+/// use anamnesis::{Checkpoint, Dtype};
+///
+/// # let path = std::env::temp_dir().join(format!("anamnesis-copies-{}.safetensors", std::process::id()));
+/// let mut sink = FileSink::new(&path, Sharding::SingleFile);
+/// sink.begin(&[TensorSpec::new("w", Shape::from_slice(&[8]), Dtype::U8)])?;
+/// let source = FileSource::new(std::fs::File::open("fixtures/safetensors/all_dtypes.safetensors")?)?;
+/// let output = StoredOutput { output: 0, source: &source, path: None, start: 0, len: 8 };
+/// // a sink of memory, or of a bucket, has none
+/// if let Some(copies) = sink.copies() {
+///     copies.copy(&[output], 1, &|_| Ok(()))?;
+/// }
+/// sink.end()?;
+/// assert_eq!(Checkpoint::open(&path)?.tensors().len(), 1);
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+pub trait StoredCopies: Sync {
+    /// Stores these outputs, each of them whole, from up to `threads` threads. `copied` is called with the number of bytes that
+    /// were stored since the last call, at least after every 4 MiB; its error ends the copy.
+    ///
+    /// # Errors
+    /// Bytes that cannot be read, with the path of their source; the errors of [`Sink::put`]; an error of `copied`.
+    fn copy(
+        &self,
+        outputs: &[StoredOutput<'_>],
+        threads: usize,
+        copied: &(dyn Fn(u64) -> Result<()> + Sync),
+    ) -> Result<()>;
+}
+
+impl std::fmt::Debug for StoredOutput<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut fields = f.debug_struct("StoredOutput");
+        fields
+            .field("output", &self.output)
+            .field("path", &self.path);
+        fields.field("start", &self.start).field("len", &self.len);
+        fields.finish_non_exhaustive()
+    }
+}
 
 /// Stores outputs. Parts of them arrive in any order, from several threads.
 ///
@@ -69,6 +135,12 @@ pub trait Sink: Sync {
     ) -> Result<()> {
         let _ = flow;
         self.put(output, start, bytes)
+    }
+
+    /// The sink's own way to store outputs that are ranges of files, once [`begin`](Self::begin) was called. With `None`, they are
+    /// [put](Self::put) as others are.
+    fn copies(&self) -> Option<&dyn StoredCopies> {
+        None
     }
 
     /// Called once, after all outputs are complete. A sink that is dropped without it leaves nothing behind.

@@ -238,6 +238,13 @@ pub trait Decoder: Debug + Send + Sync {
     /// Ranges that these rows need in addition to [`shared`](Self::shared). `rows` is not empty.
     fn inputs(&self, rows: Range<u64>) -> PartRanges;
 
+    /// The run of bytes of a part that the whole output is in this dtype, if nothing is computed: such an output may be copied
+    /// from file to file without [`decode`](Self::decode).
+    fn copied(&self, dtype: Dtype) -> Option<PartRange> {
+        let _ = dtype;
+        None
+    }
+
     /// Computes `parts.rows` in `parts.dtype`, little endian. `out` has exactly their length.
     ///
     /// # Errors

@@ -242,6 +242,23 @@ impl Job {
             .flat_map(move |decoder| tile::tiles(&**decoder, rows))
     }
 
+    /// The range of a file whose bytes are the output, if it is one: nothing is computed, and there is a byte.
+    pub(crate) fn copied(&self, catalog: &Catalog) -> Option<ByteRange> {
+        let JobWork::Tiles { decoder, .. } = &self.work else {
+            return None;
+        };
+        let PartRange { part, bytes } = decoder.copied(self.output.dtype)?;
+        let info = &catalog.tensors()[self.parts.get(part)?.tensor];
+        // a range that its tensor does not have is an error, which reading it reports
+        let is_inside = bytes.checked_end().is_some_and(|end| end <= info.bytes.len);
+        let is_run = bytes.count == 1 && bytes.len > 0 && Some(bytes.len) == self.output.nbytes();
+        (is_run && is_inside && addressable(info)).then(|| ByteRange {
+            file: info.bytes.file,
+            start: info.bytes.start + bytes.start,
+            len: bytes.len,
+        })
+    }
+
     /// The byte ranges that this job reads; see [`Plan::reads`].
     pub fn reads<'p>(&'p self, catalog: &'p Catalog) -> Box<dyn Iterator<Item = ByteRange> + 'p> {
         let stored = move |part: usize| {

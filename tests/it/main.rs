@@ -13,6 +13,7 @@ mod checkpoint_directory;
 mod cold_open;
 mod concurrent_reads;
 mod convert;
+mod copied_outputs;
 mod dcp;
 mod diff;
 mod digest;

@@ -27,6 +27,7 @@
 //! | [`attributes`] | extended attributes and times that a copy keeps |
 //! | [`lease`] | no other process has a file open or mapped (Linux only) |
 //! | [`ranges`] | room in front of a file's bytes; extents that two files share (Linux only) |
+//! | [`range_copier`] | copies from file to file within the system (Linux only) |
 
 pub mod attributes;
 pub mod cgroup;
@@ -48,6 +49,8 @@ pub mod populate;
 pub mod pressure;
 #[cfg(target_os = "linux")]
 pub mod process;
+#[cfg(target_os = "linux")]
+pub mod range_copier;
 #[cfg(target_os = "linux")]
 pub mod ranges;
 pub mod residency;

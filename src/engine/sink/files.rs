@@ -4,6 +4,7 @@
 //! get their names, so that a reader finds a complete checkpoint or none.
 
 mod companion_files;
+mod copied;
 mod cut;
 mod directory;
 #[cfg(target_os = "linux")]
@@ -37,8 +38,8 @@ use crate::engine::companions::{CompanionFile, Companions};
 use crate::plan::{PlanId, TensorSpec};
 use crate::read::source::files::url;
 
-use super::Sink;
 use super::container::{Container, ContainerForm, FormOptions, HeaderValue, HeaderValues};
+use super::{Sink, StoredCopies};
 use cut::FileCut;
 use local::LocalOutput;
 use operations::{FileOperations, SystemFiles};
@@ -350,6 +351,11 @@ impl Sink for FileSink {
         let place = self.output.as_ref()?;
         // parts are sent as they fill, so that outputs in this order need the least memory
         place.is_ordered().then(|| self.file_order())
+    }
+
+    fn copies(&self) -> Option<&dyn StoredCopies> {
+        self.output.as_ref()?.file(0)?;
+        Some(self)
     }
 
     fn put(&self, output: usize, start: u64, bytes: &[u8]) -> Result<()> {

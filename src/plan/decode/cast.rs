@@ -33,6 +33,11 @@ impl Decoder for Cast {
         PartRanges::from_iter([PartRange::run(0, at(rows.start)..at(rows.end))])
     }
 
+    fn copied(&self, dtype: Dtype) -> Option<PartRange> {
+        let nbytes = self.from.nbytes(self.elements)?;
+        (self.from == dtype).then(|| PartRange::run(0, 0..nbytes))
+    }
+
     fn decode(&self, parts: DecodeInput<'_>, out: &mut [u8]) -> Result<()> {
         let DecodeInput { inputs, dtype, .. } = parts;
         cast(self.from, inputs[0].bytes, dtype, out)

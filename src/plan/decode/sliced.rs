@@ -136,6 +136,17 @@ impl Decoder for Sliced {
         }
     }
 
+    fn copied(&self, dtype: Dtype) -> Option<PartRange> {
+        // elements that share a byte begin inside of one
+        let item = dtype.item_bytes()?;
+        if self.runs.count() != 1 {
+            return None;
+        }
+        let (run, whole) = (self.runs.run(0), self.inner.copied(dtype)?);
+        let at = |element: u64| whole.bytes.start.checked_add(element.checked_mul(item)?);
+        Some(PartRange::run(whole.part, at(run.start)?..at(run.end)?))
+    }
+
     fn decode(&self, parts: DecodeInput<'_>, mut out: &mut [u8]) -> Result<()> {
         let DecodeInput {
             shared,

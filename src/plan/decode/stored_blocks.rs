@@ -5,6 +5,7 @@ use std::ops::Range;
 use anamnesis_kernel::BlockFormat;
 
 use crate::base::error::{Error, Result};
+use crate::base::kernel::Dtype;
 use crate::plan::{DecodeInput, Decoder, Grid, PartRange, PartRanges};
 
 /// A tensor of blocks (part 0), as bytes. A row of the grid is one block.
@@ -25,6 +26,11 @@ impl Decoder for StoredBlocks {
     fn inputs(&self, rows: Range<u64>) -> PartRanges {
         let block = u64::from(self.format.block_bytes);
         PartRanges::from_iter([PartRange::run(0, rows.start * block..rows.end * block)])
+    }
+
+    fn copied(&self, dtype: Dtype) -> Option<PartRange> {
+        let nbytes = self.count.checked_mul(self.format.block_bytes.into())?;
+        (!self.big && dtype == Dtype::U8).then(|| PartRange::run(0, 0..nbytes))
     }
 
     fn decode(&self, parts: DecodeInput<'_>, out: &mut [u8]) -> Result<()> {

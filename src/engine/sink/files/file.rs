@@ -2,9 +2,14 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
+#[cfg(target_os = "linux")]
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+#[cfg(target_os = "linux")]
+use anamnesis_os::range_copier::RangeCopier;
 
 use crate::base::error::{Error, Result};
 use crate::read::source::fill;
@@ -48,9 +53,9 @@ impl CurrentName {
 }
 
 /// Bytes after which write-back is started, so that the device writes while tiles are decoded and the final `fsync` has
-/// little left to wait for (experiment 50). The count is approximate where several threads write: it decides when, not
+/// little left to wait for (experiments 50 and 60). The count is approximate where several threads write: it decides when, not
 /// whether, the bytes are written.
-const WRITEBACK: u64 = 32 << 20;
+const WRITEBACK: u64 = 8 << 20;
 
 /// Bytes of two files that are compared at a time.
 const COMPARED: usize = 64 << 10;
@@ -109,12 +114,36 @@ impl Shard {
     pub(super) fn write(&self, start: u64, bytes: &[u8]) -> Result<()> {
         let written = self.system.write(&self.file, start, bytes);
         written.map_err(|e| self.error(e))?;
-        let len = bytes.len() as u64;
-        if self.dirty.fetch_add(len, Relaxed) + len >= WRITEBACK {
-            self.dirty.store(0, Relaxed);
-            self.system.start_writeback(&self.file);
-        }
+        self.has_written(bytes.len() as u64);
         Ok(())
+    }
+
+    /// Copies bytes of another file within the system: see [`FileOperations::copy`].
+    #[cfg(target_os = "linux")]
+    pub(super) fn copy(
+        &self,
+        copier: &mut RangeCopier,
+        from: BorrowedFd<'_>,
+        start: u64,
+        at: u64,
+        len: u64,
+    ) -> io::Result<u64> {
+        let copied = self.system.copy(copier, from, start, &self.file, at, len)?;
+        self.has_written(copied);
+        Ok(copied)
+    }
+
+    /// Starts write-back where enough bytes were written.
+    fn has_written(&self, len: u64) {
+        if self.dirty.fetch_add(len, Relaxed) + len >= WRITEBACK {
+            self.start_writeback();
+        }
+    }
+
+    /// Begins to write the file's bytes to its device.
+    pub(super) fn start_writeback(&self) {
+        self.dirty.store(0, Relaxed);
+        self.system.start_writeback(&self.file);
     }
 
     /// Whether a regular file at `path` has the same bytes.
@@ -324,7 +353,7 @@ impl Shard {
         }
     }
 
-    fn error(&self, error: io::Error) -> Error {
+    pub(super) fn error(&self, error: io::Error) -> Error {
         Error::from(error).in_file(&self.target)
     }
 }

@@ -62,6 +62,14 @@ impl LocalOutput {
         }
     }
 
+    /// The file of this number, which was created.
+    fn shard(&self, file: usize) -> &Shard {
+        match (&self.index, self.opens_with_shard) {
+            (Some((first, _)), true) if file == 0 => first,
+            (_, opens_with_shard) => &self.shards[file - usize::from(opens_with_shard)],
+        }
+    }
+
     /// Locks the target directory, which exists.
     pub(super) fn lock_directory(&self) -> Result<DirectoryLock> {
         let locked = self.system.lock_directory(&self.target);
@@ -237,11 +245,11 @@ impl OutputPlace for LocalOutput {
         bytes: &[u8],
         _wait: &mut dyn FnMut(bool) -> bool,
     ) -> Result<()> {
-        let shard = match (&self.index, self.opens_with_shard) {
-            (Some((first, _)), true) if file == 0 => first,
-            (_, opens_with_shard) => &self.shards[file - usize::from(opens_with_shard)],
-        };
-        shard.write(start, bytes)
+        self.shard(file).write(start, bytes)
+    }
+
+    fn file(&self, file: usize) -> Option<&Shard> {
+        Some(self.shard(file))
     }
 
     fn publish(&mut self, _wait: &mut dyn FnMut(bool) -> bool) -> Result<()> {

@@ -6,12 +6,16 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 #[cfg(target_os = "linux")]
 use anamnesis_os::directories;
 use anamnesis_os::directory_lock::DirectoryLock;
 use anamnesis_os::files;
+#[cfg(target_os = "linux")]
+use anamnesis_os::range_copier::RangeCopier;
 
 /// Creates, writes, syncs and names files.
 pub(super) trait FileOperations: fmt::Debug + Send + Sync {
@@ -24,6 +28,20 @@ pub(super) trait FileOperations: fmt::Debug + Send + Sync {
     fn create(&self, path: &Path) -> io::Result<Option<File>>;
 
     fn write(&self, file: &File, start: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Copies up to `len` bytes of `from` that begin at `start` to `to`, from `at` on, within the system
+    /// ([`RangeCopier::copy`]). Returns how many; 0 and an error mean that this is not possible here, and that the bytes are to be read and
+    /// [written](Self::write).
+    #[cfg(target_os = "linux")]
+    fn copy(
+        &self,
+        copier: &mut RangeCopier,
+        from: BorrowedFd<'_>,
+        start: u64,
+        to: &File,
+        at: u64,
+        len: u64,
+    ) -> io::Result<u64>;
 
     /// Begins to write the file's bytes to its device, so that [`sync`](Self::sync) has less to wait for.
     fn start_writeback(&self, _file: &File) {}
@@ -134,6 +152,19 @@ impl FileOperations for SystemFiles {
 
     fn write(&self, file: &File, start: u64, bytes: &[u8]) -> io::Result<()> {
         write_all_at(file, start, bytes)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn copy(
+        &self,
+        copier: &mut RangeCopier,
+        from: BorrowedFd<'_>,
+        start: u64,
+        to: &File,
+        at: u64,
+        len: u64,
+    ) -> io::Result<u64> {
+        copier.copy(from, start, to.as_fd(), at, len)
     }
 
     #[cfg(target_os = "linux")]

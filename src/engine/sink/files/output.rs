@@ -12,6 +12,7 @@ use crate::plan::TensorSpec;
 
 use super::Sharding;
 use super::cut::FileCut;
+use super::file::Shard;
 
 /// Where a run writes to.
 #[derive(Clone, Debug)]
@@ -48,6 +49,12 @@ pub(super) trait OutputPlace: fmt::Debug + Send + Sync {
         bytes: &[u8],
         wait: &mut dyn FnMut(bool) -> bool,
     ) -> Result<()>;
+
+    /// The file of this number, if bytes of other files can be copied to it.
+    fn file(&self, file: usize) -> Option<&Shard> {
+        let _ = file;
+        None
+    }
 
     /// Gives the files their names, after all bytes have been written.
     fn publish(&mut self, wait: &mut dyn FnMut(bool) -> bool) -> Result<()>;

@@ -2,6 +2,7 @@
 //! replayed under the rules of a file system that may drop whatever was not synced (`power_loss/replay.rs`).
 
 mod changed_companions;
+mod copies;
 mod edits;
 mod failed_operations;
 mod other_processes;

@@ -81,18 +81,35 @@ impl WrittenFiles {
     ) -> Result<()> {
         let (file, base) = self.places[output];
         if start == 0 {
-            for (at, gap) in &self.before[output] {
+            for (at, gap) in self.before(output) {
                 write(file, *at, gap)?;
             }
         }
-        if let Some(checksums) = &self.checksums {
+        if self.has_checksums() {
             let mut piece = Hasher::new();
             piece.update(bytes);
-            let pieces = &checksums.pieces[output];
-            let mut pieces = pieces.lock().unwrap_or_else(PoisonError::into_inner);
-            pieces.push((start, piece));
+            self.add_checksum(output, start, piece);
         }
         write(file, base + start, bytes)
+    }
+
+    /// The bytes in front of an output.
+    pub(super) fn before(&self, output: usize) -> &[Gap] {
+        &self.before[output]
+    }
+
+    /// Whether checksums of the outputs are needed.
+    pub(super) fn has_checksums(&self) -> bool {
+        self.checksums.is_some()
+    }
+
+    /// Keeps the checksum of a piece of an output that begins at `start`.
+    pub(super) fn add_checksum(&self, output: usize, start: u64, piece: Hasher) {
+        if let Some(checksums) = &self.checksums {
+            let pieces = checksums.pieces[output].lock();
+            let mut pieces = pieces.unwrap_or_else(PoisonError::into_inner);
+            pieces.push((start, piece));
+        }
     }
 
     /// Passes on what is behind the outputs, once they are complete, and what follows from their checksums.

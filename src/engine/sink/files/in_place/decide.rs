@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result};
 use crate::base::progress::RunProgress;
 use crate::engine::sink::container::{ROOM, ROOM_UNIT};
+use crate::engine::sink::files::copied::{CopiedRun, CopyTools};
 use crate::engine::sink::files::directory_of;
 use crate::engine::sink::files::file::Shard;
 use crate::engine::sink::files::names::PartNames;
@@ -21,9 +22,6 @@ use super::{EditOptions, EditTarget, EditWay, FileChange};
 use anamnesis_os::lease::WriteLease;
 #[cfg(target_os = "linux")]
 use anamnesis_os::ranges::FileSystemKind;
-
-/// Bytes that are copied at a time.
-const PIECE: usize = 1 << 20;
 
 /// A file, and what is left to be done with it.
 pub(super) struct Decided {
@@ -243,16 +241,16 @@ pub(super) fn write_copy(
     if decided.format.is_some() {
         let (from, to) = (decided.old.len() as u64, decided.new.len() as u64);
         progress.add(to)?;
-        let mut piece = vec![0; PIECE];
-        let mut done = 0;
-        while done < decided.data() {
-            let rest = decided.data() - done;
-            let len = usize::try_from(rest).map_or(PIECE, |rest| rest.min(PIECE));
-            target.read(from + done, &mut piece[..len])?;
-            shard.write(to + done, &piece[..len])?;
-            done += len as u64;
-            progress.add(len as u64)?;
-        }
+        let data = CopiedRun {
+            source: target,
+            path: Some(&target.path),
+            start: from,
+            at: to,
+            len: decided.data(),
+        };
+        data.copy_to(&shard, &mut CopyTools::default(), None, &|len| {
+            progress.add(len)
+        })?;
     }
     finish(&shard, target)?;
     decided.shard = Some(shard);

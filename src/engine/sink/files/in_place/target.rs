@@ -10,7 +10,7 @@ use crate::base::error::{Error, Remedy, Result};
 use crate::engine::sink::files::operations::FileOperations;
 use crate::read::digest::Sha256Digest;
 use crate::read::source::files::url;
-use crate::read::source::fill;
+use crate::read::source::{Source, fill};
 
 /// A file that is open to be changed, and locked.
 pub(crate) struct EditTarget {
@@ -98,21 +98,36 @@ impl EditTarget {
 
     /// Reads bytes that must be there.
     pub(crate) fn read(&self, start: u64, buf: &mut [u8]) -> Result<()> {
-        let mut at = start;
-        let read = fill(buf, |buf| {
-            #[cfg(unix)]
-            let n = std::os::unix::fs::FileExt::read_at(&self.file, buf, at)?;
-            #[cfg(windows)]
-            let n = std::os::windows::fs::FileExt::seek_read(&self.file, buf, at)?;
-            at += n as u64;
-            Ok(n)
-        });
+        let read = self.read_at(start, buf);
         match read.map_err(|e| Error::from(e).in_file(&self.path))? {
             n if n == buf.len() => Ok(()),
             n => Err(Error::malformed("the file has become shorter")
                 .at(start + n as u64)
                 .in_file(&self.path)),
         }
+    }
+}
+
+impl Source for EditTarget {
+    fn len(&self) -> Option<u64> {
+        Some(self.len)
+    }
+
+    fn read_at(&self, start: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let mut at = start;
+        fill(buf, |buf| {
+            #[cfg(unix)]
+            let n = std::os::unix::fs::FileExt::read_at(&self.file, buf, at)?;
+            #[cfg(windows)]
+            let n = std::os::windows::fs::FileExt::seek_read(&self.file, buf, at)?;
+            at += n as u64;
+            Ok(n)
+        })
+    }
+
+    #[cfg(unix)]
+    fn as_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        Some(std::os::fd::AsFd::as_fd(&self.file))
     }
 }
 

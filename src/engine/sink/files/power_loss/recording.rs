@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use anamnesis_os::range_copier::RangeCopier;
 use rustix::io::Errno;
 
 use crate::engine::sink::files::operations::{FileOperations, SystemFiles};
@@ -158,6 +159,25 @@ impl FileOperations for RecordingFiles {
         self.system.write(file, start, bytes)?;
         self.record(Operation::Write(self.number(file), start, bytes.to_vec()));
         Ok(())
+    }
+
+    fn copy(
+        &self,
+        copier: &mut RangeCopier,
+        from: BorrowedFd<'_>,
+        start: u64,
+        to: &File,
+        at: u64,
+        len: u64,
+    ) -> io::Result<u64> {
+        use std::os::unix::fs::FileExt;
+        self.call()?;
+        let copied = self.system.copy(copier, from, start, to, at, len)?;
+        // to the replay a write like others, of the bytes that have arrived
+        let mut bytes = vec![0; usize::try_from(copied).unwrap()];
+        to.read_exact_at(&mut bytes, at)?;
+        self.record(Operation::Write(self.number(to), at, bytes));
+        Ok(copied)
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {

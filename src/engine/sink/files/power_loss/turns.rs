@@ -4,10 +4,12 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 
 use anamnesis_os::directory_lock::DirectoryLock;
+use anamnesis_os::range_copier::RangeCopier;
 
 use super::TestDirectory;
 use crate::base::error::Result;
@@ -149,6 +151,19 @@ impl FileOperations for WriterTurns {
     fn write(&self, file: &File, start: u64, bytes: &[u8]) -> io::Result<()> {
         // a file that no other run can find: its bytes are in no order with the operations of others
         self.system.write(file, start, bytes)
+    }
+
+    fn copy(
+        &self,
+        copier: &mut RangeCopier,
+        from: BorrowedFd<'_>,
+        start: u64,
+        to: &File,
+        at: u64,
+        len: u64,
+    ) -> io::Result<u64> {
+        // as a write
+        self.system.copy(copier, from, start, to, at, len)
     }
 
     fn sync(&self, _: &File) -> io::Result<()> {
