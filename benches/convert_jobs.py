@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Copies of tensor files, alternating with `cp` and with the tools that people use: time, time ÷ `cp`, processor time, peak memory.
+
+    python3 benches/convert_jobs.py target/release/anamnesis [--mib 1024] [--rounds 5] [--work DIR] [--python PYTHON]
+
+PYTHON has numpy, safetensors and gguf (`pip install numpy safetensors gguf`); `llama-gguf-split` is found in the path. A tool that is
+missing is listed; mergekit, mlx_lm and `hf` are not among the programs yet.
+anything is timed: the digests of all tensors, by the readers of safetensors and gguf. Nothing is synchronised but our own output. Peak memory is
+the resident set, which counts mapped pages of files too, and beside it the anonymous part, read every 2 ms.
+"""
+import argparse, hashlib, json, os, shutil, statistics, struct, subprocess, sys, tempfile, time
+
+# Each variant of a peer, as a program for PYTHON: its arguments are the source, the target and, of some, a number.
+RENAME = """
+import sys
+from safetensors import safe_open
+from safetensors.numpy import save_file
+with safe_open(sys.argv[1], 'np') as f:
+    save_file({k.replace('model.', 'net.', 1): f.get_tensor(k) for k in f.keys()}, sys.argv[2])
+"""
+EXTRACT = """
+import sys
+from safetensors import safe_open
+from safetensors.numpy import save_file
+with safe_open(sys.argv[1], 'np') as f:
+    save_file({k: f.get_tensor(k) for k in f.keys() if k.startswith('model.layers.1.')}, sys.argv[2])
+"""
+MERGE = """
+import glob, sys
+from safetensors.numpy import load_file, save_file
+tensors = {}
+for path in sorted(glob.glob(sys.argv[1] + '/*.safetensors')): tensors.update(load_file(path))
+save_file(tensors, sys.argv[2])
+"""
+# what each reader finds: names and digests
+DIGESTS = """
+import glob, hashlib, json, os, sys
+found = {}
+path = sys.argv[1]
+files = sorted(p for p in glob.glob(path + '/*') if p.endswith(('.safetensors', '.gguf'))) if os.path.isdir(path) else [path]
+for file in files:
+    if file.endswith('.gguf'):
+        from gguf import GGUFReader
+        for t in GGUFReader(file).tensors: found[t.name] = hashlib.sha256(t.data.tobytes()).hexdigest()
+    else:
+        from safetensors import safe_open
+        with safe_open(file, 'np') as f:
+            for k in f.keys(): found[k] = hashlib.sha256(f.get_tensor(k).tobytes()).hexdigest()
+print(json.dumps(found, sort_keys=True))
+"""
+
+
+def names(mib):
+    return [f'model.layers.{i // 4}.part{i % 4}.weight' for i in range(mib // 8)]
+
+
+def safetensors_file(path, mine, block):
+    """F16 tensors of 8 MiB, which numpy has."""
+    header, at = {'__metadata__': {'format': 'pt'}}, 0
+    for n in mine:
+        header[n] = {'dtype': 'F16', 'shape': [2048, 2048], 'data_offsets': [at, at + (8 << 20)]}
+        at += 8 << 20
+    text = json.dumps(header).encode()
+    text += b' ' * (-len(text) % 8)
+    with open(path, 'wb') as f:
+        f.write(struct.pack('<Q', len(text)) + text)
+        for number in range(at >> 20):
+            f.write(struct.pack('<Q', number) + block[8:])
+
+
+def gguf_file(path, mine, block):
+    """The same as a GGUF of architecture llama."""
+    def text(s): return struct.pack('<Q', len(s)) + s.encode()
+    head = struct.pack('<4sIQQ', b'GGUF', 3, len(mine), 2)
+    for key, value in (('general.architecture', 'llama'), ('general.name', 'bench')):
+        head += text(key) + struct.pack('<I', 8) + text(value)
+    for number, n in enumerate(mine):
+        head += text(n) + struct.pack('<IQQIQ', 2, 2048, 2048, 1, number * (8 << 20))
+    head += b'\0' * (-len(head) % 32)
+    with open(path, 'wb') as f:
+        f.write(head)
+        for number in range(len(mine) * 8):
+            f.write(struct.pack('<Q', number) + block[8:])
+
+
+def memory(pid):
+    """MiB of the resident set at its peak, and of its anonymous part now."""
+    try:
+        lines = dict(l.split(':', 1) for l in open(f'/proc/{pid}/status'))
+        return tuple(int(lines[key].split()[0]) >> 10 for key in ('VmHWM', 'RssAnon'))
+    except (OSError, KeyError, ValueError):
+        return 0, 0
+
+
+def timed(line):
+    """Seconds, processor seconds, MiB resident, MiB anonymous; or the end of the error."""
+    began = time.perf_counter()
+    child = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    resident = anonymous = 0
+    while True:
+        pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+        if pid:
+            break
+        # not of `wait4`, which has what was resident before `exec`
+        now = memory(child.pid)
+        resident, anonymous = max(resident, now[0]), max(anonymous, now[1])
+        time.sleep(0.002)
+    seconds = time.perf_counter() - began
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        sys.exit(f'{line[:4]}… failed: {child.stderr.read()[-500:]}')
+    return seconds, usage.ru_utime + usage.ru_stime, resident, anonymous
+
+
+def remove(path):
+    shutil.rmtree(path) if os.path.isdir(path) else os.path.exists(path) and os.remove(path)
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = arguments.add_argument
+    add('binary'), add('--mib', type=int, default=1024), add('--rounds', type=int, default=5), add('--work'), add('--python', default=sys.executable)
+    a = arguments.parse_args()
+    ours, python, missing = os.path.abspath(a.binary), a.python, []
+
+    def has(module):
+        found = subprocess.run([python, '-c', f'import {module}'], capture_output=True).returncode == 0
+        found or missing.append(module)
+        return found
+    if not (has('safetensors') and has('gguf')):
+        sys.exit(f'outputs are compared by safetensors and gguf: install {", ".join(missing)} for {python}')
+    splitter = shutil.which('llama-gguf-split') or missing.append('llama-gguf-split')
+    work = tempfile.mkdtemp(prefix='convert-jobs-', dir=a.work)
+    try:
+        block = hashlib.shake_256(b'bench').digest(1 << 20)
+        at = lambda name: os.path.join(work, name)
+        one, many, gguf, split = at('one.safetensors'), at('many'), at('one.gguf'), at('split')
+        all_names = names(a.mib)
+        safetensors_file(one, all_names, block)
+        gguf_file(gguf, all_names, block)
+        os.makedirs(many)
+        count = 4
+        parts = [all_names[k * len(all_names) // count:(k + 1) * len(all_names) // count] for k in range(count)]
+        files = ['model-%05d-of-%05d.safetensors' % (k + 1, count) for k in range(count)]
+        for part, file in zip(parts, files):
+            safetensors_file(os.path.join(many, file), part, block)
+        json.dump({'metadata': {}, 'weight_map': {n: f for part, f in zip(parts, files) for n in part}}, open(os.path.join(many, 'model.safetensors.index.json'), 'w'))
+        piece = (a.mib << 20) // 4
+        convert = lambda source, target, *flags: [ours, 'convert', source, '-o', target, *flags]
+        timed(convert(gguf, split + '/', '--shard-size', str(piece)))
+        first = sorted(os.listdir(split))[0]
+        program = lambda text: lambda source, target: [python, '-c', text, source, target]
+        # job, source, target, our command, peers
+        jobs = [
+            ('merge a GGUF split', split, 'out.gguf', lambda s, t: convert(s, t), {'llama-gguf-split': splitter and (lambda s, t: [splitter, '--merge', os.path.join(s, first), t])}),
+            ('split a GGUF in 4', gguf, 'out/', lambda s, t: convert(s, t, '--shard-size', str(piece)),
+             {'llama-gguf-split': splitter and (lambda s, t: [splitter, '--split', '--split-max-size', f'{a.mib // 4}M', s, os.path.join(t, 'model')])}),
+            ('one key of a GGUF changed, in a new file', gguf, 'out.gguf', lambda s, t: convert(s, t, '--metadata', 'general.name=other'),
+             {'gguf-py, gguf_new_metadata': lambda s, t: [python, '-m', 'gguf.scripts.gguf_new_metadata', '--general-name', 'other', s, t]}),
+            ('tensors renamed', one, 'out.safetensors', lambda s, t: convert(s, t, '--rename', 'model=net'), {'safetensors, numpy': program(RENAME)}),
+            ('one layer extracted', one, 'out.safetensors', lambda s, t: convert(s, t, '--filter', 'model.layers.1.*'), {'safetensors, numpy': program(EXTRACT)}),
+            ('4 safetensors shards merged', many, 'out.safetensors', lambda s, t: convert(s, t), {'safetensors, numpy': program(MERGE)}),
+        ]
+        print('| job | program | time | ÷ `cp` | processor time ÷ `cp` | resident | anonymous |\n|---|---|--:|--:|--:|--:|--:|', flush=True)
+        for job, source, target, own, peers in jobs:
+            target = at(target)
+            variants = {'anamnesis': own, **{name: line for name, line in peers.items() if line}}
+
+            def run(name, source=source, target=target, variants=variants):
+                remove(target.rstrip('/'))
+                if name == 'cp':
+                    return timed(['cp', '-r', '--reflink=never', source, target.rstrip('/') if os.path.isdir(source) else at('copy')])
+                if target.endswith('/'):
+                    os.makedirs(target)
+                return timed(variants[name](source, target))
+            digests = {}
+            for name in variants:
+                run(name)
+                read = subprocess.run([python, '-c', DIGESTS, target.rstrip('/')], capture_output=True, text=True, check=True)
+                digests[name] = read.stdout
+            if len(set(digests.values())) != 1 or digests['anamnesis'].strip() == '{}':
+                sys.exit(f'{job}: the outputs differ')
+            order, samples = ['cp', *variants], {}
+            for number in range(a.rounds):
+                for name in order[number % len(order):] + order[:number % len(order)]:
+                    samples.setdefault(name, []).append(run(name))
+                remove(at('copy'))
+            remove(target.rstrip('/'))
+            medians = {name: [statistics.median(s[i] for s in rows) for i in range(4)] for name, rows in samples.items()}
+            base = medians['cp']
+            for name in order:
+                m = medians[name]
+                print(f'| {job} | {name} | {m[0]:.2f} s | {m[0] / base[0]:.2f} | {m[1] / base[1]:.2f} | {m[2]:.0f} MiB | {m[3]:.0f} MiB |', flush=True)
+        if missing:
+            print(f'\nnot measured, since they are not installed: {", ".join(missing)}')
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+if __name__ == '__main__':
+    main()
