@@ -4,7 +4,8 @@
     python3 benches/convert_jobs.py target/release/anamnesis [--mib 1024] [--rounds 5] [--work DIR] [--python PYTHON]
 
 PYTHON has numpy, safetensors and gguf (`pip install numpy safetensors gguf`); `llama-gguf-split` is found in the path. A tool that is
-missing is listed; mergekit, mlx_lm and `hf` are not among the programs yet.
+missing is listed; mergekit, mlx_lm and `hf` are not among the programs yet. One process per variant; each round
+runs every variant of a job once, and the first one rotates. Outputs are compared before
 anything is timed: the digests of all tensors, by the readers of safetensors and gguf. Nothing is synchronised but our own output. Peak memory is
 the resident set, which counts mapped pages of files too, and beside it the anonymous part, read every 2 ms.
 """
