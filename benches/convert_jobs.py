@@ -33,7 +33,7 @@ tensors = {}
 for path in sorted(glob.glob(sys.argv[1] + '/*.safetensors')): tensors.update(load_file(path))
 save_file(tensors, sys.argv[2])
 """
-# what each reader finds: names and digests
+# names and digests, as each reader finds them
 DIGESTS = """
 import glob, hashlib, json, os, sys
 found = {}

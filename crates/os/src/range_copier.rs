@@ -2,7 +2,7 @@
 //!
 //! Where both offsets have the same place within a page, `copy_file_range(2)` lets the files share extents (XFS, Btrfs), or copies page by
 //! page. Elsewhere, and between file systems, pages of the page cache are moved to a pipe and written from there: one copy in
-//! place of two, in pieces that are longer than those of `copy_file_range`, whose pipe has 16 pages.
+//! place of two, in pieces that are longer than `copy_file_range` makes, whose pipe has 16 pages.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -120,7 +120,7 @@ impl RangeCopier {
                 retry_on_intr(|| splice(&pipe.reader, None, to, Some(&mut end), left, flags));
             match written {
                 Ok(written) if written > 0 => left -= written,
-                // what has arrived counts; the next call meets the error again
+                // bytes that have arrived count; the next call meets the error again
                 Ok(_) | Err(_) if end > at => return Ok(end - at),
                 Ok(_) => return Ok(0),
                 Err(e) => return Err(e.into()),

@@ -27,7 +27,7 @@ const SYSTEM_PIECE: u64 = 4 << 20;
 /// Bytes of a source that are prefetched at a time, once those before are being copied.
 const AHEAD: u64 = 8 << 20;
 
-/// What copies need, from one to the next.
+/// A pipe and a buffer, kept from one copy to the next.
 #[derive(Default)]
 pub(super) struct CopyTools {
     #[cfg(target_os = "linux")]

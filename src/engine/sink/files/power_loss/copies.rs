@@ -18,7 +18,7 @@ use crate::plan::TensorSpec;
 use crate::read::catalog::Shape;
 use crate::read::source::FileSource;
 
-/// Bytes of the outputs, which are those of the tensors of `write`.
+/// Bytes of each output, as many as each tensor of `write` has.
 const LEN: u64 = 4;
 
 /// A file whose bytes are all this value.
