@@ -214,7 +214,7 @@ pub fn same_in<'a>(directory: &Path, files: impl Iterator<Item = &'a Path>) -> O
     found.map(|entry| entry.path())
 }
 
-/// Whether a file, or link, may be neither replaced nor removed, whoever asks: it is immutable, or may only be appended to
+/// Whether a file, or link, may be neither replaced nor removed, by root neither: it is immutable, or may only be appended to
 /// (`chattr +i`, `+a`). False where this is not known.
 pub fn is_protected(path: &Path) -> bool {
     #[cfg(target_os = "linux")]

@@ -269,7 +269,7 @@ pub(crate) fn check_replaceable(path: &Path, replace: bool) -> Result<()> {
         // after the kind of file: `overwrite` does not permit to replace a directory or a device
         Error::from(io::Error::from(io::ErrorKind::AlreadyExists))
     } else if is_protected(path) {
-        // found out before the commit: a model that is half replaced is nobody's
+        // found out before the commit: a model that is half replaced is of no use
         let what = "the file is immutable, or may only be appended to (`lsattr` shows it)";
         Error::from(io::Error::new(io::ErrorKind::PermissionDenied, what))
     } else {

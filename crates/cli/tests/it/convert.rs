@@ -463,7 +463,7 @@ fn keys_are_set_as_they_are_said_or_refused() {
     );
 }
 
-/// A file that nobody may replace or remove refuses the run before anything is named, whether it is a configuration, the index or
+/// A file that no user may replace or remove refuses the run before anything is named, whether it is a configuration, the index or
 /// a shard.
 #[test]
 fn protected_files_refuse_the_run_and_nothing_has_changed() {
