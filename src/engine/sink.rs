@@ -82,7 +82,7 @@ impl std::fmt::Debug for StoredOutput<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut fields = f.debug_struct("StoredOutput");
         fields
-            .field("output", &self.output)
+            .field("number", &self.output)
             .field("path", &self.path);
         fields.field("start", &self.start).field("len", &self.len);
         fields.finish_non_exhaustive()
