@@ -226,7 +226,7 @@ impl NamedFile {
             let fd = checkpoint.sources().first()?.as_fd()?;
             let open = File::from(fd.try_clone_to_owned().ok()?);
             let named = Self::of(&open, path);
-            return named.filter(|_| checkpoint.files().is_local());
+            named.filter(|_| checkpoint.files().is_local())
         }
         #[cfg(not(unix))]
         {

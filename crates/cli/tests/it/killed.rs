@@ -42,7 +42,7 @@ pub(crate) fn source(directory: &Path, value: f32) {
 
 /// The first byte of the tokenizer beside tensors of this value.
 pub(crate) fn tokenizer(value: f32) -> u8 {
-    b'a' + value as u8
+    value.to_string().as_bytes()[0]
 }
 
 /// The value of all tensors of the checkpoint in a directory; `None` if none can be opened.
