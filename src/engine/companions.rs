@@ -23,7 +23,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, Limits, text_cost};
 use crate::base::template::is_weight_file;
-use crate::read::checkpoint::{Checkpoint, NamedFile};
+use crate::read::checkpoint::{Checkpoint, NamedFile, read_beside_runs};
 use crate::read::json::{JsonReader, Tree};
 use crate::read::rename::RenamedTensors;
 use crate::read::source::file_system::NamedPath;
@@ -207,7 +207,8 @@ impl Companions {
                     .collect();
                 own.sort_unstable();
                 let files = checkpoint.files();
-                let mut found = Self::collect(files, directory, &own, edit, with_code, budget)?;
+                let collect = || Self::collect(files, directory, &own, edit, with_code, budget);
+                let mut found = read_beside_runs(files, directory, collect)?;
                 found.of = NamedFile::first_of(checkpoint);
                 found.check_source()?;
                 Ok(match place {

@@ -126,9 +126,9 @@ impl ModelConfig {
         let at = folder.join("config.json");
         files.begin(&mut std::iter::once(at.clone()));
         let read = || match document::read(files, NamedPath::below(folder, &at), budget) {
-            Ok(map) => Ok((Some(map), true)),
+            Ok(map) => Ok(Some(map)),
             // no configuration is usual for a single file, and a rule that needs one says so
-            Err(e) if document::is_absent(&e) => Ok((None, false)),
+            Err(e) if document::is_absent(&e) => Ok(None),
             Err(e) => Err(e.in_file(&at)),
         };
         let Some(map) = read_beside_runs(files, folder, read)? else {

@@ -6,9 +6,12 @@ use std::path::Path;
 
 use super::names::CONFIGURATIONS;
 use super::{CompanionContent, CompanionEdit, LeftOutReason, config, renamed_configuration};
+use anamnesis_os::files::directory_of;
+
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{Budget, zeroed};
 use crate::quant::scheme::is_configuration;
+use crate::read::checkpoint::read_beside_runs;
 use crate::read::source::file_system::{MapMode, NamedPath};
 use crate::read::source::files::Files;
 use crate::read::source::read_exact_at;
@@ -31,7 +34,8 @@ pub(super) enum FoundContent {
 /// # Errors
 /// I/O; what is not a regular file; a link of another user to a file of a third one.
 pub(crate) fn open_companion(path: &Path) -> Result<(File, u64)> {
-    open_named(NamedPath::in_its_directory(path))
+    let open = || open_named(NamedPath::in_its_directory(path));
+    read_beside_runs(&Files::default(), directory_of(path), open)
 }
 
 /// Finds the content under a name. Configurations are read and edited, and files at a URL are read.

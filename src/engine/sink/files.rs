@@ -339,9 +339,10 @@ impl Sink for FileSink {
             companions,
         };
         let mut place = self.place()?;
-        self.files = place.create(&new)?;
-        // after they were copied
+        let created = place.create(&new);
+        // after companion files were copied, and before an error of one that is not there any more
         self.companion_files.check_source()?;
+        self.files = created?;
         self.output = Some(place);
         self.written = Some(WrittenFiles::new(cut.files, outputs, container.complete));
         Ok(())

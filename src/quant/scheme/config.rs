@@ -231,7 +231,7 @@ impl QuantConfig {
             checkpoint.check_first_file()?;
         }
         for (path, files) in checkpoint.joined() {
-            let (other, _) = Self::load_beside(files, path, is_mistral, edit, budget)?;
+            let other = Self::load_beside(files, path, is_mistral, edit, budget)?;
             if (other.is_empty() && other.sections.is_empty()) || other.describes_as(&own) {
                 continue;
             }
@@ -242,14 +242,14 @@ impl QuantConfig {
         Ok(own)
     }
 
-    /// The configuration beside this path, and whether there is one. `is_mistral`: whether files with Mistral's names are read.
+    /// The configuration beside this path. `is_mistral`: whether files with Mistral's names are read.
     fn load_beside(
         files: &Files,
         path: &Path,
         is_mistral: bool,
         edit: &TextEdit<'_>,
         budget: &Budget,
-    ) -> Result<(Self, bool)> {
+    ) -> Result<Self> {
         let mut model = ModelConfig::default();
         let mut found = ConfigDocuments::default();
         let folder = files.folder_of(path);
@@ -259,7 +259,7 @@ impl QuantConfig {
             .iter()
             .filter(|(file, _)| *file != MISTRAL || is_mistral);
         files.begin(&mut likely.map(|(file, _)| folder.join(file)));
-        let (mut has_config, mut is_found) = (false, false);
+        let mut has_config = false;
         for &(file, place) in FILES {
             if file == MISTRAL && !is_mistral && (has_config || !files.is_local()) {
                 continue;
@@ -276,7 +276,6 @@ impl QuantConfig {
                 Err(e) if document::is_absent(&e) => continue,
                 Err(e) => return Err(e.in_file(&at)),
             };
-            is_found = true;
             let repeats = repeats::statements(&repeats, file, place != ConfigPlace::Section);
             found.statements.extend(repeats);
             let before = (found.documents.len(), found.statements.len());
@@ -296,7 +295,7 @@ impl QuantConfig {
                 model = ModelConfig::from_document(whole);
             }
         }
-        Ok((found.into_config(model, budget)?, is_found))
+        found.into_config(model, budget)
     }
 
     /// Whether there is no configuration.

@@ -268,12 +268,12 @@ fn number_of(_: &std::fs::Metadata) -> Option<FileNumber> {
     None
 }
 
-/// Calls `read` again for as long as it finds nothing (`false`) and a run replaces the checkpoint: where no directory can be
-/// exchanged for another one, the configuration has a hidden name for a moment.
+/// Reads files beside a checkpoint, again if a run replaces it meanwhile: where no directory can be exchanged for another one, they
+/// have hidden names for a moment.
 pub(crate) fn read_beside_runs<T>(
     files: &Files,
     directory: &Path,
-    mut read: impl FnMut() -> Result<(T, bool)>,
+    mut read: impl FnMut() -> Result<T>,
 ) -> Result<T> {
     let directory = match directory.as_os_str().is_empty() {
         true => Path::new("."),
@@ -281,14 +281,13 @@ pub(crate) fn read_beside_runs<T>(
     };
     // a second at most: the moment takes a few renames and the system's own time to write them
     for _ in 0..500 {
-        let (found, is_found) = read()?;
-        let is_replaced = || is_locked(directory) && has_hidden(directory);
-        if is_found || !files.is_local() || !is_replaced() {
-            return Ok(found);
+        let found = read();
+        if !files.is_local() || !is_locked(directory) || !has_hidden(directory) {
+            return found;
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    Ok(read()?.0)
+    read()
 }
 
 fn has_hidden(directory: &Path) -> bool {

@@ -73,7 +73,10 @@ fn remember_reports_a_truncated_source_and_leaves_no_output() {
         let dir = tempfile::tempdir().unwrap();
         let source = half_a_gigabyte_of(dir.path(), dtype, item_bytes);
         let out = dir.path().join("out.safetensors");
+        // stored tensors would be copied without a map
+        let dtype = ["--dtype", "f16"];
         let args = ["remember", path_str(&source), "-o", path_str(&out)];
+        let args = [&args[..], &dtype].concat();
         let output = truncate_while_reading(&args, &source, |child| wait_for_map(child, &source));
         let message = message(&output);
         let place = format!("anamnesis: {}: a page of the mapped file", source.display());
@@ -89,25 +92,25 @@ fn remember_reports_a_truncated_source_and_leaves_no_output() {
 
 #[test]
 fn without_maps_a_truncated_source_is_an_error_with_its_offset() {
-    let dir = tempfile::tempdir().unwrap();
-    let source = half_a_gigabyte(dir.path());
-    let out = dir.path().join("out.safetensors");
-    let args = [
-        "remember",
-        "--no-map",
-        path_str(&source),
-        "-o",
-        path_str(&out),
-    ];
-    let output = truncate_while_reading(&args, &source, |child| {
-        wait_for_output(child, dir.path());
-    });
-    let message = message(&output);
-    assert!(
-        message.contains(path_str(&source)) && message.contains("end of file"),
-        "{message}"
-    );
-    assert_eq!(sorted_names(dir.path()), ["in.safetensors"]);
+    // a copy from file to file, and tensors that pass through memory
+    for options in [
+        &["convert"][..],
+        &["remember", "--no-map", "--dtype", "f16"],
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let source = half_a_gigabyte(dir.path());
+        let out = dir.path().join("out.safetensors");
+        let args = [options, &[path_str(&source), "-o", path_str(&out)]].concat();
+        let output = truncate_while_reading(&args, &source, |child| {
+            wait_for_output(child, dir.path());
+        });
+        let message = message(&output);
+        assert!(
+            message.contains(path_str(&source)) && message.contains("end of file"),
+            "{args:?}: {message}"
+        );
+        assert_eq!(sorted_names(dir.path()), ["in.safetensors"]);
+    }
 }
 
 #[test]

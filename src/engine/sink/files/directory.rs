@@ -308,10 +308,10 @@ impl OutputDirectory {
     /// The companion files, written without their names.
     fn companions(&self) -> Result<Vec<Companion>> {
         let files = &self.companion_files.files;
-        let created = self.sink.create_companions(&self.parts, files)?;
-        // after they were copied
+        let created = self.sink.create_companions(&self.parts, files);
+        // after they were copied, and before an error of one that is not there any more
         self.companion_files.check_source()?;
-        Ok(created)
+        created
     }
 
     /// Removes the checkpoint in the directory: first the companion files of other bytes, without which no client opens it,
