@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::{assert_runs, command, path_str};
-use crate::remember::{half_a_gigabyte, half_a_gigabyte_of, sorted_names, wait_for_output};
+use crate::remember::{half_a_gigabyte, sorted_names, wait_for_output};
 
 /// Starts the command, and truncates the source to a megabyte once `is_reading` returns.
 fn truncate_while_reading(args: &[&str], source: &Path, is_reading: impl FnOnce(&Child)) -> Output {
@@ -67,38 +67,49 @@ fn message(output: &Output) -> String {
     stderr
 }
 
+/// A file of half a gigabyte with a weight that is decoded: stored tensors are copied without a map.
+fn half_a_gigabyte_of_fp8(directory: &Path) -> std::path::PathBuf {
+    let source = directory.join("in.safetensors");
+    let (scale, end) = (1u64 << 29, (1u64 << 29) + 4);
+    let header = format!(
+        "{{\"a.weight\":{{\"dtype\":\"F8_E4M3\",\"shape\":[16384,32768],\"data_offsets\":[0,{scale}]}},\
+         \"a.weight_scale\":{{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[{scale},{end}]}}}}"
+    );
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    fs::write(&source, &bytes).unwrap();
+    let file = fs::File::options().write(true).open(&source).unwrap();
+    file.set_len(bytes.len() as u64 + end).unwrap();
+    source
+}
+
 #[test]
 fn remember_reports_a_truncated_source_and_leaves_no_output() {
-    for (dtype, item_bytes) in [("BF16", 2), ("F32", 4)] {
-        let dir = tempfile::tempdir().unwrap();
-        let source = half_a_gigabyte_of(dir.path(), dtype, item_bytes);
-        let out = dir.path().join("out.safetensors");
-        // stored tensors would be copied without a map
-        let dtype = ["--dtype", "f16"];
-        let args = ["remember", path_str(&source), "-o", path_str(&out)];
-        let args = [&args[..], &dtype].concat();
-        let output = truncate_while_reading(&args, &source, |child| wait_for_map(child, &source));
-        let message = message(&output);
-        let place = format!("anamnesis: {}: a page of the mapped file", source.display());
-        assert!(
-            message.starts_with(&place)
-                && message.contains("(at byte ")
-                && message.contains("--no-map"),
-            "{message}"
-        );
-        assert_eq!(sorted_names(dir.path()), ["in.safetensors"]);
-    }
+    let dir = tempfile::tempdir().unwrap();
+    let source = half_a_gigabyte_of_fp8(dir.path());
+    let out = dir.path().join("out.safetensors");
+    let args = ["remember", path_str(&source), "-o", path_str(&out)];
+    let output = truncate_while_reading(&args, &source, |child| wait_for_map(child, &source));
+    let message = message(&output);
+    let place = format!("anamnesis: {}: a page of the mapped file", source.display());
+    assert!(
+        message.starts_with(&place)
+            && message.contains("(at byte ")
+            && message.contains("--no-map"),
+        "{message}"
+    );
+    assert_eq!(sorted_names(dir.path()), ["in.safetensors"]);
 }
 
 #[test]
 fn without_maps_a_truncated_source_is_an_error_with_its_offset() {
-    // a copy from file to file, and tensors that pass through memory
-    for options in [
-        &["convert"][..],
-        &["remember", "--no-map", "--dtype", "f16"],
-    ] {
+    // a copy from file to file, and a weight that is read and decoded
+    for options in [&["convert"][..], &["remember", "--no-map"]] {
         let dir = tempfile::tempdir().unwrap();
-        let source = half_a_gigabyte_of(dir.path(), "F32", 4);
+        let source = match options[0] {
+            "convert" => half_a_gigabyte(dir.path()),
+            _ => half_a_gigabyte_of_fp8(dir.path()),
+        };
         let out = dir.path().join("out.safetensors");
         let args = [options, &[path_str(&source), "-o", path_str(&out)]].concat();
         let output = truncate_while_reading(&args, &source, |child| {
