@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::copy_file_range;
-use rustix::io::retry_on_intr;
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
 /// Bytes of a page, or of its largest part that files share.
@@ -20,6 +20,20 @@ const PIPE: usize = 512 << 10;
 /// Bytes of a piece that goes through the pipe, at a multiple of them in the new file: its pages are then written whole, and as large
 /// pages where the file system has such.
 const PIECE: u64 = 256 << 10;
+
+/// Calls after which a signal that interrupts each of them is an error: a file system may answer so for ever.
+const INTERRUPTED: usize = 64;
+
+/// Repeats a call that a signal has interrupted.
+fn repeated<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    for _ in 0..INTERRUPTED {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+    call()
+}
 
 /// Copies ranges of files within the system, one after the other.
 ///
@@ -83,11 +97,11 @@ impl RangeCopier {
             let (mut start, mut at) = (start, at);
             let len = usize::try_from(len).unwrap_or(usize::MAX);
             let copied =
-                retry_on_intr(|| copy_file_range(from, Some(&mut start), to, Some(&mut at), len));
+                repeated(|| copy_file_range(from, Some(&mut start), to, Some(&mut at), len));
             match copied {
                 Ok(copied) if copied > 0 => return Ok(copied as u64),
                 // a full disk; everything else is tried through the pipe, also between file systems
-                Err(e @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) => {
+                Err(e @ (Errno::NOSPC | Errno::DQUOT)) => {
                     return Err(e.into());
                 }
                 _ => {}
@@ -112,12 +126,10 @@ impl RangeCopier {
         let len = len.min(PIECE - at % PIECE);
         let len = usize::try_from(len).expect("at most a piece");
         let flags = SpliceFlags::empty();
-        let mut left =
-            retry_on_intr(|| splice(from, Some(&mut start), &pipe.writer, None, len, flags))?;
+        let mut left = repeated(|| splice(from, Some(&mut start), &pipe.writer, None, len, flags))?;
         let mut end = at;
         while left > 0 {
-            let written =
-                retry_on_intr(|| splice(&pipe.reader, None, to, Some(&mut end), left, flags));
+            let written = repeated(|| splice(&pipe.reader, None, to, Some(&mut end), left, flags));
             match written {
                 Ok(written) if written > 0 => left -= written,
                 // bytes that have arrived count; the next call meets the error again
