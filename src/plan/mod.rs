@@ -243,6 +243,7 @@ impl Job {
     }
 
     /// The range of a file whose bytes are the output, if it is one: nothing is computed, and there is a byte.
+    #[cfg(unix)]
     pub(crate) fn copied(&self, catalog: &Catalog) -> Option<ByteRange> {
         let JobWork::Tiles { decoder, .. } = &self.work else {
             return None;
