@@ -170,9 +170,11 @@ impl OpenedModels {
             },
         }
         self.faults.extend(faults);
+        // the directory names them, not the caller: regular files only, whose links lead where its own may
+        let found = place.options.clone().found_in(place.directory);
         several
             .iter()
-            .try_for_each(|path| self.add(place, path, place.options, false))
+            .try_for_each(|path| self.add(place, path, &found, false))
     }
 
     fn keep(&mut self, place: &OpeningPlace<'_>, checkpoint: Checkpoint) -> Result<()> {
