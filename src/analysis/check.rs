@@ -30,6 +30,7 @@ mod opening;
 mod percentile_memory;
 mod places;
 mod report;
+mod rule_subject;
 mod run;
 mod sample;
 mod scales;

@@ -134,7 +134,7 @@ struct MemberToRead<'s> {
     crc32: u32,
 }
 
-/// Reads all members of the archives among the files, side by side.
+/// Reads all members of the archives among the files, side by side. Returns the damaged ones, and the number of all.
 ///
 /// # Errors
 /// Cancellation, and directories over the limit on memory.
@@ -143,11 +143,11 @@ pub(super) fn damaged_members(
     budget: &Budget,
     threads: usize,
     control: &RunControl<'_>,
-) -> Result<Vec<DamagedMember>> {
+) -> Result<(Vec<DamagedMember>, u64)> {
     let mut members: Vec<MemberToRead<'_>> = Vec::new();
     // other formats have no archives, or parts of archives as the items of a distributed checkpoint
     if !matches!(checkpoint.catalog().format(), "npz" | "pth") {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), 0));
     }
     for (file, source) in checkpoint.sources().iter().enumerate() {
         let mut cursor = Cursor::new(&**source, budget);
@@ -206,7 +206,7 @@ pub(super) fn damaged_members(
     let mut damaged = damaged.into_inner().expect("no thread panicked");
     // threads finish in any order, and the report has one
     damaged.sort_by_key(|member: &DamagedMember| (member.file, member.offset));
-    Ok(damaged)
+    Ok((damaged, members.len() as u64))
 }
 
 impl MemberToRead<'_> {

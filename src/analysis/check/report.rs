@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::read::checkpoint::UnreadFile;
 use crate::read::digest::Sha256Digest;
 
-use super::check_rules::{self, CheckRule};
+use super::check_rules::CheckRule;
 use super::evidence::Evidence;
 use super::level::FindingLevel;
 use super::statistics::ValueStatistics;
@@ -243,6 +243,9 @@ pub struct CheckReport {
     pub allowed: Vec<String>,
     /// Whether all files could be opened. Where not, the others were checked.
     pub readable: bool,
+    /// Why no rule that was applied looked at anything.
+    #[serde(skip)]
+    pub(super) idle: Option<String>,
 }
 
 impl CheckReport {
@@ -257,29 +260,35 @@ impl CheckReport {
         self.files.iter().filter(is_compared).count() as u64
     }
 
-    /// Whether rules about digests alone were applied, which say nothing where there is no digest.
-    fn is_about_digests(&self) -> bool {
-        let of_digests = [
-            &check_rules::HASH,
-            &check_rules::HASH_MISSING_FILE,
-            &check_rules::HASH_LIST,
-        ];
-        let is_of_digests = |id: &String| of_digests.iter().any(|rule| rule.id == id);
-        !self.only.is_empty() && self.only.iter().all(is_of_digests)
+    /// Why no rule that was applied had anything to look at, such as `nan` where headers alone were read and `crc` where
+    /// there is no archive; `None` if one had.
+    ///
+    /// ```
+    /// use anamnesis::{Checkpoint, check};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/ask/check/clean.safetensors")?;
+    /// let report = check(&checkpoint).only("nan").headers().run()?;
+    /// assert_eq!(report.why_idle(), Some("headers alone were read"));
+    /// assert!(report.is_empty());
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    pub fn why_idle(&self) -> Option<&str> {
+        self.idle.as_deref()
     }
 
-    /// Whether there is nothing that the check says anything about: no bytes of a tensor were looked at and no digest was
-    /// compared; of headers, no file was opened.
+    /// Whether there is nothing that the check says anything about: no rule that was applied looked at anything
+    /// ([`Self::why_idle`]); of all rules, no bytes of a tensor were looked at and no digest was computed; of headers, no file
+    /// was opened.
     pub fn is_empty(&self) -> bool {
+        if self.idle.is_some() {
+            return true;
+        }
         match self.headers {
+            _ if !self.only.is_empty() => false,
             true => self.checked.files == 0,
-            false if self.is_about_digests() => {
-                let used = |evidence: &Evidence| evidence.compared > 0;
-                self.compared_digests() == 0 && !self.evidence.iter().any(used)
-            }
             false => {
-                let is_compared = |file: &CheckedFile| file.sha256.is_some();
-                self.checked.tensors == 0 && !self.files.iter().any(is_compared)
+                let is_computed = |file: &CheckedFile| file.sha256.is_some();
+                self.checked.tensors == 0 && !self.files.iter().any(is_computed)
             }
         }
     }

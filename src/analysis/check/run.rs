@@ -23,6 +23,7 @@ use super::report::{
     CheckCoverage, CheckReport, CheckedModelFiles, CheckedTensor, Finding, FindingCounts,
     StoredTensor,
 };
+use super::rule_subject::{LookedAtSubjects, RuleSubject};
 use super::values::{self, ValueCheck};
 use super::{Check, archives, layers, token_ids};
 
@@ -104,6 +105,7 @@ impl CheckRun<'_> {
             of_files: outcome.checked + outcome.unread.len() as u64,
             ..CheckCoverage::default()
         };
+        let mut looked_at = LookedAtSubjects::default();
         let mut models = Vec::new();
         for (number, checkpoint) in self.checkpoints.iter().enumerate() {
             checked.of_tensors += checkpoint.catalog().tensors().len() as u64;
@@ -120,11 +122,39 @@ impl CheckRun<'_> {
                 add(finding)
             };
             let digests = outcome.tensors.get(number).map_or(&[][..], Vec::as_slice);
-            let looked_at = self.tensors(checkpoint, digests, budget, &mut add)?;
-            checked.tensors += looked_at.count;
-            tensors.extend(looked_at.tensors);
+            let values = self.tensors(checkpoint, digests, budget, &mut looked_at, &mut add)?;
+            checked.tensors += values.count;
+            tensors.extend(values.tensors);
+            if matches!(checkpoint.catalog().format(), "pth" | "dcp") {
+                looked_at.add(RuleSubject::Pickles, 1);
+            }
+            let has_index = checkpoint.described_by().is_some();
+            if has_index || checkpoint.catalog().files().len() > 1 {
+                looked_at.add(RuleSubject::Indexes, 1);
+            }
         }
+        let is_directory = self.path.is_some_and(|path| self.files.is_directory(path));
+        looked_at.add(RuleSubject::Directories, is_directory.into());
+        looked_at.add(RuleSubject::Files, outcome.checked);
+        looked_at.add(RuleSubject::Values, checked.tensors);
+        let compared =
+            |file: &&super::CheckedFile| file.sha256.is_some() && file.expected.is_some();
+        let compared = outcome.files.iter().filter(compared).count() as u64;
+        let used = outcome.evidence.iter().map(|evidence| evidence.compared);
+        looked_at.add(
+            RuleSubject::Digests,
+            used.fold(compared, u64::saturating_add),
+        );
         let mut list = findings.list;
+        for finding in &list {
+            let rule = rules().iter().find(|rule| rule.id == finding.rule);
+            // a finding is of something that was looked at
+            if let Some(rule) = rule {
+                looked_at.add(rule.subject, 1);
+            }
+        }
+        let applied = rules().iter().filter(|rule| check.reports(rule.id));
+        let idle = looked_at.why_idle(applied.map(|rule| rule.subject), check.headers);
         let order = |finding: &Finding| rules().iter().position(|rule| rule.id == finding.rule);
         // stable: findings of one rule keep the order of the files
         list.sort_by_key(|finding| (std::cmp::Reverse(finding.level), order(finding)));
@@ -176,6 +206,7 @@ impl CheckRun<'_> {
             only: check.only.clone(),
             allowed: check.allowed.clone(),
             readable: is_readable,
+            idle,
         })
     }
 
@@ -235,6 +266,7 @@ impl CheckRun<'_> {
         checkpoint: &Checkpoint,
         digests: &[Option<Sha256Digest>],
         budget: &Budget,
+        looked_at: &mut LookedAtSubjects,
         add: &mut dyn FnMut(Finding) -> Result<()>,
     ) -> Result<CheckedValues> {
         let check = self.check;
@@ -247,8 +279,8 @@ impl CheckRun<'_> {
             .untie(true)
             .filter(wanted)
             .plan_within(budget)?;
-        let members = match check.headers {
-            true => Vec::new(),
+        let (members, all_members) = match check.headers {
+            true => (Vec::new(), 0),
             false => archives::damaged_members(
                 checkpoint,
                 budget,
@@ -256,6 +288,7 @@ impl CheckRun<'_> {
                 &check.options.control,
             )?,
         };
+        looked_at.add(RuleSubject::Checksums, all_members);
         let damaged = DamageIndex::new(checkpoint, &members, budget)?;
         let tensors = checkpoint.catalog().tensors();
         for member in &members {
@@ -291,7 +324,11 @@ impl CheckRun<'_> {
             add(found.level(level))?;
         }
         let outputs = plan.jobs.iter().map(|job| &job.output);
-        token_ids::compare(checkpoint, outputs, budget, add)?;
+        let ids = token_ids::compare(checkpoint, outputs, budget, add)?;
+        looked_at.add(RuleSubject::Indices, ids);
+        let stored = checkpoint.catalog().tensors().iter();
+        let selected = stored.filter(|tensor| wanted(&tensor.name)).count();
+        looked_at.add(RuleSubject::Tensors, selected as u64);
         let mut seen = SeenTensors::new(checkpoint, budget)?;
         if check.headers {
             return Ok(CheckedValues {
@@ -317,7 +354,7 @@ impl CheckRun<'_> {
             control: &check.options.control,
             statistics: check.statistics,
         };
-        let looked = values.run(plan, &mut |tensor| seen.add(tensor), add)?;
+        let looked = values.run(plan, &mut |tensor| seen.add(tensor), looked_at, add)?;
         let tensors = match check.statistics || !digests.is_empty() {
             true => checked_tensors(checkpoint, looked, digests, budget)?,
             false => Vec::new(),

@@ -14,22 +14,24 @@ use super::report::Finding;
 /// Finds ids of special tokens (`eos_token_id` of a config.json, `tokenizer.ggml.eos_token_id` of a GGUF; one or a list)
 /// that no embedding or output layer has a row for: a program that feeds such a token reads behind the matrix.
 ///
-/// Where several matrices have rows of tokens, the one with the most decides. Negative ids stand for no token.
+/// Returns the number of ids that were compared. Where several matrices have rows of tokens, the one with the most decides. Negative ids stand for no token.
 pub(super) fn compare<'o>(
     checkpoint: &Checkpoint,
     outputs: impl Iterator<Item = &'o TensorSpec>,
     budget: &Budget,
     add: &mut dyn FnMut(Finding) -> Result<()>,
-) -> Result<()> {
+) -> Result<u64> {
+    let mut compared = 0;
     let rows_of = |output: &'o TensorSpec| match &output.shape[..] {
         [rows, _] if is_token_matrix(&output.name) => Some((*rows, output)),
         _ => None,
     };
     let Some((rows, matrix)) = outputs.filter_map(rows_of).max_by_key(|(rows, _)| *rows) else {
-        return Ok(());
+        return Ok(0);
     };
     let config = ModelConfig::load(checkpoint, budget)?;
     for (key, id) in config.token_ids() {
+        compared += 1;
         if id < rows {
             continue;
         }
@@ -44,5 +46,5 @@ pub(super) fn compare<'o>(
         }
         add(found)?;
     }
-    Ok(())
+    Ok(compared)
 }

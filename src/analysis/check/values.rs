@@ -21,6 +21,7 @@ use super::level::FindingLevel;
 use super::percentile_memory::PercentileMemory;
 use super::places::position;
 use super::report::Finding;
+use super::rule_subject::{LookedAtSubjects, RuleSubject};
 use super::scales::{self, ScaleCounts, ScaleTensor};
 use super::value_rules::{Explained, LookedAt};
 use super::value_sink::{OutputValues, ValuePass, ValueSink};
@@ -39,9 +40,12 @@ type Watched = Option<(Arc<BlockCounts>, &'static BlockFormat)>;
 
 const WHAT: &str = "the check of values";
 
+/// The role of the group index.
+const GROUP_INDEX: &str = "group_index";
+
 impl ValueCheck<'_, '_> {
     /// Looks at the values of all jobs of a plan, and at the scales of all weights. `see` receives the stored tensors of
-    /// those whose values could be looked at.
+    /// those whose values could be looked at, and `looked_at` counts scales and group indices.
     ///
     /// # Errors
     /// Cancellation; memory over the limits.
@@ -49,12 +53,14 @@ impl ValueCheck<'_, '_> {
         &self,
         mut plan: Plan,
         see: &mut dyn FnMut(usize),
+        looked_at: &mut LookedAtSubjects,
         add: &mut dyn FnMut(Finding) -> Result<()>,
     ) -> Result<Vec<ScannedWeight>> {
         let catalog = self.checkpoint.catalog();
         let scale_tensors = ScaleTensor::list(self.checkpoint, &plan);
         let counted =
             scales::count_all(self.checkpoint, &scale_tensors, self.threads, self.control)?;
+        looked_at.add(RuleSubject::Scales, scale_tensors.len() as u64);
         let mut explained = vec![Explained::default(); catalog.tensors().len()];
         for (scale, counts) in scale_tensors.iter().zip(counted) {
             let Some(counts) = counts else { continue };
@@ -70,6 +76,8 @@ impl ValueCheck<'_, '_> {
             WHAT,
         )?;
         let (threads, _charge) = self.affordable_threads(&plan)?;
+        let indexed = plan.jobs.iter().filter(|job| has_group_index(job)).count();
+        looked_at.add(RuleSubject::Indices, indexed as u64);
         // kept until `retain` ends, whose closure returns no error
         let mut refused = Vec::new();
         // before the pass: a decoder refuses the whole weight at the first of them
@@ -90,6 +98,8 @@ impl ValueCheck<'_, '_> {
             add(finding?)?;
         }
         let watched: Vec<Watched> = plan.jobs.iter_mut().map(|job| self.watch(job)).collect();
+        let with_scales = watched.iter().flatten().count();
+        looked_at.add(RuleSubject::Scales, with_scales as u64);
         let pass = if self.statistics {
             ValuePass::Statistics
         } else {
@@ -287,7 +297,7 @@ impl ValueCheck<'_, '_> {
             let part = job.parts.iter().find(|part| part.role == role)?;
             Some((&tensors[part.tensor], part.tensor))
         };
-        let (Some((index, row)), Some((scale, _))) = (part("group_index"), part("scale")) else {
+        let (Some((index, row)), Some((scale, _))) = (part(GROUP_INDEX), part("scale")) else {
             return Ok(None);
         };
         let Encoding::Plain(dtype) = index.encoding else {
@@ -329,6 +339,11 @@ impl ValueCheck<'_, '_> {
             found.count(count).first(position(&index.shape, number))
         }))
     }
+}
+
+/// Whether a weight has an order of its groups.
+fn has_group_index(job: &Job) -> bool {
+    job.parts.iter().any(|part| part.role == GROUP_INDEX)
 }
 
 /// The finding for a weight that cannot be decoded.

@@ -101,13 +101,10 @@ fn one(
 /// The verdict about the model. Tensors are called sound only where all rules were applied to their bytes.
 fn verdict(report: &CheckReport) -> String {
     let mut text = String::new();
-    if report.is_empty() {
-        text.push_str(
-            match report.only.is_empty() || report.checked.tensors == 0 {
-                true => "; nothing was read",
-                false => "; nothing was compared",
-            },
-        );
+    if let Some(why) = report.why_idle().filter(|_| !report.only.is_empty()) {
+        text.push_str(&format!("; nothing was looked at: {why}"));
+    } else if report.is_empty() {
+        text.push_str("; nothing was read");
     } else if report.headers {
         text.push_str(match report.readable && report.counts.error == 0 {
             true => "; headers are well-formed",

@@ -260,8 +260,8 @@ fn headers_and_single_rules_are_never_called_sound() {
             "nothing found; by nan alone checked 21 of 21 tensors, 1 of 1 files",
         ),
         (
-            &["--headers", "--only", "nan"],
-            "headers are well-formed; by nan alone",
+            &["--headers", "--only", "missing-sibling"],
+            "headers are well-formed; by missing-sibling alone",
         ),
         (
             &["--filter", "*.mlp.*"],
@@ -647,4 +647,108 @@ fn a_list_that_names_no_file_of_the_model_is_a_finding() {
         "{document}"
     );
     assert!(Path::new(model.path()).is_dir());
+}
+
+/// Each rule alone, on a model that has what it looks at, and on one that has not: there the status is 2, and the verdict
+/// says why.
+#[test]
+fn a_rule_without_anything_to_look_at_is_status_2() {
+    let npz = "fixtures/ask/check/ok.npz";
+    let pickle = "fixtures/ask/check/plain.pth";
+    let shards = "fixtures/ask/check/shards-ok";
+    let listed = Model::clean();
+    listed.write(
+        "SHA256SUMS",
+        format!("{SHA256}  model.safetensors\n").as_bytes(),
+    );
+    let sums = listed.path();
+    let is_none = "nothing was looked at: ";
+    for (model, args, expected) in [
+        (CLEAN, &["--only", "nan"][..], None),
+        (
+            CLEAN,
+            &["--only", "nan", "--headers"],
+            Some("headers alone were read"),
+        ),
+        (
+            CLEAN,
+            &["--only", "nan", "--allow", "nan"],
+            Some("no rule is left"),
+        ),
+        (CLEAN, &["--only", "crc"], Some("there is no archive")),
+        (npz, &["--only", "crc"], None),
+        (
+            npz,
+            &["--only", "crc", "--headers"],
+            Some("headers alone were read"),
+        ),
+        (CLEAN, &["--only", "hash"], Some("there is no digest")),
+        (sums, &["--only", "hash"], None),
+        (
+            sums,
+            &["--only", "hash", "--headers"],
+            Some("headers alone were read"),
+        ),
+        (CLEAN, &["--only", "scale-nan"], Some("there are no scales")),
+        (GGUF, &["--only", "scale-nan"], None),
+        (
+            GGUF,
+            &["--only", "scale-nan", "--headers"],
+            Some("headers alone were read"),
+        ),
+        (
+            CLEAN,
+            &["--only", "index-missing-file"],
+            Some("there is one file, and no index"),
+        ),
+        (shards, &["--only", "index-missing-file"], None),
+        (shards, &["--only", "index-missing-file", "--headers"], None),
+        (
+            CLEAN,
+            &["--only", "pickle-global"],
+            Some("there is no pickle"),
+        ),
+        (pickle, &["--only", "pickle-global"], None),
+        (
+            CLEAN,
+            &["--only", "unfinished"],
+            Some("no directory is checked"),
+        ),
+        (shards, &["--only", "unfinished"], None),
+        (CLEAN, &["--only", "odd-dtype", "--headers"], None),
+        (CLEAN, &["--only", "malformed", "--headers"], None),
+        (CLEAN, &["--only", "crc", "--only", "nan"], None),
+        (
+            CLEAN,
+            &["--only", "crc", "--only", "hash"],
+            Some("there is no archive, whose members have checksums, there is no digest"),
+        ),
+    ] {
+        let found = run(&[&["check", model], args].concat());
+        let text = words(&found);
+        match expected {
+            None => assert!(
+                found.code == 0 && !text.contains(is_none),
+                "{model} {args:?}: {} {text}",
+                found.code
+            ),
+            Some(why) => assert!(
+                // the list of digests that headers do not compare is a reason of its own
+                found.code == 2 && text.contains(&format!("{is_none}{why}")),
+                "{model} {args:?}: {} {text}",
+                found.code
+            ),
+        }
+    }
+    // every rule says something where nothing is left of it
+    let all = run(&[
+        "check",
+        CLEAN,
+        "--headers",
+        "--only",
+        "zero",
+        "--only",
+        "crc",
+    ]);
+    assert_eq!(all.code, 2, "{}", all.stdout);
 }
