@@ -157,8 +157,8 @@ fn run_prepared(
     });
     for failure in log_failed.into_iter().chain(result.err().map(failed)) {
         match completion {
-            // reported, and the status of the command is passed on
-            Completion::Child(_) => failure.report(),
+            // reported, and the status of a command that failed is passed on; a run whose log is not whole is no success
+            Completion::Child(status) if !status.success() => failure.report(),
             _ => return Err(failure.into()),
         }
     }

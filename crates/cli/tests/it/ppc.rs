@@ -162,6 +162,27 @@ fn exit_status(command: &mut std::process::Command) -> i32 {
     command.status().unwrap().code().unwrap()
 }
 
+/// A log that is not whole is a failure of the run, also where the command succeeded; the status of one that failed is
+/// passed on.
+#[test]
+fn a_log_on_a_full_disk_is_a_failure() {
+    let Some(dir) = uncached_model() else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    for (number, status) in [(0, 1), (7, 7)] {
+        let log = scratch.path().join(format!("events-{number}.log"));
+        // a limit of the size of files, which fails writes as a full disk does
+        let script = "ulimit -f 0; exec \"$0\" \"$@\"";
+        let mut limited = std::process::Command::new("bash");
+        limited.args(["-c", script, env!("CARGO_BIN_EXE_anamnesis")]);
+        limited.args(["ppc", "run", "--dir", path_str(dir.path()), "--event-log"]);
+        limited.arg(&log).args(["--", "sh", "-c"]);
+        limited.arg(format!("exit {number}"));
+        let done = crate::process::finish(limited);
+        assert_eq!(done.code, status, "{}", done.stderr);
+        assert!(done.stderr.contains("events-"), "{}", done.stderr);
+    }
+}
+
 #[test]
 fn a_logged_run_replays_with_the_same_misses() {
     let Some(dir) = uncached_model() else { return };
