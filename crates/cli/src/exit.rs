@@ -176,7 +176,7 @@ fn with_remedy(text: &str, remedy: Option<Remedy>) -> String {
 }
 
 /// Words a remedy with this command's flags where it has one, and as the library does otherwise.
-fn remedy_text(remedy: Remedy) -> String {
+pub(crate) fn remedy_text(remedy: Remedy) -> String {
     match remedy {
         Remedy::AllowOverwrite => {
             "choose another path, or replace the file with --overwrite".into()

@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use crate::analysis::inspect::ModelFacts;
 use crate::base::error::{Error, Result};
 use crate::base::quote::{shown_path, shown_text};
+use crate::read::checkpoint::edit_journal::with_hint;
 use crate::read::checkpoint::{Checkpoint, FoundModel, OpenOptions};
 use crate::read::format::{Format, dcp};
 
@@ -99,6 +100,11 @@ impl ModelEntry {
             Some(checkpoints) => Self::described(&found.path, &checkpoints, has),
             None => Ok(None),
         });
+        // a fault of a set of files is found before one of them is opened
+        let opened = opened.map_err(|error| match found.is_local() {
+            true => with_hint(error, &found.path),
+            false => error,
+        });
         let entry = opened
             .unwrap_or_else(|error| Some(Self::broken(&found.path, error, found.only_file())));
         entry.map(|mut entry| {
@@ -184,8 +190,8 @@ impl ModelEntry {
             nbytes: meta.as_ref().map(std::fs::Metadata::len),
             context: None,
             files: meta.map(|_| 1),
+            note: error.note().map(|note| shown_text(note).into_owned()),
             error: Some(error),
-            note: None,
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn journal_of(file: &Path) -> Option<PathBuf> {
 }
 
 /// Adds to the error of opening a local path that an edit was interrupted, if a journal says so.
-pub(super) fn with_hint(error: Error, path: &Path) -> Error {
+pub(crate) fn with_hint(error: Error, path: &Path) -> Error {
     if matches!(error.kind(), ErrorKind::Cancelled)
         || !has_journal(error.path().unwrap_or(path), path)
     {

@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use anamnesis::ModelEntry;
 use anamnesis::quote::escape;
+use anamnesis::{ModelEntry, Remedy};
 
 use super::RowWriter;
-use crate::exit::RunError;
+use crate::exit::{RunError, remedy_text};
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{DTYPE, REFUSED, Screen, Stdout};
 use crate::text::{ByteSize, ExactCount, ShortCount, cut_end};
@@ -86,7 +86,7 @@ impl RowWriter for TableRows {
         if wide {
             table.cell(shown(model.context, ExactCount));
         }
-        let error = model.error_text().or_else(|| model.note.clone());
+        let error = problem(model);
         let error = text(error.as_deref());
         match self.screen.width.filter(|_| !wide) {
             Some(width) => {
@@ -118,4 +118,17 @@ impl RowWriter for TableRows {
 /// A number, or nothing.
 fn shown<T: std::fmt::Display>(number: Option<u64>, form: fn(u64) -> T) -> String {
     number.map_or(String::new(), |number| form(number).to_string())
+}
+
+/// Why a model cannot be opened, or is not what it seems, and what to do about an interrupted edit.
+fn problem(model: &ModelEntry) -> Option<String> {
+    let remedy = model.error.as_ref().and_then(anamnesis::Error::remedy);
+    let remedy = remedy.filter(|remedy| *remedy == Remedy::RecoverEdit);
+    let parts = [
+        model.error_text(),
+        model.note.clone(),
+        remedy.map(|remedy| remedy_text(remedy)),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }

@@ -449,6 +449,33 @@ fn no_two_tensors_of_several_files_get_one_name() {
     assert_eq!(run(&["inspect", "--summary", path_str(&model)]).code, 0);
 }
 
+/// A list says of a model that does not open any more how the edit is completed.
+#[test]
+fn a_list_says_how_a_broken_edit_is_completed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let model = scratch.path().join("model");
+    shards(&model);
+    let index = model.join("model.safetensors.index.json");
+    let text = fs::read_to_string(&index).unwrap();
+    fs::write(&index, text.replace("\"a.", "\"other.")).unwrap();
+    let journal = model.join(".anamnesis-edit");
+    for is_edited in [false, true] {
+        if is_edited {
+            fs::write(&journal, "").unwrap();
+        }
+        let list = run(&["ls", path_str(&model)]);
+        assert_eq!(list.code, 1, "{}", list.stdout);
+        let said = list.stdout.contains("edit PATH --recover");
+        assert_eq!(said, is_edited, "{}", list.stdout);
+        let said = list.stdout.contains("an edit of it was interrupted");
+        assert_eq!(said, is_edited, "{}", list.stdout);
+        let json = run(&["ls", "--json", path_str(&model)]);
+        let row: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+        assert!(row["error"].is_string(), "{row}");
+        assert_eq!(row["note"].is_string(), is_edited, "{row}");
+    }
+}
+
 /// A journal says that names may be old in one file and new in another, also where all of them open.
 #[test]
 fn an_interrupted_edit_is_said_by_every_verb() {

@@ -103,6 +103,11 @@ impl FoundModel {
         }
     }
 
+    /// Whether its files belong to the operating system.
+    pub(crate) fn is_local(&self) -> bool {
+        self.files.is_local()
+    }
+
     /// The path of its only file, as far as this is known without opening it.
     pub(crate) fn only_file(&self) -> Option<&Path> {
         match &self.content {
