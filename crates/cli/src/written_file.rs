@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anamnesis::companions::Companions;
 use anamnesis::template::is_weight_file;
 use anamnesis_os::files;
-use anamnesis_os::whole_file::{self, WriteOptions};
+use anamnesis_os::whole_file::{UnpublishedFile, WriteOptions};
 
 use crate::exit::Failure;
 use crate::paths::is_url;
@@ -94,12 +94,18 @@ impl<'p> WrittenFile<'p> {
 
     /// Writes the file as a whole.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let written = self.write_unpublished(bytes)?.publish();
+        written.map_err(|e| Failure::io(e, self.path))
+    }
+
+    /// Writes all bytes of the file, which then lacks its name only.
+    pub(crate) fn write_unpublished(&self, bytes: &[u8]) -> Result<UnpublishedFile, Failure> {
         let options = WriteOptions {
             overwrite: self.overwrite,
             // lists, pages and templates are made again as easily as they are lost
             sync: false,
         };
-        whole_file::write(self.path, bytes, "anamnesis", options)
+        UnpublishedFile::write(self.path, bytes, "anamnesis", options)
             .map_err(|e| Failure::io(e, self.path))
     }
 }

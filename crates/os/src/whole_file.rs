@@ -79,48 +79,105 @@ fn read_opened(file: fs::File, meta: &fs::Metadata, most: u64) -> io::Result<Vec
 /// The errors of `open`, `write` and `rename`; [`io::ErrorKind::AlreadyExists`] if the name exists and is not to be
 /// replaced. No file is left behind.
 pub fn write(path: &Path, bytes: &[u8], label: &str, options: WriteOptions) -> io::Result<()> {
-    let name = path
-        .file_name()
-        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
-    // before the temporary file is written: its name is short, so that it would not fail
-    if let Err(e) = fs::symlink_metadata(path)
-        && e.kind() == io::ErrorKind::InvalidFilename
-    {
-        return Err(e);
-    }
-    let prefix = part_prefix(name, label);
-    remove_abandoned(path, &prefix);
-    let (file, temporary) = create_part(path, &prefix)?;
-    let replaced = fs::symlink_metadata(path).ok();
-    let replaced = replaced.filter(|meta| options.overwrite && meta.is_file());
-    let carried = replaced.map_or(Ok(()), |replaced| {
-        files::carry_permissions(&replaced, &file)
-    });
-    // before the rename: otherwise the new name may outlive a loss of power without its bytes
-    let written = carried
-        .and_then(|()| (&file).write_all(bytes))
-        .and_then(|()| {
-            if options.sync {
-                file.sync_all()
-            } else {
-                Ok(())
-            }
-        });
-    // the lock is kept until the file has its name
-    let renamed = written.and_then(|()| {
-        if options.overwrite {
-            fs::rename(&temporary, path)
-        } else {
-            files::rename_new(&temporary, path)
+    UnpublishedFile::write(path, bytes, label, options)?.publish()
+}
+
+/// A file that is written whole and lacks its name, so that several appear when all of them are written. Dropped, it is
+/// removed.
+///
+/// ```
+/// use anamnesis_os::whole_file::{UnpublishedFile, WriteOptions};
+///
+/// let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("page");
+/// let file = UnpublishedFile::write(&path, b"text", "example", WriteOptions::default())?;
+/// assert!(!path.exists());
+/// file.publish()?;
+/// assert_eq!(std::fs::read(&path)?, b"text");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct UnpublishedFile {
+    /// Locked while it is open.
+    file: fs::File,
+    temporary: PathBuf,
+    path: PathBuf,
+    options: WriteOptions,
+    published: bool,
+}
+
+impl UnpublishedFile {
+    /// Writes the bytes of the file, as [`write()`] does.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `open` and `write`. No file is left behind.
+    pub fn write(
+        path: &Path,
+        bytes: &[u8],
+        label: &str,
+        options: WriteOptions,
+    ) -> io::Result<Self> {
+        let name = path
+            .file_name()
+            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
+        // before the temporary file is written: its name is short, so that it would not fail
+        if let Err(e) = fs::symlink_metadata(path)
+            && e.kind() == io::ErrorKind::InvalidFilename
+        {
+            return Err(e);
         }
-    });
-    drop(file);
-    if renamed.is_err() {
-        let _ = fs::remove_file(&temporary); // the first error is the one to report
-    } else if options.sync {
-        files::sync_directory(directory_of(path))?;
+        let prefix = part_prefix(name, label);
+        remove_abandoned(path, &prefix);
+        let (file, temporary) = create_part(path, &prefix)?;
+        // from here on a failure removes it
+        let new = Self {
+            file,
+            temporary,
+            path: path.to_owned(),
+            options,
+            published: false,
+        };
+        let replaced = fs::symlink_metadata(path).ok();
+        let replaced = replaced.filter(|meta| options.overwrite && meta.is_file());
+        replaced.map_or(Ok(()), |replaced| {
+            files::carry_permissions(&replaced, &new.file)
+        })?;
+        (&new.file).write_all(bytes)?;
+        // before the rename: otherwise the new name may outlive a loss of power without its bytes
+        if options.sync {
+            new.file.sync_all()?;
+        }
+        Ok(new)
     }
-    renamed
+
+    /// Gives the file its name.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `rename`; [`io::ErrorKind::AlreadyExists`] if the name exists and is not to be replaced. The file is
+    /// removed then.
+    pub fn publish(mut self) -> io::Result<()> {
+        // the lock is kept until the file has its name
+        if self.options.overwrite {
+            fs::rename(&self.temporary, &self.path)?;
+        } else {
+            files::rename_new(&self.temporary, &self.path)?;
+        }
+        self.published = true;
+        if self.options.sync {
+            files::sync_directory(directory_of(&self.path))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for UnpublishedFile {
+    fn drop(&mut self) {
+        if !self.published {
+            let _ = fs::remove_file(&self.temporary); // the first error is the one to report
+        }
+    }
 }
 
 /// The beginning of the temporary names for a target: a hash, so that they are short whatever the target's length.
