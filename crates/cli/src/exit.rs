@@ -91,6 +91,12 @@ impl Failure {
         Self::from(anamnesis::Error::from(error).in_file(path))
     }
 
+    /// The same, after what was done in spite of it.
+    pub(crate) fn after(mut self, done: &str) -> Self {
+        self.message = format!("{done}: {}", self.message).into();
+        self
+    }
+
     /// The same with another remedy, where the error's own is none of this verb.
     pub(crate) fn with_remedy(mut self, remedy: &'static str) -> Self {
         self.remedy = Some(remedy.into());

@@ -37,7 +37,7 @@ impl<'p> WrittenFile<'p> {
     ///
     /// # Errors
     ///
-    /// The path is `-`, a URL, a directory, device or pipe; its directory is not there; it exists and `overwrite` is not set; or
+    /// The path is `-`, a URL, a directory, device or pipe; its directory is not there, or not writable; it exists and `overwrite` is not set; or
     /// it is a file of a model.
     pub(crate) fn checked(
         path: &'p Path,
@@ -82,8 +82,14 @@ impl<'p> WrittenFile<'p> {
                     return Err(Failure::io(io::ErrorKind::AlreadyExists.into(), path));
                 }
             }
+            Err(error) if error.kind() == io::ErrorKind::InvalidFilename => {
+                return Err(Failure::io(error, path));
+            }
             Err(_) => check_directory(path)?,
         }
+        // its contents are written beside it, and renamed
+        let creatable = files::check_creatable(files::directory_of(path));
+        creatable.map_err(|e| Failure::io(e, path))?;
         Ok(Self { path, overwrite })
     }
 

@@ -145,6 +145,10 @@ impl WrittenRun<'_> {
             let template = template.map_err(|e| Failure::from(e.in_file(source)))?;
             template::save(&template, recording.path, self.overwrite)
         });
+        let recorded = recorded.transpose();
+        let recorded = recorded.map_err(|failure| {
+            failure.after("the output is complete, and the template of its reads is not written")
+        })?;
         let beside = sink.companion_files();
         Ok(WrittenReport {
             about_place: checkpoint_warnings::about_place(self.checkpoint),
@@ -158,7 +162,7 @@ impl WrittenRun<'_> {
             plain,
             nbytes,
             notes: self.notes,
-            recorded: recorded.transpose()?,
+            recorded,
         })
     }
 }

@@ -77,6 +77,31 @@ pub(crate) fn while_leased<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Re
     open()
 }
 
+/// Checks that files may be created in a directory, without creating one: by its permissions, its flags and those of its
+/// file system. Where that cannot be found out, it passes.
+///
+/// # Errors
+///
+/// The errors of `access`, such as [`io::ErrorKind::PermissionDenied`] and [`io::ErrorKind::ReadOnlyFilesystem`].
+pub fn check_creatable(directory: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use rustix::fs::{Access, AtFlags, CWD};
+        use rustix::io::Errno;
+        let needed = Access::WRITE_OK | Access::EXEC_OK;
+        match rustix::fs::accessat(CWD, directory, needed, AtFlags::EACCESS) {
+            // kernels and sandboxes that do not know the call
+            Err(Errno::NOSYS | Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),
+            checked => Ok(checked?),
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = directory;
+        Ok(())
+    }
+}
+
 /// Opens a regular file for reading, as [`open_without_waiting`] does.
 ///
 /// # Errors
