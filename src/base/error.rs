@@ -168,6 +168,7 @@ impl Error {
                 Some(code) => io::Error::from_raw_os_error(code),
                 #[cfg(feature = "remote")]
                 None if let Some(remote) = remote(e) => remote.clone().into(),
+                None if anamnesis_os::links::is_refused(e) => anamnesis_os::links::refused(),
                 None => io::Error::new(e.kind(), e.to_string()),
             }),
             ErrorKind::UnknownFormat { looks_like } => ErrorKind::UnknownFormat {

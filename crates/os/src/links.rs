@@ -30,7 +30,7 @@ pub fn may_name(link: u32, target: u32, own: u32) -> bool {
 /// # Errors
 ///
 /// The errors of `open`; [`io::ErrorKind::InvalidInput`] for a path that leads out of the directory by itself;
-/// [`io::ErrorKind::PermissionDenied`] without a number of the system's for a link that is not followed ([`is_refused`]).
+/// [`io::ErrorKind::PermissionDenied`] for a link that is not followed, which [`is_refused`] tells from others.
 pub fn open_below(directory: &Path, path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     {
@@ -52,11 +52,40 @@ pub fn check_below(directory: &Path, path: &Path) -> io::Result<()> {
     open_below(directory, path).map(drop)
 }
 
-/// Whether an error says that a link is not followed.
-pub fn is_refused(error: &io::Error) -> bool {
-    // the system's errors have a number
-    error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none()
+/// The error of a link that is not followed.
+pub fn refused() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, ForeignLink)
 }
+
+/// Whether an error says that a link is not followed.
+///
+/// ```
+/// use std::io;
+/// use anamnesis_os::links::{is_refused, refused};
+///
+/// assert!(is_refused(&refused()));
+/// assert!(!is_refused(&io::Error::new(io::ErrorKind::PermissionDenied, "the file is immutable")));
+/// ```
+pub fn is_refused(error: &io::Error) -> bool {
+    // not by its kind: files that are immutable are refused with the same
+    error
+        .get_ref()
+        .is_some_and(|inner| inner.is::<ForeignLink>())
+}
+
+/// A link that is not followed.
+#[derive(Debug)]
+struct ForeignLink;
+
+impl std::fmt::Display for ForeignLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(
+            "a link of another user to a file that is not that user's, outside of the directory",
+        )
+    }
+}
+
+impl std::error::Error for ForeignLink {}
 
 #[cfg(unix)]
 mod unix {
@@ -121,10 +150,7 @@ mod unix {
                 .all(|&link| may_name(link, target.uid(), own));
         match is_allowed {
             true => Ok(file),
-            false => Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                "a link of another user to a file that is not that user's, outside of the directory",
-            )),
+            false => Err(super::refused()),
         }
     }
 
