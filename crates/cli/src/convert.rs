@@ -22,7 +22,8 @@ pub(crate) fn run(
 ) -> Result<Completion, RunError> {
     let screen = Screen::new(color);
     let reported = ReportedRun::begin(&args.sources, &args.output, args.json, &args.opening);
-    let written = write(args, &screen, interrupt);
+    // a key of --drop-metadata that no source has is like a pattern without a match
+    let written = write(args, &screen, interrupt).map_err(Failure::of_missing_name);
     reported.end(written, &screen, interrupt, out)
 }
 

@@ -13,7 +13,7 @@ use crate::exit::{Completion, Failure, RunError, refusal_text};
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::tensors::{ShapeText, name};
 use crate::output::{BOLD, DIM, DTYPE, REFUSED, Screen, Stdout, WARNING, json};
-use crate::remember::configure;
+use crate::remember::{configure, require_weights};
 use crate::shown_path::shown;
 use crate::text::{ByteSize, ExactCount, plural};
 use crate::written_run::notes_of;
@@ -40,6 +40,9 @@ fn plan_and_show(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Comp
     let plan = remember.plan().map_err(in_source)?;
     let required = filter.require_matches();
     required.map_err(|failure| failure.in_file(&args.source))?;
+    if checkpoint.tensors().len() > 0 {
+        require_weights(&plan, &checkpoint, &args.source)?;
+    }
     let dtype = remember.output_dtype().map_err(in_source)?;
     let catalog = checkpoint.catalog();
     if args.json {

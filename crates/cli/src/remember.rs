@@ -24,6 +24,7 @@ use crate::written_file::check_tensor_output;
 use crate::written_run::{WrittenReport, check_record, names_of};
 use crate::{checkpoint_warnings, request_stats};
 use planned_output::PlannedOutput;
+pub(crate) use planned_output::require_weights;
 
 pub(crate) fn run(
     args: &RememberArgs,

@@ -61,20 +61,13 @@ impl<'c> PlannedOutput<'c> {
         let remember = loader.fold(remember, anamnesis::Remember::loader);
         // made before the sink: a refused checkpoint must not leave an empty output
         let plan = remember.plan()?;
-        if plan.jobs.is_empty() && plan.refused.is_empty() {
-            // a pattern without a match is named before anything else
-            let required = names.filter.require_matches();
-            required.map_err(|failure| failure.in_file(source))?;
-            let (what, help) = match checkpoint.tensors().len() {
-                0 => ("there is no weight", "choose a file that holds some"),
-                _ => (
-                    "no weight is left by the filters",
-                    "check --filter and --exclude",
-                ),
-            };
-            let failure = Failure::new("no_match", what, help);
-            return Err(failure.in_file(source).of_arguments());
-        }
+        // a pattern without a match is named before anything else
+        let nothing = plan.jobs.is_empty() && plan.refused.is_empty();
+        let required = nothing.then(|| names.filter.require_matches());
+        required
+            .transpose()
+            .map_err(|failure| failure.in_file(source))?;
+        require_weights(&plan, checkpoint, source)?;
         show_refused(&plan, screen);
         Ok(Self {
             args,
@@ -109,4 +102,28 @@ impl<'c> PlannedOutput<'c> {
             remember.cancel(interrupt.token()).run(&self.plan, sink)
         })
     }
+}
+
+/// Refuses a plan without any weight.
+///
+/// # Errors
+///
+/// There is none, or the filters leave none; the exit status is 2, as of invalid arguments.
+pub(crate) fn require_weights(
+    plan: &Plan,
+    checkpoint: &Checkpoint,
+    source: &Path,
+) -> Result<(), Failure> {
+    if !plan.jobs.is_empty() || !plan.refused.is_empty() {
+        return Ok(());
+    }
+    let (what, help) = match checkpoint.tensors().len() {
+        0 => ("there is no weight", "choose a file that holds some"),
+        _ => (
+            "no weight is left by the filters",
+            "check --filter and --exclude",
+        ),
+    };
+    let failure = Failure::new("no_match", what, help);
+    Err(failure.in_file(source).of_arguments())
 }

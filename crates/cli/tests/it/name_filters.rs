@@ -268,3 +268,25 @@ fn a_pattern_for_one_of_several_models_is_no_mistake() {
         }
     }
 }
+
+/// Filters that leave nothing are no success of any verb that plans.
+#[test]
+fn filters_that_leave_nothing_are_arguments() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("o.safetensors");
+    let out = path_str(&out);
+    for args in [
+        &["plan", MODEL][..],
+        &["plan", "--json", MODEL],
+        &["remember", MODEL, "-o", out],
+        &["convert", MODEL, "-o", out],
+    ] {
+        let done = run(&[args, &["--exclude", "*"]].concat());
+        assert_eq!(done.code, 2, "{args:?}: {}{}", done.stdout, done.stderr);
+        assert!(
+            done.stderr.contains("left by the filters"),
+            "{}",
+            done.stderr
+        );
+    }
+}
