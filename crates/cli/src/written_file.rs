@@ -140,6 +140,14 @@ pub(crate) fn check_output_name(path: &Path) -> Result<(), Failure> {
 /// The output is `-`, or a file of a model that holds no tensors.
 pub(crate) fn check_tensor_output(path: &Path) -> Result<(), Failure> {
     check_output_name(path)?;
+    // before the work: the library refuses it when it begins to write
+    if is_url(path) && path.to_str().is_some_and(|url| url.contains(['?', '#'])) {
+        let what = "an output has no query and no fragment";
+        let help = "leave out what begins with `?` or `#`; credentials are in the environment";
+        return Err(Failure::new("invalid_argument", what, help)
+            .in_file(path)
+            .of_arguments());
+    }
     let has_tensors = path.file_name().and_then(|name| name.to_str());
     let has_tensors = has_tensors.is_some_and(is_weight_file);
     if !is_url(path) && path.is_file() && !has_tensors && is_of_a_model(path) {
