@@ -314,16 +314,32 @@ pub(crate) fn status(result: Result<Completion, RunError>) -> u8 {
     }
 }
 
+/// Whether a text has a part of a value that its shown form lacks.
+fn repeats(text: &str, value: &str, shown: &Path) -> bool {
+    let shown = shown.to_string_lossy();
+    let is_end = |c: char| !c.is_alphanumeric();
+    let mut parts = value.split(is_end).filter(|part| !part.is_empty());
+    parts.any(|part| !shown.contains(part) && text.contains(part))
+}
+
 /// Prints clap's help, version or argument error, and returns its exit status. `words` are the arguments.
 pub(crate) fn argument_error(message: &clap::Error, words: &[OsString]) -> u8 {
     let mut text = message.render().to_string();
     // clap repeats the values of arguments, and one may be a URL in the place of another thing
     let mut has_secret = false;
+    // a parser's own text may have parts of a value, from which a URL cannot be told any more
+    let reason = std::error::Error::source(message).map(ToString::to_string);
     for word in words.iter().filter_map(|word| word.to_str()) {
         let (_, value) = word.split_once('=').unwrap_or_default();
         for value in [word, value] {
             if let Cow::Owned(safe) = shown_path(Path::new(value)) {
                 has_secret = true;
+                if let Some(reason) = reason
+                    .as_deref()
+                    .filter(|reason| repeats(reason, value, &safe))
+                {
+                    text = text.replace(reason, "it is not valid");
+                }
                 text = text.replace(value, &shown(&safe));
             }
         }
