@@ -9,7 +9,7 @@ use globset::GlobMatcher;
 
 use super::OpenArgs;
 use super::values::{
-    MetadataArgument, bytes, container, metadata_value, name_pattern, replacement,
+    MetadataArgument, container, metadata_value, name_pattern, replacement, shard_size,
     stored_or_output_dtype, threads, workers,
 };
 use crate::name_filter::NameFilter;
@@ -88,8 +88,7 @@ pub(crate) struct ConvertArgs {
     #[arg(long, value_name = "KEY", help_heading = "Names and metadata")]
     pub(crate) drop_metadata: Vec<String>,
     /// Write a directory of files of at most BYTES tensor bytes each (5GB, 500MiB) [default: 5GB for a directory].
-    // without a unit bytes are meant: other splitters are given them so
-    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Output")]
+    #[arg(long, value_name = "BYTES", value_parser = shard_size, help_heading = "Output")]
     pub(crate) shard_size: Option<u64>,
     /// Alignment of tensors in a GGUF, in bytes [default: as the source, else 32].
     #[arg(long, value_name = "N", help_heading = "Output")]

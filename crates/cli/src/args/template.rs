@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueHint};
 use globset::GlobMatcher;
 
 use super::OpenArgs;
-use super::values::{bytes, name_pattern, per_layer, workers};
+use super::values::{gap, name_pattern, per_layer, workers};
 
 #[derive(Debug, Args)]
 pub(crate) struct TemplateArgs {
@@ -124,7 +124,7 @@ pub(crate) struct PredictionArgs {
     ///
     /// 4095 joins accesses without reading additional 4096-byte pages. Exact slices of very many experts need it (DeepSeek with
     /// --tp 16 alone): without it they exceed the default limits of template readers.
-    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Reading")]
+    #[arg(long, value_name = "BYTES", value_parser = gap, help_heading = "Reading")]
     pub(crate) gap: Option<u64>,
 }
 

@@ -112,7 +112,7 @@ pub(super) fn tensor_names() -> impl TypedValueParser<Value = Names> {
 }
 
 /// A number of bytes: `5000000`, `5GB`, `4.5GiB`.
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
+fn bytes(text: &str) -> Result<u64, String> {
     const UNITS: &[(&str, u64)] = &[
         ("KiB", 1 << 10),
         ("MiB", 1 << 20),
@@ -160,6 +160,14 @@ pub(super) fn shard_size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A distance in a file. A number alone is one of bytes, of which there are no parts: `4.5` lacks its unit.
+pub(super) fn gap(text: &str) -> Result<u64, String> {
+    match text.contains('.') {
+        true => with_unit(text, "KiB"),
+        false => bytes(text),
+    }
+}
+
 /// From this number on, bytes may be meant.
 const LARGE: u64 = 1 << 20;
 
@@ -180,7 +188,11 @@ fn with_unit(text: &str, usual: &str) -> Result<u64, String> {
     if !text.ends_with(|c: char| c.is_ascii_digit() || c == '.') {
         return Ok(bytes);
     }
-    let unit = if bytes < LARGE { usual } else { "B" };
+    // there is no part of a byte
+    let unit = match bytes < LARGE || text.contains('.') {
+        true => usual,
+        false => "B",
+    };
     Err(format!("{text} bytes; write {text}{unit}"))
 }
 

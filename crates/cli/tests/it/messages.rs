@@ -70,23 +70,64 @@ fn a_directory_of_several_models_is_said_in_documents() {
 fn a_number_that_lacks_its_unit_is_no_size_of_shards() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
-    let args = |size| {
-        [
-            "remember",
-            MODEL,
-            "-o",
-            path_str(&out),
-            "--shard-size",
-            size,
-        ]
-    };
-    for (size, said) in [("5", "write 5GB"), ("5000", "write 5000GB")] {
-        let refused = run(&args(size));
-        assert_eq!(refused.code, 2, "{size}: {}", refused.stdout);
-        assert!(refused.stderr.contains(said), "{size}: {}", refused.stderr);
-        assert!(!out.exists());
+    let args = |verb, size| [verb, MODEL, "-o", path_str(&out), "--shard-size", size];
+    for verb in ["remember", "convert"] {
+        for (size, said) in [
+            ("5", "write 5GB"),
+            ("4.5", "write 4.5GB"),
+            ("5000", "write 5000GB"),
+            ("1000000", "write 1000000GB"),
+        ] {
+            let refused = run(&args(verb, size));
+            assert_eq!(refused.code, 2, "{verb} {size}: {}", refused.stdout);
+            assert!(
+                refused.stderr.contains(said),
+                "{verb} {size}: {}",
+                refused.stderr
+            );
+            assert!(!out.exists());
+        }
     }
-    assert_eq!(run(&args("5000000000")).code, 0);
+    let template = dir.path().join("t.iot");
+    let predict = ["template", "predict", MODEL, "-o", path_str(&template)];
+    let refused = run(&[&predict[..], &["--gap", "4.5"]].concat());
+    assert_eq!(refused.code, 2, "{}", refused.stdout);
+    assert!(
+        refused.stderr.contains("write 4.5KiB"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(run(&[&predict[..], &["--gap", "4095"]].concat()).code, 0);
+    for verb in ["remember", "convert"] {
+        assert_eq!(run(&args(verb, "5000000000")).code, 0);
+        fs::remove_dir_all(&out).unwrap();
+    }
+}
+
+/// A file that is immutable is no link, and an error about one keeps its own remedy.
+#[test]
+fn an_immutable_output_is_taken_for_no_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, folder) = (dir.path().join("o.safetensors"), dir.path().join("f"));
+    fs::copy(crate::process::workspace().join(MODEL), &out).unwrap();
+    fs::create_dir(&folder).unwrap();
+    let inside = folder.join("o.safetensors");
+    for (protected, target) in [(&out, &out), (&folder, &inside)] {
+        let protect = |flag: &str| {
+            let mut chattr = std::process::Command::new("chattr");
+            let done = chattr.arg(flag).arg(protected).output();
+            done.is_ok_and(|done| done.status.success())
+        };
+        if !protect("+i") {
+            eprintln!("SKIPPED: no file can be made immutable here");
+            return;
+        }
+        let refused = run(&["convert", "--overwrite", MODEL, "-o", path_str(target)]);
+        assert!(protect("-i"));
+        assert_eq!(refused.code, 1, "{}", refused.stdout);
+        assert!(!refused.stderr.contains("link"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("permissions"), "{}", refused.stderr);
+    }
 }
 
 #[test]
@@ -263,4 +304,126 @@ fn advice_about_a_log_that_exists_has_no_flag() {
         refused.stderr
     );
     assert_eq!(fs::read_to_string(log).unwrap(), "kept");
+}
+
+/// A query would become a part of the names of objects.
+#[test]
+fn an_output_with_a_query_is_refused_without_it() {
+    for url in [
+        "s3://bucket/x.safetensors?sig=SECRET",
+        "gs://bucket/m/#SECRET",
+        "az://bucket/m?SECRET",
+    ] {
+        for verb in ["remember", "convert"] {
+            let refused = run(&[verb, MODEL, "-o", url]);
+            let text = format!("{}{}", refused.stdout, refused.stderr);
+            assert_eq!(refused.code, 2, "{verb} {url}: {text}");
+            assert!(text.contains("no query"), "{verb} {url}: {text}");
+            assert!(!text.contains("SECRET"), "{verb} {url}: {text}");
+            let document = run(&[verb, MODEL, "-o", url, "--json"]);
+            assert!(!document.stdout.contains("SECRET"), "{}", document.stdout);
+        }
+    }
+}
+
+/// A parser may divide a URL at its `=`, `:` or `,`, and repeat a part in which no URL can be recognised.
+#[test]
+fn no_parser_repeats_a_secret_of_its_value() {
+    let url = "https://host/x?sig=SECRET";
+    for args in [
+        &["template", "predict", MODEL, "-o", "t.iot", "--rule", url][..],
+        &["template", "predict", MODEL, "-o", "t.iot", "--gap", url],
+        &["template", "predict", MODEL, "-o", "t.iot", "--tp", url],
+        &["convert", MODEL, "-o", "o.gguf", "--shard-size", url],
+        &["convert", MODEL, "-o", "o.gguf", "--dtype", url],
+        &["fit", MODEL, "--memory", url],
+        &["check", MODEL, "--only", url],
+        &["inspect", MODEL, "--filter", "https://host/x?sig=SECRET["],
+    ] {
+        let refused = run(args);
+        assert_eq!(refused.code, 2, "{args:?}: {}", refused.stderr);
+        let text = format!("{}{}", refused.stdout, refused.stderr);
+        assert!(!text.contains("SECRET"), "{args:?}: {text}");
+    }
+    // without a secret the parser's own words stay
+    let plain = run(&["template", "predict", MODEL, "-o", "t.iot", "--rule", "a=b"]);
+    assert!(
+        !plain.stderr.contains("it is not valid"),
+        "{}",
+        plain.stderr
+    );
+}
+
+/// A template that cannot be written is found out before the work; one that fails at the end says that the output is there.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_record_that_cannot_be_written_leaves_no_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("o.safetensors");
+    let long = dir.path().join("n".repeat(300));
+    // no file can be created there, by root neither
+    for record in [Path::new("/proc/self/t.iot"), &long] {
+        for verb in ["remember", "convert"] {
+            let args = [
+                verb,
+                MODEL,
+                "-o",
+                path_str(&out),
+                "--record",
+                path_str(record),
+            ];
+            let refused = run(&args);
+            assert_eq!(refused.code, 1, "{args:?}: {}", refused.stdout);
+            assert!(!out.exists(), "{args:?}: {}", refused.stderr);
+        }
+    }
+    // root may write there by the permissions, and yet creates nothing: known at the end only
+    for verb in ["remember", "convert"] {
+        let failed = run(&[verb, MODEL, "-o", path_str(&out), "--record", "/proc/t.iot"]);
+        let text = &failed.stderr;
+        assert_eq!(failed.code, 1, "{verb}: {text}");
+        let is_said = text.contains("the output is complete");
+        assert_eq!(out.exists(), is_said, "{verb}: {text}");
+        let _ = fs::remove_file(&out);
+    }
+}
+
+/// Pages are written all or not at all.
+#[test]
+fn manual_pages_that_fail_in_the_middle_leave_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = dir.path().join("man");
+    fs::create_dir_all(pages.join("anamnesis-plan.1")).unwrap();
+    fs::write(pages.join("anamnesis.1"), "old").unwrap();
+    let refused = run(&["man", "--out", path_str(&pages), "--overwrite"]);
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
+    let entries = fs::read_dir(&pages).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["anamnesis-plan.1", "anamnesis.1"]);
+    assert_eq!(
+        fs::read_to_string(pages.join("anamnesis.1")).unwrap(),
+        "old"
+    );
+}
+
+/// A key that no source has is a mistake of the caller's, as a pattern without a match is.
+#[test]
+fn a_dropped_key_without_a_match_is_an_argument() {
+    let dir = tempfile::tempdir().unwrap();
+    for out in ["o.safetensors", "o.gguf"] {
+        let out = dir.path().join(out);
+        let args = [
+            "convert",
+            MODEL,
+            "-o",
+            path_str(&out),
+            "--drop-metadata",
+            "zz",
+        ];
+        let refused = run(&args);
+        assert_eq!(refused.code, 2, "{}", refused.stderr);
+        assert!(refused.stderr.contains("zz"), "{}", refused.stderr);
+        assert!(!out.exists());
+    }
 }
