@@ -77,8 +77,8 @@ pub(crate) fn while_leased<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Re
     open()
 }
 
-/// Checks that files may be created in a directory, without creating one: by its permissions, its flags and those of its
-/// file system. Where that cannot be found out, it passes.
+/// Checks that files may be created in a directory, without creating one: by its permissions, its flags and the flags of
+/// its file system. Where that cannot be found out, it passes.
 ///
 /// # Errors
 ///

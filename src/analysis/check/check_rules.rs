@@ -25,7 +25,7 @@ pub struct CheckRule {
     pub remedy: Option<&'static str>,
     /// Whether its findings mean that a file cannot be read.
     pub unreadable: bool,
-    /// What it looks at.
+    /// The things that it looks at.
     pub(super) subject: RuleSubject,
 }
 

@@ -1,7 +1,7 @@
 //! The subjects of rules: what a rule looks at, how much of it a run has looked at, and why that may be nothing. A rule
 //! that has looked at nothing has found nothing wrong.
 
-/// What a rule looks at.
+/// The things that a rule looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RuleSubject {
     /// Files and their headers.
@@ -16,7 +16,7 @@ pub(super) enum RuleSubject {
     Indexes,
     /// A directory.
     Directories,
-    /// What headers say of tensors.
+    /// Tensors, as headers describe them.
     Tensors,
     /// Token ids of a configuration, and group indices.
     Indices,
