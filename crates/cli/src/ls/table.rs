@@ -127,7 +127,7 @@ fn problem(model: &ModelEntry) -> Option<String> {
     let parts = [
         model.error_text(),
         model.note.clone(),
-        remedy.map(|remedy| remedy_text(remedy)),
+        remedy.map(remedy_text),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join("; "))

@@ -89,7 +89,7 @@ static CASES: &[VerdictCase] = &[
         make: shards,
         args: &["check", "M", "--only", "hash"],
         code: 2,
-        says: &["nothing was compared"],
+        says: &["there is no digest to compare with"],
         not: &["sound"],
     },
     VerdictCase {
