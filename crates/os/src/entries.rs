@@ -33,7 +33,8 @@ pub enum EntryKind {
 /// })?;
 /// found.sort_by_key(|(name, _)| name.clone());
 /// assert_eq!(found, [("file".into(), EntryKind::File), ("folder".into(), EntryKind::Folder)]);
-/// # std::fs::remove_dir_all(root)
+/// # std::fs::remove_dir_all(root)?;
+/// # Ok::<(), std::io::Error>(())
 /// ```
 ///
 /// # Errors

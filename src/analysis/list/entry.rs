@@ -73,7 +73,7 @@ impl ModelEntry {
     /// ```
     /// let mut models = anamnesis::list("fixtures/ask/check/truncated.safetensors").run()?;
     /// let text = models.next().expect("the file")?.error_text().expect("it is damaged");
-    /// assert!(text.contains("bytes"), "{text}");
+    /// assert!(text.contains("byte"), "{text}");
     /// # Ok::<(), anamnesis::Error>(())
     /// ```
     pub fn error_text(&self) -> Option<String> {

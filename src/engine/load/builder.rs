@@ -207,7 +207,7 @@ impl<'c> Load<'c> {
     ///
     /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
     /// let loaded = load(&checkpoint).names(["lm_head.weight"]).run()?;
-    /// assert_eq!(loaded.iter().count(), 1);
+    /// assert_eq!(loaded.tensors().len(), 1);
     /// assert!(load(&checkpoint).names(["lm_head.bias"]).run().is_err());
     /// # Ok::<(), anamnesis::Error>(())
     /// ```
