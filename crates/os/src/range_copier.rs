@@ -35,16 +35,30 @@ fn repeated<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::R
     call()
 }
 
+/// Bytes of a file, and their place in another one.
+#[derive(Clone, Copy, Debug)]
+pub struct CopiedRange<'f> {
+    /// The file that has the bytes.
+    pub from: BorrowedFd<'f>,
+    /// Offset of the first byte in `from`.
+    pub start: u64,
+    /// Offset of the first byte in the other file.
+    pub at: u64,
+    /// Number of bytes.
+    pub len: u64,
+}
+
 /// Copies ranges of files within the system, one after the other.
 ///
 /// ```
 /// use std::io::{Read, Seek, Write};
 /// use std::os::fd::AsFd;
+/// use anamnesis_os::range_copier::{CopiedRange, RangeCopier};
 ///
 /// let (mut from, mut to) = (tempfile::tempfile()?, tempfile::tempfile()?);
 /// from.write_all(&[7; 100])?;
-/// let mut copier = anamnesis_os::range_copier::RangeCopier::new();
-/// let copied = copier.copy(from.as_fd(), 10, to.as_fd(), 0, 50)?;
+/// let range = CopiedRange { from: from.as_fd(), start: 10, at: 0, len: 50 };
+/// let copied = RangeCopier::new().copy(range, to.as_fd())?;
 /// let mut bytes = Vec::new();
 /// to.rewind()?;
 /// to.read_to_end(&mut bytes)?;
@@ -78,26 +92,19 @@ impl RangeCopier {
         Self::default()
     }
 
-    /// Copies up to `len` bytes of `from` that begin at `start` to `to`, from `at` on, and returns how many were copied: at most 256 KiB where
-    /// they go through the pipe. 0 means that `from` ends there, or that the system copies no bytes of such a file.
+    /// Copies the first bytes of a range to `to`, and returns how many: at most 256 KiB where they go through the pipe. 0 means that `from`
+    /// ends there, or that the system copies no bytes of such a file.
     ///
     /// # Errors
     ///
     /// Errors of `from` and of `to`, and of the system where it cannot copy between these files: the caller reads and writes the bytes, and
     /// learns which file has failed.
-    pub fn copy(
-        &mut self,
-        from: BorrowedFd<'_>,
-        start: u64,
-        to: BorrowedFd<'_>,
-        at: u64,
-        len: u64,
-    ) -> io::Result<u64> {
-        if start % PAGE == at % PAGE {
-            let (mut start, mut at) = (start, at);
-            let len = usize::try_from(len).unwrap_or(usize::MAX);
+    pub fn copy(&mut self, range: CopiedRange<'_>, to: BorrowedFd<'_>) -> io::Result<u64> {
+        if range.start % PAGE == range.at % PAGE {
+            let (mut start, mut at) = (range.start, range.at);
+            let len = usize::try_from(range.len).unwrap_or(usize::MAX);
             let copied =
-                repeated(|| copy_file_range(from, Some(&mut start), to, Some(&mut at), len));
+                repeated(|| copy_file_range(range.from, Some(&mut start), to, Some(&mut at), len));
             match copied {
                 Ok(copied) if copied > 0 => return Ok(copied as u64),
                 // a full disk; everything else is tried through the pipe, also between file systems
@@ -107,17 +114,16 @@ impl RangeCopier {
                 _ => {}
             }
         }
-        self.copy_through_pipe(from, start, to, at, len)
+        self.copy_through_pipe(range, to)
     }
 
-    fn copy_through_pipe(
-        &mut self,
-        from: BorrowedFd<'_>,
-        mut start: u64,
-        to: BorrowedFd<'_>,
-        at: u64,
-        len: u64,
-    ) -> io::Result<u64> {
+    fn copy_through_pipe(&mut self, range: CopiedRange<'_>, to: BorrowedFd<'_>) -> io::Result<u64> {
+        let CopiedRange {
+            from,
+            mut start,
+            at,
+            len,
+        } = range;
         // taken, so that a pipe which an error leaves with bytes is closed
         let pipe = match self.pipe.take() {
             Some(pipe) => pipe,
@@ -187,14 +193,13 @@ mod tests {
                 let to = file(&vec![0xee; 2_100_000]);
                 let mut done = 0;
                 while done < len {
-                    let copied = copier.copy(
-                        from.as_fd(),
-                        start + done,
-                        to.as_fd(),
-                        at + done,
-                        len - done,
-                    );
-                    let copied = copied.unwrap();
+                    let range = CopiedRange {
+                        from: from.as_fd(),
+                        start: start + done,
+                        at: at + done,
+                        len: len - done,
+                    };
+                    let copied = copier.copy(range, to.as_fd()).unwrap();
                     assert!(copied > 0 && copied <= len - done);
                     done += copied;
                 }
@@ -220,9 +225,13 @@ mod tests {
         for (start, at) in [(8, 0), (4096, 0)] {
             let mut done = 0;
             loop {
-                let copied =
-                    copier.copy(from.as_fd(), start + done, to.as_fd(), at + done, 1 << 20);
-                match copied.unwrap() {
+                let range = CopiedRange {
+                    from: from.as_fd(),
+                    start: start + done,
+                    at: at + done,
+                    len: 1 << 20,
+                };
+                match copier.copy(range, to.as_fd()).unwrap() {
                     0 => break,
                     copied => done += copied,
                 }
@@ -237,15 +246,17 @@ mod tests {
         let from = file(&source);
         let (reader, _writer) = std::io::pipe().unwrap();
         let mut copier = RangeCopier::new();
+        let range = |start| CopiedRange {
+            from: from.as_fd(),
+            start,
+            at: 0,
+            len: 1000,
+        };
         for start in [0, 8] {
-            assert!(
-                copier
-                    .copy(from.as_fd(), start, reader.as_fd(), 0, 1000)
-                    .is_err()
-            );
+            assert!(copier.copy(range(start), reader.as_fd()).is_err());
             // nothing of what did not arrive is in the pipe
             let to = file(&[]);
-            let copied = copier.copy(from.as_fd(), 9, to.as_fd(), 0, 1000).unwrap();
+            let copied = copier.copy(range(9), to.as_fd()).unwrap();
             let copied = usize::try_from(copied).unwrap();
             assert!(content(&to) == source[9..9 + copied]);
         }

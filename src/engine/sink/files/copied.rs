@@ -6,6 +6,8 @@
 
 use std::path::Path;
 
+#[cfg(target_os = "linux")]
+use anamnesis_os::range_copier::{CopiedRange, RangeCopier};
 use crc32fast::Hasher;
 
 use crate::base::error::{Error, Result};
@@ -31,7 +33,7 @@ const AHEAD: u64 = 8 << 20;
 #[derive(Default)]
 pub(super) struct CopyTools {
     #[cfg(target_os = "linux")]
-    copier: anamnesis_os::range_copier::RangeCopier,
+    copier: RangeCopier,
     buffer: Vec<u8>,
 }
 
@@ -95,13 +97,18 @@ impl CopiedRun<'_> {
     #[cfg(target_os = "linux")]
     fn copy_within_system(&self, file: &Shard, tools: &mut CopyTools) -> Result<u64> {
         use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-        let Some(fd) = self.source.as_fd() else {
+        let Some(from) = self.source.as_fd() else {
             return Ok(0);
         };
-        // later pieces begin at blocks, which files can share
-        let len = self.len.min(SYSTEM_PIECE - self.at % SYSTEM_PIECE);
-        match file.copy(&mut tools.copier, fd, self.start, self.at, len) {
-            Ok(copied) => Ok(copied.min(len)),
+        let range = CopiedRange {
+            from,
+            start: self.start,
+            at: self.at,
+            // later pieces begin at blocks, which files can share
+            len: self.len.min(SYSTEM_PIECE - self.at % SYSTEM_PIECE),
+        };
+        match file.copy(&mut tools.copier, range) {
+            Ok(copied) => Ok(copied.min(range.len)),
             Err(e) if matches!(e.kind(), FileTooLarge | QuotaExceeded | StorageFull) => {
                 Err(file.error(e))
             }

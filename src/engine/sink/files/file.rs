@@ -2,14 +2,12 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
-#[cfg(target_os = "linux")]
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[cfg(target_os = "linux")]
-use anamnesis_os::range_copier::RangeCopier;
+use anamnesis_os::range_copier::{CopiedRange, RangeCopier};
 
 use crate::base::error::{Error, Result};
 use crate::read::source::fill;
@@ -120,15 +118,8 @@ impl Shard {
 
     /// Copies bytes of another file within the system: see [`FileOperations::copy`].
     #[cfg(target_os = "linux")]
-    pub(super) fn copy(
-        &self,
-        copier: &mut RangeCopier,
-        from: BorrowedFd<'_>,
-        start: u64,
-        at: u64,
-        len: u64,
-    ) -> io::Result<u64> {
-        let copied = self.system.copy(copier, from, start, &self.file, at, len)?;
+    pub(super) fn copy(&self, copier: &mut RangeCopier, range: CopiedRange<'_>) -> io::Result<u64> {
+        let copied = self.system.copy(copier, range, &self.file)?;
         self.has_written(copied);
         Ok(copied)
     }

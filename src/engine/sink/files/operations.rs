@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io;
 #[cfg(target_os = "linux")]
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 #[cfg(target_os = "linux")]
@@ -15,7 +15,7 @@ use anamnesis_os::directories;
 use anamnesis_os::directory_lock::DirectoryLock;
 use anamnesis_os::files;
 #[cfg(target_os = "linux")]
-use anamnesis_os::range_copier::RangeCopier;
+use anamnesis_os::range_copier::{CopiedRange, RangeCopier};
 
 /// Creates, writes, syncs and names files.
 pub(super) trait FileOperations: fmt::Debug + Send + Sync {
@@ -29,19 +29,10 @@ pub(super) trait FileOperations: fmt::Debug + Send + Sync {
 
     fn write(&self, file: &File, start: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Copies up to `len` bytes of `from` that begin at `start` to `to`, from `at` on, within the system
-    /// ([`RangeCopier::copy`]). Returns how many; 0 and an error mean that this is not possible here, and that the bytes are to be read and
+    /// Copies the first bytes of a range to `to` within the system ([`RangeCopier::copy`]). Returns how many; 0 and an error mean that this is not possible here, and that the bytes are to be read and
     /// [written](Self::write).
     #[cfg(target_os = "linux")]
-    fn copy(
-        &self,
-        copier: &mut RangeCopier,
-        from: BorrowedFd<'_>,
-        start: u64,
-        to: &File,
-        at: u64,
-        len: u64,
-    ) -> io::Result<u64>;
+    fn copy(&self, copier: &mut RangeCopier, range: CopiedRange<'_>, to: &File) -> io::Result<u64>;
 
     /// Begins to write the file's bytes to its device, so that [`sync`](Self::sync) has less to wait for.
     fn start_writeback(&self, _file: &File) {}
@@ -155,16 +146,8 @@ impl FileOperations for SystemFiles {
     }
 
     #[cfg(target_os = "linux")]
-    fn copy(
-        &self,
-        copier: &mut RangeCopier,
-        from: BorrowedFd<'_>,
-        start: u64,
-        to: &File,
-        at: u64,
-        len: u64,
-    ) -> io::Result<u64> {
-        copier.copy(from, start, to.as_fd(), at, len)
+    fn copy(&self, copier: &mut RangeCopier, range: CopiedRange<'_>, to: &File) -> io::Result<u64> {
+        copier.copy(range, to.as_fd())
     }
 
     #[cfg(target_os = "linux")]

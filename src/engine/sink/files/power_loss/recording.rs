@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anamnesis_os::range_copier::RangeCopier;
+use anamnesis_os::range_copier::{CopiedRange, RangeCopier};
 use rustix::io::Errno;
 
 use crate::engine::sink::files::operations::{FileOperations, SystemFiles};
@@ -161,22 +161,14 @@ impl FileOperations for RecordingFiles {
         Ok(())
     }
 
-    fn copy(
-        &self,
-        copier: &mut RangeCopier,
-        from: BorrowedFd<'_>,
-        start: u64,
-        to: &File,
-        at: u64,
-        len: u64,
-    ) -> io::Result<u64> {
+    fn copy(&self, copier: &mut RangeCopier, range: CopiedRange<'_>, to: &File) -> io::Result<u64> {
         use std::os::unix::fs::FileExt;
         self.call()?;
-        let copied = self.system.copy(copier, from, start, to, at, len)?;
+        let copied = self.system.copy(copier, range, to)?;
         // to the replay a write like others, of the bytes that have arrived
         let mut bytes = vec![0; usize::try_from(copied).unwrap()];
-        to.read_exact_at(&mut bytes, at)?;
-        self.record(Operation::Write(self.number(to), at, bytes));
+        to.read_exact_at(&mut bytes, range.at)?;
+        self.record(Operation::Write(self.number(to), range.at, bytes));
         Ok(copied)
     }
 

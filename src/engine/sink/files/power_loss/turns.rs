@@ -4,12 +4,11 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 
 use anamnesis_os::directory_lock::DirectoryLock;
-use anamnesis_os::range_copier::RangeCopier;
+use anamnesis_os::range_copier::{CopiedRange, RangeCopier};
 
 use super::TestDirectory;
 use crate::base::error::Result;
@@ -153,17 +152,9 @@ impl FileOperations for WriterTurns {
         self.system.write(file, start, bytes)
     }
 
-    fn copy(
-        &self,
-        copier: &mut RangeCopier,
-        from: BorrowedFd<'_>,
-        start: u64,
-        to: &File,
-        at: u64,
-        len: u64,
-    ) -> io::Result<u64> {
+    fn copy(&self, copier: &mut RangeCopier, range: CopiedRange<'_>, to: &File) -> io::Result<u64> {
         // as a write
-        self.system.copy(copier, from, start, to, at, len)
+        self.system.copy(copier, range, to)
     }
 
     fn sync(&self, _: &File) -> io::Result<()> {
