@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,15 +12,13 @@ use crate::base::error::{Error, Result};
 use crate::base::limits::{Budget, Limits};
 use crate::engine::companions::{CompanionContent, CompanionFile, open_companion};
 use crate::read::json::{JsonReader, Tree};
-use crate::read::source::fill;
+use crate::read::source::FileSource;
 use crate::read::source::regular::read_regular;
 
+use super::copied::{CopiedRun, CopyTools};
 use super::file::Shard;
 use super::names::{PartNames, Stem};
 use super::operations::FileOperations;
-
-/// Bytes that are copied at a time.
-const COPIED: usize = 256 << 10;
 
 /// A companion file that has been written, and what has its name.
 #[derive(Debug)]
@@ -158,22 +156,16 @@ fn copy(
 ) -> Result<Shard> {
     let in_source = |e: Error| e.in_file(from);
     let (source, len) = open_companion(from).map_err(in_source)?;
+    let source = FileSource::new(source).map_err(|e| in_source(e.into()))?;
     let file = Shard::create(system, parts, target, &[], len)?;
-    let (mut buffer, mut start) = (vec![0; COPIED], 0);
-    let (mut source, mut left) = (&source, len);
-    while left > 0 {
-        let take = usize::try_from(left).map_or(COPIED, |left| left.min(COPIED));
-        let buffer = &mut buffer[..take];
-        let read = fill(buffer, |buf| source.read(buf)).map_err(|e| in_source(e.into()))?;
-        // the source is shortened while it is copied
-        if read < take {
-            let end = io::Error::from(io::ErrorKind::UnexpectedEof);
-            return Err(in_source(end.into()));
-        }
-        file.write(start, buffer)?;
-        start += take as u64;
-        left -= take as u64;
-    }
+    let run = CopiedRun {
+        source: &source,
+        path: Some(from),
+        start: 0,
+        at: 0,
+        len,
+    };
+    run.copy_to(&file, &mut CopyTools::default(), None, &|_| Ok(()))?;
     Ok(file)
 }
 
