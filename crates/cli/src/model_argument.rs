@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anamnesis::Checkpoint;
 use anamnesis::source::local_path;
+use anamnesis_os::files::directory_of;
 
 /// The directory of the model that is the first argument of a command to open as a checkpoint.
 pub(crate) fn model_among(command: &[OsString]) -> Option<PathBuf> {
@@ -21,11 +22,7 @@ pub(crate) fn model_among(command: &[OsString]) -> Option<PathBuf> {
         Some(if path.is_dir() {
             path
         } else {
-            match path.parent() {
-                Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-                // the parent of a bare file name is empty, and an empty path is no directory
-                _ => PathBuf::from("."),
-            }
+            directory_of(&path).to_owned()
         })
     })
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anamnesis_os::directory_lock::is_locked;
+use anamnesis_os::files::directory_of;
 
 use super::{Checkpoint, OpenOptions};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -127,10 +128,9 @@ impl NameWatch {
     /// The path itself, or the directory of a file.
     fn directory(&self) -> Option<&Path> {
         let meta = std::fs::metadata(&self.path).ok()?;
-        Some(match self.path.parent() {
-            _ if meta.is_dir() => &self.path,
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
+        Some(match meta.is_dir() {
+            true => &self.path,
+            false => directory_of(&self.path),
         })
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anamnesis::source::local_path;
 use anamnesis::template::{self, Template, TemplateLimits, page_spans};
 use anamnesis::{Checkpoint, checkpoints_below};
+use anamnesis_os::files::directory_of;
 use anamnesis_ppc::{FileRange, Namespace};
 
 use crate::args::WarmArgs;
@@ -196,10 +197,9 @@ fn is_template(path: &Path) -> bool {
 
 /// The directory that a template of this checkpoint names files below.
 fn root_of(path: &Path) -> PathBuf {
-    match path.parent() {
-        _ if path.is_dir() => path.to_owned(),
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
+    match path.is_dir() {
+        true => path.to_owned(),
+        false => directory_of(path).to_owned(),
     }
 }
 

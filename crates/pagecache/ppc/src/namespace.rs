@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anamnesis_os::files::directory_of;
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2};
 use rustix::io::Errno;
 
@@ -248,11 +249,7 @@ impl Namespace {
     /// The directory that a path is in, opened, and its last component.
     fn parent<'p>(&self, path: &'p Path) -> Result<(File, &'p Path), Errno> {
         let name = path.file_name().ok_or(Errno::INVAL)?;
-        let parent = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let parent = self.open_beneath(parent, OFlags::PATH | OFlags::DIRECTORY)?;
+        let parent = self.open_beneath(directory_of(path), OFlags::PATH | OFlags::DIRECTORY)?;
         Ok((parent, Path::new(name)))
     }
 
