@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::names::CONFIGURATIONS;
-use super::{CompanionContent, CompanionEdit, LeftOutReason, config, renamed_configuration};
 use anamnesis_os::files::directory_of;
 
+use super::names::CONFIGURATIONS;
+use super::{CompanionContent, CompanionEdit, LeftOutReason, config, renamed_configuration};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{Budget, zeroed};
 use crate::quant::scheme::is_configuration;
@@ -34,8 +34,12 @@ pub(super) enum FoundContent {
 /// # Errors
 /// I/O; what is not a regular file; a link of another user to a file of a third one.
 pub(crate) fn open_companion(path: &Path) -> Result<(File, u64)> {
-    let open = || open_named(NamedPath::in_its_directory(path));
-    read_beside_runs(&Files::default(), directory_of(path), open)
+    read_beside_runs(&Files::default(), directory_of(path), || open(path))
+}
+
+/// Like [`open_companion`], where the caller reads the directory again if a run replaces the model meanwhile.
+fn open(path: &Path) -> Result<(File, u64)> {
+    open_named(NamedPath::in_its_directory(path))
 }
 
 /// Finds the content under a name. Configurations are read and edited, and files at a URL are read.
@@ -51,7 +55,7 @@ pub(super) fn content(
         None => is_configuration(name),
     };
     if files.is_local() {
-        let (file, len) = match open_companion(path) {
+        let (file, len) = match open(path) {
             Ok(opened) => opened,
             Err(error) => return left_out(path, error),
         };

@@ -11,6 +11,7 @@ mod place;
 mod searched_directory;
 mod set_key;
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -184,6 +185,7 @@ impl ModelSearch {
             shown: shown.map(Into::into),
             names,
             files,
+            interrupted: OnceCell::new(),
         };
         let items = if is_manifests {
             directory.manifests()

@@ -1,6 +1,7 @@
 //! A directory that is searched: its names, and the models among them as they are opened.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,6 +32,8 @@ pub(super) struct SearchedDirectory {
     pub(super) shown: Option<Arc<Path>>,
     pub(super) names: SearchedNames,
     pub(super) files: Files,
+    /// Why its models may be half changed. Found out once: a directory may have a million models.
+    pub(super) interrupted: OnceCell<Option<&'static str>>,
 }
 
 /// A model among the names in a directory.
@@ -110,6 +113,10 @@ impl SearchedDirectory {
 
     /// Why the models of the directory may be half changed, if its names say so.
     fn interrupted(&self) -> Option<&'static str> {
+        *self.interrupted.get_or_init(|| self.find_interrupted())
+    }
+
+    fn find_interrupted(&self) -> Option<&'static str> {
         let all = &self.names.all;
         // hidden names and the journal begin so, and names are sorted
         let first = all.partition_point(|name| name.as_encoded_bytes() < OWN.as_bytes());
