@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::{assert_runs, command, path_str};
-use crate::remember::{half_a_gigabyte, sorted_names, wait_for_output};
+use crate::remember::{half_a_gigabyte, of_zeros, sorted_names, wait_for_output};
 
 /// Starts the command, and truncates the source to a megabyte once `is_reading` returns.
 fn truncate_while_reading(args: &[&str], source: &Path, is_reading: impl FnOnce(&Child)) -> Output {
@@ -69,18 +69,12 @@ fn message(output: &Output) -> String {
 
 /// A file of half a gigabyte with a weight that is decoded: stored tensors are copied without a map.
 fn half_a_gigabyte_of_fp8(directory: &Path) -> std::path::PathBuf {
-    let source = directory.join("in.safetensors");
     let (scale, end) = (1u64 << 29, (1u64 << 29) + 4);
     let header = format!(
         "{{\"a.weight\":{{\"dtype\":\"F8_E4M3\",\"shape\":[16384,32768],\"data_offsets\":[0,{scale}]}},\
          \"a.weight_scale\":{{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[{scale},{end}]}}}}"
     );
-    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(header.as_bytes());
-    fs::write(&source, &bytes).unwrap();
-    let file = fs::File::options().write(true).open(&source).unwrap();
-    file.set_len(bytes.len() as u64 + end).unwrap();
-    source
+    of_zeros(directory, &header, end)
 }
 
 #[test]

@@ -221,10 +221,16 @@ fn plan_lists_the_byte_ranges_of_every_job() {
 /// A file of half a gigabyte of zeros: copying it takes long enough to be interrupted.
 #[cfg(unix)]
 pub(crate) fn half_a_gigabyte(directory: &Path) -> std::path::PathBuf {
-    let source = directory.join("in.safetensors");
     let nbytes = 1u64 << 29;
     let header =
         format!(r#"{{"a":{{"dtype":"F8_E4M3","shape":[{nbytes}],"data_offsets":[0,{nbytes}]}}}}"#);
+    of_zeros(directory, &header, nbytes)
+}
+
+/// A file with this header, whose `nbytes` bytes of tensors are zeros without a place on the disk.
+#[cfg(unix)]
+pub(crate) fn of_zeros(directory: &Path, header: &str, nbytes: u64) -> std::path::PathBuf {
+    let source = directory.join("in.safetensors");
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
     fs::write(&source, &bytes).unwrap();
