@@ -14,7 +14,7 @@ mod transpose;
 
 use super::batch::CODE_VALUES;
 use super::{OutputElement, Simd, kernel};
-use transpose::{CHUNK, PANEL_ROW, Panel, WIDTH, transpose};
+use transpose::{CHUNK, PANEL_ROW, Panel, PanelTransposition, WIDTH};
 
 pub use codes::{column_code, unpack_8_nibbles};
 pub use transpose::AWQ_ORDER;
@@ -99,11 +99,8 @@ fn decode<S: Simd, O: OutputElement>(
     out: &mut [u8],
 ) {
     // an integer times a normal scale is zero, normal or infinite: see `OutputElement::IS_ROUNDED`
-    if O::IS_ROUNDED && !all_normal_or_zero(&columns.scales) {
-        decode_columns::<S, O, false>(simd, columns, parts[0], O::as_stored(out));
-    } else {
-        decode_columns::<S, O, true>(simd, columns, parts[0], O::as_stored(out));
-    }
+    let normal = !O::IS_ROUNDED || all_normal_or_zero(&columns.scales);
+    decode_columns::<S, O>(simd, columns, parts[0], O::as_stored(out), normal);
 }
 
 /// Whether every scale is zero or normal.
@@ -119,11 +116,12 @@ fn all_normal_or_zero(scales: &[f32]) -> bool {
 }
 
 #[inline(always)]
-fn decode_columns<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
+fn decode_columns<S: Simd, O: OutputElement>(
     simd: S,
     columns: &ColumnGeometry,
     codes: &[u8],
     out: &mut [O::Stored],
+    normal: bool,
 ) {
     let depth = columns.depth;
     // one panel for all columns: it stays in the first-level cache, and its padding is zeroed once
@@ -140,14 +138,13 @@ fn decode_columns<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
         }
         for first in (0..columns.count).step_by(WIDTH) {
             let width = (columns.count - first).min(WIDTH);
-            transpose(
-                simd,
+            simd.outline(PanelTransposition {
                 columns,
-                codes,
-                first..first + width,
-                start..end,
-                &mut panel,
-            );
+                bytes: codes,
+                which: first..first + width,
+                rows: start..end,
+                panel: &mut panel,
+            });
             let ColumnGroups::Each(index) = &columns.groups else {
                 let mut c = 0;
                 while c < width {
@@ -155,15 +152,12 @@ fn decode_columns<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
                     let second = (c + 1).min(width - 1);
                     let pair = [first + c, first + second];
                     let rows = [&panel.0[c], &panel.0[second]];
-                    decode_pair::<S, O, ASSUME_NORMAL>(
-                        simd,
-                        columns,
-                        &runs_of_chunk,
-                        pair,
-                        rows,
-                        start,
-                        out,
-                    );
+                    let runs = &runs_of_chunk;
+                    if normal {
+                        decode_pair::<S, O, true>(simd, columns, runs, pair, rows, start, out);
+                    } else {
+                        decode_pair::<S, O, false>(simd, columns, runs, pair, rows, start, out);
+                    }
                     c += 2;
                 }
                 continue;
@@ -176,13 +170,12 @@ fn decode_columns<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
                     factors.extend(all.iter().skip(column).step_by(columns.count));
                 }
                 let out = &mut out[column * depth + start..column * depth + end];
-                decode_scattered::<S, O, ASSUME_NORMAL>(
-                    simd,
-                    &index[start..end],
-                    [&factors[0], &factors[1]],
-                    row,
-                    out,
-                );
+                let factors = [&*factors[0], &*factors[1]];
+                if normal {
+                    decode_scattered::<S, O, true>(simd, &index[start..end], factors, row, out);
+                } else {
+                    decode_scattered::<S, O, false>(simd, &index[start..end], factors, row, out);
+                }
             }
         }
     }

@@ -67,7 +67,7 @@ pub use value::{CodeValue, E2M1_VALUES, code_values, e8m0};
 use block::mxfp4_ollama;
 use element::OutputElement;
 use isa::{Kernel, kernel};
-use simd::Simd;
+use simd::{Simd, Stage};
 
 /// Dequantises whole blocks of a ggml type to elements of `dtype` (`F32`, `F16` or `BF16`), in order.
 ///

@@ -10,8 +10,8 @@ mod vectors;
 
 use super::half::{bf16, f16, from_bf16, from_f16};
 use super::unpack::{CHUNK, CodePacking, unpack};
-use super::value::{CodeValue, value};
-use super::{OutputElement, Simd, kernel};
+use super::value::{CodeValue, one_value, value};
+use super::{OutputElement, Simd, Stage, kernel};
 use vectors::{convert_codes, lookup_codes, scales_are_moderate};
 
 kernel!(decode, RowGeometry);
@@ -38,6 +38,21 @@ pub enum Formula {
     ScaleOffsetF16,
     /// `v * s + z`, each operation rounded to BF16.
     ScaleOffsetBf16,
+}
+
+impl Formula {
+    /// Whether operations are rounded to 16 bits.
+    fn is_in_16_bits(self) -> bool {
+        match self {
+            Self::ZeroScaleF16
+            | Self::ZeroScaleBf16
+            | Self::ScaleOffsetF16
+            | Self::ScaleOffsetBf16 => true,
+            Self::Scale | Self::ZeroScale | Self::ScaleOffset | Self::Scale127 | Self::Divide => {
+                false
+            }
+        }
+    }
 }
 
 /// The geometry of consecutive rows of codes.
@@ -80,19 +95,17 @@ impl RowGeometry {
 fn decode<S: Simd, O: OutputElement>(simd: S, rows: &RowGeometry, parts: &[&[u8]], out: &mut [u8]) {
     // checked once for all rows: FP8 and the formulas that subtract a zero point are checked per chunk, or take the
     // exact path
-    if O::IS_ROUNDED && rows.gives_normal(parts[1].as_chunks().0) {
-        decode_rows::<S, O, true>(simd, rows, parts, out);
-    } else {
-        decode_rows::<S, O, false>(simd, rows, parts, out);
-    }
+    let normal = O::IS_ROUNDED && rows.gives_normal(parts[1].as_chunks().0);
+    decode_rows::<S, O>(simd, rows, parts, out, normal);
 }
 
 #[inline(always)]
-fn decode_rows<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
+fn decode_rows<S: Simd, O: OutputElement>(
     simd: S,
     rows: &RowGeometry,
     parts: &[&[u8]],
     out: &mut [u8],
+    normal: bool,
 ) {
     let (codes, groups) = (parts[0], rows.groups());
     let (scales, zeros) = (parts[1].as_chunks::<4>().0, parts[2].as_chunks::<4>().0);
@@ -109,7 +122,7 @@ fn decode_rows<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
         } else {
             &zeros[factor_row * groups..][..groups]
         };
-        decode_row::<S, O, ASSUME_NORMAL>(simd, rows, codes, scales, zeros, out);
+        decode_row::<S, O>(simd, rows, codes, scales, zeros, out, normal);
         in_matrix += 1;
         if in_matrix == rows.rows_per_matrix {
             (in_matrix, factor_row) = (0, factor_row + 1);
@@ -158,23 +171,58 @@ impl RowGeometry {
         }
     }
 
-    /// Applies the formula to 16 values of one group. The formulas that round in between go value by value.
+    /// Applies the formula to 16 values of one group. Those that round in between, which `IN_16_BITS` says, go value by value.
     #[inline(always)]
-    fn apply<S: Simd>(&self, simd: S, values: S::Floats, scale: f32, zero: f32) -> S::Floats {
+    fn apply<S: Simd, const IN_16_BITS: bool>(
+        &self,
+        simd: S,
+        values: S::Floats,
+        scale: f32,
+        zero: f32,
+    ) -> S::Floats {
         match self.formula {
             Formula::Scale => simd.mul(values, simd.splat(scale)),
             Formula::ZeroScale => simd.mul(simd.sub(values, simd.splat(zero)), simd.splat(scale)),
             Formula::ScaleOffset => simd.add(simd.mul(values, simd.splat(scale)), simd.splat(zero)),
             Formula::Scale127 => simd.mul(simd.mul(values, simd.splat(scale)), simd.splat(BY_127)),
-            // HQQ and MLX compute in 16 bits: each operation is rounded before the next, which needs the bit pattern of
-            // each value
-            other => {
+            Formula::Divide => {
                 let mut values = simd.to_f32_array(values);
                 for value in &mut values {
-                    *value = apply_to_one(other, *value, scale, zero);
+                    *value /= scale;
                 }
                 simd.load_f32(&values)
             }
+            // HQQ and MLX compute in 16 bits: each operation is rounded before the next, which needs the bit pattern of
+            // each value. Where `IN_16_BITS` is false this arm is gone: a call in a loop, though never made, costs the
+            // loop its registers
+            formula if IN_16_BITS => {
+                let mut values = simd.to_f32_array(values);
+                simd.outline(In16Bits {
+                    formula,
+                    values: &mut values,
+                    scale,
+                    zero,
+                });
+                simd.load_f32(&values)
+            }
+            formula => unreachable!("{formula:?} computes in 16 bits"),
+        }
+    }
+}
+
+/// Applies a formula that rounds in between to 16 values of one group.
+struct In16Bits<'v> {
+    formula: Formula,
+    values: &'v mut [f32; 16],
+    scale: f32,
+    zero: f32,
+}
+
+impl Stage for In16Bits<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for value in self.values {
+            *value = apply_to_one(self.formula, *value, self.scale, self.zero);
         }
     }
 }
@@ -185,13 +233,14 @@ const BY_127: f32 = 7.874_016e-3;
 /// Decodes one row. Groups of a multiple of 16 elements are decoded in vectors of 32 elements, of which each half lies in
 /// one group; other groups and the end of the row are decoded element by element.
 #[inline(always)]
-fn decode_row<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
+fn decode_row<S: Simd, O: OutputElement>(
     simd: S,
     rows: &RowGeometry,
     codes: &[u8],
     scales: &[[u8; 4]],
     zeros: &[[u8; 4]],
     out: &mut [O::Stored],
+    normal: bool,
 ) {
     // zeroed once per row: every chunk overwrites what is read of it
     let mut unpacked = [0u8; CHUNK];
@@ -202,13 +251,17 @@ fn decode_row<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
         let start = i * CHUNK;
         let codes = unpack(simd, rows.packing, codes, start, out.len(), &mut unpacked);
         if group == 1 {
-            decode_ungrouped::<O>(
+            let mut scaled = [0.0; CHUNK];
+            simd.outline(Ungrouped {
                 rows,
                 codes,
-                &scales[start..],
-                zeros.get(start..).unwrap_or_default(),
-                out,
-            );
+                scales: &scales[start..],
+                zeros: zeros.get(start..).unwrap_or_default(),
+                out: &mut scaled,
+            });
+            for (x, out) in scaled.iter().zip(out) {
+                *out = O::round(*x);
+            }
             continue;
         }
         let vectors = if group.is_multiple_of(16) {
@@ -219,55 +272,63 @@ fn decode_row<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
         let ((codes, rest_codes), (out, rest)) =
             (codes.split_at(vectors), out.split_at_mut(vectors));
         let (codes, out) = (codes.as_chunks::<32>().0, out.as_chunks_mut::<32>().0);
-        if uses_table {
-            lookup_codes::<S, O, ASSUME_NORMAL>(simd, rows, start, codes, scales, zeros, out);
-        } else {
-            convert_codes::<S, O, ASSUME_NORMAL>(simd, rows, start, codes, scales, zeros, out);
+        // for each chunk and not for all rows, so that what is common to both is compiled once
+        match (uses_table, normal) {
+            (true, true) => {
+                lookup_codes::<S, O, true>(simd, rows, start, codes, scales, zeros, out);
+            }
+            (true, false) => {
+                lookup_codes::<S, O, false>(simd, rows, start, codes, scales, zeros, out);
+            }
+            (false, true) => {
+                convert_codes::<S, O, true>(simd, rows, start, codes, scales, zeros, out);
+            }
+            (false, false) => {
+                convert_codes::<S, O, false>(simd, rows, start, codes, scales, zeros, out);
+            }
         }
         for (j, (code, out)) in rest_codes.iter().zip(rest).enumerate() {
             let g = (start + vectors + j) / group;
-            let mut v = [0.0];
-            value(&rows.value, &[*code], &mut v);
             // the end of the row, or a group size that is no multiple of 16
-            let x = apply_to_one(rows.formula, v[0], factor(scales, g), factor(zeros, g));
+            let v = one_value(&rows.value, *code);
+            let x = apply_to_one(rows.formula, v, factor(scales, g), factor(zeros, g));
             *out = O::round(x);
         }
     }
 }
 
 /// Decodes codes of which each has factors of its own: groups of one element, for scales per column.
-#[inline(always)]
-fn decode_ungrouped<O: OutputElement>(
-    rows: &RowGeometry,
-    codes: &[u8],
-    scales: &[[u8; 4]],
-    zeros: &[[u8; 4]],
-    out: &mut [O::Stored],
-) {
-    let mut values = [0.0; CHUNK];
-    let (values, _) = values.split_at_mut(codes.len());
-    // values first, in a loop that vectorises, then factors
-    let ((whole, rest), (whole_values, rest_values)) =
-        (codes.as_chunks::<16>(), values.as_chunks_mut::<16>());
-    for (codes, values) in whole.iter().zip(whole_values) {
-        value(&rows.value, codes, values);
-    }
-    for (code, v) in rest.iter().zip(rest_values) {
-        value(&rows.value, &[*code], std::array::from_mut(v));
-    }
-    let scaled = values.iter().zip(scales).zip(out);
-    if zeros.is_empty() {
-        for ((v, s), out) in scaled {
-            *out = O::round(apply_to_one(rows.formula, *v, f32::from_ne_bytes(*s), 0.0));
+struct Ungrouped<'r> {
+    rows: &'r RowGeometry,
+    codes: &'r [u8],
+    scales: &'r [[u8; 4]],
+    zeros: &'r [[u8; 4]],
+    out: &'r mut [f32; CHUNK],
+}
+
+impl Stage for Ungrouped<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let (formula, values) = (self.rows.formula, self.out);
+        // values first, in a loop that vectorises, then factors
+        let ((whole, rest), (whole_values, rest_values)) =
+            (self.codes.as_chunks::<16>(), values.as_chunks_mut::<16>());
+        for (codes, values) in whole.iter().zip(&mut *whole_values) {
+            value(&self.rows.value, codes, values);
         }
-    } else {
-        for (((v, s), out), z) in scaled.zip(zeros) {
-            *out = O::round(apply_to_one(
-                rows.formula,
-                *v,
-                f32::from_ne_bytes(*s),
-                f32::from_ne_bytes(*z),
-            ));
+        let last = whole_values[whole.len()..].as_flattened_mut();
+        for (code, v) in rest.iter().zip(last.iter_mut().chain(rest_values)) {
+            *v = one_value(&self.rows.value, *code);
+        }
+        let scaled = values[..self.codes.len()].iter_mut().zip(self.scales);
+        if self.zeros.is_empty() {
+            for (v, s) in scaled {
+                *v = apply_to_one(formula, *v, f32::from_ne_bytes(*s), 0.0);
+            }
+        } else {
+            for ((v, s), z) in scaled.zip(self.zeros) {
+                *v = apply_to_one(formula, *v, f32::from_ne_bytes(*s), f32::from_ne_bytes(*z));
+            }
         }
     }
 }

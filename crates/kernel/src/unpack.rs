@@ -1,6 +1,6 @@
 //! Unpacking codes of 1 to 8 bits into one byte each.
 
-use super::Simd;
+use super::{Simd, Stage};
 
 /// Codes unpacked at a time: whole bytes for every width, and a buffer that stays in the first-level cache.
 pub(crate) const CHUNK: usize = 256;
@@ -49,25 +49,54 @@ pub(super) fn unpack<'r, S: Simd>(
     unpacked: &'r mut [u8; CHUNK],
 ) -> &'r [u8] {
     match packing {
-        CodePacking::Bytes => return &row[start..start + count],
-        CodePacking::LowNibbles => nibbles(simd, &row[start / 2..], 0, count, unpacked),
-        CodePacking::HighNibbles => nibbles(simd, &row[start / 2..], 4, count, unpacked),
-        CodePacking::Stream(4) => nibbles(simd, &row[start / 2..], 0, count, unpacked),
-        CodePacking::Stream(8) => return &row[start..start + count],
-        CodePacking::Stream(bits) => {
-            // `start` is a multiple of `CHUNK`, hence of 8, and eight codes fill whole bytes
-            stream(&row[start / 8 * bits as usize..], bits, count, unpacked)
+        CodePacking::Bytes | CodePacking::Stream(8) => return &row[start..start + count],
+        CodePacking::LowNibbles | CodePacking::Stream(4) => {
+            nibbles(simd, &row[start / 2..], 0, count, unpacked);
         }
-        CodePacking::Words(bits) => words(row, bits, start, &mut unpacked[..count]),
-        CodePacking::Plane(word, shift, bits) => plane(
-            &row[start * word..],
-            word,
-            shift,
-            bits,
-            &mut unpacked[..count],
-        ),
+        CodePacking::HighNibbles => nibbles(simd, &row[start / 2..], 4, count, unpacked),
+        CodePacking::Stream(_) | CodePacking::Words(_) | CodePacking::Plane(..) => {
+            let unpacked = &mut unpacked[..count];
+            simd.outline(OddWidth {
+                packing,
+                row,
+                start,
+                unpacked,
+            });
+            return unpacked;
+        }
     }
     &unpacked[..count]
+}
+
+/// Unpacks codes that are neither bytes nor pairs of nibbles, from index `start` on.
+struct OddWidth<'r> {
+    packing: CodePacking,
+    row: &'r [u8],
+    start: usize,
+    unpacked: &'r mut [u8],
+}
+
+impl Stage for OddWidth<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self {
+            packing,
+            row,
+            start,
+            unpacked,
+        } = self;
+        match packing {
+            // `start` is a multiple of `CHUNK`, hence of 8, and eight codes fill whole bytes
+            CodePacking::Stream(bits) => stream(&row[start / 8 * bits as usize..], bits, unpacked),
+            CodePacking::Words(bits) => words(row, bits, start, unpacked),
+            CodePacking::Plane(word, shift, bits) => {
+                plane(&row[start * word..], word, shift, bits, unpacked);
+            }
+            CodePacking::Bytes | CodePacking::LowNibbles | CodePacking::HighNibbles => {
+                unreachable!("unpacked by the caller")
+            }
+        }
+    }
 }
 
 /// Code `i`, of `bits` bits (1 to 8), of a row packed as [`CodePacking::Words`] or, if `packing` is another, as a stream.
@@ -121,11 +150,11 @@ fn nibbles<S: Simd>(simd: S, bytes: &[u8], first: u32, count: usize, unpacked: &
 
 /// Unpacks a stream: eight codes of `bits` bits lie in `bits` bytes, which one 64-bit word holds.
 #[inline(always)]
-fn stream(bytes: &[u8], bits: u32, count: usize, unpacked: &mut [u8; CHUNK]) {
+fn stream(bytes: &[u8], bits: u32, unpacked: &mut [u8]) {
     let (n, mask) = (bits as usize, (1u64 << bits) - 1);
-    for (bytes, eight) in bytes[..(count * n).div_ceil(8)]
+    for (bytes, eight) in bytes[..(unpacked.len() * n).div_ceil(8)]
         .chunks(n)
-        .zip(unpacked.as_chunks_mut::<8>().0)
+        .zip(unpacked.chunks_mut(8))
     {
         // the last bytes of a row may be fewer than `bits`
         let mut word = [0; 8];

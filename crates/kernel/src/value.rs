@@ -4,6 +4,7 @@
 //! ONNX's page on FP8 (the FNUZ types).
 
 use super::half::from_f16;
+use super::{Simd, Stage};
 use crate::dtype::Dtype;
 
 /// The value that a code of up to 8 bits stands for.
@@ -84,6 +85,28 @@ pub(crate) fn value<const N: usize>(value: &CodeValue, codes: &[u8; N], out: &mu
         CodeValue::Unsigned => decode_each!(|code| f32::from(code)),
         CodeValue::Table(table) => decode_each!(|code| table[usize::from(code & 15)]),
     }
+}
+
+/// The values of 32 codes of a format that few schemes have, as a stage.
+pub(crate) struct Values<'v> {
+    pub(crate) kind: &'v CodeValue,
+    pub(crate) codes: &'v [u8; 32],
+    pub(crate) out: &'v mut [f32; 32],
+}
+
+impl Stage for Values<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        value(self.kind, self.codes, self.out);
+    }
+}
+
+/// The value of one code, for the ends of rows. Never inlined, as kernels would hold all formats for it.
+#[inline(never)]
+pub(crate) fn one_value(kind: &CodeValue, code: u8) -> f32 {
+    let mut values = [0.0];
+    value(kind, &[code], &mut values);
+    values[0]
 }
 
 /// OCP E4M3. Exponent and mantissa are moved to F32's bits; multiplying by 2^120 corrects the exponent bias (127 - 7), and

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::super::Simd;
+use super::super::{Simd, Stage};
 use super::codes::{column_code, planar, stream};
 use super::{CodeWidth, ColumnCodes, ColumnGeometry};
 use crate::unroll::unroll;
@@ -29,16 +29,32 @@ impl Panel {
     }
 }
 
-/// Fills a panel with the codes of the columns `which` (indices into the geometry's columns) and the elements `rows`.
+/// Fills a panel with the codes of the columns `which` (indices into the geometry's columns) and the elements `rows`. A
+/// stage, since all output types have the same panels.
+pub(super) struct PanelTransposition<'p> {
+    pub(super) columns: &'p ColumnGeometry,
+    pub(super) bytes: &'p [u8],
+    pub(super) which: Range<usize>,
+    pub(super) rows: Range<usize>,
+    pub(super) panel: &'p mut Panel,
+}
+
+impl Stage for PanelTransposition<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        transpose(simd, self);
+    }
+}
+
 #[inline(always)]
-pub(super) fn transpose<S: Simd>(
-    simd: S,
-    columns: &ColumnGeometry,
-    bytes: &[u8],
-    which: Range<usize>,
-    rows: Range<usize>,
-    panel: &mut Panel,
-) {
+fn transpose<S: Simd>(simd: S, transposition: PanelTransposition<'_>) {
+    let PanelTransposition {
+        columns,
+        bytes,
+        which,
+        rows,
+        panel,
+    } = transposition;
     let stride = columns.stride;
     match columns.codes {
         ColumnCodes::Down(width) => {

@@ -4,7 +4,7 @@
 //! [`convert_codes`] for the others.
 
 use super::super::batch::CODE_VALUES;
-use super::super::value::{CodeValue, value};
+use super::super::value::{CodeValue, Values};
 use super::super::{OutputElement, Simd};
 use super::{BY_127, Formula, RowGeometry, factor};
 
@@ -12,6 +12,24 @@ use super::{BY_127, Formula, RowGeometry, factor};
 /// one result (experiment 12). `start` is the index of the first code in its row.
 #[inline(always)]
 pub(super) fn lookup_codes<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
+    simd: S,
+    rows: &RowGeometry,
+    start: usize,
+    codes: &[[u8; 32]],
+    scales: &[[u8; 4]],
+    zeros: &[[u8; 4]],
+    out: &mut [[O::Stored; 32]],
+) {
+    if rows.formula.is_in_16_bits() {
+        // a result rounded to 16 bits may be subnormal
+        lookup_by_group::<S, O, false, true>(simd, rows, start, codes, scales, zeros, out);
+    } else {
+        lookup_by_group::<S, O, ASSUME_NORMAL, false>(simd, rows, start, codes, scales, zeros, out);
+    }
+}
+
+#[inline(always)]
+fn lookup_by_group<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool, const IN_16_BITS: bool>(
     simd: S,
     rows: &RowGeometry,
     start: usize,
@@ -34,7 +52,8 @@ pub(super) fn lookup_codes<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>
                 (codes.split_at(count), out.split_at_mut(count));
             // the formula on 16 values instead of on every element, as it is rounded: the order of operations is the
             // same
-            let values = rows.apply(simd, values, factor(scales, g), factor(zeros, g));
+            let values =
+                rows.apply::<S, IN_16_BITS>(simd, values, factor(scales, g), factor(zeros, g));
             let tables = O::tables::<S, ASSUME_NORMAL>(simd, [values, values]);
             for (codes, out) in now.iter().zip(made) {
                 O::lookup(simd, tables, [0; 2], simd.load_u8(codes), out);
@@ -53,8 +72,14 @@ pub(super) fn lookup_codes<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>
         for (codes, out) in codes.iter().zip(out) {
             // other multiples of 16: a vector may end in the next group
             let second = if left == 16 { g + 1 } else { g };
-            let low = rows.apply(simd, values, factor(scales, g), factor(zeros, g));
-            let high = rows.apply(simd, values, factor(scales, second), factor(zeros, second));
+            let low =
+                rows.apply::<S, IN_16_BITS>(simd, values, factor(scales, g), factor(zeros, g));
+            let high = rows.apply::<S, IN_16_BITS>(
+                simd,
+                values,
+                factor(scales, second),
+                factor(zeros, second),
+            );
             O::lookup(
                 simd,
                 O::tables::<S, ASSUME_NORMAL>(simd, [low, high]),
@@ -153,8 +178,8 @@ pub(super) fn convert_codes<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool
                     for (codes, out) in now.iter().zip(made) {
                         let [low, high] = to_values(simd, rows, codes);
                         let values = [
-                            rows.apply(simd, low, scale, zero),
-                            rows.apply(simd, high, scale, zero),
+                            rows.apply::<S, true>(simd, low, scale, zero),
+                            rows.apply::<S, true>(simd, high, scale, zero),
                         ];
                         O::store::<S, ASSUME_NORMAL>(simd, values, out);
                     }
@@ -168,8 +193,8 @@ pub(super) fn convert_codes<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool
     for (codes, out) in codes.iter().zip(out) {
         let second = if left == 16 { g + 1 } else { g };
         let [low, high] = to_values(simd, rows, codes);
-        let low = rows.apply(simd, low, factor(scales, g), factor(zeros, g));
-        let high = rows.apply(simd, high, factor(scales, second), factor(zeros, second));
+        let low = rows.apply::<S, true>(simd, low, factor(scales, g), factor(zeros, g));
+        let high = rows.apply::<S, true>(simd, high, factor(scales, second), factor(zeros, second));
         O::store::<S, ASSUME_NORMAL>(simd, [low, high], out);
         (g, left) = advance_group(rows.group, g, left);
     }
@@ -183,7 +208,11 @@ fn to_values<S: Simd>(simd: S, rows: &RowGeometry, codes: &[u8; 32]) -> [S::Floa
         CodeValue::Unsigned => simd.u8_to_f32(simd.load_u8(codes)),
         _ => {
             let mut values = [0.0; 32];
-            value(&rows.value, codes, &mut values);
+            simd.outline(Values {
+                kind: &rows.value,
+                codes,
+                out: &mut values,
+            });
             let values = values.as_chunks::<16>().0;
             [simd.load_f32(&values[0]), simd.load_f32(&values[1])]
         }

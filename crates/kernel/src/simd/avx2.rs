@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use bytemuck::must_cast;
 
 use super::Simd;
-use super::operations::operations;
+use super::operations::{operations, outline};
 use super::x86::byte_operations;
 use crate::half;
 use crate::unroll::unroll;
@@ -34,6 +34,7 @@ impl Simd for Avx2 {
     type Tables16 = Tables16;
 
     byte_operations! { "avx2,bmi2,f16c" }
+    outline! { "avx2,bmi2,f16c", Avx2(()) }
 
     operations! { "avx2,bmi2,f16c";
         fn splat(x: f32) -> Floats { [_mm256_set1_ps(x); 2] }

@@ -7,9 +7,9 @@ use std::arch::x86_64::*;
 
 use bytemuck::must_cast;
 
-use super::Simd;
-use super::operations::operations;
+use super::operations::{operations, outline};
 use super::x86::byte_operations;
+use super::{Simd, Stage};
 use crate::half;
 use crate::unroll::unroll;
 
@@ -37,9 +37,10 @@ impl Avx512Bf16 {
     }
 }
 
-/// Implements [`Simd`] for a token; `$round_bf16_normal` rounds values that are neither subnormal nor NaN.
+/// Implements [`Simd`] for a token; `$round_bf16_normal` rounds values that are neither subnormal nor NaN, `$outline` is the
+/// method of that name.
 macro_rules! avx512 {
-    ($token:ident, $features:literal, $round_bf16_normal:ident) => {
+    ($token:ident, $features:literal, $round_bf16_normal:ident, { $($outline:tt)* }) => {
         impl Simd for $token {
             type Floats = __m512;
             type Bytes = __m256i;
@@ -47,6 +48,7 @@ macro_rules! avx512 {
             const HAS_EMBEDDED_BROADCAST: bool = true;
 
             byte_operations! { $features }
+            $($outline)*
 
             operations! { $features;
                 fn splat(x: f32) -> __m512 { _mm512_set1_ps(x) }
@@ -145,12 +147,22 @@ macro_rules! avx512 {
 avx512!(
     Avx512,
     "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl",
-    round_bf16_normal
+    round_bf16_normal,
+    {
+        outline! { "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl", Avx512(()) }
+    }
 );
 avx512!(
     Avx512Bf16,
     "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16",
-    convert_bf16_normal
+    convert_bf16_normal,
+    {
+        // the extension rounds outputs only, which stages do not write: both tokens share the stages
+        #[inline(always)]
+        fn outline<T: Stage>(self, stage: T) {
+            Avx512(()).outline(stage);
+        }
+    }
 );
 
 /// One register from two halves.

@@ -4,7 +4,7 @@
 
 use std::array::from_fn;
 
-use super::Simd;
+use super::{Simd, Stage};
 use crate::half;
 
 /// The token of the target's minimum: every machine has it, so it needs no proof.
@@ -18,6 +18,15 @@ impl Simd for Baseline {
     type Floats = Floats;
     type Bytes = Bytes;
     type Tables16 = [[[u8; 2]; 16]; 2];
+
+    #[inline(always)]
+    fn outline<T: Stage>(self, stage: T) {
+        #[inline(never)]
+        fn outlined<T: Stage>(stage: T) {
+            stage.run(Baseline);
+        }
+        outlined(stage);
+    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Floats {

@@ -9,7 +9,7 @@ use std::array::from_fn;
 use bytemuck::must_cast;
 
 use super::Simd;
-use super::operations::operations;
+use super::operations::{operations, outline};
 use crate::half;
 
 /// The token of NEON (Advanced SIMD), little-endian.
@@ -33,6 +33,8 @@ impl Simd for Neon {
     type Floats = Floats;
     type Bytes = Bytes;
     type Tables16 = Tables16;
+
+    outline! { "neon", Neon(()) }
 
     operations! { "neon";
         fn splat(x: f32) -> Floats { [vdupq_n_f32(x); 4] }

@@ -22,3 +22,22 @@ macro_rules! operations {
     )*};
 }
 pub(crate) use operations;
+
+/// Defines [`Simd::outline`](super::Simd::outline) with the target features of a token. `$token` is the token that stages
+/// run with: it may be another one whose features are among those, so that both share the compiled stages.
+macro_rules! outline {
+    ($features:literal, $token:expr) => {
+        #[inline(always)]
+        #[allow(unsafe_code)]
+        fn outline<T: $crate::simd::Stage>(self, stage: T) {
+            #[inline(never)]
+            #[target_feature(enable = $features)]
+            fn outlined<S: Simd, T: $crate::simd::Stage>(simd: S, stage: T) {
+                stage.run(simd);
+            }
+            // SAFETY: `self` is a token, as above
+            unsafe { outlined($token, stage) }
+        }
+    };
+}
+pub(crate) use outline;
