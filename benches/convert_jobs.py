@@ -3,13 +3,13 @@
 
     python3 benches/convert_jobs.py target/release/anamnesis [--mib 1024] [--rounds 5] [--work DIR] [--python PYTHON]
 
-PYTHON has numpy, safetensors and gguf (`pip install numpy safetensors gguf`); `llama-gguf-split` is found in the path. A tool that is
-missing is listed; mergekit, mlx_lm and `hf` are not among the programs yet. One process per variant; each round
-runs every variant of a job once, and the first one rotates. Outputs are compared before
+PYTHON has numpy, safetensors and gguf (`pip install numpy safetensors gguf`), and, to be measured, mergekit and mlx_lm
+(`pip install mergekit mlx-lm mlx[cpu]`); `llama-gguf-split` is found in the path. A tool that is missing is listed. `hf` has no command
+that writes tensors. One process per variant; each round runs every variant of a job once, and the first one rotates. Outputs are compared before
 anything is timed: the digests of all tensors, by the readers of safetensors and gguf. Nothing is synchronised but our own output. Peak memory is
 the resident set, which counts mapped pages of files too, and beside it the anonymous part, read every 2 ms.
 """
-import argparse, hashlib, json, os, shutil, statistics, struct, subprocess, sys, tempfile, time
+import argparse, hashlib, json, math, os, shutil, statistics, struct, subprocess, sys, tempfile, time
 
 # Each variant of a peer, as a program for PYTHON: its arguments are the source, the target and, of some, a number.
 RENAME = """
@@ -32,6 +32,13 @@ from safetensors.numpy import load_file, save_file
 tensors = {}
 for path in sorted(glob.glob(sys.argv[1] + '/*.safetensors')): tensors.update(load_file(path))
 save_file(tensors, sys.argv[2])
+"""
+# the whole of the command, for a directory that must not exist
+MLX = """
+import shutil, sys
+from mlx_lm import convert
+shutil.rmtree(sys.argv[2], ignore_errors=True)
+convert(sys.argv[1], mlx_path=sys.argv[2], dtype='float16')
 """
 # names and digests, as each reader finds them
 DIGESTS = """
@@ -56,17 +63,42 @@ def names(mib):
 
 
 def safetensors_file(path, mine, block):
-    """F16 tensors of 8 MiB, which numpy has."""
+    """F16 tensors, which numpy has: of 8 MiB, or of the shapes that `mine` gives the names."""
     header, at = {'__metadata__': {'format': 'pt'}}, 0
     for n in mine:
-        header[n] = {'dtype': 'F16', 'shape': [2048, 2048], 'data_offsets': [at, at + (8 << 20)]}
-        at += 8 << 20
+        shape = mine[n] if isinstance(mine, dict) else [2048, 2048]
+        size = 2 * math.prod(shape)
+        header[n] = {'dtype': 'F16', 'shape': shape, 'data_offsets': [at, at + size]}
+        at += size
     text = json.dumps(header).encode()
     text += b' ' * (-len(text) % 8)
     with open(path, 'wb') as f:
         f.write(struct.pack('<Q', len(text)) + text)
         for number in range(at >> 20):
             f.write(struct.pack('<Q', number) + block[8:])
+        f.write(block[:at % (1 << 20)])
+
+
+def llama_directory(path, mib, block):
+    """A model of Llama's names and shapes, as Hugging Face lays it out: 92 MiB for each layer, 24 MiB for the rest."""
+    os.makedirs(path)
+    d, inner, vocabulary, layers = 2048, 6144, 6144, max(1, mib // 92)
+    shapes = {'model.embed_tokens.weight': [vocabulary, d], 'model.norm.weight': [d]}
+    for layer in range(layers):
+        for n, shape in (('self_attn.q_proj', [d, d]), ('self_attn.k_proj', [512, d]), ('self_attn.v_proj', [512, d]), ('self_attn.o_proj', [d, d]),
+                         ('mlp.gate_proj', [inner, d]), ('mlp.up_proj', [inner, d]), ('mlp.down_proj', [d, inner]),
+                         ('input_layernorm', [d]), ('post_attention_layernorm', [d])):
+            shapes[f'model.layers.{layer}.{n}.weight'] = shape
+    safetensors_file(os.path.join(path, 'model.safetensors'), shapes, block)
+    write = lambda name, value: json.dump(value, open(os.path.join(path, name), 'w'))
+    write('config.json', {
+        'architectures': ['LlamaForCausalLM'], 'model_type': 'llama', 'hidden_size': d, 'intermediate_size': inner, 'num_hidden_layers': layers,
+        'num_attention_heads': 16, 'num_key_value_heads': 4, 'head_dim': 128, 'vocab_size': vocabulary, 'max_position_embeddings': 4096,
+        'rms_norm_eps': 1e-5, 'rope_theta': 10000.0, 'tie_word_embeddings': True, 'hidden_act': 'silu', 'torch_dtype': 'float16'})
+    words = {f'w{number}': number for number in range(vocabulary)}
+    write('tokenizer.json', {'version': '1.0', 'added_tokens': [], 'normalizer': None, 'pre_tokenizer': {'type': 'Whitespace'}, 'post_processor': None,
+                             'decoder': None, 'truncation': None, 'padding': None, 'model': {'type': 'WordLevel', 'vocab': words, 'unk_token': 'w0'}})
+    write('tokenizer_config.json', {'tokenizer_class': 'PreTrainedTokenizerFast', 'unk_token': 'w0', 'eos_token': 'w1', 'bos_token': 'w2'})
 
 
 def gguf_file(path, mine, block):
@@ -146,6 +178,9 @@ def main():
         for part, file in zip(parts, files):
             safetensors_file(os.path.join(many, file), part, block)
         json.dump({'metadata': {}, 'weight_map': {n: f for part, f in zip(parts, files) for n in part}}, open(os.path.join(many, 'model.safetensors.index.json'), 'w'))
+        model, recipe = at('llama'), at('mergekit.yml')
+        llama_directory(model, a.mib, block)
+        json.dump({'models': [{'model': model}], 'merge_method': 'passthrough', 'dtype': 'float16'}, open(recipe, 'w'))
         piece = (a.mib << 20) // 4
         convert = lambda source, target, *flags: [ours, 'convert', source, '-o', target, *flags]
         timed(convert(gguf, split + '/', '--shard-size', str(piece)))
@@ -162,6 +197,12 @@ def main():
             ('one layer extracted', one, 'out.safetensors', lambda s, t: convert(s, t, '--filter', 'model.layers.1.*'), {'safetensors, numpy': program(EXTRACT)}),
             ('4 safetensors shards merged', many, 'out.safetensors', lambda s, t: convert(s, t), {'safetensors, numpy': program(MERGE)}),
         ]
+        others = {}
+        if has('mergekit'):
+            others['mergekit, passthrough'] = lambda s, t: [python, '-m', 'mergekit.scripts.run_yaml', recipe, t, '--lazy-unpickle']
+        if has('mlx_lm'):
+            others['mlx_lm convert'] = program(MLX)
+        jobs.append(('a Hugging Face directory copied', model, 'out/', lambda s, t: convert(s, t), others))
         print('| job | program | time | ÷ `cp` | processor time ÷ `cp` | resident | anonymous |\n|---|---|--:|--:|--:|--:|--:|', flush=True)
         for job, source, target, own, peers in jobs:
             target = at(target)
