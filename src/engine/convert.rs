@@ -3,11 +3,11 @@
 //! It shares the engine of `remember`: a plan, the executor, a sink of files. The jobs of the plan copy; the parts of a quantised
 //! weight stay together, and the plans of output and source are compared before a byte is written.
 
-mod groups;
 mod header;
 mod notes;
 mod planning;
 mod shares;
+mod weight_parts;
 mod written_plan;
 
 use std::path::Path;

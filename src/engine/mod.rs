@@ -17,7 +17,8 @@
 //! **Ctrl-C in a load.** The command's handler (`crates/cli/src/interrupt.rs`) cancels a `CancelToken`. Nothing is woken: each
 //! worker asks its `TaskProgress` every `CHECK_INTERVAL` bytes, and a loader whose reads take longer asks `on_bytes` while
 //! it waits (`load/read_ahead.rs`). The first to see it returns `Cancelled`, `RunProgress` stops the others, the loader joins
-//! its threads, and the sink is dropped before `end`, which removes what it staged.
+//! its threads, and a run that has a sink drops it before `end`, which removes what it staged. While a checkpoint is opened
+//! there is nothing to clean up: the handler is set after that, and a signal ends the process.
 //!
 //! # Why it is as it is
 //!

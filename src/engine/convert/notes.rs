@@ -11,7 +11,7 @@ use crate::plan::Plan;
 use crate::quant::scheme::{QuantConfig, Sidecars};
 use crate::read::catalog::{Catalog, quote};
 
-use super::groups::{KnownWeight, PartGroup, groups};
+use super::weight_parts::{KnownWeight, PartGroup, groups};
 use super::{Convert, header};
 
 /// Keys that a note names.

@@ -14,7 +14,7 @@ use crate::quant::scheme::Context;
 use crate::read::catalog::{Encoding, Endian, Layout, quote};
 use crate::read::rename::Renames;
 
-use super::groups::{groups, selected};
+use super::weight_parts::{groups, selected};
 use super::{Convert, shares, written_plan};
 
 /// The scheme of tensors that are copied as parts of a quantised weight.

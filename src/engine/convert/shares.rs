@@ -15,7 +15,7 @@ use crate::quant::scheme::Context;
 use crate::read::catalog::{Encoding, quote};
 use crate::read::slice::TensorSlice;
 
-use super::groups::{KnownWeight, PartGroup};
+use super::weight_parts::{KnownWeight, PartGroup};
 
 /// Cuts the jobs of a plan, whose parts are the tensors of the context's catalog.
 pub(super) fn cut(

@@ -16,7 +16,7 @@ use crate::read::catalog::{Catalog, TensorInfo, Value, quote};
 use crate::read::rename::{RenamedTensors, Renames};
 
 use super::Convert;
-use super::groups::{PartGroup, groups};
+use super::weight_parts::{PartGroup, groups};
 
 const WHAT: &str = "the plan of the output";
 

@@ -6,8 +6,9 @@ use crate::base::error::{Error, Result};
 use crate::base::limits::{Budget, text_cost};
 use crate::base::quote::quote;
 use crate::engine::companions::renamed_metadata;
-use crate::engine::sink::container::{HeaderValue, MAX_SAFETENSORS_HEADER, TYPED_KEY};
+use crate::engine::sink::container::{HeaderValue, TYPED_KEY};
 use crate::engine::sink::in_place::{EditTarget, NewHeader};
+use crate::read::format::safetensors::MAX_HEADER;
 use crate::read::json::edit::{JsonMembers, NotJson};
 use crate::read::rename::RenamedTensors;
 
@@ -191,7 +192,7 @@ impl NewHeader for HeaderText {
 
     fn of_length(&self, nbytes: u64) -> Option<Vec<u8>> {
         let padded = usize::try_from(nbytes.checked_sub(LENGTH as u64)?).ok()?;
-        if padded < self.0.len() || padded > MAX_SAFETENSORS_HEADER {
+        if padded < self.0.len() || padded as u64 > MAX_HEADER {
             return None;
         }
         let mut header = (padded as u64).to_le_bytes().to_vec();

@@ -14,7 +14,6 @@ use crate::read::catalog::{quote, repeated};
 
 pub(crate) use gguf::MAX_NAME as MAX_GGUF_NAME;
 pub use gguf::{GgufType, GgufValue};
-pub(crate) use safetensors::MAX_HEADER as MAX_SAFETENSORS_HEADER;
 
 /// A kind of file that tensors are written to.
 ///

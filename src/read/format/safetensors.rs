@@ -37,8 +37,8 @@ pub static FORMAT: Format = Format {
     read,
 };
 
-/// Longest header in bytes, by the specification.
-const HEADER_MAX: u64 = 100_000_000;
+/// Longest header in bytes: the `safetensors` crate, which defines the format, reads no longer one (`HeaderTooLarge`).
+pub(crate) const MAX_HEADER: u64 = 100_000_000;
 
 /// The dtypes that the specification names. Frequent ones come first, because lookup is linear.
 const DTYPES: [Dtype; 22] = [
@@ -75,15 +75,15 @@ fn probe(head: &Head<'_>) -> bool {
     // a length that exceeds the file is what eight bytes of another format usually look like; a stream has no length
     // yet
     let fits = head.len.is_none_or(|file| len <= file - 8);
-    len <= HEADER_MAX && fits && text.trim_ascii_start().starts_with(b"{")
+    len <= MAX_HEADER && fits && text.trim_ascii_start().starts_with(b"{")
 }
 
 fn read(cursor: &mut Cursor<'_>, _: Head<'_>) -> Result<Catalog> {
     let budget = cursor.budget();
     let len = u64::from_le_bytes(cursor.array("the header's length")?);
-    if len > HEADER_MAX {
+    if len > MAX_HEADER {
         return Err(Error::malformed(format!(
-            "the header has {len} bytes; the format allows at most {HEADER_MAX}"
+            "the header has {len} bytes; the format allows at most {MAX_HEADER}"
         ))
         .at(0));
     }

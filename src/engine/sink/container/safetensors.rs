@@ -9,13 +9,11 @@ use serde_json::json;
 use crate::base::error::{Error, Remedy, Result};
 use crate::base::kernel::Dtype;
 use crate::plan::TensorSpec;
+use crate::read::format::safetensors::MAX_HEADER;
 
 use super::{
     FileContent, FileForm, FormOptions, HeaderValue, HeaderValues, ROOM, ROOM_UNIT, no_dtype,
 };
-
-/// The longest header that the `safetensors` crate reads, in bytes.
-pub(crate) const MAX_HEADER: usize = 100_000_000;
 
 /// Bytes of the header's length.
 const LENGTH: usize = 8;
@@ -105,7 +103,7 @@ fn header<'o>(
         true => (LENGTH + text.len() + ROOM).next_multiple_of(ROOM_UNIT) - LENGTH,
     };
     text.resize(padded, b' ');
-    if text.len() > MAX_HEADER {
+    if text.len() as u64 > MAX_HEADER {
         return Err(Error::unsupported(format!(
             "the header has {} bytes; readers accept {MAX_HEADER}",
             text.len()
