@@ -5,6 +5,7 @@
 //! | `error` | the one error type: a kind, a place, and a remedy as data |
 //! | `limits` | the budget on which every allocation that a file sizes is charged first |
 //! | `progress`, `threads`, `sync` | a run's reports and its end; its threads; locks that a model checker can replace |
+//! | `note` | the one form of notes and warnings |
 //! | `quote` | text of strangers, shown without its control characters |
 //! | `kernel`, `pool`, `template`, `remote` | the parts of other crates that occur in this crate's signatures |
 //!

@@ -15,7 +15,7 @@
 //! | codes next to a scale in a tuple (`positions.rs`) | they are refused |
 //! | a matrix of a rotation anywhere, or a scale beside floats (`alterations.rs`) | a warning |
 //! | a tensor on the stem of a weight (`leftovers.rs`), but for biases and scales of activations | the weight is refused; FP8 without scales is made, with a warning |
-//! | a setting that decides how bytes are read, with an unknown value (`settings.rs`), or two of them that differ | every weight is refused |
+//! | a setting that decides how bytes are read, with an unknown value (`quant/settings.rs`), or two of them that differ | every weight is refused |
 //! | stored numbers other than those that the configuration states (`statements.rs`) | the weight is refused |
 //! | another unknown setting, also in a marker or another descriptor of a weight | a warning |
 //! | a transform of a recipe (`recipes.rs`) | every weight is refused |

@@ -13,7 +13,8 @@
 //! | `checkpoint` | which files belong together; opening and merging them | `Checkpoint::open` |
 //! | `tensor`, `slice` | one tensor's bytes, or a part of it, in logical order | `Tensor` |
 //! | `digest` | the SHA-256 of tensors and files | `Digests` |
-//! | `json`, `objects`, `selection` | bounded JSON; objects of a PyTorch file; which tensors a run covers | |
+//! | `json`, `objects` | bounded JSON; objects of a PyTorch file | |
+//! | `selection`, `rename`, `run_options` | which tensors a run covers, and their names in its output; options of every run | |
 //!
 //! The *meaning* of a tensor is not known here: names, roles and configurations are of `models`, packed codes of `quant`.
 //!

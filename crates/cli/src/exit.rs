@@ -23,7 +23,7 @@ pub(crate) enum Completion {
     Unreadable,
     /// Invalid arguments, which only reading showed and which have been reported: exit status 2.
     Invalid,
-    /// Interrupted by SIGINT or SIGTERM: exit status 130.
+    /// Interrupted by SIGINT, SIGTERM or SIGHUP: exit status 130.
     Interrupted,
     /// The verb ran a child process and returns its exit status.
     #[cfg(target_os = "linux")]

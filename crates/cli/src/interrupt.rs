@@ -1,4 +1,4 @@
-//! Interrupts: by SIGINT and SIGTERM where the command is a program, by a token where it is called as a library.
+//! Interrupts: by SIGINT, SIGTERM and SIGHUP where the command is a program, by a token where it is called as a library.
 //! `ctrlc` runs its handler on a thread of its own, so that it may lock and allocate.
 
 use std::ops::ControlFlow;

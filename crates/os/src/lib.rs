@@ -22,6 +22,7 @@
 //! | [`entries`] | the entries of a directory below another one, for a search |
 //! | [`links`] | which links in other users' directories are followed |
 //! | [`trust`] | who else may change what a path names |
+//! | [`hub_cache`] | the parts of a path in the cache of the Hugging Face hub |
 //! | [`directory_lock`] | one process at a time changes the files of a directory |
 //! | [`directories`] | exchange two directories (Linux only) |
 //! | [`attributes`] | extended attributes and times that a copy keeps |

@@ -222,7 +222,10 @@ fn parquet_has_the_same_rows() {
         .collect();
     let rows = json_rows(scratch.path(), &[]);
     assert_eq!(found.len(), rows.len());
+    let columns = &records(&ls(scratch.path(), &["--csv"]).stdout)[0];
     for (found, row) in found.iter().zip(&rows) {
+        let names = found.get_column_iter().map(|(name, _)| &**name);
+        assert!(names.eq(columns), "the columns of CSV: {columns:?}");
         for (name, field) in found.get_column_iter() {
             let value = match field {
                 Field::Null => Value::Null,
