@@ -10,6 +10,7 @@
 //! and AutoRound), `smooth` (undoes smoothing), `swizzled_scales` (scales in tiles), `config_groups` and `layer_configs` (parts of configurations), `stated`
 //! (the numbers that a configuration states), `statements` (compares them with those that are read), `module_overrides` (settings of single modules).
 
+mod absent_modules;
 mod attributes;
 mod autoround;
 mod awq;
@@ -58,6 +59,7 @@ use crate::plan::{Decoder, StoredPart};
 use crate::quant::settings::SchemeSettings;
 use crate::read::catalog::Shape;
 
+pub(crate) use absent_modules::settings_of_no_module;
 pub(crate) use comfyui::{
     HEADER as COMFYUI_HEADER, MARKED as COMFYUI_MARKED, MARKER as COMFYUI_MARKER,
     headers_contradict, markers_of_header, unknown_beside_markers,
@@ -71,7 +73,6 @@ pub(crate) use module_lists::Exclusion;
 pub(crate) use module_names::{
     MODULE_LISTS, QUANTISATION_SECTIONS, SKIPPED_LISTS, module_of_weight,
 };
-use module_overrides::ModuleOverrides;
 pub(crate) use statements::{contradiction, note_assumptions, odd_scales};
 
 /// A quantised weight: its name and shape, the stored tensors it is made from, and its decoder.
@@ -285,16 +286,6 @@ pub(crate) fn settings_of(method: &str) -> impl Iterator<Item = &'static SchemeS
 /// Whether a scheme has configurations of this method.
 pub(crate) fn is_known_method(method: &str) -> bool {
     settings_of(method).next().is_some()
-}
-
-/// A module that the configuration has settings for, and that no weight was found for: another may have been meant, whose weights
-/// are then read by other settings.
-pub(crate) fn settings_of_no_module<'c>(cx: &Context<'c>) -> Result<Option<&'c str>> {
-    let overrides = cx.caches.overrides.get();
-    match overrides.and_then(ModuleOverrides::unused) {
-        Some(name) => Ok(Some(name)),
-        None => autoround::absent_module(cx),
-    }
 }
 
 /// ModelOpt's methods, and none: TensorRT-LLM's files, and others that name no method.

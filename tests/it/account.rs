@@ -1,6 +1,7 @@
 //! Signs of quantisation that no scheme explains: a correct quantised checkpoint to which a tensor, a setting, a marker, a key, a field or a file of an
 //! unknown name is added is refused, or warned of by that name, and never decoded without a word.
 
+mod absent_modules;
 mod changes;
 mod configurations;
 mod containers;

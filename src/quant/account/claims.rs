@@ -217,12 +217,11 @@ fn settle(
     distant_scales::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     alterations::find(cx, slots, is_quantised, &mut plan.unexplained)?;
     if !cx.is_part()
-        && let Some(module) = settings_of_no_module(cx)?
+        && let Some((key, module)) = settings_of_no_module(cx)?
     {
-        let place = cx.config.place();
-        cx.note(format!(
-            "the settings of {} of {place} are of no weight that is here",
-            quote(module)
+        let (module, place) = (quote(module), cx.config.place());
+        plan.unexplained.push(format!(
+            "{module} in {key} of {place} names no module that is here; its settings are of none"
         ));
     }
     let ranks = cx.config.model().size(&["mapping.world_size"]);

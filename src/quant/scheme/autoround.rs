@@ -71,13 +71,14 @@ pub(super) fn configured_codes(
         return Ok(None);
     }
     let own = match own_row(cx, name)? {
-        OwnRow::Unknown(pattern) => {
+        OwnRow::Unknown(Some(pattern)) => {
             let what = format!(
                 "whether the pattern {} of `extra_config` names it is not known, and decides how its bytes are read",
                 quote(pattern)
             );
             return Err(not_known(info, what));
         }
+        OwnRow::Unknown(None) => None,
         OwnRow::Known(own) => own.map(|(_, own)| own),
     };
     let format = packing_format(cx);
@@ -102,12 +103,18 @@ pub(super) fn configured_codes(
     })
 }
 
+/// Whether settings of a module give its codes another type than the settings of all modules do. Other settings are in the shapes.
+fn has_other_codes(cx: &Context<'_>, own: &Json) -> bool {
+    let own = own.get("data_type").filter(|own| !own.is_null());
+    own.is_some_and(|own| cx.config.get("data_type") != Some(own))
+}
+
 /// The row of a module in `extra_config`: under its name, or else of the first pattern that occurs in the name, as AutoRound and
 /// vLLM look for them.
 enum OwnRow<'c> {
     Known(Option<(&'c str, &'c Json)>),
-    /// A pattern that may name the module.
-    Unknown(&'c str),
+    /// It depends on patterns that are not understood. The first that gives its codes another type than the settings of all modules do.
+    Unknown(Option<&'c str>),
 }
 
 fn own_row<'c>(cx: &Context<'c>, name: &str) -> Result<OwnRow<'c>> {
@@ -133,7 +140,13 @@ fn own_row<'c>(cx: &Context<'c>, name: &str) -> Result<OwnRow<'c>> {
     };
     Ok(match patterns.first(module, cx.budget)? {
         FirstMatch::Known(row) => OwnRow::Known(Some(row)),
-        FirstMatch::Unknown(pattern) => OwnRow::Unknown(pattern.text),
+        FirstMatch::Unknown => {
+            let known = patterns.first_known(module, cx.budget)?;
+            let unknown = patterns.unknown().iter().map(|pattern| pattern.meaning);
+            let mut rows = unknown.chain(known);
+            let other = rows.find(|(_, own)| has_other_codes(cx, own));
+            OwnRow::Unknown(other.map(|(pattern, _)| pattern))
+        }
         FirstMatch::Nothing => OwnRow::Known(None),
     })
 }
@@ -155,25 +168,17 @@ fn is_quantised(own: &Json) -> bool {
     bits.is_none_or(|bits| bits < 16)
 }
 
-/// The first module of `extra_config` that is to be quantised, and is not in the checkpoint.
-pub(super) fn absent_module<'c>(cx: &Context<'c>) -> Result<Option<&'c str>> {
-    // each costs a search
-    const MAX_ABSENT: usize = 64;
-    if !configured(cx) {
-        return Ok(None);
-    }
-    let extra = cx.config.get("extra_config").and_then(Json::as_object);
-    let named = extra.into_iter().flatten().filter(|(name, own)| {
-        let is_here = |end: &&str| cx.sibling(name, end).is_some();
-        let mut ends = [".qweight", ".weight_packed", ".weight"].iter();
-        is_quantised(own) && !name_regex::is_pattern(name) && !ends.any(is_here)
-    });
-    for (name, _) in named.take(MAX_ABSENT) {
-        if !cx.has_module(name)? {
-            return Ok(Some(name));
-        }
-    }
-    Ok(None)
+/// The entries of `extra_config` that quantise modules: names, and patterns that occur in names.
+pub(super) fn quantised_entries<'c>(
+    cx: &Context<'c>,
+) -> impl Iterator<Item = (&'c str, Option<PatternKind>)> {
+    let extra = cx.config.get("extra_config").filter(|_| configured(cx));
+    let extra = extra.and_then(Json::as_object).into_iter().flatten();
+    let entries = extra.filter(|(_, own)| is_quantised(own));
+    entries.map(|(name, _)| {
+        let kind = name_regex::is_pattern(name).then_some(PatternKind::Anywhere);
+        (name.as_str(), kind)
+    })
 }
 
 /// A setting of a module, or else of all.

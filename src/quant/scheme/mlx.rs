@@ -327,7 +327,7 @@ fn affine_granularity(
 /// A setting of this module, else the setting for all modules.
 fn setting<'c>(cx: &Context<'c>, module: &str, key: &str) -> Option<&'c Json> {
     let overrides = cx.caches.overrides.get_or_init(|| {
-        cx.sound(ModuleOverrides::new(cx.config, cx.budget))
+        cx.sound(ModuleOverrides::new(cx.config, cx.catalog, cx.budget))
             .unwrap_or_default()
     });
     let own = overrides.of(module);

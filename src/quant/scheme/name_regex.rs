@@ -64,10 +64,10 @@ pub(super) struct UnknownPattern<'c, T> {
 }
 
 /// The first pattern that matches a name, in the order of the configuration.
-pub(super) enum FirstMatch<'p, 'c, T> {
+pub(super) enum FirstMatch<T> {
     Known(T),
     /// None, or one behind a pattern that is not understood.
-    Unknown(&'p UnknownPattern<'c, T>),
+    Unknown,
     Nothing,
 }
 
@@ -137,22 +137,46 @@ impl<'c, T: Copy> NamePatterns<'c, T> {
     }
 
     /// The first pattern that matches, unless one in front of it is not understood.
-    pub(super) fn first(&self, name: &str, budget: &Budget) -> Result<FirstMatch<'_, 'c, T>> {
+    pub(super) fn first(&self, name: &str, budget: &Budget) -> Result<FirstMatch<T>> {
         let known = self.first_position(name, budget)?;
         Ok(match (known, self.unknown.first()) {
-            (Some((at, _)), Some(unknown)) if unknown.position < at => FirstMatch::Unknown(unknown),
+            (Some((at, _)), Some(unknown)) if unknown.position < at => FirstMatch::Unknown,
             (Some((_, meaning)), _) => FirstMatch::Known(meaning),
-            (None, Some(unknown)) => FirstMatch::Unknown(unknown),
+            (None, Some(_)) => FirstMatch::Unknown,
             (None, None) => FirstMatch::Nothing,
         })
     }
 
     fn first_position(&self, name: &str, budget: &Budget) -> Result<Option<(usize, T)>> {
-        let Some(automaton) = &self.automaton else {
-            return Ok(None);
-        };
-        let first = automaton.first(name, budget)?;
+        let mut first: Option<usize> = None;
+        self.each_match(name, budget, &mut |pattern| {
+            first = Some(first.map_or(pattern, |first| first.min(pattern)));
+        })?;
         Ok(first.map(|pattern| self.known[pattern]))
+    }
+
+    /// The patterns that are understood and match none of the names, in their order.
+    pub(super) fn unmatched<'n>(
+        &self,
+        names: impl Iterator<Item = &'n str>,
+        budget: &Budget,
+    ) -> Result<impl Iterator<Item = T>> {
+        let mut matched = Vec::new();
+        budget.reserve(&mut matched, self.known.len(), WHAT)?;
+        matched.resize(self.known.len(), false);
+        for name in names {
+            self.each_match(name, budget, &mut |pattern| matched[pattern] = true)?;
+        }
+        let rows = self.known.iter().zip(matched);
+        Ok(rows.filter_map(|((_, meaning), matched)| (!matched).then_some(*meaning)))
+    }
+
+    /// Calls `each` with the position among those that are understood of every pattern that matches a name.
+    fn each_match(&self, name: &str, budget: &Budget, each: &mut dyn FnMut(usize)) -> Result<()> {
+        match &self.automaton {
+            Some(automaton) => automaton.each_match(name, budget, each),
+            None => Ok(()),
+        }
     }
 
     /// The patterns that are not understood.
@@ -220,8 +244,8 @@ impl Automaton {
         })
     }
 
-    /// The first pattern that matches.
-    fn first(&self, name: &str, budget: &Budget) -> Result<Option<usize>> {
+    /// Calls `each` with every pattern that matches.
+    fn each_match(&self, name: &str, budget: &Budget, each: &mut dyn FnMut(usize)) -> Result<()> {
         let (dfa, name) = (&self.dfa, name.as_bytes());
         let last = &mut *self.last.borrow_mut();
         budget.steps(1 + name.len() as u64 / 64, WHAT)?;
@@ -264,19 +288,19 @@ impl Automaton {
                 last.states.push(state);
             }
             if state.is_dead() {
-                return Ok(None);
+                return Ok(());
             }
         }
         let end = dfa.next_eoi_state(&mut last.cache, state);
         let end = end.map_err(|error| lost(&error))?;
         last.forget_dropped();
         if !end.is_match() {
-            return Ok(None);
+            return Ok(());
         }
         let found = dfa.match_len(&last.cache, end);
         budget.steps(found as u64 / 64, WHAT)?;
-        let patterns = (0..found).map(|at| dfa.match_pattern(&last.cache, end, at).as_usize());
-        Ok(patterns.min())
+        (0..found).for_each(|at| each(dfa.match_pattern(&last.cache, end, at).as_usize()));
+        Ok(())
     }
 }
 

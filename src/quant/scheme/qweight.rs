@@ -243,6 +243,20 @@ enum ModuleSettings<'c> {
     Unknown,
 }
 
+/// The patterns of `dynamic` that have settings of modules.
+pub(super) fn patterns_of_modules<'c>(cx: &Context<'c>) -> impl Iterator<Item = &'c str> {
+    let rows = cx.config.get("dynamic").and_then(Json::as_object);
+    let rows = rows.into_iter().flat_map(|rows| rows.keys());
+    let own = rows.filter(|pattern| !pattern.starts_with("-:"));
+    own.map(|pattern| text_of_pattern(pattern))
+}
+
+/// A pattern without the sign in front that says whether it leaves modules out.
+fn text_of_pattern(pattern: &str) -> &str {
+    let text = pattern.trim_start_matches(['-', '+']);
+    text.trim_start_matches(':')
+}
+
 /// The settings of a module: of the first pattern that matches its name.
 fn dynamic<'c>(cx: &Context<'c>, module: &str) -> ModuleSettings<'c> {
     let Some(rows) = cx.config.get("dynamic").and_then(Json::as_object) else {
@@ -250,9 +264,8 @@ fn dynamic<'c>(cx: &Context<'c>, module: &str) -> ModuleSettings<'c> {
     };
     let patterns = cx.caches.dynamic.get_or_init(|| {
         let rows = rows.iter().map(|(pattern, settings)| {
-            let text = pattern.trim_start_matches(['-', '+']);
             let row = (pattern.as_str(), settings);
-            (text.trim_start_matches(':'), PatternKind::Begins, row)
+            (text_of_pattern(pattern), PatternKind::Begins, row)
         });
         cx.sound(NamePatterns::new(rows, cx.budget))
             .unwrap_or_default()
@@ -263,6 +276,6 @@ fn dynamic<'c>(cx: &Context<'c>, module: &str) -> ModuleSettings<'c> {
             ModuleSettings::LeftOut(pattern)
         }
         Some(FirstMatch::Known((_, settings))) => ModuleSettings::Known(Some(settings)),
-        Some(FirstMatch::Unknown(_)) | None => ModuleSettings::Unknown,
+        Some(FirstMatch::Unknown) | None => ModuleSettings::Unknown,
     }
 }

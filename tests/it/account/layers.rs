@@ -45,7 +45,7 @@ fn settings_of_layers_are_read_or_refused() {
                 "dynamic",
                 json!({".*k_proj": {"group_size": 64}, "-:.*lm_head": {}}),
             ),
-            Nothing,
+            Warned("`.*k_proj` in dynamic"),
         ),
         // GPTQModel's two names of the method
         (GPTQ, set("method", json!("gptq")), Nothing),
@@ -60,6 +60,12 @@ fn settings_of_layers_are_read_or_refused() {
             MXINT4,
             set("extra_config", json!({"m.(?=a)": {"data_type": "mx_fp"}})),
             Refused("`m.(?=a)`"),
+        ),
+        // the same codes, whether it is meant or not
+        (
+            MXINT4,
+            set("extra_config", json!({"m.(?=a)": {"bits": 16}})),
+            Warned("`m.(?=a)` in `extra_config`"),
         ),
     ]);
 }

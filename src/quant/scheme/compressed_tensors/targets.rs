@@ -16,6 +16,6 @@ pub(super) fn of_module<'c>(cx: &Context<'c>, module: &str) -> Result<Option<&'c
     let first = targets.patterns.first(module, cx.budget)?;
     Ok(match first {
         FirstMatch::Known(weights) => weights,
-        FirstMatch::Unknown(_) | FirstMatch::Nothing => None,
+        FirstMatch::Unknown | FirstMatch::Nothing => None,
     })
 }

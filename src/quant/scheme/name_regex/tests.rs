@@ -11,7 +11,7 @@ fn matches(pattern: &str, name: &str, kind: PatternKind) -> Option<bool> {
     match patterns.first(name, &budget).unwrap() {
         FirstMatch::Known(()) => Some(true),
         FirstMatch::Nothing => Some(false),
-        FirstMatch::Unknown(_) => None,
+        FirstMatch::Unknown => None,
     }
 }
 
