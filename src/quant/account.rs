@@ -8,6 +8,7 @@
 //! | left over | result |
 //! |---|---|
 //! | a marker of ComfyUI that is no layer's (`markers.rs`) | quantised weights without a marker are refused |
+//! | a part that the same weight of other layers has (`across_layers.rs`) | the weight is refused; in a GGUF, a warning |
 //! | FP8 without a scale that other layers have (`distant_scales.rs`) | it is refused; a scale of another name is a warning (also `scale_columns.rs`) |
 //! | a factor or a shape without codes (`orphans.rs`) | it is refused, and so are codes beside it in a dtype that no scheme reads |
 //! | a quantised weight that the configuration says is none, or the reverse (`exclusions.rs`) | a warning |
@@ -27,6 +28,7 @@
 //!
 //! A new scheme needs nothing here: it cannot return a weight without its parts, nor have a row without its settings.
 
+mod across_layers;
 mod alterations;
 mod claims;
 mod described_tensors;

@@ -8,7 +8,7 @@
 //! The files that are not schemes: `context` (what a scheme may read), `config` (configuration files), `attributes`
 //! (settings stored as tensors or metadata), `module_names` (lists of modules and patterns), `granularity` (how many elements share a scale), `qweight` (shared by GPTQ, AWQ
 //! and AutoRound), `smooth` (undoes smoothing), `swizzled_scales` (scales in tiles), `config_groups` and `layer_configs` (parts of configurations), `stated`
-//! (the numbers that a configuration states), `statements` (compares them with those that are read), `module_overrides` (settings of single modules).
+//! (the numbers that a configuration states), `statements` (compares them with those that are read), `absent_modules` (settings of modules that are not there), `module_overrides` (MLX's settings of single modules), `module_settings` (settings of single modules in any method).
 
 mod absent_modules;
 mod attributes;
@@ -38,6 +38,7 @@ mod modelopt;
 mod module_lists;
 mod module_names;
 mod module_overrides;
+mod module_settings;
 mod name_regex;
 mod pth_quantizer;
 mod quantized_layers;
@@ -73,6 +74,7 @@ pub(crate) use module_lists::Exclusion;
 pub(crate) use module_names::{
     MODULE_LISTS, QUANTISATION_SECTIONS, SKIPPED_LISTS, module_of_weight,
 };
+pub(crate) use module_settings::settings_of_module;
 pub(crate) use statements::{contradiction, note_assumptions, odd_scales};
 
 /// A quantised weight: its name and shape, the stored tensors it is made from, and its decoder.

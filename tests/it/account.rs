@@ -2,6 +2,7 @@
 //! unknown name is added is refused, or warned of by that name, and never decoded without a word.
 
 mod absent_modules;
+mod across_layers;
 mod changes;
 mod configurations;
 mod containers;

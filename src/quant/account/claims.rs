@@ -11,8 +11,8 @@ use crate::read::catalog::quote;
 use super::exclusions::ExcludedWeights;
 use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
 use super::{
-    AccountEvidence, alterations, distant_scales, exclusions, integers, leftovers, markers,
-    orphans, positions, statements, unexplained,
+    AccountEvidence, across_layers, alterations, distant_scales, exclusions, integers, leftovers,
+    markers, orphans, positions, statements, unexplained,
 };
 
 const PLAN: &str = "the plan";
@@ -214,6 +214,7 @@ fn settle(
     exclusions::find_plain(cx, slots, &mut plan.unexplained)?;
     statements::find(cx, slots, &mut refused)?;
     exclusions::find_patterns(cx, &mut plan.unexplained)?;
+    across_layers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     distant_scales::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     alterations::find(cx, slots, is_quantised, &mut plan.unexplained)?;
     if !cx.is_part()

@@ -16,6 +16,7 @@ use crate::models::names::is_output_layer;
 use crate::quant::scheme::{Context, SCALED_FP8, module_of_weight, plain};
 use crate::read::catalog::quote;
 
+use super::across_layers::{is_number, role};
 use super::harmless::is_of_activations;
 use super::integers::is_float;
 use super::leftovers::MAX_WORDS;
@@ -46,22 +47,6 @@ pub(super) fn find(
     }
     scale_columns::find(cx, slots, warnings)?;
     elsewhere(cx, slots, refused, warnings)
-}
-
-/// A name without the numbers of its layers: `model.layers.*.mlp.down_proj.weight`.
-fn role(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for (i, part) in name.split('.').enumerate() {
-        if i > 0 {
-            out.push('.');
-        }
-        out.push_str(if is_number(part) { "*" } else { part });
-    }
-    out
-}
-
-fn is_number(part: &str) -> bool {
-    !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// The layers that a role is of: `model.layers.*`.
@@ -390,16 +375,10 @@ fn elsewhere(
 
 #[cfg(test)]
 mod tests {
-    use super::{is_scale_of_all, joined, layers, role};
+    use super::{is_scale_of_all, joined, layers};
 
     #[test]
-    fn roles_are_names_without_numbers() {
-        assert_eq!(
-            role("model.layers.17.mlp.w1.weight"),
-            "model.layers.*.mlp.w1.weight"
-        );
-        assert_eq!(role("experts.0.1.weight"), "experts.*.*.weight");
-        assert_eq!(role("norm2.weight"), "norm2.weight");
+    fn roles_name_their_layers() {
         assert_eq!(
             layers("model.layers.*.mlp.w1.weight"),
             Some("model.layers.*")

@@ -151,6 +151,17 @@ fn own_row<'c>(cx: &Context<'c>, name: &str) -> Result<OwnRow<'c>> {
     })
 }
 
+/// The settings of a module in `extra_config`.
+pub(super) fn settings_of_module<'c>(cx: &Context<'c>, module: &str) -> Result<Option<&'c Json>> {
+    if !configured(cx) {
+        return Ok(None);
+    }
+    Ok(match own_row(cx, module)? {
+        OwnRow::Known(own) => own.map(|(_, own)| own),
+        OwnRow::Unknown(_) => None,
+    })
+}
+
 /// The name under which `extra_config` says that a module is not quantised.
 pub(super) fn left_out<'c>(cx: &Context<'c>, module: &str) -> Result<Option<&'c str>> {
     if !configured(cx) {

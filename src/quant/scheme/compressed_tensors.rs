@@ -18,6 +18,8 @@
 mod act_order;
 mod targets;
 
+use serde_json::Value;
+
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
@@ -109,14 +111,19 @@ const STRATEGIES: KnownValues = Texts(&[
 /// The statements of the configured groups: of the one that has the weight's module as a target, or else of all.
 pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     let groups = groups(cx);
-    if groups.are_several {
-        let module = module_of_weight(name);
-        let own = cx.sound(targets::of_module(cx, module)).flatten();
-        if let Some(weights) = own {
-            return config_groups::stated_by(weights);
-        }
+    let own = cx.sound(settings_of_module(cx, module_of_weight(name)));
+    match own.flatten() {
+        Some(weights) => config_groups::stated_by(weights),
+        None => groups.stated.clone(),
     }
-    groups.stated.clone()
+}
+
+/// The settings of the weights of a module, where there are several groups.
+pub(super) fn settings_of_module<'c>(cx: &Context<'c>, module: &str) -> Result<Option<&'c Value>> {
+    match groups(cx).are_several {
+        true => targets::of_module(cx, module),
+        false => Ok(None),
+    }
 }
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
@@ -256,13 +263,9 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
 /// Refuses a weight without zero points where the configuration says that codes of its width are not symmetric. Writers
 /// store them in that case, whatever their values are.
 pub(super) fn needs_no_zeros(cx: &Context<'_>, info: &TensorInfo, bits: u32) -> Result<()> {
-    let is_asymmetric = if groups(cx).are_several {
-        let stem = info.name.strip_suffix("_packed").unwrap_or(&info.name);
-        let own = targets::of_module(cx, module_of_weight(stem))?;
-        own.map(|weights| weights.get("symmetric").is_some_and(is_off))
-    } else {
-        None
-    };
+    let stem = info.name.strip_suffix("_packed").unwrap_or(&info.name);
+    let own = settings_of_module(cx, module_of_weight(stem))?;
+    let is_asymmetric = own.map(|weights| weights.get("symmetric").is_some_and(is_off));
     if is_asymmetric.unwrap_or_else(|| groups(cx).is_asymmetric(bits)) {
         return Err(missing_by(info, "weight_zero_point", "symmetric", "false"));
     }

@@ -335,6 +335,11 @@ fn setting<'c>(cx: &Context<'c>, module: &str, key: &str) -> Option<&'c Json> {
         .or_else(|| cx.config.map().get(key))
 }
 
+/// The settings of this module alone, in a file of which a weight was claimed.
+pub(super) fn settings_of_module<'c>(cx: &Context<'c>, module: &str) -> Option<&'c Json> {
+    cx.caches.overrides.get()?.of(module)
+}
+
 fn float(info: &TensorInfo) -> Result<Dtype> {
     match plain(info) {
         Some(dtype @ (Dtype::F32 | Dtype::F16 | Dtype::BF16)) => Ok(dtype),

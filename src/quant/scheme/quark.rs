@@ -51,7 +51,9 @@ use super::module_lists::Exclusion;
 use codes::QuarkCodes;
 use rescaled::Rescaled;
 
-pub(super) use config::{dtype, leaves_out, note_group, plain_exponents, scale_format, stated};
+pub(super) use config::{
+    dtype, leaves_out, note_group, plain_exponents, scale_format, settings_of_module, stated,
+};
 use config::{of_scales, steps, text};
 use scales::QuantisedScales;
 pub(super) use settings::SETTINGS;

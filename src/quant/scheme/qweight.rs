@@ -227,6 +227,14 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     vec![vec![numbers.with_scales(scales)]]
 }
 
+/// The settings of a module in `dynamic`.
+pub(super) fn settings_of_module<'c>(cx: &Context<'c>, module: &str) -> Option<&'c Json> {
+    match dynamic(cx, module) {
+        ModuleSettings::Known(own) => own,
+        ModuleSettings::LeftOut(_) | ModuleSettings::Unknown => None,
+    }
+}
+
 /// The pattern of `dynamic` that leaves a module out.
 pub(super) fn left_out<'c>(cx: &Context<'c>, module: &str) -> Option<&'c str> {
     match dynamic(cx, module) {

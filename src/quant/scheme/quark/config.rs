@@ -14,11 +14,7 @@ use crate::read::catalog::{TensorInfo, quote};
 /// The steps in which a weight was quantised: one, or two.
 pub(super) fn steps<'c>(cx: &Context<'c>, name: &str) -> Vec<&'c Json> {
     let layer = module_of_weight(name);
-    let layers = cx.caches.layers.get_or_init(|| {
-        cx.sound(LayerConfigs::new(cx.config, cx.budget))
-            .unwrap_or_default()
-    });
-    let weight = match cx.sound(layers.first(layer, cx.budget)).flatten() {
+    let weight = match cx.sound(layers(cx).first(layer, cx.budget)).flatten() {
         // a layer's configuration replaces the global one, even if it does not quantise the weight
         Some(config) => config.get("weight"),
         None => cx.config.get("global_quant_config.weight"),
@@ -28,6 +24,25 @@ pub(super) fn steps<'c>(cx: &Context<'c>, name: &str) -> Vec<&'c Json> {
         Some(Json::Array(steps)) => steps.iter().take(2).collect(),
         one => one.into_iter().filter(|spec| !spec.is_null()).collect(),
     }
+}
+
+/// The settings of a layer of its own.
+pub(in crate::quant::scheme) fn settings_of_module<'c>(
+    cx: &Context<'c>,
+    module: &str,
+) -> Option<&'c Json> {
+    if !cx.config.is(&["quark"]) {
+        return None;
+    }
+    cx.sound(layers(cx).first(module, cx.budget)).flatten()
+}
+
+/// The settings of layers, which are read once.
+fn layers<'x, 'c>(cx: &'x Context<'c>) -> &'x LayerConfigs<'c> {
+    cx.caches.layers.get_or_init(|| {
+        cx.sound(LayerConfigs::new(cx.config, cx.budget))
+            .unwrap_or_default()
+    })
 }
 
 /// Whether the configuration of a layer quantises no weight.
