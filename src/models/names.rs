@@ -8,10 +8,10 @@
 
 mod modules;
 
-use modules::{ATTENTION, EMBEDDINGS, FRONT, HEADS, MIXERS, MODULES, ROUTERS};
+use modules::{ATTENTION, EMBEDDINGS, FRONT, FUSED, HEADS, MIXERS, MODULES, ROUTERS};
 use modules::{CONV1D_MODULES, CONV1D_TYPES, OTHER_STACKS, TRAINING, VISION};
 
-pub(crate) use modules::ModuleRole;
+pub(crate) use modules::{FusedModule, FusedRows, ModuleRole};
 
 /// A name that has the number of a layer in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +116,12 @@ pub(crate) fn module_role(module: &str) -> Option<ModuleRole> {
     let own = last(module);
     let row = MODULES.iter().find(|row| row.name == own);
     row.map(|row| row.role)
+}
+
+/// The projection that several were fused into whose weight this is.
+pub(crate) fn fused_module(name: &str) -> Option<&'static FusedModule> {
+    let own = last(name.strip_suffix(".weight")?);
+    FUSED.iter().find(|module| module.name == own)
 }
 
 /// Whether this is part of a router, whose rows for experts that were never chosen are untouched.

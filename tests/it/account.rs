@@ -9,6 +9,7 @@ mod containers;
 mod data;
 mod descriptors;
 mod exclusions;
+mod fused_scales;
 mod kinds;
 mod kinds_of_settings;
 mod layers;

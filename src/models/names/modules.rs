@@ -73,6 +73,48 @@ pub(super) static ATTENTION: &[&str] = &["self_attn", "attention", "attn", "temp
 /// Modules of a layer that keep a state.
 pub(super) static MIXERS: &[&str] = &["linear_attn", "mamba", "mixer"];
 
+/// A projection that several were fused into, along their outputs.
+#[derive(Debug)]
+pub(crate) struct FusedModule {
+    pub(super) name: &'static str,
+    /// Projections in it.
+    pub(crate) parts: u64,
+    pub(crate) rows: FusedRows,
+}
+
+/// How the rows of a fused projection are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FusedRows {
+    /// Into as many for each.
+    Equal,
+    /// Into queries, keys and values, of which grouped heads have fewer.
+    OfHeads,
+    /// By sizes of a model's own.
+    Other,
+}
+
+const fn fused(name: &'static str, parts: u64, rows: FusedRows) -> FusedModule {
+    FusedModule { name, parts, rows }
+}
+
+/// The projections that are fused: by their models, or by vLLM's classes (`packed_modules_mapping`). Queries, keys and values that are
+/// interleaved head by head, as in `query_key_value`, are none.
+pub(super) static FUSED: &[FusedModule] = &[
+    fused("qkv_proj", 3, FusedRows::OfHeads),
+    fused("qkv", 3, FusedRows::OfHeads),
+    fused("to_qkv", 3, FusedRows::OfHeads),
+    fused("Wqkv", 3, FusedRows::OfHeads),
+    fused("W_pack", 3, FusedRows::Equal),
+    fused("kv_proj", 2, FusedRows::Equal),
+    fused("to_kv", 2, FusedRows::Equal),
+    fused("gate_up_proj", 2, FusedRows::Equal),
+    fused("w13", 2, FusedRows::Equal),
+    fused("in_proj_qkvz", 4, FusedRows::Other),
+    fused("in_proj_ba", 2, FusedRows::Equal),
+    fused("fused_qkv_a_proj", 2, FusedRows::Other),
+    fused("fused_qkv_a_proj_with_mqa", 2, FusedRows::Other),
+];
+
 /// Input embeddings of tokens.
 pub(super) static EMBEDDINGS: &[&str] = &[
     "embed_tokens",

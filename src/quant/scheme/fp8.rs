@@ -14,9 +14,10 @@
 //! | `weights_scaling_factor` | TensorRT-LLM |
 //! | `weight_quantizer._scale` | ModelOpt before its export |
 //! | `weight_scale` `[down, 1, across, 1]` of blocks | ModelOpt (`FP8_PB_WO`) |
-//! | `weight_scale` of two or three for equal parts of the rows | vLLM, for fused projections |
+//! | `weight_scale` of two to four, one for each of as many equal parts of the rows | vLLM, for modules that are known to be fused projections |
 //!
-//! Refused: a weight without a scale where the configuration says that weights are scaled.
+//! Refused: a weight without a scale where the configuration says that weights are scaled; different scales of parts whose rows neither
+//! the module nor the configured heads tell.
 //!
 //! Sources: transformers `integrations/finegrained_fp8.py` and `fbgemm_fp8.py`, compressed-tensors
 //! `naive_quantized`, ModelOpt `export/quant_utils.py`.
@@ -24,6 +25,7 @@
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
+use crate::models::names::{FusedRows, fused_module};
 use crate::plan::decode::{Codes, Factors, Grouped, Scales, Zeros};
 use crate::quant::settings::KnownValues::{Any, Counts, Texts};
 use crate::quant::settings::SchemeSettings;
@@ -210,25 +212,46 @@ fn is_mark(info: &TensorInfo) -> bool {
     front.is_some_and(|front| front.is_empty() || front.ends_with('.')) && info.elements() <= 2
 }
 
-/// The scales of a projection that several were fused into, one for each of two or three equal parts of its rows.
+/// The scales of a projection that several were fused into, one for each of them.
 fn fused(cx: &Context<'_>, info: &TensorInfo, scale: usize) -> Result<Option<Factors>> {
     let found = cx.info(scale);
-    let (&[rows, cols], &[parts @ (2 | 3)]) = (&info.shape[..], &found.shape[..]) else {
+    let (&[rows, cols], &[parts @ 2..=4]) = (&info.shape[..], &found.shape[..]) else {
         return Ok(None);
     };
     if rows <= parts {
         return Ok(None);
     }
-    let heads = cx.config.model().heads();
-    let of_keys = cx.config.model().kv_heads().or(heads);
-    // three parts are query, key and value, which grouped heads make unequal
-    if !rows.is_multiple_of(parts) || (parts == 3 && heads != of_keys) {
-        let what = format!(
-            "{parts} scales for {rows} rows: the weight_scale of each part of a fused projection, whose rows are not known"
-        );
-        return Err(not_known(info, what));
-    }
+    let refused = |why: &str| {
+        let what = format!("{parts} scales for {rows} rows: {why}");
+        Err(not_known(info, what))
+    };
+    let module = fused_module(&info.name).filter(|module| module.parts == parts);
+    let Some(module) = module else {
+        return refused("it is not known to be that many projections that were fused into one");
+    };
     let dtype = scale_dtype(found)?;
+    // equal scales are one, however the rows are divided
+    let bytes = cx.peek(scale)?;
+    let width = bytes.len() / usize::try_from(parts).expect("up to four");
+    let mut scales = bytes.chunks_exact(width.max(1));
+    let first = scales.next();
+    if first.is_some() && scales.all(|scale| Some(scale) == first) {
+        return Ok(Some(Factors::one(1, dtype)));
+    }
+    let model = cx.config.model();
+    let is_equal = match module.rows {
+        FusedRows::Equal => true,
+        // query, key and value, which grouped heads make unequal
+        FusedRows::OfHeads => model.heads().is_some_and(|heads| {
+            model.kv_heads().unwrap_or(heads) == heads && rows.is_multiple_of(3 * heads.max(1))
+        }),
+        FusedRows::Other => false,
+    };
+    if !is_equal || !rows.is_multiple_of(parts) {
+        return refused(
+            "the weight_scale of each part of a fused projection, whose rows are not known",
+        );
+    }
     Ok(Some(Factors::per_block(1, dtype, rows / parts, cols)))
 }
 
