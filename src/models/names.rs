@@ -134,6 +134,14 @@ pub(crate) fn is_of_experts(name: &str) -> bool {
     name.contains(modules::EXPERTS)
 }
 
+/// Whether this is of all routed experts of a layer, in one tensor.
+pub(crate) fn is_of_stacked_experts(name: &str) -> bool {
+    let behind = name
+        .find(modules::EXPERTS)
+        .map(|at| &name[at + modules::EXPERTS.len()..]);
+    behind.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
 /// Whether this is part of an image encoder or of its projection.
 pub(crate) fn is_vision(name: &str) -> bool {
     VISION.iter().any(|part| match part.ends_with('.') {
@@ -217,6 +225,22 @@ mod tests {
         assert!(is_in_front("shared.weight") && is_in_front("transformer.wpe.weight"));
         assert!(!is_in_front("embed_out.weight") && is_output_layer("embed_out.weight"));
         assert!(!is_output_layer("output.weight"));
+    }
+
+    #[test]
+    fn fused_projections_are_found_by_their_modules_name() {
+        let parts = |name| fused_module(name).map(|module| module.parts);
+        assert_eq!(parts("model.layers.0.self_attn.qkv_proj.weight"), Some(3));
+        assert_eq!(parts("gate_up_proj.weight"), Some(2));
+        for other in ["a.q_proj.weight", "a.qkv_proj.bias", "a.qkv_proj.x.weight"] {
+            assert_eq!(parts(other), None, "{other}");
+        }
+        assert!(is_of_stacked_experts(
+            "l.0.mlp.experts.down_proj_input_scale"
+        ));
+        for one in ["l.0.mlp.experts.3.w1.input_scale", "l.0.mlp.w1.input_scale"] {
+            assert!(!is_of_stacked_experts(one), "{one}");
+        }
     }
 
     #[test]

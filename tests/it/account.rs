@@ -16,6 +16,7 @@ mod layers;
 mod many_modules;
 mod markers;
 mod names_of_parts;
+mod odd_parts;
 mod opened_files;
 mod other_names;
 mod pickles;

@@ -1,7 +1,7 @@
 //! Tensors and keys that are no evidence, although their names and dtypes look like quantisation, each with the reason.
 
 use crate::base::kernel::Dtype;
-use crate::models::names::is_of_experts;
+use crate::models::names::is_of_stacked_experts;
 use crate::read::catalog::{Encoding, TensorInfo};
 
 /// Ends of names of scales of activations and caches, which dequantised weights do not need, and how many elements they have.
@@ -24,17 +24,18 @@ static ACTIVATIONS: &[(&str, ActivationExtent)] = &[
     // ComfyUI's older mark of files of scaled FP8
     ("scaled_fp8", ActivationExtent::Few),
     // by head, token or channel
-    ("k_proj.output_scale", ActivationExtent::Any),
-    ("v_proj.output_scale", ActivationExtent::Any),
-    (".k_scale", ActivationExtent::Any),
-    (".v_scale", ActivationExtent::Any),
-    (".kv_scale", ActivationExtent::Any),
-    (".q_scale", ActivationExtent::Any),
-    ("k_cache.scale", ActivationExtent::Any),
-    ("v_cache.scale", ActivationExtent::Any),
-    ("kv_cache_scaling_factor", ActivationExtent::Any),
-    // the range of a quantiser, also of weights by block
-    ("_quantizer._amax", ActivationExtent::Any),
+    ("k_proj.output_scale", ActivationExtent::Vector),
+    ("v_proj.output_scale", ActivationExtent::Vector),
+    (".k_scale", ActivationExtent::Vector),
+    (".v_scale", ActivationExtent::Vector),
+    (".kv_scale", ActivationExtent::Vector),
+    (".q_scale", ActivationExtent::Vector),
+    ("k_cache.scale", ActivationExtent::Vector),
+    ("v_cache.scale", ActivationExtent::Vector),
+    ("kv_cache_scaling_factor", ActivationExtent::Vector),
+    // the range of a quantiser; of a weight's also by block
+    ("weight_quantizer._amax", ActivationExtent::Any),
+    ("_quantizer._amax", ActivationExtent::Vector),
 ];
 
 /// The elements that a scale of activations has.
@@ -42,7 +43,7 @@ static ACTIVATIONS: &[(&str, ActivationExtent)] = &[
 enum ActivationExtent {
     /// One, or one for each of two projections.
     Few,
-    /// One for each input, or each of an expert's.
+    /// One for each input, head or token; of stacked experts, as many for each.
     Vector,
     Any,
 }
@@ -59,7 +60,9 @@ pub(crate) fn is_of_activations(info: &TensorInfo) -> bool {
             && name.ends_with(end)
             && match extent {
                 ActivationExtent::Few => info.elements() <= 2,
-                ActivationExtent::Vector => sides() <= 1 || is_of_experts(name),
+                ActivationExtent::Vector => {
+                    sides() <= 1 || (sides() == 2 && is_of_stacked_experts(name))
+                }
                 ActivationExtent::Any => true,
             }
     })
@@ -81,6 +84,14 @@ static ON_STEM: &[(&str, &str)] = &[
     ("num_batches_tracked", "a counter"),
     ("sinks", "logits of attention sinks"),
 ];
+
+/// Whether a bias is no bias by its shape: it has one element for each output, and a bias of stacked experts has as many for each.
+/// `weight`: the shape of the weight that it stands beside.
+pub(super) fn is_odd_bias(bias: &[u64], weight: &[u64]) -> bool {
+    let sides = bias.iter().filter(|side| **side > 1).count();
+    let is_stacked = weight.len() > 2 && sides == 2 && bias.first() == weight.first();
+    sides > 1 && !is_stacked
+}
 
 /// Whether what stands behind a weight's stem explains itself. `elements`: of a tensor, 1 of a value.
 pub(super) fn explains_itself(rest: &str, elements: u64) -> bool {
@@ -220,6 +231,21 @@ mod tests {
             assert!(!explains_itself(rest, 1), "{rest}");
         }
         assert!(!explains_itself("alpha", 24));
+    }
+
+    #[test]
+    fn biases_have_an_element_for_each_output() {
+        for (bias, weight) in [
+            (&[24][..], &[24, 96][..]),
+            (&[1, 24], &[24, 96]),
+            (&[1, 24, 1, 1], &[24, 96, 3, 3]),
+            (&[8, 24], &[8, 24, 96]),
+        ] {
+            assert!(!is_odd_bias(bias, weight), "{bias:?}");
+        }
+        for (bias, weight) in [(&[24, 96][..], &[24, 96][..]), (&[24, 3], &[24, 96])] {
+            assert!(is_odd_bias(bias, weight), "{bias:?}");
+        }
     }
 
     #[test]

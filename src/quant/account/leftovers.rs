@@ -158,7 +158,10 @@ pub(super) fn find(
         let Some(module) = module_of_parameter(&info.name) else {
             return true;
         };
-        let is_of_layer = || info.name.ends_with(".bias") || is_layer(module);
+        let is_of_layer = || {
+            let is_bias = info.name.ends_with(".bias");
+            (is_bias && info.shape.len() < 2) || (!is_bias && is_layer(module))
+        };
         is_free && (is_integer(&info.encoding) || !is_of_layer())
     };
     // most models have none: then no list of stems is made
@@ -176,17 +179,13 @@ pub(super) fn find(
         let parameter = module_of_parameter(name);
         if let Some(module) = parameter
             && name.ends_with(".bias")
-            && is_integer(&info.encoding)
             && let Some(&(weight, _)) = stems.rows.get(module)
         {
-            let why = format!(
-                "{} as a bias beside quantised codes, whose factor is not known",
-                info.encoding
-            );
-            match is_of_ggml(slots, weight) {
-                true => continue,
-                false => add(cx, refused, tensor, why)?,
-            }
+            bias(cx, slots, (tensor, weight), refused, warnings)?;
+            continue;
+        }
+        if name.ends_with(".bias") && !is_integer(&info.encoding) {
+            continue;
         }
         let owner = match parameter {
             Some(module) => stems.around(cx, name, module)?,
@@ -195,6 +194,10 @@ pub(super) fn find(
         let Some((weight, rest)) = owner else {
             continue;
         };
+        if rest == "bias" {
+            bias(cx, slots, (tensor, weight), refused, warnings)?;
+            continue;
+        }
         if weight == tensor
             || harmless::explains_itself(rest, info.elements())
             || harmless::is_of_activations(info)
@@ -226,6 +229,43 @@ pub(super) fn find(
         }
     }
     Ok(())
+}
+
+/// Names a bias that is none: integers, whose factor is not known, and matrices, which are no numbers for each output. A matrix beside
+/// FP8 that was cast may be a table of positions.
+fn bias(
+    cx: &Context<'_>,
+    slots: &[TensorClaim],
+    (tensor, weight): (usize, usize),
+    refused: &mut Refusals,
+    warnings: &mut Vec<String>,
+) -> Result<()> {
+    let (info, TensorClaim::Weight(claimed)) = (cx.info(tensor), &slots[weight]) else {
+        return Ok(());
+    };
+    if claimed.scheme == "ggml" {
+        return Ok(());
+    }
+    if is_integer(&info.encoding) {
+        let why = format!(
+            "{} as a bias beside quantised codes, whose factor is not known",
+            info.encoding
+        );
+        return add(cx, refused, tensor, why);
+    }
+    if !harmless::is_odd_bias(&info.shape, &claimed.shape) {
+        return Ok(());
+    }
+    let (name, shape) = (quote(&info.name), info.shape.as_slice());
+    let why =
+        format!("{name} beside it is a bias by its name, and its shape {shape:?} is none of one");
+    if is_unscaled(&slots[weight]) && !cx.config.claims_scales() {
+        let own = quote(&claimed.name);
+        cx.budget.text(why.len() + own.len(), WHAT)?;
+        warnings.push(format!("{own}: {why}; the weight is made without it"));
+        return Ok(());
+    }
+    add(cx, refused, weight, why)
 }
 
 /// Whether a weight is of a GGUF.
