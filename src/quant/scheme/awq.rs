@@ -188,7 +188,7 @@ fn gemv(cx: &Context<'_>, packed: &Qweight<'_>) -> Result<Weight> {
     let depth = words
         .checked_mul(8)
         .ok_or_else(|| not_known(packed.codes, "number of columns overflows"))?;
-    let group = configured_group(cx, depth);
+    let group = configured_group(cx, packed.codes, depth)?;
     // AutoAWQ pads to a multiple that depends on the group size; padding is not read
     if group == 0 || depth.div_ceil(group) > room {
         let what =
@@ -241,7 +241,7 @@ fn interleaved(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             ),
         )
     })?;
-    let group = configured_group(cx, cols);
+    let group = configured_group(cx, info, cols)?;
     let mut made = Vec::new();
     let mut factors = |part: usize, tensor: usize| -> Result<Factors> {
         let found = cx.info(tensor);
@@ -350,17 +350,23 @@ fn has_zero_padding(
 }
 
 /// The configured group size, where -1 is a whole row; 128, AWQ's default, if none is configured. Padded shapes do not
-/// determine it.
-fn configured_group(cx: &Context<'_>, depth: u64) -> u64 {
+/// determine it. Writers have groups of whole words that divide the row (`assert` of AutoAWQ `modules/linear/gemv_fast.py`).
+fn configured_group(cx: &Context<'_>, codes: &TensorInfo, depth: u64) -> Result<u64> {
     let configured = ["group_size", "q_group_size"]
         .iter()
         .find_map(|key| cx.config.integer(key));
-    match configured {
+    let group = match configured {
         Some(-1) => depth,
         Some(size) => u64::try_from(size).unwrap_or(0),
         None => {
             cx.note("AWQ in rows (gemv): no group size is configured; 128 is assumed");
             128
         }
+    };
+    let divides = group >= depth || (group.is_multiple_of(8) && depth.is_multiple_of(group.max(1)));
+    if group > 0 && !divides {
+        let what = format!("groups of {group}, as configured, are none of {depth} inputs");
+        return Err(not_known(codes, what));
     }
+    Ok(group)
 }

@@ -157,18 +157,20 @@ pub(super) fn other_scales(cx: &Context<'_>, scale: usize, shape: &[u64], what: 
     not_known(found, shown)
 }
 
-/// Zero points that are stored one by one, with the shape of the scales.
+/// Zero points that are stored one by one, with the shape of the scales. Bytes have the sign of the codes: bytes of the other sign
+/// may be the same numbers plus half of the range.
 pub(super) fn zeros_like(
     cx: &Context<'_>,
     part: usize,
     zero: usize,
     scale: usize,
     scales: &Factors,
+    is_signed: bool,
 ) -> Result<Factors> {
     let (info, like) = (cx.info(zero), cx.info(scale));
     let single = info.elements() == 1 && like.elements() == 1;
     let dtype = plain(info).filter(|d| d.item_bytes().is_some_and(|bytes| bytes <= 8));
-    match dtype.filter(|d| zero_dtype(*d) && (single || info.shape == like.shape)) {
+    match dtype.filter(|d| zero_dtype(*d, is_signed) && (single || info.shape == like.shape)) {
         Some(dtype) => Ok(Factors {
             part,
             dtype,
@@ -184,12 +186,14 @@ pub(super) fn zeros_like(
     }
 }
 
-fn zero_dtype(dtype: Dtype) -> bool {
-    use Dtype::{BF16, F8_E4M3, F8_E5M2, F16, F32, I8, I32, I64, U8};
-    matches!(
-        dtype,
-        I8 | U8 | I32 | I64 | F32 | F16 | BF16 | F8_E4M3 | F8_E5M2
-    )
+pub(super) fn zero_dtype(dtype: Dtype, is_signed: bool) -> bool {
+    use Dtype::{BF16, F16, F32, I8, I32, I64, U8};
+    match dtype {
+        I8 => is_signed,
+        U8 => !is_signed,
+        I32 | I64 | F32 | F16 | BF16 => true,
+        _ => false,
+    }
 }
 
 /// Refuses shapes with a dimension of 0 or too many elements: quantised weights are not empty, and decoders divide by

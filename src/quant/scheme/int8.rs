@@ -97,7 +97,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         Some(zero) => {
             note_zeros(cx, 8);
             parts.push(("zero_point", zero));
-            Zeros::Stored(zeros_like(cx, 2, zero, scale, &scales)?)
+            Zeros::Stored(zeros_like(cx, 2, zero, scale, &scales, true)?)
         }
         None => {
             needs_no_zeros(cx, info, 8)?;

@@ -270,6 +270,44 @@ static DTYPES: &[(&str, &str)] = &[
 ];
 
 #[test]
+fn zero_points_of_another_dtype_are_refused_or_named() {
+    hold(
+        &["zero_point", "zero", "zeros", "biases", "shift"],
+        &[
+            ("E4M3", |tensor| recast(tensor, "F8_E4M3")),
+            ("E8M0", |tensor| recast(tensor, "F8_E8M0")),
+            ("U8", |tensor| recast(tensor, "U8")),
+            ("I8", |tensor| recast(tensor, "I8")),
+            ("I16", |tensor| recast(tensor, "I16")),
+        ],
+        ZEROS,
+        400,
+    );
+}
+
+/// Dtypes that a writer of the same configuration may have stored. Floats and wide integers are the numbers themselves.
+static ZEROS: &[(&str, &str)] = &[
+    (
+        "quanto/qint2 ",
+        "bytes of quanto are zero points, and floats are products",
+    ),
+    ("quanto/qint2_whole ", "as above"),
+    ("quanto/qint4 ", "as above"),
+    ("quanto/qint4_f16 ", "as above"),
+    ("quanto/qint4_whole ", "as above"),
+    ("quanto/qint4_zero_points I8", "as above"),
+    (
+        "quark_more/int2_per_channel I8",
+        "codes of two bits in any wider signed integer",
+    ),
+    ("quark_more/int2_per_group I8", "as above"),
+    (
+        "torchao/int4_npu I8",
+        "the layout of XPUs, whose zero points are bytes",
+    ),
+];
+
+#[test]
 fn codes_of_another_dtype_are_refused_or_named() {
     hold(
         &["codes"],

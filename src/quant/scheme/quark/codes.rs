@@ -10,7 +10,7 @@ use crate::plan::decode::{
     TransposedScales, TransposedZeros, Zeros,
 };
 use crate::quant::scheme::context::{Context, not_known, plain, unsupported};
-use crate::quant::scheme::granularity::{factors, zeros_like};
+use crate::quant::scheme::granularity::{factors, zero_dtype, zeros_like};
 
 use super::QuarkWeight;
 use super::reordered::{PackedZeroPoints, ReorderedCodes};
@@ -80,10 +80,13 @@ impl QuarkCodes<'_, '_> {
             Some((
                 zero,
                 Some(dtype @ (Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::I32 | Dtype::I8)),
-            )) if zero.shape[..] == [groups, along] => TransposedZeros::Stored(2, dtype),
-            // U8 holds packed integers here, not exponents
+            )) if zero.shape[..] == [groups, along] && zero_dtype(dtype, self.is_signed()) => {
+                TransposedZeros::Stored(2, dtype)
+            }
+            // U8 holds packed integers here, not exponents, as the codes do
             Some((zero, Some(Dtype::U8)))
-                if self.per_item < 8 && zero.shape[..] == [groups, along / self.per_item] =>
+                if plain(info) == Some(Dtype::U8)
+                    && zero.shape[..] == [groups, along / self.per_item] =>
             {
                 TransposedZeros::Packed(2)
             }
@@ -124,7 +127,14 @@ impl QuarkCodes<'_, '_> {
         let (zeros, view) = match self.zero {
             None => (Zeros::None, None),
             Some(zero) if self.per_item == 1 => (
-                Zeros::Stored(zeros_like(cx, 2, zero, self.scale, &scales)?),
+                Zeros::Stored(zeros_like(
+                    cx,
+                    2,
+                    zero,
+                    self.scale,
+                    &scales,
+                    self.is_signed(),
+                )?),
                 None,
             ),
             Some(zero) => self.packed_zeros(zero, rows, &scales)?,
@@ -191,10 +201,7 @@ impl QuarkCodes<'_, '_> {
                 Dtype::U8
             },
         );
-        let (bits, signed) = (
-            item.bits() / self.per_item,
-            self.value != CodeValue::Unsigned,
-        );
+        let (bits, signed) = (item.bits() / self.per_item, self.is_signed());
         if plain(info) == Some(Dtype::I32) && info.shape.is_empty() && scales.is_one() {
             // only the lowest 4 bits are used
             let number = (cx.peek_integers(zero)?.first().copied().unwrap_or_default() & 15) as i8;
@@ -235,6 +242,10 @@ impl QuarkCodes<'_, '_> {
             }),
             Some(Arc::new(view)),
         ))
+    }
+
+    fn is_signed(&self) -> bool {
+        self.value != CodeValue::Unsigned
     }
 
     /// Columns of an output-major weight.
