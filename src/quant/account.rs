@@ -14,12 +14,14 @@
 //! | a quantised weight that the configuration says is none, or the reverse (`exclusions.rs`) | a warning |
 //! | a scheme that the method of the configuration is none of (`claims.rs`) | the weight is refused |
 //! | codes next to a scale in a tuple (`positions.rs`) | they are refused |
-//! | a matrix of a rotation anywhere, or a scale beside floats (`alterations.rs`) | a warning |
+//! | a bias that is none by its shape (`leftovers.rs`) | the weight is refused; FP8 without scales is made, with a warning |
+//! | settings of a module that is not there (`claims.rs`) | a warning |
+//! | a rotation anywhere, or a scale beside floats (`alterations.rs`) | a warning |
 //! | a tensor on the stem of a weight (`leftovers.rs`), but for biases and scales of activations | the weight is refused; FP8 without scales is made, with a warning |
 //! | a setting that decides how bytes are read, with an unknown value (`quant/settings.rs`), or two of them that differ | every weight is refused |
 //! | stored numbers other than those that the configuration states (`statements.rs`) | the weight is refused |
 //! | another unknown setting, also in a marker or another descriptor of a weight | a warning |
-//! | a transform of a recipe (`recipes.rs`) | every weight is refused |
+//! | a transform of a recipe (`recipes.rs`) | every weight is refused; an order of columns without an index is a warning |
 //! | a key of the metadata (`metadata.rs`), a field of a header's entry, a file beside it (`remarks.rs`, `sidecars.rs`, `described_tensors.rs`) | a warning; unclaimed integers are refused |
 //! | a value of a pickle that is a scale, a marker or a configuration (`metadata.rs`, `dictionaries.rs`) | weights are refused |
 //! | integers that are most of the bytes, or have scales beside them (`integers.rs`) | they are refused |

@@ -65,6 +65,7 @@ pub(crate) use comfyui::{
     HEADER as COMFYUI_HEADER, MARKED as COMFYUI_MARKED, MARKER as COMFYUI_MARKER,
     headers_contradict, markers_of_header, unknown_beside_markers,
 };
+pub(crate) use compressed_tensors::lacks_index;
 pub use config::QuantConfig;
 pub(crate) use config::{FoundSections, MAX_DEPTH, TextEdit, is_configuration, method_of};
 pub(crate) use context::{Context, ContextCaches, Sidecars, not_known, plain, unsupported};

@@ -17,6 +17,7 @@ mod many_modules;
 mod markers;
 mod names_of_parts;
 mod odd_parts;
+mod odd_statements;
 mod opened_files;
 mod other_names;
 mod pickles;

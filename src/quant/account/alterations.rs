@@ -7,7 +7,7 @@ use crate::quant::settings::is_rotation;
 use crate::read::catalog::quote;
 
 use super::integers::is_float;
-use super::tensor_claim::TensorClaim;
+use super::tensor_claim::{TensorClaim, is_unscaled};
 
 const WHAT: &str = "the names of the tensors";
 
@@ -38,16 +38,26 @@ static HALVES: &[&str] = &["matrix_left", "matrix_right"];
 /// Components at the end of a name that say which of several tensors it is.
 const MAX_COMPONENTS: usize = 3;
 
-/// Whether a matrix is a rotation, an order or a table by its name, in which a parameter or a position may stand last: `rotation.weight`,
-/// `rotations.0`, SpinQuant's `R1`, `attn_rot.weight`.
-fn is_matrix_of_rotation(name: &str, shape: &[u64]) -> bool {
+/// Whether a tensor is a rotation, an order or a table by its name, in which a parameter or a position may stand last: `rotation.weight`,
+/// `rotations.0`, SpinQuant's `R1`, `attn_rot.weight`. Signs and orders are vectors.
+fn is_of_rotation(name: &str, shape: &[u64]) -> bool {
     let is_square = matches!(shape, [.., rows, cols] if rows == cols);
     let is_word = |name: &str| {
         let mut words = name.split('_');
         is_rotation(name)
-            || words.any(|word| matches!(word, "rot" | "rots" | "had" | "perm" | "lut" | "smooth"))
+            || words.any(|word| {
+                matches!(
+                    word,
+                    "rot" | "rots" | "rotmat" | "had" | "perm" | "lut" | "smooth"
+                )
+            })
     };
-    let is_of_spinquant = |name: &str| matches!(name.as_bytes(), [b'R', b'1'..=b'4']);
+    // `R1`, `R_1`, `R2_T`
+    let is_of_spinquant = |name: &str| {
+        let digits = name.strip_prefix("R_").or_else(|| name.strip_prefix('R'));
+        let number = digits.and_then(|digits| digits.split('_').next());
+        matches!(number, Some("1" | "2" | "3" | "4"))
+    };
     for component in name.rsplit('.').take(MAX_COMPONENTS) {
         if is_word(component)
             || HALVES.contains(&component)
@@ -75,20 +85,23 @@ pub(super) fn find(
         return Ok(());
     }
     let is_gguf = cx.catalog.format == "gguf";
-    for (tensor, _) in slots
+    // FP8 without scales is a cast, also of a matrix that is no weight
+    let is_candidate = |slot: &TensorClaim| matches!(slot, TensorClaim::Free) || is_unscaled(slot);
+    for (tensor, slot) in slots
         .iter()
         .enumerate()
-        .filter(|(_, slot)| matches!(slot, TensorClaim::Free))
+        .filter(|(_, slot)| is_candidate(slot))
     {
         let info = cx.info(tensor);
         cx.budget.steps(1 + info.name.len() as u64 / 16, WHAT)?;
         // without quantised weights a factor alone is looked for, and none is called so
-        let is_weight = !is_quantised && info.name.ends_with(".weight");
-        if is_weight || !is_float(&info.encoding) {
+        if !is_quantised && info.name.ends_with(".weight") {
             continue;
         }
         let (module, last) = info.name.rsplit_once('.').unwrap_or(("", &info.name));
-        let is_factor = FACTORS.contains(&last) || (is_gguf && last == OF_GGUF);
+        let is_factor = matches!(slot, TensorClaim::Free)
+            && is_float(&info.encoding)
+            && (FACTORS.contains(&last) || (is_gguf && last == OF_GGUF));
         let text = if is_factor {
             let Some(weight) = cx.sibling(module, ".weight") else {
                 continue;
@@ -101,10 +114,7 @@ pub(super) fn find(
             format!(
                 "{weight}: {factor} beside it is not known for {encoding}; the weight is copied without it"
             )
-        } else if is_quantised
-            && info.shape.len() > 1
-            && is_matrix_of_rotation(&info.name, &info.shape)
-        {
+        } else if is_quantised && info.elements() > 1 && is_of_rotation(&info.name, &info.shape) {
             format!(
                 "{} beside quantised weights is a rotation, an order or a table of them by its name; they are made without it",
                 quote(&info.name)
@@ -120,7 +130,7 @@ pub(super) fn find(
 
 #[cfg(test)]
 mod tests {
-    use super::is_matrix_of_rotation;
+    use super::is_of_rotation;
 
     #[test]
     fn names_of_matrices() {
@@ -130,10 +140,13 @@ mod tests {
             "rotations.0.weight",
             "R1",
             "model.layers.0.self_attn.R2",
+            "spinquant.R_1",
+            "R2_T",
+            "rotmat",
             "l.0.ln_trans.matrix_left",
             "blk.0.attn_rot.weight",
         ] {
-            assert!(is_matrix_of_rotation(name, &[64, 64]), "{name}");
+            assert!(is_of_rotation(name, &[64, 64]), "{name}");
         }
         for name in [
             "rotary.weight",
@@ -142,8 +155,9 @@ mod tests {
             "R12",
             "transformer.0.weight",
         ] {
-            assert!(!is_matrix_of_rotation(name, &[64, 64]), "{name}");
+            assert!(!is_of_rotation(name, &[64, 64]), "{name}");
         }
-        assert!(!is_matrix_of_rotation("R1", &[64, 32]));
+        assert!(!is_of_rotation("R1", &[64, 32]));
+        assert!(is_of_rotation("rotation_signs", &[64]) && !is_of_rotation("R1", &[64]));
     }
 }

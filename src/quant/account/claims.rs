@@ -4,7 +4,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{Budget, text_cost};
 use crate::plan::{Plan, StoredPart};
 use crate::quant::scheme::{
-    Context, SCHEMES, Scheme, Weight, is_known_method, settings_of_no_module,
+    Context, SCHEMES, Scheme, Weight, is_known_method, lacks_index, settings_of_no_module,
 };
 use crate::read::catalog::quote;
 
@@ -224,6 +224,18 @@ fn settle(
         plan.unexplained.push(format!(
             "{module} in {key} of {place} names no module that is here; its settings are of none"
         ));
+    }
+    if let Some(order) = &cx.sidecars.act_order {
+        let mut weights = slots.iter().filter_map(|slot| match slot {
+            TensorClaim::Weight(weight) if lacks_index(cx, weight) => Some(weight),
+            _ => None,
+        });
+        if let Some(weight) = weights.next() {
+            plan.unexplained.push(format!(
+                "{}: it has no `weight_g_idx`, which {order} makes; its groups are read as consecutive columns",
+                quote(&weight.name)
+            ));
+        }
     }
     let ranks = cx.config.model().size(&["mapping.world_size"]);
     if let Some(ranks) = ranks.filter(|ranks| *ranks > 1 && cx.catalog.files().len() == 1) {

@@ -189,9 +189,14 @@ pub(crate) fn sidecars(checkpoint: &Checkpoint, budget: &Budget) -> Result<Sidec
     }
     recipes.sort();
     for name in recipes.into_iter().take(MAX_FILES) {
-        if let Some(word) = recipes::rotation(files, &directory.join(&name), budget)? {
+        let said = recipes::statements(files, &directory.join(&name), budget)?;
+        if let Some(word) = said.rotation {
             found.rotation = Some(format!("{} of {name}", quote(&word)));
             break;
+        }
+        if let Some(order) = said.act_order {
+            let of = format!("`actorder`: {order} of {}", quote(&name));
+            found.act_order.get_or_insert(of);
         }
     }
     found.files.sort();

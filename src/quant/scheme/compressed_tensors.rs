@@ -37,6 +37,7 @@ use super::granularity::{factors, filled, stack};
 use super::module_names::module_of_weight;
 use super::stated::Alternatives;
 use act_order::ActOrder;
+pub(crate) use act_order::lacks_index;
 
 const NAME: &str = "compressed-tensors";
 

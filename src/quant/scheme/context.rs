@@ -52,6 +52,8 @@ pub(crate) struct Sidecars {
     pub(crate) map: Option<String>,
     /// A transform of weights that the recipe of llm-compressor names.
     pub(crate) rotation: Option<String>,
+    /// An `actorder` of the same by which the columns of groups are not consecutive.
+    pub(crate) act_order: Option<String>,
 }
 
 /// Patterns of names of modules, each with the settings of those that it matches.

@@ -12,6 +12,8 @@ use crate::base::kernel::Dtype;
 use crate::base::kernel::{self, Formula, RowGeometry};
 use crate::plan::decode::{Grouped, cast, scratch};
 use crate::plan::{CodeNumbers, DecodeInput, Decoder, Grid, PartRange, PartRanges};
+use crate::quant::scheme::Weight;
+use crate::quant::scheme::context::Context;
 
 /// Like [`Grouped`], `(v - zero) * scale`, with a scale and a zero point per row and group; another part (I32 `[cols]`) has
 /// the group of each column. An index of -1 anywhere means that groups are consecutive columns.
@@ -20,6 +22,19 @@ pub(crate) struct ActOrder {
     pub(crate) inner: Grouped,
     /// Index of the part with the group indices.
     pub(crate) index: usize,
+}
+
+/// Whether a weight of the recipe's `actorder` would have an index of its columns' groups, and this one has none.
+pub(crate) fn lacks_index(cx: &Context<'_>, weight: &Weight) -> bool {
+    let block = weight.decoder.numbers().and_then(|numbers| numbers.block);
+    let has_groups = block.is_some_and(|(rows, cols)| {
+        rows == 1 && weight.shape.last().is_some_and(|all| cols < *all)
+    });
+    // from 0.20 on no writer has the index, nor a reader
+    weight.scheme == super::NAME
+        && has_groups
+        && super::version(cx).is_none_or(|version| version < (0, 20))
+        && weight.parts.iter().all(|part| part.role != "group_index")
 }
 
 impl Decoder for ActOrder {
