@@ -172,19 +172,27 @@ pub fn lock_existing(path: &Path) -> io::Result<Option<File>> {
 }
 
 #[cfg(unix)]
-fn is_removed(file: &File) -> io::Result<bool> {
+pub(crate) fn is_removed(file: &File) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
     Ok(file.metadata()?.nlink() == 0)
 }
 
 #[cfg(not(unix))]
-fn is_removed(_: &File) -> io::Result<bool> {
+pub(crate) fn is_removed(_: &File) -> io::Result<bool> {
     Ok(false)
 }
 
 /// Whether a file under construction belongs to a process that has ended. Anything but a regular file does not.
 pub fn is_abandoned(path: &Path) -> bool {
     cfg!(unix) && matches!(lock_existing(path), Ok(Some(_)))
+}
+
+/// Whether a process has locked a file, such as one under construction. False for anything but a regular file.
+pub fn is_locked(path: &Path) -> bool {
+    let is_held = |(file, _): (File, fs::Metadata)| {
+        matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock))
+    };
+    cfg!(unix) && open_regular(path).is_ok_and(is_held)
 }
 
 /// The device and the number of a file, through links; none where the path leads nowhere.
@@ -290,15 +298,12 @@ pub fn carry_permissions(from: &fs::Metadata, to: &File) -> io::Result<()> {
 ///
 /// The errors of `rename`; [`io::ErrorKind::AlreadyExists`] if something has the name.
 pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[cfg(target_os = "linux")]
     {
-        use rustix::fs::{CWD, RenameFlags, renameat_with};
-        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-            // a file system without this flag
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {}
-            done => return done.map_err(io::Error::from),
-        }
+        use rustix::fs::CWD;
+        crate::renames::rename_new((CWD, from.as_os_str()), (CWD, to.as_os_str()))
     }
+    #[cfg(not(target_os = "linux"))]
     // a link fails if the name exists, which a rename does not
     match fs::hard_link(from, to) {
         Ok(()) => fs::remove_file(from),

@@ -37,6 +37,7 @@ pub mod directories;
 pub mod directory_lock;
 pub mod entries;
 mod error;
+mod file_place;
 pub mod files;
 pub mod hub_cache;
 #[cfg(target_os = "linux")]
@@ -54,6 +55,8 @@ pub mod process;
 pub mod range_copier;
 #[cfg(target_os = "linux")]
 pub mod ranges;
+#[cfg(target_os = "linux")]
+mod renames;
 pub mod residency;
 pub mod topology;
 pub mod trust;

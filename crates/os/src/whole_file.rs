@@ -1,11 +1,13 @@
 //! Reading a short file as a whole, and writing one: readers of its name see the old or the new contents, never a part.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
+use crate::file_place::FilePlace;
 use crate::files::{self, directory_of};
 use crate::links;
 
@@ -100,7 +102,10 @@ pub fn write(path: &Path, bytes: &[u8], label: &str, options: WriteOptions) -> i
 pub struct UnpublishedFile {
     /// Locked while it is open.
     file: fs::File,
-    temporary: PathBuf,
+    /// The directory that it was created in, which another run may replace by a new one.
+    place: FilePlace,
+    /// Its name there.
+    temporary: OsString,
     path: PathBuf,
     options: WriteOptions,
     published: bool,
@@ -129,10 +134,11 @@ impl UnpublishedFile {
         }
         let prefix = part_prefix(name, label);
         remove_abandoned(path, &prefix);
-        let (file, temporary) = create_part(path, &prefix)?;
+        let (place, file, temporary) = create_part(directory_of(path), &prefix)?;
         // from here on a failure removes it
         let new = Self {
             file,
+            place,
             temporary,
             path: path.to_owned(),
             options,
@@ -151,34 +157,84 @@ impl UnpublishedFile {
         Ok(new)
     }
 
-    /// Gives the file its name.
+    /// Gives the file its name, in the directory that has the path by now.
     ///
     /// # Errors
     ///
     /// The errors of `rename`; [`io::ErrorKind::AlreadyExists`] if the name exists and is not to be replaced. The file is
     /// removed then.
     pub fn publish(mut self) -> io::Result<()> {
-        // the lock is kept until the file has its name
-        if self.options.overwrite {
-            fs::rename(&self.temporary, &self.path)?;
-        } else {
-            files::rename_new(&self.temporary, &self.path)?;
+        let (directory, name) = (
+            directory_of(&self.path).to_owned(),
+            self.path.file_name().unwrap_or_default().to_owned(),
+        );
+        // a run exchanges a directory in one step, and takes milliseconds to move what it finds in the old one
+        for _ in 0..ATTEMPTS {
+            let current = FilePlace::open(&directory)?;
+            let renamed = self.rename_to(&current, &name);
+            if let Err(error) = renamed {
+                // its run has moved the file with that name already
+                if error.kind() == io::ErrorKind::AlreadyExists && current.has(&name, &self.file) {
+                    self.published = true;
+                } else if error.kind() != io::ErrorKind::NotFound {
+                    return Err(error);
+                } else {
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+            } else {
+                // where the directory has been replaced in the meantime, the file moves on
+                self.place = current;
+                self.temporary.clone_from(&name);
+            }
+            if self.published || self.place.is_at(&directory) {
+                // the lock is kept until the file has its name
+                self.published = true;
+                if self.options.sync {
+                    files::sync_directory(&directory)?;
+                }
+                return Ok(());
+            }
         }
-        self.published = true;
-        if self.options.sync {
-            files::sync_directory(directory_of(&self.path))?;
+        Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "other runs replace the directory again and again",
+        ))
+    }
+
+    /// Gives the file its name in a directory: from the one that it was created in, or from this one, if a run that has
+    /// exchanged the two has moved it.
+    fn rename_to(&self, to: &FilePlace, name: &OsStr) -> io::Result<()> {
+        let rename =
+            |from: &FilePlace| from.rename(&self.temporary, to, name, self.options.overwrite);
+        match rename(&self.place) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => match self.temporary == name {
+                true if to.has(name, &self.file) => Err(io::ErrorKind::AlreadyExists.into()),
+                true => Err(e),
+                false => rename(to),
+            },
+            renamed => renamed,
         }
-        Ok(())
     }
 }
 
 impl Drop for UnpublishedFile {
     fn drop(&mut self) {
         if !self.published {
-            let _ = fs::remove_file(&self.temporary); // the first error is the one to report
+            // the first error is the one to report
+            let removed = self.place.remove(&self.temporary);
+            if removed.is_err() && self.path.file_name() != Some(&self.temporary) {
+                let _ = fs::remove_file(self.path.with_file_name(&self.temporary));
+            }
         }
     }
 }
+
+/// Attempts to name a file in a directory that others replace.
+const ATTEMPTS: usize = 1000;
+
+/// The time between two of them.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// The beginning of the temporary names for a target: a hash, so that they are short whatever the target's length.
 fn part_prefix(name: &OsStr, label: &str) -> String {
@@ -192,20 +248,23 @@ fn part_prefix(name: &OsStr, label: &str) -> String {
     format!(".{label}-{hash:016x}-")
 }
 
-/// Creates a temporary file, locked while it is open.
-fn create_part(path: &Path, prefix: &str) -> io::Result<(fs::File, PathBuf)> {
+/// Creates a temporary file, locked while it is open, in the directory that has this path.
+fn create_part(directory: &Path, prefix: &str) -> io::Result<(FilePlace, fs::File, OsString)> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
     for _ in 0..100 {
+        let place = FilePlace::open(directory)?;
         // process and number make the name unique among writers of the same path; `create_new` refuses a file that is
         // there nevertheless
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let part = format!("{prefix}{}-{number}.part", std::process::id());
-        let part = path.with_file_name(part);
-        match files::create_locked(&part) {
-            Ok(Some(file)) => return Ok((file, part)),
-            Ok(None) => {}
+        let part = OsString::from(format!("{prefix}{}-{number}.part", std::process::id()));
+        match place.create(&part) {
+            Ok(Some(file)) => return Ok((place, file, part)),
+            // another process looks whether this one lives
+            Ok(None) => drop(place.remove(&part)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => last = e,
+            // a run has replaced the directory since it was opened, and has removed it
+            Err(e) if e.kind() == io::ErrorKind::NotFound && !place.is_at(directory) => last = e,
             Err(e) => return Err(e),
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anamnesis::quote::escape;
 use anamnesis::template::{Template, TemplateLimits};
@@ -50,7 +51,7 @@ pub(crate) fn save(
     } else {
         template.save_new(path, true)
     }?;
-    let file_nbytes = fs::metadata(path).map_err(|e| Failure::io(e, path))?.len();
+    let file_nbytes = length_of(path).map_err(|e| Failure::io(e, path))?;
     let totals = TemplateTotals::of(template);
     let document = json!({
         "path": shown(path),
@@ -65,6 +66,19 @@ pub(crate) fn save(
         file_nbytes,
         document,
     })
+}
+
+/// The length of a file that was written. A run that exchanges its directory in this moment moves it into the new one.
+fn length_of(path: &Path) -> io::Result<u64> {
+    for _ in 0..500 {
+        match fs::metadata(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            found => return found.map(|found| found.len()),
+        }
+    }
+    fs::metadata(path).map(|found| found.len())
 }
 
 /// The parameters of a template as they are shown: one may be a URL, whose query is a secret.

@@ -36,7 +36,7 @@ use super::companion_files::Companion;
 use super::file::Shard;
 use super::local::LocalOutput;
 use super::names::PartNames;
-use super::staging::{ReplacedDirectory, Staging};
+use super::staging::{ReplacedDirectory, Staging, is_part_of_any};
 
 /// Errors of a system, a file system or a directory that has not what an exchange needs. Others, of a device or for want of
 /// space, end the run.
@@ -155,9 +155,15 @@ impl LocalOutput {
             if replaced.contains(&entry.name) || is_own(&entry.name) {
                 continue;
             }
-            let is_written = parts.is_part(&entry.name) || staging.target().is_marker(&entry.name);
+            let is_written = parts.is_part(&entry.name)
+                || staging.target().is_marker(&entry.name)
+                || staging.target().is_being_written(&entry.name);
             if !entry.is_file_or_link || is_written {
                 return Ok(None);
+            }
+            if is_part_of_any(&entry.name) {
+                // a second name would stay, where its process gives it a name in this moment; it is moved
+                continue;
             }
             kept.insert(entry.name, entry.inode);
         }

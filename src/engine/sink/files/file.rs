@@ -5,7 +5,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
+use anamnesis_os::files::directory_of;
 #[cfg(target_os = "linux")]
 use anamnesis_os::range_copier::{CopiedRange, RangeCopier};
 
@@ -224,7 +226,7 @@ impl Shard {
         let named = match &self.name {
             CurrentName::Unnamed => self.system.link(&self.file, &self.target),
             CurrentName::Temporary(path) | CurrentName::Recorded(path) => {
-                self.system.rename_new(path, &self.target)
+                beside_exchanges(path, || self.system.rename_new(path, &self.target))
             }
             CurrentName::Target => Ok(()),
         };
@@ -241,7 +243,7 @@ impl Shard {
             self.name_temporarily(None)?;
         }
         if let CurrentName::Temporary(path) | CurrentName::Recorded(path) = &self.name {
-            let renamed = self.system.rename(path, &self.target);
+            let renamed = beside_exchanges(path, || self.system.rename(path, &self.target));
             renamed.map_err(|e| self.error(e))?;
             self.name = CurrentName::Target;
         }
@@ -358,6 +360,19 @@ impl Drop for Shard {
     }
 }
 
+/// Repeats a rename for as long as the file is in a directory that another run has exchanged for a new one. That run moves it.
+fn beside_exchanges(from: &Path, rename: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    for _ in 0..ATTEMPTS {
+        match rename() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && directory_of(from).is_dir() => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            renamed => return renamed,
+        }
+    }
+    rename()
+}
+
 /// Creates a file in the directory of the target, because a rename does not cross file systems.
 fn create(system: &dyn FileOperations, parts: &PartNames) -> io::Result<(File, CurrentName)> {
     if let Some(file) = system.create_unnamed(parts.directory())? {
@@ -368,7 +383,8 @@ fn create(system: &dyn FileOperations, parts: &PartNames) -> io::Result<(File, C
         let path = parts.unused(None);
         match system.create(&path) {
             Ok(Some(file)) => return Ok((file, CurrentName::Temporary(path))),
-            Ok(None) => {}
+            // another process looks whether this one lives
+            Ok(None) => drop(system.remove(&path)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => last = e,
             Err(e) => return Err(e),
         }

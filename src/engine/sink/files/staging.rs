@@ -23,7 +23,7 @@ use super::file::Shard;
 use super::names::PartNames;
 use super::operations::FileOperations;
 
-/// Attempts to find a free name.
+/// Attempts to find a free name, and to remove a directory in which others give files names.
 const ATTEMPTS: usize = 100;
 
 /// A directory that another one can take the place of.
@@ -56,10 +56,21 @@ impl ReplacedDirectory {
         entries.map_err(|e| Error::from(e).in_file(&self.path))
     }
 
+    /// Whether this is a file under construction, with whatever target, whose process lives.
+    pub(super) fn is_being_written(&self, name: &OsStr) -> bool {
+        is_part_of_any(name) && files::is_locked(&self.path.join(name))
+    }
+
     /// Whether this is the name of a marker in the directory.
     pub(super) fn is_marker(&self, name: &OsStr) -> bool {
         self.names.is_part(name)
     }
+}
+
+/// Whether this is the name of a file under construction, of whatever program.
+pub(super) fn is_part_of_any(name: &OsStr) -> bool {
+    let is_part = |name: &str| name.starts_with('.') && name.ends_with(".part");
+    name.to_str().is_some_and(is_part)
 }
 
 /// The names of directories that take the place of the one at `path`, which contains no links; `None` for the root.
@@ -212,21 +223,48 @@ impl Staging {
         };
         // an old directory that returns after a loss of power must have its files
         sync(parent)?;
-        let mut names = Vec::new();
-        for NamedInode { name, inode, .. } in self.target.entries()? {
-            if name == self.name() {
-                continue;
+        // a process that has opened the old directory may give a file its name there until it is removed
+        for _ in 0..ATTEMPTS {
+            let mut names = Vec::new();
+            for NamedInode { name, inode, .. } in self.target.entries()? {
+                if name == self.name() {
+                    continue;
+                }
+                if !replaced.contains(&name) && kept.get(&name) != Some(&inode) {
+                    self.move_to_new(&name, kept.contains_key(&name))?;
+                }
+                names.push(name);
             }
-            if !replaced.contains(&name) && kept.get(&name) != Some(&inode) {
-                self.move_to_new(&name, kept.contains_key(&name))?;
+            if names.is_empty() {
+                break;
             }
-            names.push(name);
+            self.remove_names(&names).map_err(|e| self.error(e))?;
         }
-        let removed = remove_marked(&*self.system, &self.target.open, &self.path, &names);
-        removed.map_err(|e| self.error(e))?;
+        self.remove_directory(kept)?;
         remove_if_there(&*self.system, &self.target.path.join(self.name()))?;
         sync(parent)?;
         sync(&self.target.path)
+    }
+
+    fn remove_names(&self, names: &[OsString]) -> io::Result<()> {
+        remove_names(&*self.system, &self.target.open, &self.path, names)
+    }
+
+    /// Removes the marker and the old directory, and moves what has got a name in it in the last moment.
+    fn remove_directory(&self, kept: &BTreeMap<OsString, u64>) -> Result<()> {
+        let directory = &self.target.open;
+        let mut removed = remove_marker(&*self.system, directory, &self.path);
+        for _ in 0..ATTEMPTS {
+            match removed {
+                Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => {}
+                removed => return removed.map_err(|e| self.error(e)),
+            }
+            for NamedInode { name, .. } in self.target.entries()? {
+                self.move_to_new(&name, kept.contains_key(&name))?;
+            }
+            removed = self.system.remove_directory(&self.path);
+        }
+        removed.map_err(|e| self.error(e))
     }
 
     fn move_to_new(&self, name: &OsStr, replaces: bool) -> Result<()> {
@@ -236,6 +274,13 @@ impl Staging {
         } else {
             self.system.rename_new(&from, &to)
         };
+        // the process that has written it has moved or removed it
+        if moved
+            .as_ref()
+            .is_err_and(|e| e.kind() == ErrorKind::NotFound)
+        {
+            return Ok(());
+        }
         moved.map_err(|e| {
             // without it, the next run leaves the directory
             let _ = self
@@ -282,8 +327,8 @@ fn is_same(a: &fs::Metadata, b: &fs::Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// Removes these files from a directory, then its marker, then the directory.
-fn remove_marked(
+/// Removes these files from a directory.
+fn remove_names(
     system: &dyn FileOperations,
     directory: &File,
     path: &Path,
@@ -295,7 +340,11 @@ fn remove_marked(
             _ => {}
         }
     }
-    system.sync_directory(path)?;
+    system.sync_directory(path)
+}
+
+/// Removes the marker of a directory that has nothing else in it, and the directory.
+fn remove_marker(system: &dyn FileOperations, directory: &File, path: &Path) -> io::Result<()> {
     let marker = path.join(path.file_name().unwrap_or_default());
     system.remove_from(directory, &marker)?;
     system.remove_directory(path)
@@ -340,5 +389,6 @@ fn remove_abandoned_directory(system: &dyn FileOperations, path: &Path) -> io::R
     system.sync_directory(directory_of(path))?;
     let names = entries.into_iter().map(|entry| entry.name);
     let names: Vec<OsString> = names.filter(|name| name != marker).collect();
-    remove_marked(system, &directory, path, &names)
+    remove_names(system, &directory, path, &names)?;
+    remove_marker(system, &directory, path)
 }
