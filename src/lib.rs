@@ -224,7 +224,8 @@ pub use read::catalog::{
     Catalog, Encoding, Endian, Item, Layout, Metadata, StoredArray, TensorInfo, Value,
 };
 pub use read::checkpoint::{
-    Checkpoint, CheckpointHandle, Objects, OpenOptions, UnreadFile, checkpoints_below,
+    Checkpoint, CheckpointHandle, Objects, OpenOptions, UnreadFile, again_if_replaced,
+    checkpoints_below,
 };
 pub use read::digest::{Digests, digest};
 pub use read::format::Format;

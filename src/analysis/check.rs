@@ -49,7 +49,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::read::checkpoint::{
-    Checkpoint, CheckpointHandle, NameWatch, OpenOptions, is_model_file,
+    Checkpoint, CheckpointHandle, NameWatch, OpenOptions, again_if_replaced, is_model_file,
 };
 use crate::read::run_options::RunOptions;
 use crate::read::source::files::Files;
@@ -188,7 +188,9 @@ impl Check<'_> {
                 };
                 run.report(&checkpoint.budget())?
             }
-            Subject::Path(path, options) => self.run_path(path, options)?,
+            Subject::Path(path, options) => {
+                again_if_replaced(Error::is_replaced, || self.run_path(path, options))?
+            }
         };
         report.seconds = start.elapsed().as_secs_f64();
         Ok(report)

@@ -19,6 +19,7 @@ use crate::read::catalog::{Catalog, Encoding, Endian, Layout, Quantizer, TensorI
 use crate::read::checkpoint::Checkpoint;
 
 pub(crate) use facts::ModelFacts;
+use facts::whole;
 pub use weights::{DequantisedSizes, PartSummary, WeightSummary};
 
 /// The summary of a checkpoint.
@@ -175,13 +176,14 @@ impl Checkpoint {
     /// descriptors of quantised weights, and no other bytes.
     ///
     /// # Errors
-    /// A listing over [`Limits::memory`](crate::Limits::memory), which counts the catalog too.
+    /// A listing over [`Limits::memory`](crate::Limits::memory), which counts the catalog too;
+    /// [`ErrorKind::Replaced`](crate::ErrorKind::Replaced).
     pub fn inspect(&self) -> Result<Summary> {
         let budget = self.budget();
         let mut summary = Summary::new(self.path(), self.catalog(), &budget)?;
         // a checkpoint whose weights cannot be planned is still listed: the reason becomes a warning
-        let plan = crate::remember(self).plan_within(&budget);
-        let config = facts::configuration(self, &budget);
+        let plan = whole(crate::remember(self).plan_within(&budget))?;
+        let config = facts::configuration(self, &budget)?;
         summary.architecture = config.architecture().map(str::to_owned);
         summary.context = config.context_max();
         summary.parameters = facts::parameters(self.catalog(), plan.as_ref().ok(), &budget);

@@ -186,6 +186,8 @@ impl ListedModels<'_> {
         loop {
             match self.found()? {
                 Err(error) => return Some(Err(error)),
+                // one that another process has removed since its directory was listed
+                Ok(model) if model.is_gone() => {}
                 Ok(model) if model.may_be_model() => return Some(model.whole_path()),
                 Ok(_) => {}
             }

@@ -84,6 +84,10 @@ pub enum ErrorKind {
     /// A file of a sharded or split checkpoint is absent.
     #[error("missing part: {0}")]
     MissingPart(String),
+    /// Another process has replaced a checkpoint while it was read: what is beside it may be of the new one. Opening it again
+    /// finds one of the two, whole.
+    #[error("{0}")]
+    Replaced(String),
     /// An argument of the caller is invalid, such as a buffer of the wrong length.
     #[error("invalid argument: {0}")]
     InvalidArgument(String),
@@ -112,6 +116,7 @@ impl ErrorKind {
             Self::Limit { .. } => "limit",
             Self::RefusedGlobal { .. } => "refused_global",
             Self::MissingPart(_) => "missing_part",
+            Self::Replaced(_) => "replaced",
             Self::InvalidArgument(_) => "invalid_argument",
             Self::NotFound { .. } => "not_found",
             Self::Cancelled => "cancelled",
@@ -193,6 +198,7 @@ impl Error {
                 name: name.clone(),
             },
             ErrorKind::MissingPart(what) => ErrorKind::MissingPart(what.clone()),
+            ErrorKind::Replaced(what) => ErrorKind::Replaced(what.clone()),
             ErrorKind::InvalidArgument(what) => ErrorKind::InvalidArgument(what.clone()),
             ErrorKind::NotFound { what, name } => ErrorKind::NotFound {
                 what,
@@ -221,6 +227,7 @@ impl Error {
             | ErrorKind::Unsupported(text)
             | ErrorKind::Unexplained(text)
             | ErrorKind::MissingPart(text)
+            | ErrorKind::Replaced(text)
             | ErrorKind::InvalidArgument(text) => text.capacity(),
             ErrorKind::RefusedGlobal { module, name } => module.capacity() + name.capacity(),
             // an error of the system holds a short text, if any
@@ -295,6 +302,12 @@ impl Error {
     /// ```
     pub fn is_truncated(&self) -> bool {
         self.0.truncated
+    }
+
+    /// Whether another process has replaced the checkpoint while it was read: opening it again may succeed
+    /// ([`again_if_replaced`](crate::again_if_replaced)).
+    pub fn is_replaced(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Replaced(_))
     }
 
     /// States what can be done about it, where the kind alone does not decide that.
@@ -385,6 +398,7 @@ impl Error {
             ErrorKind::Limit { limit, .. } => Some(Remedy::RaiseLimit { limit }),
             ErrorKind::RefusedGlobal { .. } => Some(Remedy::KeepOpaque),
             ErrorKind::MissingPart(_) => Some(Remedy::AddMissingFile),
+            ErrorKind::Replaced(_) => Some(Remedy::RunAgain),
             ErrorKind::Unexplained(_) => Some(Remedy::AssumePlain),
             // they say what to do instead, or the caller caused them
             ErrorKind::Unsupported(_) | ErrorKind::InvalidArgument(_) | ErrorKind::Cancelled => {

@@ -23,7 +23,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, Limits, text_cost};
 use crate::base::template::is_weight_file;
-use crate::read::checkpoint::{Checkpoint, NamedFile, read_beside_runs};
+use crate::read::checkpoint::{Checkpoint, NamedFile, read_of_checkpoint};
 use crate::read::json::{JsonReader, Tree};
 use crate::read::rename::RenamedTensors;
 use crate::read::source::file_system::NamedPath;
@@ -208,9 +208,9 @@ impl Companions {
                 own.sort_unstable();
                 let files = checkpoint.files();
                 let collect = || Self::collect(files, directory, &own, edit, with_code, budget);
-                let mut found = read_beside_runs(files, directory, collect)?;
+                let is_found = |found: &Self| !found.files.is_empty();
+                let mut found = read_of_checkpoint(checkpoint, directory, is_found, collect)?;
                 found.of = NamedFile::first_of(checkpoint);
-                found.check_source()?;
                 Ok(match place {
                     CompanionPlace::Directory => found,
                     CompanionPlace::Beside => found.beside_a_file(),

@@ -20,7 +20,7 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, Limits, text_cost};
 use crate::read::catalog::{Item, Value};
-use crate::read::checkpoint::{Checkpoint, OpenOptions, read_beside_runs};
+use crate::read::checkpoint::{Checkpoint, OpenOptions, read_of_checkpoint};
 use crate::read::source::file_system::NamedPath;
 
 pub(crate) use dtype::torch_name;
@@ -131,11 +131,8 @@ impl ModelConfig {
             Err(e) if document::is_absent(&e) => Ok(None),
             Err(e) => Err(e.in_file(&at)),
         };
-        let Some(map) = read_beside_runs(files, folder, read)? else {
-            return Ok(Self::default());
-        };
-        checkpoint.check_first_file()?;
-        Ok(Self::from_document(map))
+        let map = read_of_checkpoint(checkpoint, folder, Option::is_some, read)?;
+        Ok(map.map(Self::from_document).unwrap_or_default())
     }
 
     /// From a parsed `config.json`.

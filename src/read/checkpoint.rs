@@ -1,6 +1,7 @@
 //! Opening a checkpoint: a file, a directory, an index, a split GGUF, a directory of torch.distributed.checkpoint, a reader
 //! or bytes.
 
+mod beside_runs;
 mod directory;
 mod distributed;
 pub(crate) mod edit_journal;
@@ -40,6 +41,8 @@ use crate::read::source::ollama::blob_of;
 use crate::read::source::snapshot::{cache_warning, snapshot_of};
 use crate::read::source::{CheckedSource, MemorySource, ReaderSource, Source, StreamSource};
 
+pub use beside_runs::again_if_replaced;
+pub(crate) use beside_runs::{read_beside_runs, read_of_checkpoint};
 use faults::FaultList;
 pub(crate) use faults::{OpenFault, OpenFaultKind, Survey};
 pub(crate) use files::TemplateFiles;
@@ -49,7 +52,7 @@ pub(crate) use named_files::is_index;
 pub use objects::Objects;
 pub use other_files::UnreadFile;
 pub(crate) use other_files::{DirectoryListing, UNFINISHED, is_model_file, is_training_state};
-pub(crate) use replaced::{NameWatch, NamedFile, read_beside_runs};
+pub(crate) use replaced::{NameWatch, NamedFile, is_part_name};
 pub use search::checkpoints_below;
 pub(crate) use search::{FoundModel, ModelSearch, SearchPlace, SearchScope};
 
@@ -631,11 +634,6 @@ impl Checkpoint {
     /// Memory that this value keeps.
     pub(crate) fn kept(&self) -> KeptMemory {
         self.kept
-    }
-
-    /// Fails if the files beside this checkpoint may be another one's by now: see [`NamedFile`].
-    pub(crate) fn check_first_file(&self) -> Result<()> {
-        NamedFile::first_of(self).map_or(Ok(()), |first| first.check())
     }
 
     /// Adds the path of the file to an error of reading it.

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anamnesis::load::load;
-use anamnesis::{Checkpoint, Error, Limits, OpenOptions, Remedy, remember};
+use anamnesis::{Checkpoint, Error, Limits, ModelConfig, OpenOptions, Remedy, remember};
 
 use crate::support::fixture;
 use crate::support::rust_code::{StringLiteral, crates, string_literals};
@@ -148,6 +148,18 @@ fn failures_have_remedies_as_data() {
         .build()
         .unwrap();
     let sharded = open("model/scribe.safetensors").unwrap();
+    // as a run replaces a model: the name leads to another file, and the configuration beside it may be of another model
+    let (model, other) = (scratch.path("model"), scratch.path("other"));
+    let replaced = model.join("model.safetensors");
+    std::fs::create_dir(&model).unwrap();
+    for copy in [&replaced, &other] {
+        std::fs::copy(fixture("model/scribe.safetensors"), copy).unwrap();
+    }
+    std::fs::write(model.join("config.json"), "{\"model_type\": \"llama\"}").unwrap();
+    let opened = Checkpoint::open(&model).unwrap();
+    std::fs::rename(&other, &replaced).unwrap();
+    let replaced = ModelConfig::of(&opened).unwrap_err();
+    assert!(replaced.is_replaced(), "{replaced}");
     let cases: Vec<(Error, Remedy)> = vec![
         (plan_error("pth/sparse.pth"), Remedy::LeaveOut),
         (plan_error("pth/meta_device.pth"), Remedy::LeaveOut),
@@ -162,6 +174,7 @@ fn failures_have_remedies_as_data() {
             Checkpoint::open(&split).unwrap_err(),
             Remedy::RenameOrOpenAlone,
         ),
+        (replaced, Remedy::RunAgain),
         (open("ask/check/evil.pth").unwrap_err(), Remedy::KeepOpaque),
         (
             open("ask/check/shard-missing").unwrap_err(),

@@ -4,7 +4,7 @@ use anamnesis::{Checkpoint, Convert, OutputDtype, convert};
 
 use crate::args::{Color, ConvertArgs};
 use crate::checkpoint_warnings;
-use crate::exit::{Completion, Failure, RunError, note_text};
+use crate::exit::{Completion, Failure, RunError, again, note_text};
 use crate::interrupt::Interrupt;
 use crate::name_filter::{NameChanges, NameFilter};
 use crate::output::{Screen, Stdout, progress};
@@ -22,8 +22,7 @@ pub(crate) fn run(
 ) -> Result<Completion, RunError> {
     let screen = Screen::new(color);
     let reported = ReportedRun::begin(&args.sources, &args.output, args.json, &args.opening);
-    // a key of --drop-metadata that no source has is like a pattern without a match
-    let written = write(args, &screen, interrupt).map_err(Failure::of_missing_name);
+    let written = again(|| write(args, &screen, interrupt));
     reported.end(written, &screen, interrupt, out)
 }
 

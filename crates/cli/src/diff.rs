@@ -11,7 +11,7 @@ use anamnesis::{Checkpoint, OpenOptions, diff};
 use serde_json::{Value, json};
 
 use crate::args::{Color, DiffArgs, DiffOrder};
-use crate::exit::{Completion, Failure, RunError};
+use crate::exit::{Completion, Failure, RunError, again};
 use crate::interrupt::Interrupt;
 use crate::name_filter::{NameFilter, without_match};
 use crate::output::{Screen, Stdout, json, progress};
@@ -25,7 +25,7 @@ pub(crate) fn run(
     out: &mut Stdout,
 ) -> Result<Completion, RunError> {
     let screen = Screen::new(color);
-    match differences(args, interrupt) {
+    match again(|| differences(args, interrupt)) {
         Ok(mut found) => {
             sort(&mut found.tensors, args.sort);
             let completion = match (found.same, found.compared) {

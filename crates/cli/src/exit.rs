@@ -50,6 +50,35 @@ impl From<Failure> for RunError {
     }
 }
 
+/// Runs what opens models, and has no effect if it fails, again while another run replaces one of them.
+pub(crate) fn again<T, E: MayBeReplaced>(run: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    anamnesis::again_if_replaced(E::is_replaced, run)
+}
+
+/// An error that may say that another run has replaced a model.
+pub(crate) trait MayBeReplaced {
+    /// Whether it does.
+    fn is_replaced(&self) -> bool;
+}
+
+impl MayBeReplaced for anamnesis::Error {
+    fn is_replaced(&self) -> bool {
+        self.is_replaced()
+    }
+}
+
+impl MayBeReplaced for Failure {
+    fn is_replaced(&self) -> bool {
+        self.is_replaced
+    }
+}
+
+impl MayBeReplaced for RunError {
+    fn is_replaced(&self) -> bool {
+        matches!(self, Self::Failure(failure) if failure.is_replaced)
+    }
+}
+
 /// One failure: an `error` object under `--json` and a message on standard error.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Failure {
@@ -65,6 +94,9 @@ pub(crate) struct Failure {
     /// Whether the arguments are at fault, and not a file.
     #[serde(skip)]
     of_arguments: bool,
+    /// See [`anamnesis::Error::is_replaced`].
+    #[serde(skip)]
+    is_replaced: bool,
 }
 
 impl Failure {
@@ -83,6 +115,7 @@ impl Failure {
             remedy,
             stdin: false,
             of_arguments: false,
+            is_replaced: false,
         }
     }
 
@@ -100,6 +133,12 @@ impl Failure {
     /// The same with another remedy, where the error's own is none of this verb.
     pub(crate) fn with_remedy(mut self, remedy: &'static str) -> Self {
         self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// Says that nothing is to be run again: there has been an effect.
+    pub(crate) fn at_last(mut self) -> Self {
+        self.is_replaced = false;
         self
     }
 
@@ -198,6 +237,7 @@ pub(crate) fn remedy_text(remedy: Remedy) -> String {
         Remedy::EnlargePoolBudget => {
             "load fewer tensors with --filter, or borrow mapped bytes with --borrow-mapped".into()
         }
+        Remedy::RunAgain => "run this again, when the other run has ended".into(),
         Remedy::OpenFewerFiles => {
             "raise the limit of open files (`ulimit -n`), or write larger shards with --shard-size"
                 .into()
@@ -258,6 +298,7 @@ impl From<anamnesis::Error> for Failure {
             remedy: error.remedy().map(|remedy| remedy_text(remedy).into()),
             stdin: false,
             of_arguments: false,
+            is_replaced: error.is_replaced(),
         }
     }
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::args::{Color, FitArgs};
 use crate::checkpoint_warnings::{about_place, show_about_place};
-use crate::exit::{Completion, Failure, RunError};
+use crate::exit::{Completion, Failure, MayBeReplaced, RunError, again};
 use crate::interrupt::Interrupt;
 use crate::output::{Screen, Stdout, json};
 use crate::paths::{self, InputPath, is_url};
@@ -39,12 +39,22 @@ pub(crate) fn run(
     // once for all models: a draft is the same for each of them
     match Extras::open(args, &options) {
         Err(failure) => failures.push(failure),
-        Ok(extras) => {
+        Ok(mut extras) => {
             for input in paths::expand_trees(&args.models, args.recursive, &options) {
                 if interrupt.requested() {
                     return Ok(Completion::Interrupted);
                 }
-                match input.and_then(|input| estimate(&input, args, &extras, &options)) {
+                let estimated = input.and_then(|input| {
+                    again(|| {
+                        let estimated = estimate(&input, args, &extras, &options);
+                        if estimated.as_ref().is_err_and(Failure::is_replaced) {
+                            // one of these may be the model that was replaced
+                            extras = Extras::open(args, &options)?;
+                        }
+                        estimated
+                    })
+                });
+                match estimated {
                     Ok(estimate) => estimates.push(estimate),
                     Err(failure) => failures.push(failure),
                 }

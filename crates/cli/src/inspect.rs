@@ -5,7 +5,7 @@ use std::io::Write;
 use anamnesis::{OpenOptions, Summary, Value};
 
 use crate::args::{Color, InspectArgs};
-use crate::exit::{Completion, Failure, RunError, note_text};
+use crate::exit::{Completion, Failure, RunError, again, note_text};
 use crate::interrupt::Interrupt;
 use crate::name_filter::NameFilter;
 use crate::output::json::InspectDocument;
@@ -94,8 +94,8 @@ fn inspect(
     options: &OpenOptions,
     interrupt: &Interrupt,
 ) -> Result<Inspection, Failure> {
-    let mut inspection = summarise(input, args, filter, options, interrupt)
-        .map_err(|failure| input.locate(failure))?;
+    let summarised = again(|| summarise(input, args, filter, options, interrupt));
+    let mut inspection = summarised.map_err(|failure| input.locate(failure))?;
     inspection.failure = inspection.failure.map(|failure| input.locate(failure));
     Ok(inspection)
 }

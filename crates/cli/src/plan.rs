@@ -9,7 +9,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::json;
 
 use crate::args::{Color, PlanArgs};
-use crate::exit::{Completion, Failure, RunError, refusal_text};
+use crate::exit::{Completion, Failure, RunError, again, refusal_text};
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::tensors::{ShapeText, name};
 use crate::output::{BOLD, DIM, DTYPE, REFUSED, Screen, Stdout, WARNING, json};
@@ -20,7 +20,7 @@ use crate::written_run::notes_of;
 use crate::{checkpoint_warnings, request_stats};
 
 pub(crate) fn run(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Completion, RunError> {
-    let shown = plan_and_show(args, color, out);
+    let shown = again(|| plan_and_show(args, color, out));
     if let (Err(RunError::Failure(failure)), true) = (&shown, args.json) {
         json::write_failure(failure, out)?;
     }

@@ -13,7 +13,7 @@ use anamnesis::{Checkpoint, Dtype, Plan, remember};
 use serde_json::json;
 
 use crate::args::{Color, OpenArgs, RememberArgs, WeightArgs};
-use crate::exit::{Completion, Failure, RunError};
+use crate::exit::{Completion, Failure, RunError, again};
 use crate::interrupt::Interrupt;
 use crate::name_filter::{NameChanges, NameFilter};
 use crate::output::{Screen, Stdout, WARNING, json};
@@ -46,9 +46,9 @@ pub(crate) fn run(
     let written = match check_tensor_output(&args.output) {
         Err(failure) => Err(failure),
         Ok(()) if pipeline::is_pipeline(&args.source) => {
-            pipeline::write_all(args, &names, &screen, interrupt)
+            again(|| pipeline::write_all(args, &names, &screen, interrupt))
         }
-        Ok(()) => write(args, &names, &args.source, &args.output, &screen, interrupt),
+        Ok(()) => again(|| write(args, &names, &args.source, &args.output, &screen, interrupt)),
     };
     reported.end(written, &screen, interrupt, out)
 }

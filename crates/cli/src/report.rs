@@ -17,7 +17,7 @@ use anamnesis::{Checkpoint, OpenOptions};
 
 use crate::args::ReportArgs;
 use crate::check::with_progress;
-use crate::exit::{Completion, Failure, RunError, note_text};
+use crate::exit::{Completion, Failure, RunError, again, note_text};
 use crate::interrupt::Interrupt;
 use crate::output::Stdout;
 use crate::paths::{InputPath, expand};
@@ -50,7 +50,7 @@ pub(crate) fn run(
         let failure = Failure::new("invalid_argument", message, "name one of them");
         return Err(failure.in_file(&args.model).into());
     }
-    let document = match describe(&input, args, interrupt) {
+    let document = match again(|| describe(&input, args, interrupt)) {
         Ok(document) => document,
         Err(_) if interrupt.requested() => return Ok(Completion::Interrupted),
         Err(error) => return Err(input.locate(Failure::from(error)).into()),

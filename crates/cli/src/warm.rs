@@ -24,6 +24,8 @@ pub(crate) use read_list::{PolicyModel, WarmList};
 
 /// Interval in which an interrupt and the end of the command are noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How often a model is listed at most that other runs replace.
+const LISTS: u32 = 10;
 /// How far the processor priority is lowered alongside a command, whose own threads come first.
 const NICE: i32 = 5;
 
@@ -67,7 +69,7 @@ pub(crate) fn run(
         print(args, &report, out)?;
         return Ok(completion);
     }
-    let report = warm(list(), &options, interrupt, &never, true);
+    let report = warm_settled(&list, |list| warm(list, &options, interrupt, &never, true));
     print(args, &report, out)?;
     if report.end == WarmEnd::Interrupted {
         return Ok(Completion::Interrupted);
@@ -112,6 +114,26 @@ pub(crate) fn alongside(
         // the panic hook has printed the panic; the command's status is what counts
         (completion, Err(_)) => Ok((completion, WarmReport::failed(Vec::new()))),
     }
+}
+
+/// Reads a list, and the one of the model that is there now, where another run has replaced the model before it was read.
+fn warm_settled(
+    list: &impl Fn() -> Result<WarmList, Failure>,
+    mut warm: impl FnMut(Result<WarmList, Failure>) -> WarmReport,
+) -> WarmReport {
+    let mut found = list();
+    for _ in 1..LISTS {
+        let files = found.as_ref().ok().map(WarmList::files);
+        let report = warm(found);
+        if report.progress.unreadable == 0 || report.end != WarmEnd::Complete {
+            return report;
+        }
+        found = list();
+        if found.as_ref().ok().map(WarmList::files) == files {
+            return report;
+        }
+    }
+    warm(found)
 }
 
 /// Reads a list until it is complete, memory is full, an interrupt, or `ended`.

@@ -32,6 +32,7 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
         ErrorKind::Limit { .. } => "LimitError",
         ErrorKind::RefusedGlobal { .. } => "RefusedGlobalError",
         ErrorKind::MissingPart(_) => "MissingPartError",
+        ErrorKind::Replaced(_) => "ReplacedError",
         // kinds of later versions: their base class is what programs catch
         _ => "AnamnesisError",
     };

@@ -58,8 +58,10 @@ pub(super) fn unreadable(
             (&check_rules::UNREADABLE, error.kind().to_string())
         }
         ErrorKind::MissingPart(_) => (&check_rules::INDEX_MISSING_FILE, error.kind().to_string()),
-        // a limit is the caller's choice and no fault of the file
-        ErrorKind::Limit { .. } | ErrorKind::NotFound { .. } => return None,
+        // a limit is the caller's choice and no fault of the file, and one that was replaced is looked at again
+        ErrorKind::Limit { .. } | ErrorKind::NotFound { .. } | ErrorKind::Replaced(_) => {
+            return None;
+        }
     };
     let found = Finding::new(rule, message);
     Some(placed(found, error, file, root, files))

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::limits::Budget;
 use crate::models::config::ModelConfig;
@@ -32,8 +33,14 @@ pub(crate) struct ModelFacts {
 impl ModelFacts {
     /// The facts of a checkpoint that is opened for them alone: it is planned only where names, shapes and dtypes leave open what is
     /// a weight. Also the names of its weights, if it was.
-    pub(crate) fn planned(checkpoint: &Checkpoint, budget: &Budget) -> (Self, Option<Plan>) {
-        let config = ModelConfig::load(checkpoint, budget);
+    ///
+    /// # Errors
+    /// [`ErrorKind::Replaced`](crate::ErrorKind::Replaced).
+    pub(crate) fn planned(
+        checkpoint: &Checkpoint,
+        budget: &Budget,
+    ) -> Result<(Self, Option<Plan>)> {
+        let config = whole(ModelConfig::load(checkpoint, budget))?;
         let config_error = config.as_ref().err().map(ToString::to_string);
         let config = config.unwrap_or_default();
         let catalog = checkpoint.catalog();
@@ -45,16 +52,16 @@ impl ModelFacts {
                 config_error,
                 ..Self::stated(catalog, &config)
             };
-            return (facts, None);
+            return Ok((facts, None));
         }
-        let plan = crate::remember(checkpoint).plan_within(budget).ok();
+        let plan = whole(crate::remember(checkpoint).plan_within(budget))?.ok();
         let facts = Self {
             quantisation: quantisation(checkpoint, plan.as_ref(), budget),
             parameters: parameters(catalog, plan.as_ref(), budget),
             config_error,
             ..Self::stated(catalog, &config)
         };
-        (facts, plan)
+        Ok((facts, plan))
     }
 
     fn stated(catalog: &Catalog, config: &ModelConfig) -> Self {
@@ -71,8 +78,19 @@ impl ModelFacts {
 }
 
 /// The configuration of a model. One that cannot be read says nothing; the weights are listed all the same.
-pub(super) fn configuration(checkpoint: &Checkpoint, budget: &Budget) -> ModelConfig {
-    ModelConfig::load(checkpoint, budget).unwrap_or_default()
+///
+/// # Errors
+/// [`ErrorKind::Replaced`](crate::ErrorKind::Replaced).
+pub(super) fn configuration(checkpoint: &Checkpoint, budget: &Budget) -> Result<ModelConfig> {
+    Ok(whole(ModelConfig::load(checkpoint, budget))?.unwrap_or_default())
+}
+
+/// The result, or the error that another process has replaced the model: what was found out so far is about one that is gone.
+pub(super) fn whole<T>(result: Result<T>) -> Result<Result<T>> {
+    match result {
+        Err(error) if error.is_replaced() => Err(error),
+        result => Ok(result),
+    }
 }
 
 /// The elements of the weights, by the plan of the checkpoint or without one where planning failed.

@@ -9,7 +9,7 @@ use crate::analysis::inspect::ModelFacts;
 use crate::base::error::{Error, Result};
 use crate::base::quote::{shown_path, shown_text};
 use crate::read::checkpoint::edit_journal::with_hint;
-use crate::read::checkpoint::{Checkpoint, FoundModel, OpenOptions};
+use crate::read::checkpoint::{Checkpoint, FoundModel, OpenOptions, again_if_replaced};
 use crate::read::format::{Format, dcp};
 
 use super::NameTest;
@@ -96,10 +96,22 @@ impl ModelEntry {
         options: &OpenOptions,
         has: &[NameTest<'_>],
     ) -> Option<Self> {
-        let opened = found.open(options).and_then(|opened| match opened {
+        let open = || match found.open(options)? {
             Some(checkpoints) => Self::described(&found.path, &checkpoints, has),
             None => Ok(None),
-        });
+        };
+        let mut opened = again_if_replaced(Error::is_replaced, open);
+        if opened.is_err() && found.has_gone_files() {
+            let Some(directory) = found.directory_of_replaced() else {
+                // it belonged to an old checkpoint, which was being removed when the directory was listed
+                return None;
+            };
+            let open = || {
+                let opened = found.open_directory(directory, options)?;
+                Self::described(directory, &[opened], has)
+            };
+            opened = again_if_replaced(Error::is_replaced, open).or(opened);
+        }
         // a fault of a set of files is found before one of them is opened
         let opened = opened.map_err(|error| match found.is_local() {
             true => with_hint(error, &found.path),
@@ -120,9 +132,8 @@ impl ModelEntry {
         has: &[NameTest<'_>],
     ) -> Option<Self> {
         let shown = shown_path(path);
-        let opened = options
-            .open(path)
-            .and_then(|checkpoint| Self::described(&shown, &[checkpoint], has));
+        let open = || Self::described(&shown, &[options.open(path)?], has);
+        let opened = again_if_replaced(Error::is_replaced, open);
         opened.unwrap_or_else(|error| Some(Self::broken(&shown, error, Some(&shown))))
     }
 
@@ -135,7 +146,7 @@ impl ModelEntry {
         let mut missing: Vec<&NameTest<'_>> = has.iter().collect();
         for checkpoint in checkpoints {
             let budget = checkpoint.budget();
-            let (facts, plan) = ModelFacts::planned(checkpoint, &budget);
+            let (facts, plan) = ModelFacts::planned(checkpoint, &budget)?;
             let catalog = checkpoint.catalog();
             missing.retain(|accepts| {
                 let mut stored = catalog.tensors().iter().map(|tensor| &*tensor.name);

@@ -29,6 +29,8 @@ pub enum Remedy {
     AllowOverwrite,
     /// Another run writes to the same directory.
     WaitForOtherRun,
+    /// Another process has replaced the checkpoint meanwhile.
+    RunAgain,
     /// The process has as many open files as it may have.
     OpenFewerFiles,
     /// The file system of the output is full.
@@ -95,6 +97,7 @@ impl fmt::Display for Remedy {
             Self::CheckName => "check the name; names are case-sensitive",
             Self::AllowOverwrite => "choose another file, or call `Remember::overwrite`",
             Self::WaitForOtherRun => "wait until it has ended, or choose another directory",
+            Self::RunAgain => "open it again, when the other process has ended",
             Self::OpenFewerFiles => {
                 "raise the limit of open files (`ulimit -n`), or write fewer shards (`Sharding::Shards`)"
             }

@@ -14,7 +14,7 @@ use crate::base::limits::{Budget, Limits};
 use crate::models::config::{ModelConfig, document};
 use crate::quant::settings::{is_nothing, spell};
 use crate::read::catalog::quote;
-use crate::read::checkpoint::{Checkpoint, read_beside_runs};
+use crate::read::checkpoint::{Checkpoint, read_of_checkpoint};
 use crate::read::source::file_system::NamedPath;
 use crate::read::source::files::Files;
 
@@ -226,10 +226,8 @@ impl QuantConfig {
         let is_mistral = is_consolidated(checkpoint);
         let files = checkpoint.files();
         let load = || Self::load_beside(files, path, is_mistral, edit, budget);
-        let own = read_beside_runs(files, files.folder_of(path), load)?;
-        if own.model.is_some() || !own.is_empty() {
-            checkpoint.check_first_file()?;
-        }
+        let is_found = |own: &Self| own.model.is_some() || !own.is_empty();
+        let own = read_of_checkpoint(checkpoint, files.folder_of(path), is_found, load)?;
         for (path, files) in checkpoint.joined() {
             let other = Self::load_beside(files, path, is_mistral, edit, budget)?;
             if (other.is_empty() && other.sections.is_empty()) || other.describes_as(&own) {

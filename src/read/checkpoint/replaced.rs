@@ -62,6 +62,11 @@ pub(super) fn is_hidden_name(name: &str) -> bool {
     name.starts_with(".anamnesis-") && ends.iter().any(|end| name.ends_with(end))
 }
 
+/// Whether this is the name of a file under construction: of a run that writes, or of one that was killed.
+pub(crate) fn is_part_name(name: &str) -> bool {
+    name.starts_with(".anamnesis-") && name.ends_with(".part")
+}
+
 /// Whether the run that hid a file was interrupted: it locks the directory for as long as it has hidden names. False also
 /// where the file has gone since its name was listed.
 pub(super) fn is_left(files: &Files, directory: &Path, hidden: &str) -> bool {
@@ -161,9 +166,15 @@ impl NameWatch {
     }
 }
 
-fn is_for_want_of_a_file(error: &Error, path: &Path) -> bool {
+/// Whether another process is changing the models of a local directory, or has just done so.
+pub(super) fn is_changing(directory: &Path) -> bool {
+    let watch = || NameWatch::begin(directory, |_| true);
+    is_locked(directory) || watch().is_some_and(|watch| watch.has_just_changed())
+}
+
+pub(super) fn is_for_want_of_a_file(error: &Error, path: &Path) -> bool {
     match error.kind() {
-        ErrorKind::MissingPart(_) => true,
+        ErrorKind::MissingPart(_) | ErrorKind::Replaced(_) => true,
         // a directory that was exchanged for another one while it was listed is empty
         ErrorKind::UnknownFormat { .. } => error.path().unwrap_or(path).is_dir(),
         ErrorKind::Io(e) => e.kind() == std::io::ErrorKind::NotFound,
@@ -191,7 +202,7 @@ impl HeldIndex {
         };
         if !named.is_same() {
             let what = "the files of an index that was replaced while they were opened";
-            return Err(Error::new(ErrorKind::MissingPart(what.to_owned())));
+            return Err(Error::new(ErrorKind::Replaced(what.to_owned())));
         }
         Ok(Some(named))
     }
@@ -209,10 +220,10 @@ pub(crate) struct NamedFile {
 }
 
 #[cfg(unix)]
-type FileNumber = (u64, u64, i64, i64);
+pub(super) type FileNumber = (u64, u64, i64, i64);
 /// No program replaces a file that is open.
 #[cfg(not(unix))]
-type FileNumber = ();
+pub(super) type FileNumber = ();
 
 impl NamedFile {
     /// `None` for a checkpoint without a file of the local file system, and on Windows.
@@ -246,55 +257,38 @@ impl NamedFile {
         meta.is_ok_and(|meta| number_of(&meta) == Some(self.number))
     }
 
-    /// Fails if another file has the name by now.
+    /// Fails if another file has the name by now, or none.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.is_same() {
-            return Ok(());
+        match self.is_same() {
+            true => Ok(()),
+            false => Err(self.replaced()),
         }
+    }
+
+    /// Fails if another file has the name by now. That a file without any beside it is removed changes nothing for its reader.
+    pub(super) fn check_alone(&self) -> Result<()> {
+        match std::fs::metadata(&self.path) {
+            Ok(meta) if number_of(&meta) != Some(self.number) => Err(self.replaced()),
+            _ => Ok(()),
+        }
+    }
+
+    fn replaced(&self) -> Error {
         let what = "this file was replaced or removed after it was opened, and the files beside it may be of another \
-                    model by now; run this again";
-        Err(Error::new(ErrorKind::MissingPart(what.to_owned())).in_file(&self.path))
+                    model by now";
+        Error::new(ErrorKind::Replaced(what.to_owned())).in_file(&self.path)
     }
 }
 
 #[cfg(unix)]
-fn number_of(meta: &std::fs::Metadata) -> Option<FileNumber> {
+pub(super) fn number_of(meta: &std::fs::Metadata) -> Option<FileNumber> {
     use std::os::unix::fs::MetadataExt;
     Some((meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec()))
 }
 
 #[cfg(not(unix))]
-fn number_of(_: &std::fs::Metadata) -> Option<FileNumber> {
+pub(super) fn number_of(_: &std::fs::Metadata) -> Option<FileNumber> {
     None
-}
-
-/// Reads files beside a checkpoint, again if a run replaces it meanwhile: where no directory can be exchanged for another one, they
-/// have hidden names for a moment.
-pub(crate) fn read_beside_runs<T>(
-    files: &Files,
-    directory: &Path,
-    mut read: impl FnMut() -> Result<T>,
-) -> Result<T> {
-    let directory = match directory.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => directory,
-    };
-    // a second at most: the moment takes a few renames and the system's own time to write them
-    for _ in 0..500 {
-        let found = read();
-        if !files.is_local() || !is_locked(directory) || !has_hidden(directory) {
-            return found;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    read()
-}
-
-fn has_hidden(directory: &Path) -> bool {
-    let names = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    names
-        .map(|entry| entry.file_name())
-        .any(|name| name.to_str().is_some_and(is_hidden_name))
 }
 
 #[cfg(test)]

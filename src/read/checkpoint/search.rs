@@ -14,17 +14,22 @@ mod set_key;
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use anamnesis_os::directory_lock::is_locked;
+use anamnesis_os::files::directory_of;
 use anamnesis_os::hub_cache::is_repository;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{Budget, Limits, text_cost};
 use crate::base::template::weight_ending;
+use crate::read::source::files::Files;
 use crate::read::source::ollama;
 use crate::read::source::regular::check_directory;
 use crate::read::source::snapshot::snapshot_of;
 
-use super::OpenOptions;
+use super::replaced::{is_changing, is_for_want_of_a_file};
+use super::{OpenOptions, read_beside_runs};
 
 use found::FilesOfModel;
 pub(crate) use found::FoundModel;
@@ -36,6 +41,8 @@ use searched_directory::{DirectoryModel, SearchedDirectory};
 
 /// The deepest directory that is searched.
 const MAX_DEPTH: usize = 64;
+/// How often a model that lacks files is looked at that another process is replacing.
+const FOUND_AGAIN: u32 = 10;
 /// Endings of files with tensors that are no checkpoint each where a directory holds several: parts and arrays.
 const PARTS: [&str; 3] = ["distcp", "npz", "npy"];
 
@@ -158,15 +165,14 @@ impl ModelSearch {
             ))
             .in_file(&path));
         }
-        let budget = Budget::new(Limits {
-            memory: NAMES_MEMORY,
-            ..Limits::default()
-        });
         if self.place.is_local() && is_repository(&path) {
+            let budget = Budget::new(Limits {
+                memory: NAMES_MEMORY,
+                ..Limits::default()
+            });
             return self.enter_repository(path, &budget);
         }
-        let names = self.place.names(&path, &budget)?;
-        self.push(path, None, names, is_manifests, &budget)
+        self.push_listed(path, is_manifests)
     }
 
     /// Visits the entries of a directory next. `shown`: the path by which the one model of the directory is shown.
@@ -178,13 +184,46 @@ impl ModelSearch {
         is_manifests: bool,
         budget: &Budget,
     ) -> Result<()> {
+        let frame = self.frame(path, shown, names, is_manifests, budget)?;
+        self.frames.push(frame);
+        Ok(())
+    }
+
+    /// Visits the entries of a directory next, which no other one is shown for.
+    fn push_listed(&mut self, path: PathBuf, is_manifests: bool) -> Result<()> {
+        let frame = self.listed(&path, is_manifests)?;
+        self.frames.push(frame);
+        Ok(())
+    }
+
+    /// Lists a directory. Files of an old checkpoint may be among its names if a run was replacing it meanwhile.
+    fn listed(&self, path: &Path, is_manifests: bool) -> Result<SearchFrame> {
+        let is_local = self.place.is_local();
+        let was_written = is_local && is_locked(path);
+        let (names, budget) = self.list(path)?;
+        let is_written = was_written || (is_local && is_locked(path));
+        let mut frame = self.frame(path.to_owned(), None, names, is_manifests, &budget)?;
+        frame.directory.is_written = is_written;
+        Ok(frame)
+    }
+
+    fn frame(
+        &self,
+        path: PathBuf,
+        shown: Option<PathBuf>,
+        names: SearchedNames,
+        is_manifests: bool,
+        budget: &Budget,
+    ) -> Result<SearchFrame> {
         let files = self.place.files_of(&path, &names);
-        let directory = SearchedDirectory {
+        let mut directory = SearchedDirectory {
             path: path.into(),
             root: self.place.root_arc(),
             shown: shown.map(Into::into),
             names,
             files,
+            is_written: false,
+            has_one: false,
             interrupted: OnceCell::new(),
         };
         let items = if is_manifests {
@@ -194,11 +233,61 @@ impl ModelSearch {
         } else {
             self.all_of(&directory, budget)
         };
-        self.frames.push(SearchFrame {
+        let models = items
+            .iter()
+            .filter(|item| matches!(item, SearchItem::Model(_)));
+        directory.has_one = models.count() == 1;
+        Ok(SearchFrame {
             directory,
             items: items.into_iter(),
-        });
-        Ok(())
+        })
+    }
+
+    /// A model as it is found again while another process replaces the checkpoint of its directory (`is_written`): one that lacks
+    /// files, or files that are no part of the checkpoint. The files of an old one are removed one by one. `None` if it has gone.
+    fn settled(&self, mut found: FoundModel, mut is_written: bool) -> Option<FoundModel> {
+        for attempt in 1..FOUND_AGAIN {
+            let is_directory = found.path.is_dir();
+            let directory = match is_directory {
+                true => &*found.path,
+                false => directory_of(&found.path),
+            };
+            let may_go = match &found.content {
+                FilesOfModel::Fault(error) => {
+                    is_for_want_of_a_file(error, directory) && is_changing(directory)
+                }
+                _ => is_written && !is_directory,
+            };
+            if !may_go || !self.place.is_local() || is_repository(directory) {
+                break;
+            }
+            std::thread::sleep(attempt * Duration::from_millis(3));
+            let SearchFrame { directory, items } = self.listed(directory, false).ok()?;
+            is_written = directory.is_written;
+            let mut models = items.filter_map(|item| match item {
+                SearchItem::Model(model) => Some(directory.found(model)),
+                SearchItem::Fault(error) => Some(directory.fault(error)),
+                SearchItem::Folder(_) | SearchItem::Manifests(_) => None,
+            });
+            found = models.find(|model| model.path == found.path)?;
+        }
+        Some(found)
+    }
+
+    /// The names in a directory, and the budget that they are charged on.
+    fn list(&self, path: &Path) -> Result<(SearchedNames, Budget)> {
+        let list = || {
+            let budget = Budget::new(Limits {
+                memory: NAMES_MEMORY,
+                ..Limits::default()
+            });
+            Ok((self.place.names(path, &budget)?, budget))
+        };
+        match self.place.is_local() {
+            // a configuration that a run hides for a moment would be missing, and the directory no model's
+            true => read_beside_runs(&Files::default(), path, list),
+            false => list(),
+        }
     }
 
     /// The items of a directory.
@@ -291,12 +380,21 @@ impl Iterator for ModelSearch {
                 self.frames.pop();
                 continue;
             };
-            let (folder, is_manifests) = match item {
-                SearchItem::Model(model) => return Some(Ok(frame.directory.found(model))),
-                SearchItem::Fault(error) => return Some(Ok(frame.directory.fault(error))),
-                SearchItem::Folder(folder) => (folder, false),
-                SearchItem::Manifests(folder) => (folder, true),
+            let is_written = frame.directory.is_written;
+            let found = match item {
+                SearchItem::Model(model) => Ok(frame.directory.found(model)),
+                SearchItem::Fault(error) => Ok(frame.directory.fault(error)),
+                SearchItem::Folder(folder) => Err((folder, false)),
+                SearchItem::Manifests(folder) => Err((folder, true)),
             };
+            let (folder, is_manifests) = match found {
+                Ok(found) => match self.settled(found, is_written) {
+                    Some(found) => return Some(Ok(found)),
+                    None => continue,
+                },
+                Err(folder) => folder,
+            };
+            let frame = self.frames.last_mut()?;
             let path = frame.directory.entry(folder);
             let root = Arc::clone(&frame.directory.root);
             if let Err(error) = self.enter(path.clone(), is_manifests) {

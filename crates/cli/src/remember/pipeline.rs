@@ -18,7 +18,7 @@ use super::OutputNames;
 use super::planned_output::PlannedOutput;
 use crate::args::RememberArgs;
 use crate::checkpoint_warnings;
-use crate::exit::Failure;
+use crate::exit::{Failure, again};
 use crate::interrupt::Interrupt;
 use crate::output::Screen;
 use crate::written_run::WrittenReport;
@@ -75,7 +75,7 @@ pub(super) fn write_all(
         let help = "download them too, or set them to null in it";
         return Err(Failure::new("missing_part", what, help).in_file(source));
     }
-    let mut components = Vec::new();
+    let mut components: Vec<Component<'_>> = Vec::new();
     for name in &folder.components {
         let (from, to) = (source.join(name), output.join(name));
         let model = opened(args, source, &from, screen, interrupt)?;
@@ -110,7 +110,14 @@ pub(super) fn write_all(
     let mut report = WrittenReport::default();
     for (component, planned) in components.iter().zip(planned) {
         if let Some(planned) = planned {
-            report.add(component.name, planned.write(interrupt)?);
+            let mut planned = Some(planned);
+            let written = again(|| match planned.take() {
+                Some(planned) => planned.write(interrupt),
+                // another run has replaced the component since it was opened
+                None => component.write_anew(args, names, screen, interrupt),
+            });
+            // those before it are written, so that the whole is not run again
+            report.add(component.name, written.map_err(Failure::at_last)?);
             continue;
         }
         let companions = companions_of(args, &component.from)?;
@@ -180,6 +187,26 @@ struct Component<'p> {
     output: PathBuf,
     /// Its tensors; a tokenizer or a scheduler has none.
     model: Option<Checkpoint>,
+}
+
+impl Component<'_> {
+    /// Opens, plans and writes it.
+    fn write_anew(
+        &self,
+        args: &RememberArgs,
+        names: &OutputNames<'_>,
+        screen: &Screen,
+        interrupt: &Interrupt,
+    ) -> Result<WrittenReport, Failure> {
+        let model = opened(args, &args.source, &self.from, screen, interrupt)?;
+        let model = model.ok_or_else(|| {
+            let help = "run this again, when the other run has ended";
+            let what = "another run has removed the tensors of this component";
+            Failure::new("missing_part", what, help).in_file(&self.from)
+        })?;
+        let (from, to) = (&self.from, &self.output);
+        PlannedOutput::new(args, names, &model, from, to, screen)?.write(interrupt)
+    }
 }
 
 /// The names in the directory of a pipeline, sorted.

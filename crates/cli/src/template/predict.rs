@@ -1,12 +1,13 @@
 //! `anamnesis template predict`: makes a template from a checkpoint's headers.
 
+use anamnesis::template::Template;
 use anamnesis::template::parallel::Rules;
 use anamnesis::{Checkpoint, ErrorKind, Predict, predict};
 
 use super::{check_output, save};
 use crate::args::{PredictArgs, PredictionArgs};
 use crate::checkpoint_warnings::{about_place, show_about_place};
-use crate::exit::{Completion, Failure, RunError};
+use crate::exit::{Completion, Failure, RunError, again};
 use crate::name_filter::NameFilter;
 use crate::output::Stdout;
 
@@ -16,6 +17,14 @@ pub(super) fn run(args: &PredictArgs, out: &mut Stdout) -> Result<Completion, Ru
         args.overwrite,
         std::slice::from_ref(&args.source),
     )?;
+    let (template, notes) = again(|| predicted(args))?;
+    let saved = save(&template, &args.output, args.overwrite)?;
+    saved.with_notes(notes).print(args.json, out)?;
+    Ok(Completion::Done)
+}
+
+/// The template, and notes about the place of the model.
+fn predicted(args: &PredictArgs) -> Result<(Template, Vec<String>), Failure> {
     let checkpoint = args
         .opening
         .options()
@@ -36,11 +45,7 @@ pub(super) fn run(args: &PredictArgs, out: &mut Stdout) -> Result<Completion, Ru
     let template = predict
         .template()
         .map_err(|e| refused(e).in_file(&args.source))?;
-    let saved = save(&template, &args.output, args.overwrite)?;
-    saved
-        .with_notes(about_place(&checkpoint))
-        .print(args.json, out)?;
-    Ok(Completion::Done)
+    Ok((template, about_place(&checkpoint)))
 }
 
 /// The failure of a prediction: degrees of parallelism that are impossible are at fault themselves.

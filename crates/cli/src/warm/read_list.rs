@@ -9,11 +9,11 @@ use anamnesis::source::local_path;
 use anamnesis::template::{self, Template, TemplateLimits, page_spans};
 use anamnesis::{Checkpoint, checkpoints_below};
 use anamnesis_os::files::directory_of;
-use anamnesis_ppc::{FileRange, Namespace};
+use anamnesis_ppc::{FileRange, Inode, Namespace};
 
 use crate::args::WarmArgs;
 use crate::checkpoint_warnings::{found_path, show_about_place};
-use crate::exit::Failure;
+use crate::exit::{Failure, again};
 use crate::interrupt::Interrupt;
 use crate::model_argument::model_among;
 use crate::runtime_failure::failure;
@@ -62,7 +62,7 @@ impl WarmList {
         // the caller has named a directory, and not the models in it
         let options = options.found_in(&source);
         let filter = filter_of(&args.prediction);
-        let predicted = |path: &Path| -> Result<RootedTemplate, Failure> {
+        let predict_one = |path: &Path| -> Result<RootedTemplate, Failure> {
             let checkpoint = options.open(path)?;
             show_about_place(&checkpoint);
             let predict = prediction(&args.prediction, &filter, &checkpoint);
@@ -73,6 +73,7 @@ impl WarmList {
                 template,
             })
         };
+        let predicted = |path: &Path| again(|| predict_one(path));
         let paths = if source.is_dir() {
             checkpoints_below(&source)?
         } else {
@@ -80,10 +81,17 @@ impl WarmList {
         };
         // the error of a single model is the error of the run; of several, each is reported and the rest is read
         if let [only] = &paths[..] {
-            let one = predicted(only)?;
-            let required = filter.require_matches();
-            required.map_err(|failure| failure.in_file(only))?;
-            return Self::new(one.root.clone(), vec![one], &args.rank);
+            let list = || {
+                let one = predicted(only)?;
+                let required = filter.require_matches();
+                required.map_err(|failure| failure.in_file(only))?;
+                Self::new(one.root.clone(), vec![one], &args.rank)
+            };
+            return match list() {
+                // another run may have replaced its files before they were listed
+                Err(_) if !interrupt.requested() => list(),
+                listed => listed,
+            };
         }
         let (mut found, mut failures) = (Vec::new(), Vec::new());
         for path in &paths {
@@ -109,6 +117,14 @@ impl WarmList {
         Ok(Self { failures, ..list })
     }
 
+    /// Its files, as they were when it was made.
+    pub(super) fn files(&self) -> Vec<(Arc<Path>, Inode)> {
+        let names = self.namespace.names();
+        names
+            .map(|(path, entry)| (Arc::clone(path), entry.inode))
+            .collect()
+    }
+
     /// The list of what a policy would prefetch for a command: by its template, or as predicted for one worker.
     ///
     /// # Errors
@@ -132,8 +148,8 @@ impl WarmList {
                 .in_file(&dir)
             })?,
         };
-        let checkpoint = Checkpoint::open(&path)?;
-        let template = anamnesis::predict(&checkpoint).template()?;
+        let predict = || anamnesis::predict(&Checkpoint::open(&path)?).template();
+        let template = again(predict)?;
         let root = root_of(&path);
         Self::new(root.clone(), vec![RootedTemplate { root, template }], &[])
     }

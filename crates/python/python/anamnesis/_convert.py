@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import _core
 from ._checkpoint import Checkpoint
+from ._functions import again
 from ._select import select
 
 if TYPE_CHECKING:
@@ -52,35 +53,37 @@ def convert(
         >>> anamnesis.convert("fixtures/safetensors/sharded", "merged.safetensors")
         ['merged.safetensors']
     """
+
+    def convert_one(core: _core.CoreCheckpoint) -> list[str]:
+        selected = excluded = None
+        if filter is not None or exclude is not None:
+            plan = core.plan()
+            weights = [output[0] for output in plan["outputs"]] + [name for name, _ in plan["refused"]]
+            known = {*core.names(), *weights}
+            selected, excluded = select(filter, known), select(exclude, known)
+        files = core.convert_to(
+            fsdecode(out),
+            selected=selected,
+            excluded=excluded,
+            dtype=dtype,
+            cast=cast,
+            rename=list((rename or {}).items()),
+            container=container,
+            metadata=list((metadata or {}).items()),
+            void=void,
+            alignment=alignment,
+            tp=tp,
+            shard_size=shard_size,
+            overwrite=overwrite,
+            code=code,
+            untie=untie,
+            threads=threads,
+            progress=progress,
+        )
+        return [fsdecode(file) for file in files]
+
     if isinstance(source, Checkpoint):
-        core = source._core
-    elif isinstance(source, (list, tuple)):
-        core = _core.union([fsdecode(path) for path in source])
-    else:
-        core = Checkpoint(source)._core  # type: ignore[arg-type]
-    selected = excluded = None
-    if filter is not None or exclude is not None:
-        plan = core.plan()
-        weights = [output[0] for output in plan["outputs"]] + [name for name, _ in plan["refused"]]
-        known = {*core.names(), *weights}
-        selected, excluded = select(filter, known), select(exclude, known)
-    files = core.convert_to(
-        fsdecode(out),
-        selected=selected,
-        excluded=excluded,
-        dtype=dtype,
-        cast=cast,
-        rename=list((rename or {}).items()),
-        container=container,
-        metadata=list((metadata or {}).items()),
-        void=void,
-        alignment=alignment,
-        tp=tp,
-        shard_size=shard_size,
-        overwrite=overwrite,
-        code=code,
-        untie=untie,
-        threads=threads,
-        progress=progress,
-    )
-    return [fsdecode(file) for file in files]
+        return convert_one(source._core)
+    if isinstance(source, (list, tuple)):
+        return again(lambda: convert_one(_core.union([fsdecode(path) for path in source])))
+    return again(lambda: convert_one(Checkpoint(source)._core))  # type: ignore[arg-type]

@@ -49,6 +49,10 @@ class MissingPartError(AnamnesisError):
     """A file of a sharded or split checkpoint is absent."""
 
 
+class ReplacedError(AnamnesisError):
+    """Another process has replaced the checkpoint while it was read; opening it again finds one of the two, whole."""
+
+
 class LimitError(AnamnesisError):
     """Reading the file would cost more than a limit allows: ``what`` needs ``needed``, and ``limit`` is ``allowed``."""
 

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anamnesis_os::files::directory_of;
+
 use crate::base::error::{Error, Result};
 use crate::base::limits::Budget;
 use crate::read::checkpoint::directory::select_files;
@@ -55,6 +57,8 @@ pub(crate) struct FoundModel {
     pub(crate) content: FilesOfModel,
     /// Why some of its directory's files may be old ones and others new ones, if they may.
     pub(crate) interrupted: Option<&'static str>,
+    /// Whether it was the only model in its directory.
+    pub(super) is_only: bool,
     pub(super) evidence: FoundEvidence,
     pub(super) root: Arc<Path>,
     pub(super) files: Files,
@@ -66,6 +70,7 @@ impl FoundModel {
             path,
             content: FilesOfModel::Fault(error),
             interrupted: None,
+            is_only: false,
             evidence: FoundEvidence::Name,
             root,
             files: Files::default(),
@@ -114,6 +119,40 @@ impl FoundModel {
             FilesOfModel::Path(path) if self.files.is_local() => Some(path),
             _ => None,
         }
+    }
+
+    /// Whether the name by which it is listed has gone since.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.files.is_local() && self.path.symlink_metadata().is_err()
+    }
+
+    /// Whether files of it have gone since it was found, as another process has replaced the checkpoint of its directory.
+    pub(crate) fn has_gone_files(&self) -> bool {
+        let is_gone = |path: &PathBuf| path.symlink_metadata().is_err();
+        // a manifest names no file of its directory
+        let is_named = self.path.is_dir() || self.content.paths().contains(&self.path);
+        self.files.is_local() && is_named && self.content.paths().iter().any(is_gone)
+    }
+
+    /// The directory that opens what has taken the place of its model; `None` where others of the directory were found.
+    pub(crate) fn directory_of_replaced(&self) -> Option<&Path> {
+        match self.path.is_dir() {
+            true => Some(&self.path),
+            false => self.is_only.then(|| directory_of(&self.path)),
+        }
+    }
+
+    /// Opens the directory that it was found in.
+    ///
+    /// # Errors
+    /// The errors of [`Checkpoint::open`].
+    pub(crate) fn open_directory(
+        &self,
+        directory: &Path,
+        options: &OpenOptions,
+    ) -> Result<Checkpoint> {
+        let options = options.clone().found_in(&*self.root);
+        options.open_in(self.files.clone(), Cow::Borrowed(directory))
     }
 
     /// Whether it is a model, as far as its name or its first bytes say.

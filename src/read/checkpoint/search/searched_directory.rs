@@ -32,6 +32,10 @@ pub(super) struct SearchedDirectory {
     pub(super) shown: Option<Arc<Path>>,
     pub(super) names: SearchedNames,
     pub(super) files: Files,
+    /// Whether a run was replacing a checkpoint in it when it was listed: files of an old one may be among the names.
+    pub(super) is_written: bool,
+    /// Whether one model was found in it.
+    pub(super) has_one: bool,
     /// Why its models may be half changed. Found out once: a directory may have a million models.
     pub(super) interrupted: OnceCell<Option<&'static str>>,
 }
@@ -105,6 +109,7 @@ impl SearchedDirectory {
             path,
             content,
             interrupted: self.interrupted(),
+            is_only: self.has_one,
             evidence: model.evidence,
             root: Arc::clone(&self.root),
             files: self.files.clone(),
