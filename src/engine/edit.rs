@@ -48,6 +48,8 @@ pub struct EditReport {
     pub files: Vec<EditedFile>,
     /// Earlier edits that had been interrupted, by the paths of their journals.
     pub recovered: Vec<(PathBuf, RecoveredEdit)>,
+    /// Files without a use that killed edits had left, and that were removed.
+    pub removed: Vec<PathBuf>,
     /// Statements for the user of the files.
     pub notes: Vec<Note>,
 }
@@ -176,6 +178,7 @@ impl Edit<'_> {
         let (directory, file) = self.directory(found.is_dir());
         let place = EditPlace::lock(directory, control)?;
         let recovered = place.settle(file, &budget)?;
+        let removed = place.remove_abandoned(file);
         let mut options = OpenOptions::new().mmap(false).limits(self.limits);
         if let Some(token) = control.token() {
             options = options.cancel(token);
@@ -219,6 +222,7 @@ impl Edit<'_> {
         Ok(EditReport {
             files,
             recovered,
+            removed,
             notes,
         })
     }
@@ -243,8 +247,10 @@ impl Edit<'_> {
             let (directory, file) = self.directory(found.is_dir());
             let place = EditPlace::lock(directory, &self.options.control)?;
             let recovered = place.settle(file, &Budget::new(self.limits))?;
+            let removed = place.remove_abandoned(file);
             Ok(EditReport {
                 recovered,
+                removed,
                 ..EditReport::default()
             })
         };

@@ -159,7 +159,12 @@ fn write_lines(
         );
         writeln!(out, "{path}: an interrupted edit was {text}")?;
     }
-    if args.recover && report.recovered.is_empty() {
+    for part in &report.removed {
+        let path = shown(part);
+        let text = "removed, which an edit had left that was killed";
+        writeln!(out, "{}: {text}", escape(&path))?;
+    }
+    if args.recover && report.recovered.is_empty() && report.removed.is_empty() {
         let path = shown(&args.path);
         writeln!(out, "{}: no edit was interrupted", escape(&path))?;
     }
@@ -210,6 +215,7 @@ fn write_document(
         "path": shown(&args.path),
         "files": report.files.iter().map(file).collect::<Vec<_>>(),
         "recovered": report.recovered.iter().map(recovered).collect::<Vec<_>>(),
+        "removed": report.removed.iter().map(|path| shown(path)).collect::<Vec<_>>(),
         "notes": report.notes.iter().map(note_text).collect::<Vec<_>>(),
         "seconds": started.elapsed().as_secs_f64(),
     });

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use anamnesis_os::files::is_locked;
 use serde::Serialize;
 
 use crate::base::error::Result;
@@ -13,8 +14,8 @@ use crate::base::template::is_weight_file;
 use crate::read::catalog::Catalog;
 use crate::read::source::files::Files;
 
-use super::named_files::{INDEX, file_name};
-use super::replaced::{is_hidden_name, is_left};
+use super::named_files::{INDEX, file_name, split_name};
+use super::replaced::{is_hidden_name, is_left, is_part_name};
 
 /// A file of a directory that was not looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -227,10 +228,14 @@ impl DirectoryListing {
         for name in self.files.iter().filter(|name| !is_read(name)) {
             // at a URL this is not known without a request, and listings have files only
             let is_regular = !files.is_local() || files.is_file(&directory.join(name));
+            let is_part = is_regular && files.is_local() && is_part_name(name);
             let why = match is_hidden_name(name) {
                 false => reason(name, is_regular),
                 true if is_left(files, directory, name) => UNFINISHED,
                 true => "of a run that is replacing the checkpoint",
+                false if is_part && !is_locked(&directory.join(name)) => UNFINISHED,
+                false if is_part => "of a run that is writing it",
+                false => reason(name, is_regular),
             };
             push(name.clone(), why)?;
         }

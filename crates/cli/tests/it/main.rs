@@ -1,5 +1,9 @@
 //! The tests of the command: one binary that runs `anamnesis` as a process and compares status, output and files.
 
+#[cfg(unix)]
+mod abandoned_parts;
+#[cfg(target_os = "linux")]
+mod beside_writers;
 #[cfg(target_os = "linux")]
 mod capabilities;
 mod check;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anamnesis_os::files::is_abandoned;
 
 use super::operations::FileOperations;
+use crate::read::checkpoint::is_part_name;
 
 /// The stem of the files in a directory, by which clients find them: `model`, `adapter_model` (peft) or
 /// `diffusion_pytorch_model` (diffusers).
@@ -168,6 +169,18 @@ impl PartNames {
         name.to_str()?
             .strip_prefix(&self.prefix)?
             .strip_suffix(".part")
+    }
+
+    /// Whether a file has the name of one under construction, for whatever target.
+    pub(super) fn is_any_part(path: &Path) -> bool {
+        let name = path.file_name().and_then(OsStr::to_str);
+        name.is_some_and(is_part_name)
+    }
+
+    /// Whether a path has the name of a file under construction for this target.
+    pub(super) fn is_own(&self, path: &Path) -> bool {
+        path.file_name()
+            .is_some_and(|name| self.middle(name).is_some())
     }
 
     /// Whether this is the name of a file under construction for this target.

@@ -79,8 +79,35 @@ impl EditPlace {
             }
             self.remove_parts(&journal);
         }
-        file.iter().for_each(|file| self.remove_parts(file));
         Ok(settled)
+    }
+
+    /// Removes what killed runs left of files that were to take the place of others: of one file, or of all files in the directory.
+    /// Returns what was removed.
+    pub(crate) fn remove_abandoned(&self, file: Option<&Path>) -> Vec<PathBuf> {
+        let mut removed = Vec::new();
+        match file {
+            Some(file) => removed.extend(self.remove_parts(file)),
+            None => {
+                let entries = std::fs::read_dir(&self.directory);
+                let mut paths: Vec<PathBuf> = (entries.into_iter().flatten().flatten())
+                    .map(|entry| entry.path())
+                    .collect();
+                paths.sort();
+                let parts: Vec<&Path> = (paths.iter().map(PathBuf::as_path))
+                    .filter(|path| PartNames::is_any_part(path))
+                    .collect();
+                let has_part = |path: &Path| {
+                    let name = path.file_name().unwrap_or_default();
+                    let own = PartNames::new(&self.directory, name);
+                    parts.iter().any(|part| own.is_own(part))
+                };
+                // a directory of thousands of files is not listed for each of them
+                let files = paths.iter().filter(|path| has_part(path));
+                removed.extend(files.flat_map(|path| self.remove_parts(path)));
+            }
+        }
+        removed
     }
 
     /// The journals of single files in the directory.
@@ -103,16 +130,18 @@ impl EditPlace {
         list().map_err(|e| Error::from(e).in_file(&self.directory))
     }
 
-    /// Removes what killed runs left of files that were to take the place of this one.
-    pub(crate) fn remove_parts(&self, path: &Path) {
+    /// Removes what killed runs left of files that were to take the place of this one, and returns it.
+    fn remove_parts(&self, path: &Path) -> Vec<PathBuf> {
         let Some(name) = path.file_name() else {
-            return;
+            return Vec::new();
         };
         let parts = PartNames::new(directory_of(path), name);
-        for part in parts.abandoned().into_iter().flatten() {
-            // one that stays is in no reader's way
-            let _ = self.system.remove(&part.path);
-        }
+        // the record of shards is of a run that replaces a checkpoint, which the next such run reads
+        let abandoned = parts.abandoned().into_iter().flatten();
+        let abandoned = abandoned.filter(|part| part.shards.is_none());
+        // one that stays is in no reader's way
+        let removed = abandoned.filter(|part| self.system.remove(&part.path).is_ok());
+        removed.map(|part| part.path).collect()
     }
 
     /// Opens a file that is to be changed.
