@@ -3,6 +3,7 @@
 //! hold for them too.
 
 mod connector;
+mod list_progress;
 mod service;
 
 use std::sync::Arc;
@@ -21,6 +22,8 @@ use crate::names::is_plain;
 use crate::options::RemoteOptions;
 
 pub(crate) use connector::SharedConnector;
+pub(crate) use list_progress::ListProgress;
+use list_progress::fingerprint;
 use service::{BucketService, BucketStore};
 
 pub(crate) use service::ObjectAccess;
@@ -41,6 +44,8 @@ pub(crate) struct KeyPage {
     pub(crate) keys: Vec<String>,
     /// The token of the next page.
     pub(crate) next: Option<String>,
+    /// See [`ListProgress::add`].
+    pub(crate) fingerprint: Option<u64>,
 }
 
 /// A bucket and its credentials.
@@ -133,7 +138,7 @@ impl Bucket {
             prefix => Some(format!("{}/", parse(prefix)?)),
         };
         let options = PaginatedListOptions {
-            page_token: token.clone(),
+            page_token: token,
             ..PaginatedListOptions::default()
         };
         let page = self.store.list_paginated(prefix.as_deref(), options);
@@ -141,6 +146,7 @@ impl Bucket {
         let page = page.map_err(|_| self.slow_listing())?;
         let PaginatedListResult { result, page_token } =
             page.map_err(|e| failure("the bucket cannot be listed", &e))?;
+        let fingerprint = fingerprint(&result);
         let objects = result.objects.into_iter();
         let objects = objects.filter_map(|object| {
             let key = object.location.as_ref();
@@ -153,12 +159,12 @@ impl Bucket {
             is_plain.then(|| below.to_owned())
         });
         let keys = objects.collect();
-        let next = match page_token {
-            Some(_) if page_token == token => return Err(endless_listing()),
-            Some(next) => Some(bounded("a token of a list", next)?),
-            None => None,
-        };
-        Ok(KeyPage { keys, next })
+        let next = page_token.map(|next| bounded("a token of a list", next));
+        Ok(KeyPage {
+            keys,
+            next: next.transpose()?,
+            fingerprint,
+        })
     }
 
     fn slow_listing(&self) -> Error {
@@ -174,6 +180,7 @@ impl Bucket {
     async fn pages(&self, prefix: Option<&str>) -> Result<Vec<String>> {
         let (mut names, mut held) = (Vec::new(), 0);
         let mut page_token: Option<String> = None;
+        let mut progress = ListProgress::default();
         for _ in 0..PAGES {
             let options = PaginatedListOptions {
                 // only names directly behind the prefix: a bucket may have millions below it
@@ -206,10 +213,9 @@ impl Bucket {
             if names.len() > NAMES {
                 break;
             }
+            progress.add(fingerprint(&result), next.as_deref())?;
             match next {
                 None => return Ok(names),
-                // the same page for ever
-                Some(_) if next == page_token => return Err(endless_listing()),
                 Some(token) => page_token = Some(bounded("a token of a list", token)?),
             }
         }
@@ -348,10 +354,6 @@ fn bounded(what: &str, text: String) -> Result<String> {
         )));
     }
     Ok(text)
-}
-
-fn endless_listing() -> Error {
-    Error::refused("the bucket's listing does not go on: two of its pages have the same token")
 }
 
 /// The error of an operation of `object_store`.

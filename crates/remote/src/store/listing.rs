@@ -2,11 +2,13 @@
 //! without a network, and a commit of it without a request.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use url::Url;
 
 use super::{Store, StorePlace, hub_path, key};
 use crate::answer::FileVersion;
+use crate::bucket::ListProgress;
 use crate::error::{Error, ErrorKind, Result};
 use crate::header_cache::{CacheEntry, CachedFile, key_of};
 use crate::hub;
@@ -16,6 +18,8 @@ const LONGEST: u64 = 64 << 20;
 
 /// Pages of a list at any depth, of 1000 keys each.
 const PAGES: usize = 20_000;
+/// The longest that it takes, in times of [`RemoteOptions::listing`](crate::RemoteOptions::listing): it has pages of all folders.
+const PATIENCE: u32 = 10;
 
 fn unlisted() -> Error {
     Error::new(
@@ -100,12 +104,25 @@ impl Store {
             return Err(unlisted());
         }
         let mut token = None;
+        let mut progress = ListProgress::default();
+        let longest = self.options().listing.saturating_mul(PATIENCE);
+        let start = Instant::now();
         for _ in 0..PAGES {
+            if start.elapsed() > longest {
+                let seconds = longest.as_secs_f32();
+                return Err(Error::new(
+                    ErrorKind::TimedOut,
+                    format!(
+                        "the bucket's listing takes longer than {seconds} s below this prefix: name a longer one"
+                    ),
+                ));
+            }
             let (bucket, prefix) = (Arc::clone(bucket), key(directory).to_owned());
             let page = self.wait(async move { bucket.page_below(&prefix, token).await })?;
             if !page.keys.iter().all(|key| each(key)) {
                 return Ok(true);
             }
+            progress.add(page.fingerprint, page.next.as_deref())?;
             token = page.next;
             if token.is_none() {
                 return Ok(true);

@@ -118,27 +118,34 @@ fn listings_without_an_end_are_errors() {
         ("AWS_ENDPOINT_URL", &*endpoint),
         ("AWS_SKIP_SIGNATURE", "true"),
     ];
-    let mut options = impatient();
-    options.listing = Duration::from_millis(500);
     for (url, kind, what) in [
         ("s3://standing/a", ErrorKind::Refused, "have the same token"),
-        (
-            "s3://endless/a",
-            ErrorKind::TimedOut,
-            "takes longer than 0.5 s",
-        ),
+        ("s3://circling/a", ErrorKind::Refused, "have the same token"),
+        ("s3://endless/a", ErrorKind::Refused, "have no new name"),
+        ("s3://repeating/a", ErrorKind::Refused, "have no new name"),
+        ("s3://growing/a", ErrorKind::TimedOut, "takes longer than"),
     ] {
-        let began = Instant::now();
-        let error = open(url, options.clone(), &variables)
-            .list(url)
-            .unwrap_err();
-        assert_eq!(error.kind(), kind, "{url}: {error}");
-        assert!(error.to_string().contains(what), "{url}: {error}");
-        assert!(
-            began.elapsed() < Duration::from_secs(2),
-            "{:?}",
-            began.elapsed()
-        );
+        for is_deep in [false, true] {
+            let mut options = impatient();
+            // a list at any depth takes ten times that
+            options.listing = match kind == ErrorKind::TimedOut && is_deep {
+                true => Duration::from_millis(200),
+                false => Duration::from_secs(2),
+            };
+            let began = Instant::now();
+            let store = open(url, options, &variables);
+            let error = match is_deep {
+                true => store.list_below(url, &mut |_| true).unwrap_err(),
+                false => store.list(url).unwrap_err(),
+            };
+            assert_eq!(error.kind(), kind, "{url} {is_deep}: {error}");
+            assert!(error.to_string().contains(what), "{url}: {error}");
+            let elapsed = began.elapsed();
+            assert!(
+                elapsed < Duration::from_secs(4),
+                "{url} {is_deep}: {elapsed:?}"
+            );
+        }
     }
     assert!(server.answered().len() > 4);
 }

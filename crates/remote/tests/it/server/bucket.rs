@@ -276,10 +276,17 @@ impl ServerState {
         let more = keys.len() > after.saturating_add(page);
         let rows = keys.into_iter().skip(after).take(page);
         let rows: Vec<_> = rows.map(|(key, len)| row(key, len, is_azure)).collect();
-        let (count, rows) = (rows.len(), rows.concat());
-        // listings that never end: with a new page each time, and with the same one
+        let (count, mut rows) = (rows.len(), rows.concat());
+        // listings that never end: with an empty page, a new one or the same one each time, and with the same tokens
         let token = match bucket {
             "endless" => Some(format!("page-{}", self.times("page"))),
+            "growing" | "repeating" => {
+                let page = self.times("page");
+                let key = if bucket == "growing" { page } else { 0 };
+                rows = row(&format!("{prefix}k-{key}"), 1, is_azure);
+                Some(format!("page-{page}"))
+            }
+            "circling" => Some(format!("page-{}", self.times("page") % 3)),
             "standing" => Some("page".to_owned()),
             "paged" if more => Some((after + page).to_string()),
             _ => None,
