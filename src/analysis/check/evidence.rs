@@ -40,9 +40,10 @@ pub enum EvidenceKind {
 }
 
 /// Algorithms of lists, as their names begin or end.
-const ALGORITHMS: [&str; 12] = [
-    "sha256", "sha512", "sha384", "sha224", "sha1", "sha3", "sha", "md5", "b2", "b3", "blake2",
-    "blake3",
+const ALGORITHMS: [&str; 24] = [
+    "sha256", "sha512", "sha384", "sha224", "sha1", "sha3", "sha3-256", "sha3-512", "sha", "md5",
+    "b2", "b3", "blake2", "blake2b", "blake2s", "blake3", "crc", "crc32", "crc32c", "sfv", "xxh",
+    "xxh3", "xxh64", "xxh128",
 ];
 
 /// Endings of signatures.
@@ -70,12 +71,23 @@ pub(super) fn kind_of(name: &str) -> Option<EvidenceKind> {
 }
 
 /// First parts of names of lists, whose ending says how they are written.
-const LISTS: [&str; 8] = [
+const LISTS: [&str; 9] = [
     "checksum",
     "checksums",
     "digest",
     "digests",
     "hash",
+    "hashes",
+    "integrity",
+    "shasum",
+    "shasums",
+];
+
+/// The same, of files without an ending.
+const BARE_LISTS: [&str; 6] = [
+    "checksum",
+    "checksums",
+    "digests",
     "hashes",
     "shasum",
     "shasums",
@@ -106,7 +118,7 @@ fn is_list(name: &str) -> bool {
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
     let is_algorithm = |text: &str| ALGORITHMS.contains(&text) && text != "sha";
     let is_written = matches!(rest, "txt" | "json" | "sum" | "sums");
-    (is_text && (of_algorithm(first) || matches!(first, "checksum" | "checksums")))
+    (is_text && (of_algorithm(first) || BARE_LISTS.contains(&first)))
         || (is_written && (is_algorithm(first) || LISTS.contains(&first)))
         || (name.ends_with(".txt") && (is_algorithm(inner) || of_algorithm(inner)))
         || (ALGORITHMS.contains(&ending) && ending != "sha")
@@ -127,6 +139,18 @@ pub(super) fn uncomputed_algorithm(name: &str) -> Option<&'static str> {
         ("sha3", "SHA-3"),
         ("sha224", "SHA-224"),
         ("sha384", "SHA-384"),
+        ("sha3-256", "SHA-3"),
+        ("sha3-512", "SHA-3"),
+        ("blake2b", "BLAKE2"),
+        ("blake2s", "BLAKE2"),
+        ("crc", "CRC"),
+        ("crc32", "CRC-32"),
+        ("crc32c", "CRC-32C"),
+        ("sfv", "CRC-32"),
+        ("xxh", "XXH"),
+        ("xxh3", "XXH"),
+        ("xxh64", "XXH"),
+        ("xxh128", "XXH"),
     ]
     .into_iter()
     .find(|(text, _)| {
@@ -253,6 +277,17 @@ mod tests {
             ("checksums.json", Some(Digests)),
             ("model.sha256.txt", Some(Digests)),
             ("model.gguf.sha256sum.txt", Some(Digests)),
+            ("DIGESTS", Some(Digests)),
+            ("CHECKSUMS", Some(Digests)),
+            ("HASHES", Some(Digests)),
+            ("MD5SUMS", Some(Digests)),
+            ("model.gguf.crc32", Some(Digests)),
+            ("model.safetensors.xxh64", Some(Digests)),
+            ("release.sfv", Some(Digests)),
+            ("integrity.json", Some(Digests)),
+            ("sha3-256sums.txt", Some(Digests)),
+            ("digest", None),
+            ("integrity", None),
             ("hash", None),
             ("vocab.txt", None),
             ("notes.model.txt", None),
@@ -266,6 +301,8 @@ mod tests {
         }
         assert_eq!(uncomputed_algorithm("B2SUMS"), Some("BLAKE2"));
         assert_eq!(uncomputed_algorithm("a.gguf.blake3"), Some("BLAKE3"));
+        assert_eq!(uncomputed_algorithm("release.sfv"), Some("CRC-32"));
+        assert_eq!(uncomputed_algorithm("CRC32SUMS"), Some("CRC-32"));
         assert_eq!(uncomputed_algorithm("SHA256SUMS"), None);
         assert_eq!(uncomputed_algorithm("checksums.txt"), None);
         assert_eq!(subject_of("model.gguf.sha256"), Some("model.gguf"));

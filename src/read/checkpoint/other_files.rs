@@ -89,6 +89,12 @@ const OTHER_NAMES: [&str; 12] = [
     "use_policy",
 ];
 
+/// Endings of lists of digests.
+const DIGEST_ENDINGS: [&str; 13] = [
+    "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "b2", "b3", "blake2", "blake3", "crc32",
+    "sfv", "xxh64",
+];
+
 /// The ending of a name, in small letters: programs write `.GGUF` as well.
 fn ending(name: &str) -> String {
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
@@ -114,7 +120,8 @@ fn is_other_name(name: &str) -> bool {
         || (lower.ends_with(".model") && (lower.contains("sentencepiece") || lower.contains("spm")))
         // lists of digests: `SHA256SUMS`, `model.gguf.sha256`
         || is_list("sums")
-        || ["md5", "sha1", "sha256", "sha512"].contains(&&*ending(name))
+        || DIGEST_ENDINGS.contains(&&*ending(name))
+        || ["checksum", "checksums", "digests", "hashes"].contains(&&*lower)
 }
 
 /// Whether a file is an index of shards by its name.

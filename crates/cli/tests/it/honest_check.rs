@@ -367,6 +367,41 @@ fn list_cases() -> Vec<ListCase> {
     let md5 = "d41d8cd98f00b204e9800998ecf8427e";
     let mut cases = vec![
         case("SHA256SUMS", line.clone(), &[], &["hash"]),
+        case("DIGESTS", line.clone(), &[], &["hash"]),
+        case("CHECKSUMS", line.clone(), &[], &["hash"]),
+        case("HASHES.txt", line.clone(), &[], &["hash"]),
+        case(
+            "model.safetensors.crc32",
+            "d202ef8d  model.safetensors\n".to_owned(),
+            &["hash-list"],
+            &["hash-list"],
+        ),
+        case(
+            "release.sfv",
+            "; made by cksfv\nmodel.safetensors D202EF8D\n".to_owned(),
+            &["hash-list"],
+            &["hash-list"],
+        ),
+        case(
+            "integrity.json",
+            format!(
+                "{{\"files\": [{{\"path\": \"model.safetensors\", \"sha256\": \"{SHA256}\"}}]}}"
+            ),
+            &[],
+            &["hash"],
+        ),
+        case(
+            "integrity.json",
+            "{\"model.safetensors\": \"sha256-AAAA\"}".to_owned(),
+            &["hash-list"],
+            &["hash-list"],
+        ),
+        case(
+            "B2SUMS",
+            format!("{SHA512}  model.safetensors\n"),
+            &["hash-list"],
+            &["hash-list"],
+        ),
         case("sha256sum.txt", line.clone(), &[], &["hash"]),
         case("SHA256SUMS", format!("\u{feff}{line}"), &[], &["hash"]),
         case("SHA256SUMS", signed.clone(), &[], &["hash"]),
