@@ -244,7 +244,7 @@ pub struct CheckReport {
     /// Whether all files could be opened. Where not, the others were checked.
     pub readable: bool,
     /// Why no rule that was applied looked at anything.
-    #[serde(skip)]
+    #[serde(rename = "why_idle")]
     pub(super) idle: Option<String>,
 }
 

@@ -155,6 +155,10 @@ impl CheckRun<'_> {
         }
         let applied = rules().iter().filter(|rule| check.reports(rule.id));
         let idle = looked_at.why_idle(applied.map(|rule| rule.subject), check.headers);
+        if idle.is_some() {
+            // all reading was for other rules
+            (checked.tensors, checked.files) = (0, 0);
+        }
         let order = |finding: &Finding| rules().iter().position(|rule| rule.id == finding.rule);
         // stable: findings of one rule keep the order of the files
         list.sort_by_key(|finding| (std::cmp::Reverse(finding.level), order(finding)));

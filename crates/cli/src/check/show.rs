@@ -101,7 +101,7 @@ fn one(
 /// The verdict about the model. Tensors are called sound only where all rules were applied to their bytes.
 fn verdict(report: &CheckReport) -> String {
     let mut text = String::new();
-    if let Some(why) = report.why_idle().filter(|_| !report.only.is_empty()) {
+    if let Some(why) = report.why_idle() {
         text.push_str(&format!("; nothing was looked at: {why}"));
     } else if report.is_empty() {
         text.push_str("; nothing was read");

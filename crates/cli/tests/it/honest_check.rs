@@ -767,12 +767,20 @@ fn a_rule_without_anything_to_look_at_is_status_2() {
                 "{model} {args:?}: {} {text}",
                 found.code
             ),
-            Some(why) => assert!(
-                // the list of digests that headers do not compare is a reason of its own
-                found.code == 2 && text.contains(&format!("{is_none}{why}")),
-                "{model} {args:?}: {} {text}",
-                found.code
-            ),
+            Some(why) => {
+                assert!(
+                    // the list of digests that headers do not compare is a reason of its own
+                    found.code == 2 && text.contains(&format!("{is_none}{why}")),
+                    "{model} {args:?}: {} {text}",
+                    found.code
+                );
+                // nothing is counted as looked at beside it
+                assert!(text.contains("checked 0 of "), "{text}");
+                assert!(text.contains("tensors, 0 of "), "{text}");
+                let (document, code) = checked(&[args, &[model]].concat());
+                let idle = document["why_idle"].as_str().unwrap_or_default();
+                assert!(code == 2 && idle.starts_with(why), "{document}");
+            }
         }
     }
     // every rule says something where nothing is left of it
