@@ -6,7 +6,7 @@ use crate::args::{Color, ConvertArgs};
 use crate::checkpoint_warnings;
 use crate::exit::{Completion, Failure, RunError, again, note_text};
 use crate::interrupt::Interrupt;
-use crate::name_filter::{NameChanges, NameFilter};
+use crate::name_filter::{NameChanges, NameFilter, of_missing_key};
 use crate::output::{Screen, Stdout, progress};
 use crate::remember::ReportedRun;
 use crate::written_file::check_tensor_output;
@@ -71,9 +71,13 @@ fn write(
     }
     show_refused(&plan, screen);
     let mut notes = notes_of(&plan);
-    let about_output = builder.notes(&args.output, &sharding)?;
+    let of_key = |error| {
+        let keys = checkpoint.catalog().metadata().iter();
+        of_missing_key(error, "--drop-metadata", keys.map(|(key, _)| key)).in_file(source)
+    };
+    let about_output = builder.notes(&args.output, &sharding).map_err(of_key)?;
     notes.extend(about_output.iter().map(note_text));
-    let sink = builder.sink(&args.output, sharding)?;
+    let sink = builder.sink(&args.output, sharding).map_err(of_key)?;
     let run = WrittenRun {
         checkpoint: &checkpoint,
         source,

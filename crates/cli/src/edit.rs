@@ -5,14 +5,16 @@ use std::path::Path;
 use std::time::Instant;
 
 use anamnesis::quote::escape;
-use anamnesis::{Edit, EditReport, EditWay, EditedFile, Limits, OpenOptions, RecoveredEdit, edit};
+use anamnesis::{
+    Edit, EditReport, EditWay, EditedFile, ErrorKind, Limits, OpenOptions, RecoveredEdit, edit,
+};
 use anamnesis_os::whole_file;
 use serde_json::json;
 
 use crate::args::{Color, EditArgs, typed_value};
 use crate::exit::{Completion, Failure, RunError, note_text};
 use crate::interrupt::Interrupt;
-use crate::name_filter::NameChanges;
+use crate::name_filter::{NameChanges, of_missing_key};
 use crate::output::{Screen, Stdout, WARNING, json, progress};
 use crate::paths::is_url;
 use crate::shown_path::shown;
@@ -72,7 +74,28 @@ fn report(args: &EditArgs, interrupt: &Interrupt) -> Result<EditReport, Failure>
         .cancel(interrupt.token())
         .commit();
     bar.finish_and_clear();
-    Ok(committed?)
+    committed.map_err(|error| missing_key(args, limits, error))
+}
+
+/// The failure of an edit, with the nearest keys for one that is not there.
+fn missing_key(args: &EditArgs, limits: Limits, error: anamnesis::Error) -> Failure {
+    let ErrorKind::NotFound { name, .. } = error.kind() else {
+        return error.into();
+    };
+    let option = match args.unset.contains(name) {
+        true => "--unset",
+        false => "--rename-key",
+    };
+    let opened = OpenOptions::new()
+        .mmap(false)
+        .limits(limits)
+        .open(&args.path);
+    // it was opened for the edit, and is only gone if another process has removed it since
+    let Ok(opened) = opened else {
+        return error.into();
+    };
+    let keys = opened.catalog().metadata().iter();
+    of_missing_key(error, option, keys.map(|(key, _)| key)).in_file(&args.path)
 }
 
 /// An [`edit`] with the changes of the arguments.

@@ -148,14 +148,6 @@ impl Failure {
         self
     }
 
-    /// Says that the arguments are at fault if they name what is not there.
-    pub(crate) fn of_missing_name(self) -> Self {
-        match self.kind {
-            "not_found" => self.of_arguments(),
-            _ => self,
-        }
-    }
-
     /// The result of a verb that this failure ends, once it is reported.
     pub(crate) fn completion(&self) -> Completion {
         match self.of_arguments {

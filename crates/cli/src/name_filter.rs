@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use anamnesis::Rename;
 use anamnesis::template::parallel::{Rule, Rules};
+use anamnesis::{ErrorKind, Rename};
 use globset::GlobMatcher;
 
 use crate::exit::Failure;
@@ -161,6 +161,28 @@ pub(crate) fn without_match<'n>(
     seen.without_match(option, text)
 }
 
+/// The failure of an option that names a key of the metadata which the model has not, as of a pattern without a match; any
+/// other failure stays. `keys` are those that it has.
+pub(crate) fn of_missing_key<'n>(
+    error: anamnesis::Error,
+    option: &str,
+    keys: impl Iterator<Item = &'n str>,
+) -> Failure {
+    let ErrorKind::NotFound {
+        what: "metadata key",
+        name,
+    } = error.kind()
+    else {
+        return Failure::from(error);
+    };
+    let mut seen = SeenNames::default();
+    keys.for_each(|name| seen.add(name));
+    let found = seen.found(name, "there are no keys");
+    let message = format!("no metadata key is {} of {option}; {found}", quoted(name));
+    let help = "correct the key; `anamnesis inspect --metadata` lists all keys";
+    Failure::new("not_found", message, help).of_arguments()
+}
+
 /// The changes of `--strip-prefix` and `--rename`, in this order, which notice what they have matched. One value is for all
 /// models of a run, as of [`NameFilter`].
 pub(crate) struct NameChanges<'a> {
@@ -288,15 +310,20 @@ impl SeenNames {
         }
     }
 
-    fn without_match(&self, option: &str, text: &str) -> Failure {
+    /// The names that are nearest to one that is missing; the text `none` where there are no names.
+    fn found(&self, text: &str, none: &str) -> String {
         let nearest: Vec<String> = self.nearest(text).map(quoted).collect();
-        let found = match &nearest[..] {
-            [] if self.first.is_none() => "there are no tensors".to_owned(),
+        match &nearest[..] {
+            [] if self.first.is_none() => none.to_owned(),
             [] => "all names are longer than any pattern".to_owned(),
             [one] if self.several => format!("the nearest name is {one}"),
             [one] => format!("the only name is {one}"),
             several => format!("the nearest names are {}", several.join(", ")),
-        };
+        }
+    }
+
+    fn without_match(&self, option: &str, text: &str) -> Failure {
+        let found = self.found(text, "there are no tensors");
         let text = quoted(text);
         let message = format!("no tensor matches {text} of {option}; {found}");
         let help = "correct the pattern; `anamnesis inspect` lists all names";

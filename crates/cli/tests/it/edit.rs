@@ -117,7 +117,12 @@ fn a_refused_edit_says_why_and_what_to_do() {
             1,
             "values of safetensors are texts",
         ),
-        (&["edit", st, "--unset", "none"], 1, "none"),
+        (
+            &["edit", st, "--unset", "licence"],
+            2,
+            "`licence` of --unset; the nearest names are `license`",
+        ),
+        (&["edit", st, "--rename-key", "frmat=x"], 2, "`format`"),
         (&["edit", st, "--rename-key", "license=format"], 1, "format"),
         (&["edit", st, "--rename", "modle=x"], 2, "nearest names"),
         (&["edit", st, "--rename", "model.a=model.b"], 1, "model.b"),
