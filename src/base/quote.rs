@@ -126,13 +126,29 @@ fn without_secrets(text: &str, ends: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// A path without the parameters of its parts: a server may take a token from `/models;token=…/a.gguf`.
+fn without_parameters(path: &str) -> Cow<'_, str> {
+    // a key of a bucket may have a semicolon, and no parameter
+    let has_one = |part: &str| part.split(';').skip(1).any(|rest| rest.contains('='));
+    if !path.split('/').any(has_one) {
+        return path.into();
+    }
+    let parts = path.split('/').map(|part| match has_one(part) {
+        true => part.split(';').next().unwrap_or_default(),
+        false => part,
+    });
+    parts.collect::<Vec<_>>().join("/").into()
+}
+
 /// Host and path of a URL whose scheme is left out.
 fn location(url: &str, is_azure: bool) -> Cow<'_, str> {
     let place = url.split(['?', '#']).next().unwrap_or_default();
     let (host, path) = place.split_at(place.find('/').unwrap_or(place.len()));
     let plain = match host.rsplit_once('@') {
         // in URLs of Azure, the container stands in front of the account's host
-        Some((container, _)) if is_azure && !container.contains(':') => return place.into(),
+        Some((container, _)) if is_azure && !container.contains(':') => {
+            return without_parameters(place);
+        }
         Some((_, host)) => host,
         // the revision of a repository of the hub stands behind its name, and so behind a slash
         None => host,
@@ -144,9 +160,9 @@ fn location(url: &str, is_azure: bool) -> Cow<'_, str> {
         return "…".into();
     }
     if plain.len() == host.len() {
-        return place.into();
+        return without_parameters(place);
     }
-    format!("{plain}{path}").into()
+    format!("{plain}{}", without_parameters(path)).into()
 }
 
 fn push_escaped(out: &mut String, c: char) {
@@ -175,6 +191,13 @@ mod tests {
             ("abfss://container@account/a", "abfss://container@account/a"),
             ("abfss://name:secret@account/a", "abfss://account/a"),
             ("s3://bucket", "s3://bucket"),
+            (
+                "https://h/m;token=x;v=1/a.gguf;sig=y=",
+                "https://h/m/a.gguf",
+            ),
+            ("https://u:p@h/m;token=x/a#t=z", "https://h/m/a"),
+            ("https://h;token=x/a", "https://h/a"),
+            ("s3://bucket/a;b/c", "s3://bucket/a;b/c"),
             ("a?b", "a?b"),
             ("C:/a?b", "C:/a?b"),
         ] {

@@ -66,6 +66,13 @@ fn urls(server: &TestServer, failing: &str) -> Vec<String> {
             "http://name:{PASSWORD}@{failing}/{status}/x.gguf{secrets}"
         ));
     }
+    // parameters of the path, which a server may take a token from
+    for status in ["403", "404"] {
+        urls.push(format!(
+            "http://{failing}/{status};token={QUERY}/x.gguf;v=1;sig={PASSWORD}"
+        ));
+    }
+    urls.push(format!("http://127.0.0.1:1/x.gguf;token={QUERY}{secrets}"));
     urls.push(format!("http://127.0.0.1:1/x.gguf{secrets}"));
     urls.push(format!("http://name:{PASSWORD}/x@host/x.gguf{secrets}"));
     urls.push(format!("ftp://name:{PASSWORD}@host/x.gguf{secrets}"));
