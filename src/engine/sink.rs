@@ -18,7 +18,8 @@ pub use container::{Container, GGUF, GgufType, GgufValue, HeaderValue, NPY, NPZ,
 pub(crate) use files::in_place;
 pub(crate) use files::{FileOrigin, check_replaceable, file_form, file_metadata, found_file};
 pub use files::{
-    FileSink, OutputDirectory, OutputFile, SafetensorsSink, Sharding, write_companions,
+    FileSink, OutputDirectory, OutputFile, SafetensorsSink, Sharding, check_target,
+    write_companions,
 };
 pub use memory::MemorySink;
 pub use null::NullSink;

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anamnesis::companions::Companions;
+use anamnesis::sink::check_target;
 use anamnesis::template::is_weight_file;
 use anamnesis_os::files;
 use anamnesis_os::whole_file::{UnpublishedFile, WriteOptions};
@@ -141,13 +142,7 @@ pub(crate) fn check_output_name(path: &Path) -> Result<(), Failure> {
 pub(crate) fn check_tensor_output(path: &Path) -> Result<(), Failure> {
     check_output_name(path)?;
     // before the work: the library refuses it when it begins to write
-    if is_url(path) && path.to_str().is_some_and(|url| url.contains(['?', '#'])) {
-        let what = "an output has no query and no fragment";
-        let help = "leave out what begins with `?` or `#`; credentials are in the environment";
-        return Err(Failure::new("invalid_argument", what, help)
-            .in_file(path)
-            .of_arguments());
-    }
+    check_target(path).map_err(|error| Failure::from(error).of_arguments())?;
     let has_tensors = path.file_name().and_then(|name| name.to_str());
     let has_tensors = has_tensors.is_some_and(is_weight_file);
     if !is_url(path) && path.is_file() && !has_tensors && is_of_a_model(path) {

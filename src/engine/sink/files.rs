@@ -211,6 +211,7 @@ impl FileSink {
 
     /// The place that the target names.
     fn place(&self) -> Result<Box<dyn OutputPlace>> {
+        check_target(&self.target.path)?;
         match url(&self.target.path) {
             None => Ok(Box::new(LocalOutput::new(&self.system, self.target.clone()))),
             #[cfg(feature = "remote")]
@@ -246,6 +247,29 @@ impl FileSink {
         let written = self.written.as_mut().expect("begun");
         written.finish(|file, at, bytes| place.write(file, at, bytes, wait))?;
         place.publish(wait)
+    }
+}
+
+/// Refuses the URL of an output that has a query or a fragment: they would be a part of the objects' names, and a signature would be
+/// one of everything that shows them.
+///
+/// ```
+/// use anamnesis::sink::check_target;
+///
+/// assert!(check_target("s3://bucket/model/".as_ref()).is_ok());
+/// assert!(check_target("s3://bucket/model/?X-Amz-Signature=secret".as_ref()).is_err());
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument).
+pub fn check_target(target: &Path) -> Result<()> {
+    match url(target) {
+        Some(url) if url.contains(['?', '#']) => {
+            let what = "an output has no query and no fragment: leave out what begins with `?` or `#`; credentials are in \
+                        the environment";
+            Err(Error::invalid_argument(what).in_file(target))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -40,16 +40,7 @@ fn open_store(url: &str, options: RemoteOptions) -> Result<OpenedUrl> {
 }
 
 /// The bucket that a URL leads to, to be written to.
-///
-/// # Errors
-/// A URL with a query or a fragment: it would be a part of the objects' names, and a signature would be one of everything
-/// that shows them.
 pub(crate) fn open_bucket(url: &str, options: RemoteOptions) -> Result<Store> {
-    if url.contains(['?', '#']) {
-        return Err(Error::invalid_argument(
-            "an output has no query and no fragment: leave out what begins with `?` or `#`",
-        ));
-    }
     match open_store(url, options)? {
         OpenedUrl::Store(store) if store.is_bucket() => Ok(*store),
         _ => Err(Error::unsupported(
