@@ -25,11 +25,18 @@ pub struct UnreadFile {
     pub path: String,
     /// Why it was not looked at.
     pub why: &'static str,
+    /// The first 16 names of files of models directly in a folder, which were not looked at either.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
 }
+
+/// Names of models in a folder that are remembered.
+const MODELS: usize = 16;
 
 impl UnreadFile {
     pub(crate) fn new(path: String, why: &'static str) -> Self {
-        Self { path, why }
+        let models = Vec::new();
+        Self { path, why, models }
     }
 }
 
@@ -228,26 +235,28 @@ impl DirectoryListing {
         budget: &Budget,
     ) -> Result<Vec<UnreadFile>> {
         let mut unread = Vec::new();
-        let mut push = |path: String, why| {
-            budget.memory(text_cost(path.capacity()), WHAT)?;
-            budget.push(&mut unread, UnreadFile { path, why }, WHAT)
+        let mut push = |path: String, why, models: Vec<String>| {
+            let texts = models.iter().chain([&path]);
+            budget.memory(texts.map(|text| text_cost(text.capacity())).sum(), WHAT)?;
+            budget.push(&mut unread, UnreadFile { path, why, models }, WHAT)
         };
         for name in self.files.iter().filter(|name| !is_read(name)) {
             // at a URL this is not known without a request, and listings have files only
             let is_regular = !files.is_local() || files.is_file(&directory.join(name));
             let is_part = is_regular && files.is_local() && is_part_name(name);
             let why = match is_hidden_name(name) {
-                false => reason(name, is_regular),
                 true if is_left(files, directory, name) => UNFINISHED,
                 true => "of a run that is replacing the checkpoint",
                 false if is_part && !is_locked(&directory.join(name)) => UNFINISHED,
                 false if is_part => "of a run that is writing it",
                 false => reason(name, is_regular),
             };
-            push(name.clone(), why)?;
+            push(name.clone(), why, Vec::new())?;
         }
         for name in &self.folders {
-            push(format!("{name}/"), self.reason_of_folder(name))?;
+            let why = self.reason_of_folder(name);
+            let models = models_in(files, directory, name);
+            push(format!("{name}/"), why, models)?;
         }
         Ok(unread)
     }
@@ -266,6 +275,39 @@ impl DirectoryListing {
             _ => "a folder: check it by its path",
         }
     }
+}
+
+/// The names of models directly in a folder of a local directory; none in a hidden folder, and in one that cannot be listed or
+/// is another user's link to elsewhere. Shards are left out where there is an index.
+fn models_in(files: &Files, directory: &Path, folder: &str) -> Vec<String> {
+    let path = directory.join(folder);
+    if folder.starts_with('.')
+        || !files.is_local()
+        || files.check_directory(directory, &path).is_err()
+    {
+        return Vec::new();
+    }
+    let (mut found, mut indexes) = (Vec::new(), Vec::new());
+    let is_model = |name: &OsStr| name.to_str().is_some_and(is_model_file);
+    // a folder that cannot be listed was not looked at, as the others were not
+    let _ = files.list(&path, &is_model, &mut |name| {
+        let name = name.to_string_lossy().into_owned();
+        let list = match is_index_name(&name) {
+            true => &mut indexes,
+            false => &mut found,
+        };
+        // the order of a listing is unspecified: the first ones by name
+        let at = list.partition_point(|known| *known < name);
+        list.insert(at, name);
+        list.truncate(MODELS);
+        Ok(())
+    });
+    if !indexes.is_empty() {
+        found.retain(|name| split_name(name).is_none());
+    }
+    indexes.append(&mut found);
+    indexes.truncate(MODELS);
+    indexes
 }
 
 /// Whether a folder is one of a module as sentence-transformers names them: `1_Pooling`.

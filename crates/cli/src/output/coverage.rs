@@ -32,5 +32,14 @@ pub(crate) fn unread_lines(unread: &[UnreadFile]) -> Vec<String> {
         let names = listed(files.map(|file| escape(&file.path)), NAMED, " (--json)");
         format!("not looked at: {names} ({why})")
     };
-    reasons.iter().map(line).collect()
+    let models = unread.iter().flat_map(|file| {
+        let names = file.models.iter();
+        names.map(|name| escape(&format!("{}{name}", file.path)).into_owned())
+    });
+    let models = listed(models, NAMED, " (--json)");
+    let in_folders = format!("not looked at: {models} (models in folders)");
+    let lines = reasons.iter().map(line);
+    lines
+        .chain((!models.is_empty()).then_some(in_folders))
+        .collect()
 }

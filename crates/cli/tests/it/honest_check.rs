@@ -146,6 +146,11 @@ fn folders_are_named_as_not_looked_at() {
         text.contains("not looked at: old/ (a folder: check it by its path)"),
         "{text}"
     );
+    let models = "1_Pooling/inner.safetensors, old/inner.safetensors, original/inner.safetensors";
+    assert!(
+        text.contains(&format!("not looked at: {models} (models in folders)")),
+        "{text}"
+    );
     // a digest of one file of it
     let digest = format!("{}  old/inner.safetensors\n", "0".repeat(64));
     model.write("SHA256SUMS", digest.as_bytes());
@@ -159,6 +164,30 @@ fn folders_are_named_as_not_looked_at() {
         unread.iter().any(|file| file["path"] == "old/"),
         "{difference}"
     );
+}
+
+/// A pipeline whose components alone have weights: nothing is looked at, and each model is named.
+#[test]
+fn models_of_components_are_named() {
+    let model = Model::new(&[]);
+    model.write("model_index.json", b"{\"_class_name\": \"P\"}");
+    for component in ["unet", "vae", "tokenizer"] {
+        fs::create_dir(Path::new(model.path()).join(component)).unwrap();
+    }
+    for file in ["unet/one.safetensors", "vae/two.safetensors"] {
+        model.write(file, &fixture(CLEAN));
+    }
+    model.write("tokenizer/tokenizer.json", b"{}");
+    let found = run(&["check", model.path()]);
+    let text = words(&found);
+    assert_eq!(found.code, 2, "{text}");
+    let named = "not looked at: unet/one.safetensors, vae/two.safetensors (models in folders)";
+    assert!(text.contains(named), "{text}");
+    let (document, _) = checked(&[model.path()]);
+    let unread = document["unread"].as_array().unwrap();
+    let row = unread.iter().find(|row| row["path"] == "vae/").unwrap();
+    assert_eq!(row["models"], serde_json::json!(["two.safetensors"]));
+    assert_eq!(run(&["check", "--recursive", model.path()]).code, 0);
 }
 
 /// Every verb that reads a model names the models of its directory that it does not read; `check` reads all of them.
