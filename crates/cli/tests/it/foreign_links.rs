@@ -12,7 +12,7 @@ const PRIVATE: &str = "hunter2";
 const USER: u32 = 7;
 
 /// Each verb; `M` stands for the model, `O` for the model of root beside it and `D` for a directory of outputs.
-static VERBS: &[&[&str]] = &[
+pub(crate) static VERBS: &[&[&str]] = &[
     &["inspect", "M"],
     &["inspect", "M", "--json"],
     &["inspect", "--hash", "M"],
@@ -28,6 +28,8 @@ static VERBS: &[&[&str]] = &[
     &["report", "M", "--check", "-o", "D/check.html"],
     &["remember", "M", "-o", "D/model/"],
     &["remember", "M", "-o", "D/model.safetensors"],
+    &["convert", "M", "-o", "D/copy/"],
+    &["convert", "M", "-o", "D/copy.safetensors"],
     &["load", "M"],
     &["diff", "M", "O"],
     &["diff", "O", "M"],

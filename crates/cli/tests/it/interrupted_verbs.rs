@@ -45,28 +45,10 @@ fn an_interrupt_ends_every_verb() {
     let out = scratch.path().join("out.safetensors");
     let out = path_str(&out);
     let directory = path_str(&directory);
-    let verbs: &[&[&str]] = &[
-        &["inspect", "--hash", model],
-        &["remember", model, "-o", out, "--overwrite"],
-        &["load", model, "--loader", "pread", "--repeat", "100"],
-        &["load", model, "--loader", "mmap", "--repeat", "100"],
-        &["check", model],
-        // never changed: each run is interrupted
-        &["edit", model, "--copy", "--set", "a=b"],
-        &["diff", model, other],
-        &["report", model, "-o", out, "--stats"],
-        &["warm", model],
-        &["warm", model, "--", "sleep", "60"],
-        &["record", "-o", out, "--dir", directory, "--", "sleep", "60"],
-        &["ppc", "run", "--dir", directory, "--policy", "none"],
-        &[
-            "ppc", "run", "--dir", directory, "--policy", "eager", "--", "sleep", "60",
-        ],
-    ];
     let mut slow = Vec::new();
-    for verb in verbs {
+    for verb in &busy_verbs(model, other, out, directory) {
         // closing an unfinished file waits for pages of it that are being written
-        let most = if matches!(verb[0], "remember" | "edit") {
+        let most = if matches!(verb[0], "remember" | "convert" | "edit") {
             6 * MOST
         } else {
             MOST
@@ -76,6 +58,34 @@ fn an_interrupt_ends_every_verb() {
         slow.extend(too_slow(verb, most, ends, &command));
     }
     assert!(slow.is_empty(), "{}", slow.join("\n"));
+}
+
+/// Verbs that are at work for seconds.
+pub(crate) fn busy_verbs<'a>(
+    model: &'a str,
+    other: &'a str,
+    out: &'a str,
+    directory: &'a str,
+) -> Vec<Vec<&'a str>> {
+    vec![
+        vec!["inspect", "--hash", model],
+        vec!["remember", model, "-o", out, "--overwrite"],
+        vec!["convert", model, "-o", out, "--overwrite"],
+        vec!["load", model, "--loader", "pread", "--repeat", "100"],
+        vec!["load", model, "--loader", "mmap", "--repeat", "100"],
+        vec!["check", model],
+        // never changed: each run is interrupted
+        vec!["edit", model, "--copy", "--set", "a=b"],
+        vec!["diff", model, other],
+        vec!["report", model, "-o", out, "--stats"],
+        vec!["warm", model],
+        vec!["warm", model, "--", "sleep", "60"],
+        vec!["record", "-o", out, "--dir", directory, "--", "sleep", "60"],
+        vec!["ppc", "run", "--dir", directory, "--policy", "none"],
+        vec![
+            "ppc", "run", "--dir", directory, "--policy", "eager", "--", "sleep", "60",
+        ],
+    ]
 }
 
 /// The meaning of an end before the interrupt.
@@ -155,7 +165,7 @@ fn end_of(child: &mut Child) -> Option<ExitStatus> {
 }
 
 /// Verbs that read a model, `M`; `O` is another one, and `D/…` an output.
-static READERS: &[&[&str]] = &[
+pub(crate) static READERS: &[&[&str]] = &[
     &["inspect", "M"],
     &["inspect", "--hash", "M"],
     &["ls", "M"],
@@ -169,6 +179,7 @@ static READERS: &[&[&str]] = &[
     &["plan", "M"],
     &["load", "M"],
     &["remember", "M", "-o", "D/out.safetensors"],
+    &["convert", "M", "-o", "D/out.safetensors"],
     &["template", "predict", "M", "-o", "D/out.json"],
     &["warm", "M"],
     &["warm", "M", "--", "sleep", "60"],

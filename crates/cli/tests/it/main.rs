@@ -88,6 +88,8 @@ mod template;
 #[cfg(target_os = "linux")]
 mod trusted_places;
 #[cfg(target_os = "linux")]
+mod verb_rules;
+#[cfg(target_os = "linux")]
 mod warm;
 #[cfg(feature = "remote")]
 #[path = "../../../remote/tests/it/server.rs"]

@@ -9,7 +9,7 @@ const MODEL: &str = "fixtures/model/scribe.safetensors";
 
 /// Every verb with patterns: its arguments, where `OUT` stands for a file in an empty directory, and its options that take
 /// patterns.
-const VERBS: &[(&[&str], &[&str])] = &[
+pub(crate) const VERBS: &[(&[&str], &[&str])] = &[
     (&["inspect", MODEL], &["--filter"]),
     (&["inspect", "--hash", MODEL], &["--filter"]),
     (&["inspect", "--tree", MODEL, MODEL], &["--filter"]),

@@ -7,7 +7,7 @@ const GGUF: &str = "fixtures/model/scribe-Q8_0.gguf";
 const CONFIG: &str = "fixtures/fit/gpt-oss.json";
 
 /// Verbs with options that are numbers.
-const VERBS: &[&[&str]] = &[
+pub(crate) const VERBS: &[&[&str]] = &[
     &["inspect"],
     &["remember"],
     &["load"],

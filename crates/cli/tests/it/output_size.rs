@@ -12,7 +12,7 @@ const MAX_RATIO: usize = 8;
 /// The lines that every view has: headings, totals, warnings.
 const FIXED_LINES: usize = 16 << 10;
 
-const VIEWS: &[&[&str]] = &[
+pub(crate) const VIEWS: &[&[&str]] = &[
     &["inspect"],
     &["inspect", "--tree"],
     &["inspect", "--tree", "--all"],
@@ -127,7 +127,7 @@ fn output_is_linear_in_the_header() {
 }
 
 /// Views of one model, or of two, that answer a question.
-const ANSWERS: &[&[&str]] = &[
+pub(crate) const ANSWERS: &[&[&str]] = &[
     &["fit", "{}"],
     &["fit", "--json", "--tp", "8", "{}"],
     &["check", "{}"],

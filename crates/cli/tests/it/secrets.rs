@@ -86,7 +86,7 @@ fn urls(server: &TestServer, failing: &str) -> Vec<String> {
 }
 
 /// The runs of every verb with a URL in each place of a path, without `--json`.
-fn runs(url: &str, out: &Path) -> Vec<Vec<String>> {
+pub(crate) fn runs(url: &str, out: &Path) -> Vec<Vec<String>> {
     let file = |name: &str| path_str(&out.join(name)).to_owned();
     let (page, template, weights, list) = (
         file("p.html"),
@@ -129,6 +129,11 @@ fn runs(url: &str, out: &Path) -> Vec<Vec<String>> {
         vec!["template", "merge", url, "-o", &template],
         vec!["template", "merge", url, "-o", url],
         vec!["man", "--out", url],
+        vec!["ls", url],
+        vec!["convert", url, "-o", &weights],
+        vec!["convert", LOCAL, "-o", url],
+        vec!["edit", url, "--set", "a=b"],
+        vec!["completions", url],
     ];
     if cfg!(target_os = "linux") {
         runs.extend([
@@ -150,8 +155,10 @@ fn runs(url: &str, out: &Path) -> Vec<Vec<String>> {
 
 /// Whether a verb has `--json`.
 fn has_json(run: &[String]) -> bool {
-    !matches!(&*run[0], "report" | "man" | "record" | "ppc")
-        && run.iter().all(|word| word != "show")
+    !matches!(
+        &*run[0],
+        "report" | "man" | "record" | "ppc" | "completions"
+    ) && run.iter().all(|word| word != "show")
 }
 
 /// Everything that a run has written: both streams and each file below the directory, with their names.

@@ -37,10 +37,11 @@ fn run_in(cache: &HubCache, scratch: &Path, args: &[&str]) -> Run {
 }
 
 /// Every verb that reads a model, by a URL of the hub.
-static VERBS: &[&[&str]] = &[
+pub(crate) static VERBS: &[&[&str]] = &[
     &["inspect", URL],
     &["plan", URL],
     &["remember", "--overwrite", URL, "-o", "out"],
+    &["convert", "--overwrite", URL, "-o", "out"],
     &["load", URL],
     &["check", URL],
     &["diff", URL, URL],

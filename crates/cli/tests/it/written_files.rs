@@ -60,6 +60,14 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
+/// The verbs that are tried.
+pub(crate) fn verbs() -> Vec<String> {
+    WRITERS
+        .iter()
+        .map(|writer| writer.verb.to_owned())
+        .collect()
+}
+
 static WRITERS: &[Writer] = &[
     Writer {
         verb: "remember",
@@ -72,6 +80,22 @@ static WRITERS: &[Writer] = &[
     Writer {
         verb: DIRECTORY,
         args: |model, _, out| words(&["remember", model, "-o", out]),
+        replaces: true,
+    },
+    Writer {
+        verb: "convert",
+        args: |model, _, out| {
+            let file = format!("{model}/model.safetensors");
+            words(&["convert", &file, "-o", out])
+        },
+        replaces: true,
+    },
+    Writer {
+        verb: "convert --record",
+        args: |model, _, out| {
+            let tensors = format!("{model}/../tensors.safetensors");
+            words(&["convert", model, "-o", &tensors, "--record", out])
+        },
         replaces: true,
     },
     Writer {
@@ -263,7 +287,7 @@ fn refused_always(files: &Files, writer: &Writer, out: &Path) -> Result<(), Stri
 
 /// Whether the verb writes a checkpoint to the output, for which it makes directories.
 fn makes_directories(writer: &Writer) -> bool {
-    writer.verb == "remember" || writer.verb == DIRECTORY
+    matches!(writer.verb, "remember" | "convert" | DIRECTORY)
 }
 
 static RULES: &[Rule] = &[
