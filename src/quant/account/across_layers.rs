@@ -1,4 +1,4 @@
-//! The parts of a weight, compared with those of the same weight in other layers.
+//! The parts of a weight, compared with the parts of the same weight in other layers.
 //!
 //! A writer stores a module of all layers and experts in one way, so that a factor, an offset, an index or a marker that other layers
 //! have was lost where one lacks it. Most schemes read a weight without such a part too, with other values.
@@ -53,7 +53,7 @@ fn role_of_module(name: &str) -> Option<String> {
         .then(|| [&layers, ".", last, rest].concat())
 }
 
-/// Adds weights that lack a part of those of other layers to `refused`. The types of GGUF say how their blocks are read, and converters
+/// Adds weights that lack a part which other layers have to `refused`. The types of GGUF say how their blocks are read, and converters
 /// leave out a factor of 1, so that these weights are made, with a warning.
 pub(super) fn find(
     cx: &Context<'_>,
@@ -247,7 +247,7 @@ fn block(weight: &Weight) -> Option<(u64, u64)> {
     weight.decoder.numbers().and_then(|numbers| numbers.block)
 }
 
-/// Refuses matrices that no scheme has claimed, where those of other layers under the same name are codes in the same dtype.
+/// Refuses matrices that no scheme has claimed, where other layers have codes in the same dtype under the same name.
 fn unclaimed_codes(cx: &Context<'_>, slots: &[TensorClaim], refused: &mut Refusals) -> Result<()> {
     let is_candidate = |tensor: usize| {
         let info = cx.info(tensor);

@@ -56,7 +56,7 @@ fn is_of_weight(key: &str, names: &BTreeSet<String>) -> bool {
     module.is_some_and(|module| names.contains(module)) || names.contains(&format!("_{key}_qdata"))
 }
 
-/// A setting of the whole model, with those of its modules for each layer.
+/// A setting of the whole model, with the settings of its modules for each layer.
 fn for_layers(value: &Value, names: &BTreeSet<String>) -> Value {
     match value {
         Value::Object(map) => {

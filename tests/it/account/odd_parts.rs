@@ -62,7 +62,7 @@ fn matrices_are_no_scales_of_activations() {
             ));
         }
     }
-    // of an expert alone, and of all of a layer
+    // one expert of a layer alone
     let one = "l.0.mlp.experts.3.w1.input_scale";
     let expert: &[Row] = &[
         ("l.0.mlp.experts.3.w1.weight", "I8", &[8, 64]),
