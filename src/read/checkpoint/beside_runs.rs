@@ -5,7 +5,7 @@
 //! again ([`again_if_replaced`]).
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anamnesis_os::directory_lock::is_locked;
 
@@ -101,11 +101,42 @@ fn has_hidden(directory: &Path) -> bool {
         .any(|name| name.to_str().is_some_and(is_hidden_name))
 }
 
-/// How often a run is begun at most that fails because its checkpoint was replaced.
-const RUNS: u32 = 10;
+/// Attempts at reading what another process is replacing.
+pub(super) struct Attempts {
+    began: Instant,
+    failed: u32,
+}
+
+impl Attempts {
+    /// How many there are at least.
+    const LEAST: u32 = 10;
+    /// For how long there are further ones: a writer in a loop may replace a small checkpoint more often than a program that waits
+    /// for a processor can read it.
+    const PATIENCE: Duration = Duration::from_secs(5);
+    const LONGEST_PAUSE: Duration = Duration::from_millis(30);
+
+    pub(super) fn begin() -> Self {
+        Self {
+            began: Instant::now(),
+            failed: 0,
+        }
+    }
+
+    /// Whether there is another one after one that has failed, for which it pauses: longer each time.
+    pub(super) fn again(&mut self) -> bool {
+        self.failed += 1;
+        let is_left = self.failed < Self::LEAST || self.began.elapsed() < Self::PATIENCE;
+        if is_left {
+            let pause = self.failed * Duration::from_millis(3);
+            std::thread::sleep(pause.min(Self::LONGEST_PAUSE));
+        }
+        is_left
+    }
+}
 
 /// Calls `run`, which opens checkpoints and has no effect if it fails, again while it fails because another process has replaced
-/// one of them: ten times at most, with pauses that grow. A reader beside writers then has the old checkpoint or the new one.
+/// one of them: ten times, and further ones within five seconds. A reader beside writers then has the old checkpoint
+/// or the new one.
 /// `is_replaced` says which errors these are: [`Error::is_replaced`](crate::Error::is_replaced), for errors of this library.
 ///
 /// ```
@@ -123,15 +154,13 @@ pub fn again_if_replaced<T, E>(
     is_replaced: impl Fn(&E) -> bool,
     mut run: impl FnMut() -> std::result::Result<T, E>,
 ) -> std::result::Result<T, E> {
-    for attempt in 1..RUNS {
+    let mut attempts = Attempts::begin();
+    loop {
         match run() {
-            Err(error) if is_replaced(&error) => {
-                std::thread::sleep(attempt * Duration::from_millis(3));
-            }
+            Err(error) if is_replaced(&error) && attempts.again() => {}
             ended => return ended,
         }
     }
-    run()
 }
 
 #[cfg(test)]
@@ -187,7 +216,7 @@ mod tests {
             calls += 1;
             Err(replaced())
         });
-        assert!(failed.unwrap_err().is_replaced() && calls == RUNS);
+        assert!(failed.unwrap_err().is_replaced() && calls >= Attempts::LEAST);
         let mut calls = 0;
         let other: Result<()> = again_if_replaced(Error::is_replaced, || {
             calls += 1;

@@ -3,11 +3,12 @@
 
 mod heads;
 
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use anamnesis_template::{File, TemplateBuilder};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::read::catalog::{ByteRange, FileInfo, quote};
 use crate::read::checkpoint::Checkpoint;
 use heads::FileHeads;
@@ -67,14 +68,21 @@ impl TemplateFiles {
     pub(crate) fn add_to(&self, builder: &mut TemplateBuilder) -> Result<Vec<File>> {
         let mut known = Vec::with_capacity(self.files.len());
         for (number, (path, nbytes)) in (0u32..).zip(&self.files) {
-            let file = self.heads.file(number, &self.root, path, *nbytes)?;
             // a file that was replaced since it was opened would get a template with the ranges of its predecessor
+            let replaced =
+                |what: String| Error::new(ErrorKind::Replaced(what)).in_file(&self.root.join(path));
+            let file = self.heads.file(number, &self.root, path, *nbytes);
+            let file = file.map_err(|error| match error.kind() {
+                ErrorKind::Io(e) if e.kind() == io::ErrorKind::NotFound => {
+                    replaced("the file was removed after the checkpoint was opened".to_owned())
+                }
+                _ => error,
+            })?;
             if file.nbytes != *nbytes {
-                let what = format!(
+                return Err(replaced(format!(
                     "the file has {} bytes; it had {nbytes} when the checkpoint was opened",
                     file.nbytes
-                );
-                return Err(Error::invalid_argument(what).in_file(&self.root.join(path)));
+                )));
             }
             // the builder merges equal paths; the catalog's numbers would then name other files
             if builder.file(file.clone())? != number {

@@ -14,7 +14,6 @@ mod set_key;
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anamnesis_os::directory_lock::is_locked;
 use anamnesis_os::files::directory_of;
@@ -28,6 +27,7 @@ use crate::read::source::ollama;
 use crate::read::source::regular::check_directory;
 use crate::read::source::snapshot::snapshot_of;
 
+use super::beside_runs::Attempts;
 use super::replaced::{is_changing, is_for_want_of_a_file};
 use super::{OpenOptions, read_beside_runs};
 
@@ -41,8 +41,6 @@ use searched_directory::{DirectoryModel, SearchedDirectory};
 
 /// The deepest directory that is searched.
 const MAX_DEPTH: usize = 64;
-/// How often a model that lacks files is looked at that another process is replacing.
-const FOUND_AGAIN: u32 = 10;
 /// Endings of files with tensors that are no checkpoint each where a directory holds several: parts and arrays.
 const PARTS: [&str; 3] = ["distcp", "npz", "npy"];
 
@@ -246,7 +244,8 @@ impl ModelSearch {
     /// A model as it is found again while another process replaces the checkpoint of its directory (`is_written`): one that lacks
     /// files, or files that are no part of the checkpoint. The files of an old one are removed one by one. `None` if it has gone.
     fn settled(&self, mut found: FoundModel, mut is_written: bool) -> Option<FoundModel> {
-        for attempt in 1..FOUND_AGAIN {
+        let mut attempts = Attempts::begin();
+        loop {
             let is_directory = found.path.is_dir();
             let directory = match is_directory {
                 true => &*found.path,
@@ -258,10 +257,10 @@ impl ModelSearch {
                 }
                 _ => is_written && !is_directory,
             };
-            if !may_go || !self.place.is_local() || is_repository(directory) {
-                break;
+            let is_settled = !may_go || !self.place.is_local() || is_repository(directory);
+            if is_settled || !attempts.again() {
+                return Some(found);
             }
-            std::thread::sleep(attempt * Duration::from_millis(3));
             let SearchFrame { directory, items } = self.listed(directory, false).ok()?;
             is_written = directory.is_written;
             let mut models = items.filter_map(|item| match item {
@@ -271,7 +270,6 @@ impl ModelSearch {
             });
             found = models.find(|model| model.path == found.path)?;
         }
-        Some(found)
     }
 
     /// The names in a directory, and the budget that they are charged on.

@@ -111,6 +111,17 @@ impl RuntimeProcess {
 
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.0), signal).unwrap();
+        if signal == rustix::process::Signal::STOP {
+            // a thread that waits for a processor stops when it has one, and may answer until then
+            let tasks = format!("/proc/{}/task", self.0.id());
+            let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+                let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+                stat.rsplit_once(") ").unwrap().1.starts_with('T')
+            };
+            while !std::fs::read_dir(&tasks).unwrap().all(is_stopped) {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
     }
 }
 
