@@ -115,7 +115,10 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     // the tree of the description is dropped with this weight's claim
     let _tree = cx.budget.scope();
     let description = description::parsed(cx, info, flat, text)?;
-    weight(cx, tensor, &name, flat, &description).map(Some)
+    let weight = weight(cx, tensor, &name, flat, &description)?;
+    let parts = weight.parts.iter().map(|part| part.tensor);
+    description::check_listed(cx, info, flat, &description, parts)?;
+    Ok(Some(weight))
 }
 
 fn weight(

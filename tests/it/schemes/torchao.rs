@@ -28,6 +28,20 @@ fn described_file(
     qdata: (&str, &[u64]),
     parts: &[(&str, &str, &[u64], Vec<u8>)],
 ) -> Vec<u8> {
+    // every part is listed, as torchao lists them
+    let names = parts.iter().map(|part| &part.0["a.fc._weight_".len()..]);
+    let names: Vec<&str> = std::iter::once("qdata").chain(names).collect();
+    let names = serde_json::json!(names).to_string();
+    let description = description.replace(r#"["qdata","scale"]"#, &names);
+    file_of_description(&description, qdata, parts)
+}
+
+/// The same, of which the description says itself which parts there are.
+fn file_of_description(
+    description: &str,
+    qdata: (&str, &[u64]),
+    parts: &[(&str, &str, &[u64], Vec<u8>)],
+) -> Vec<u8> {
     let metadata =
         serde_json::json!({"a.fc.weight": description, "tensor_names": "[\"a.fc.weight\"]"})
             .to_string();
@@ -67,6 +81,38 @@ fn float_zero_points_are_subtracted_before_the_scale() {
     let value =
         |i: usize| (f32::from(codes[i].cast_signed()) - zero_points[i / 16]) * scales[i / 16];
     assert_same_bits(&values, &(0..128).map(value).collect::<Vec<_>>());
+}
+
+#[test]
+fn parts_that_the_description_does_not_list_are_refused() {
+    let description = class_description("Int8Tensor", r#""block_size":[1,32]"#);
+    let scale = (
+        "a.fc._weight_scale",
+        "F32",
+        &[4, 1][..],
+        f32_bytes(&[1.0; 4]),
+    );
+    for (part, shape) in [
+        ("a.fc._weight_act_pre_scale", &[32][..]),
+        ("a.fc._weight_per_tensor_scale", &[]),
+        ("a.fc._weight_zero_point", &[4, 1]),
+        ("a.fc._weight_act_per_tensor_scale", &[]),
+    ] {
+        let elements = usize::try_from(shape.iter().product::<u64>()).unwrap();
+        let parts = [
+            scale.clone(),
+            (part, "F32", shape, f32_bytes(&vec![2.0; elements])),
+        ];
+        let listed = described_file(&description, ("I8", &[4, 32]), &parts);
+        dequantised(listed, "{}", "a.fc.weight");
+        let unlisted = file_of_description(&description, ("I8", &[4, 32]), &parts);
+        let message = refusal(unlisted, "{}", WEIGHT);
+        assert!(message.contains(part), "{message}");
+    }
+    let codes_alone = description.replace(r#"["qdata","scale"]"#, r#"["qdata"]"#);
+    let file = file_of_description(&codes_alone, ("I8", &[4, 32]), &[scale]);
+    let message = refusal(file, "{}", WEIGHT);
+    assert!(message.contains("_weight_scale"), "{message}");
 }
 
 #[test]
@@ -144,7 +190,9 @@ fn shape_that_contradicts_the_packed_codes_is_refused() {
 
 /// An `AffineQuantizedTensor`, the class before torchao 0.14, as the PyTorch reader lists it.
 fn affine(data: &str, codes: (&str, &str, &[u64]), zero: (&str, Vec<u8>)) -> Vec<u8> {
-    let description = class_description("AffineQuantizedTensor", data);
+    let names = serde_json::json!([codes.0, "scale", "zero_point"]).to_string();
+    let description =
+        class_description("AffineQuantizedTensor", data).replace(r#"["qdata","scale"]"#, &names);
     let metadata =
         serde_json::json!({"a.fc.weight": description, "tensor_names": "[]"}).to_string();
     let name = format!("a.fc._weight_{}", codes.0);

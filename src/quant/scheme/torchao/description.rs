@@ -6,7 +6,7 @@ use crate::base::error::Result;
 use crate::quant::scheme::context::{Context, missing, not_known};
 use crate::quant::settings::KnownValues::Any;
 use crate::quant::settings::SchemeSettings;
-use crate::read::catalog::TensorInfo;
+use crate::read::catalog::{TensorInfo, quote};
 use crate::read::json::{JsonReader, Tree};
 
 /// Names of torchao's configurations, and the older names in transformers.
@@ -125,6 +125,36 @@ pub(super) fn parsed(cx: &Context<'_>, info: &TensorInfo, flat: &str, text: &str
         }
     }
     Ok(description)
+}
+
+/// Refuses a part that the description does not list: torchao counts the parts that a file has, and reads no weight with others.
+pub(super) fn check_listed(
+    cx: &Context<'_>,
+    info: &TensorInfo,
+    flat: &str,
+    description: &Json,
+    parts: impl Iterator<Item = usize>,
+) -> Result<()> {
+    // the descriptions that are made of pickled attributes list none
+    let Some(listed) = description
+        .get("_tensor_data_names")
+        .and_then(Json::as_array)
+    else {
+        return Ok(());
+    };
+    for part in parts {
+        let name = &*cx.info(part).name;
+        let own = name
+            .strip_prefix(flat)
+            .and_then(|rest| rest.strip_prefix('_'));
+        cx.budget
+            .steps(1 + listed.len() as u64, "the parts of a weight")?;
+        if !listed.iter().any(|listed| listed.as_str() == own) {
+            let what = format!("its description does not list its part {}", quote(name));
+            return Err(not_known(info, what));
+        }
+    }
+    Ok(())
 }
 
 /// The block `(rows, cols)`: the last two entries of `block_size`.

@@ -11,7 +11,8 @@ fn int4_int32_file(dtype: &'static str, zeros: Vec<u8>) -> Vec<u8> {
     let description = class_description(
         "Int4PlainInt32Tensor",
         r#""block_size":[1,32],"shape":[4,64]"#,
-    );
+    )
+    .replace(r#""scale"]"#, r#""scale","zero_point"]"#);
     let metadata =
         serde_json::json!({"a.fc.weight": description, "tensor_names": "[]"}).to_string();
     let scale = (
