@@ -304,3 +304,47 @@ fn a_path_that_is_not_there_is_an_error() {
     let missing = Path::new("fixtures/ask/nowhere.safetensors");
     assert!(check_path(missing, &OpenOptions::new()).run().is_err());
 }
+
+/// FP8 in three layers, of which the last has this encoding in `down_proj`, and a scale if it has codes and `is_scaled`.
+fn partly_quantised(dtype: &str, is_scaled: bool) -> CheckReport {
+    let tensor = |name: String, dtype: &str, shape: &[u64]| {
+        let item = match dtype {
+            "F32" => 4,
+            "BF16" => 2,
+            _ => 1,
+        };
+        let count = usize::try_from(shape.iter().product::<u64>()).unwrap();
+        let bytes = (0..count * item).map(|i| if i % item == item - 1 { 0x3c } else { 0x11 });
+        StoredTensor {
+            name,
+            dtype: dtype.to_owned(),
+            shape: shape.to_vec(),
+            bytes: bytes.collect(),
+        }
+    };
+    let mut tensors = Vec::new();
+    for layer in 0..3 {
+        for module in ["up_proj", "down_proj", "gate_proj"] {
+            let is_odd = layer == 2 && module == "down_proj";
+            let name = format!("model.layers.{layer}.mlp.{module}.weight");
+            let dtype = if is_odd { dtype } else { "F8_E4M3" };
+            tensors.push(tensor(name.clone(), dtype, &[16, 16]));
+            if !is_odd || is_scaled {
+                tensors.push(tensor(name + "_scale_inv", "F32", &[1, 1]));
+            }
+        }
+    }
+    let file = safetensors(&tensors, &[("format", "pt")]);
+    check(&Checkpoint::from_bytes(file).unwrap()).run().unwrap()
+}
+
+#[test]
+fn a_layer_that_is_not_quantised_lacks_no_scale() {
+    let missing = |report: &CheckReport| {
+        let found = report.findings.iter().map(|finding| finding.rule);
+        found.filter(|rule| *rule == "missing-sibling").count()
+    };
+    assert_eq!(missing(&partly_quantised("BF16", false)), 0);
+    assert_eq!(missing(&partly_quantised("F8_E4M3", true)), 0);
+    assert_eq!(missing(&partly_quantised("F8_E4M3", false)), 1);
+}

@@ -47,15 +47,48 @@ pub(super) fn compare(
         layers.entry(*number).or_default().insert(rest);
     }
     for (prefix, layers) in &stacks {
-        missing(prefix, layers, add)?;
+        let is_kept = |kept: u64, quantised: u64, lacking: &str| {
+            is_scale_of_kept_weight(catalog, prefix, kept, quantised, lacking)
+        };
+        missing(prefix, layers, &is_kept, add)?;
     }
     odd_dtypes(catalog, &tensors, add)
 }
 
-/// Layers that lack a few names of those that at least two others have, and that no other layer is like.
+/// Whether a name is of a scale, a zero point or an index of a weight that one layer has in floating point, and another one as codes:
+/// quantisers leave some layers as they are.
+fn is_scale_of_kept_weight(
+    catalog: &Catalog,
+    prefix: &str,
+    kept: u64,
+    quantised: u64,
+    lacking: &str,
+) -> bool {
+    let encoding = |layer: u64, weight: &str| {
+        let info = catalog.get(&format!("{prefix}{layer}{weight}"))?;
+        (info.shape.len() >= 2).then_some(&info.encoding)
+    };
+    let is_float = |encoding: &Encoding| {
+        let floats = [Dtype::F16, Dtype::BF16, Dtype::F32, Dtype::F64];
+        matches!(encoding, Encoding::Plain(dtype) if floats.contains(dtype))
+    };
+    let is_kept = |weight: &str| {
+        let (own, other) = (encoding(kept, weight), encoding(quantised, weight));
+        own.is_some_and(is_float) && other.is_some_and(|other| !is_float(other))
+    };
+    // `fc.weight_scale` and `fc.scales` are of `fc.weight`, `fc.weight.absmax` too
+    let Some((module, _)) = lacking.rsplit_once('.') else {
+        return false;
+    };
+    is_kept(&format!("{module}.weight")) || is_kept(module)
+}
+
+/// Layers that lack a few names of those that at least two others have, and that no other layer is like. `is_kept`: whether a layer
+/// may lack a name that another one has, since the weight that it belongs to is not quantised.
 fn missing(
     prefix: &str,
     layers: &BTreeMap<u64, BTreeSet<&str>>,
+    is_kept: &dyn Fn(u64, u64, &str) -> bool,
     add: &mut dyn FnMut(Finding) -> Result<()>,
 ) -> Result<()> {
     let mut kinds: HashMap<&BTreeSet<&str>, u64> = HashMap::new();
@@ -82,7 +115,11 @@ fn missing(
             .filter(|(kind, _)| names.is_subset(kind) && 2 * names.len() >= kind.len())
             .min_by_key(|(kind, _)| kind.len());
         let Some((kind, count)) = like else { continue };
-        let mut lacking = kind.difference(names);
+        let other = layers.iter().find(|(_, names)| names == kind);
+        let other = other.map_or(*number, |(other, _)| *other);
+        let mut lacking = kind
+            .difference(names)
+            .filter(|lacking| !is_kept(*number, other, lacking));
         let Some(first) = lacking.next() else {
             continue;
         };
@@ -162,7 +199,7 @@ mod tests {
         // another kind of layer: it has what the others have not
         layers.insert(5, names(&[".a", ".b", ".state"]));
         let mut found = Vec::new();
-        missing("model.layers.", &layers, &mut |finding| {
+        missing("model.layers.", &layers, &|_, _, _| false, &mut |finding| {
             found.push(finding);
             Ok(())
         })
