@@ -48,7 +48,15 @@ fn is_of_rotation(name: &str, shape: &[u64]) -> bool {
             || words.any(|word| {
                 matches!(
                     word,
-                    "rot" | "rots" | "rotmat" | "had" | "perm" | "lut" | "smooth"
+                    "rot"
+                        | "rots"
+                        | "rotmat"
+                        | "had"
+                        | "perm"
+                        | "perms"
+                        | "lut"
+                        | "luts"
+                        | "smooth"
                 )
             })
     };
@@ -71,6 +79,14 @@ fn is_of_rotation(name: &str, shape: &[u64]) -> bool {
         }
     }
     false
+}
+
+/// The codes of the module whose name is behind the first word of a tensor's: `perm.l.0.fc` beside `l.0.fc.qweight`. Averages and other
+/// copies of a model have the whole name of the weight there.
+fn weight_behind(cx: &Context<'_>, slots: &[TensorClaim], name: &str) -> Option<usize> {
+    let (_, module) = name.split_once('.')?;
+    let (codes, _) = cx.first_sibling(module, &[".weight", ".qweight", ".weight_packed"])?;
+    (!matches!(slots[codes], TensorClaim::Free)).then_some(codes)
 }
 
 /// Adds the tensors that are found to `warnings`. `is_quantised`: a weight of the file was claimed.
@@ -118,6 +134,15 @@ pub(super) fn find(
             format!(
                 "{} beside quantised weights is a rotation, an order or a table of them by its name; they are made without it",
                 quote(&info.name)
+            )
+        } else if is_quantised
+            && matches!(slot, TensorClaim::Free)
+            && let Some(weight) = weight_behind(cx, slots, &info.name)
+        {
+            format!(
+                "{} has the name of the module of {} behind its first word; the weight is made without it",
+                quote(&info.name),
+                quote(&cx.info(weight).name)
             )
         } else {
             continue;

@@ -143,11 +143,23 @@ fn rotations_of_no_weight_are_named() {
             Warned(name),
         ));
     }
+    // the name of a module behind the first word
+    for name in [
+        "perm.l.0.q",
+        "zero_points.l.0.q",
+        "smooth_scale.l.0.q",
+        "outlier.l.0.q",
+        "x.l.0.q",
+    ] {
+        let model = with(INT8, name, "F32", &[16]);
+        cases.push((name.to_owned(), model, Warned(name)));
+    }
     for name in [
         "rotary_emb.inv_freq",
         "R1",
         "transformer.bias",
         "permute_proj.bias",
+        "ema.l.0.q.bias",
     ] {
         cases.push((
             format!("{name} honest"),
