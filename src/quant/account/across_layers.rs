@@ -264,10 +264,14 @@ fn unclaimed_codes(cx: &Context<'_>, slots: &[TensorClaim], refused: &mut Refusa
         let TensorClaim::Weight(weight) = slot else {
             continue;
         };
+        // blocks of GGUF have no other parts
+        if weight.parts.len() < 2 {
+            continue;
+        }
         let name = &cx.info(tensor).name;
         cx.budget.steps(1 + name.len() as u64 / 8, WHAT)?;
         let role = role(name);
-        if weight.parts.len() > 1 && !codes.contains_key(&role) {
+        if !codes.contains_key(&role) {
             cx.budget.memory(text_cost(role.len()) + 64, WHAT)?;
             codes.insert(role, weight);
         }

@@ -84,6 +84,10 @@ fn is_of_rotation(name: &str, shape: &[u64]) -> bool {
 /// The codes of the module whose name is behind the first word of a tensor's: `perm.l.0.fc` beside `l.0.fc.qweight`. Averages and other
 /// copies of a model have the whole name of the weight there.
 fn weight_behind(cx: &Context<'_>, slots: &[TensorClaim], name: &str) -> Option<usize> {
+    // parameters of modules, most tensors, are not looked up
+    if name.ends_with(".weight") || name.ends_with(".bias") {
+        return None;
+    }
     let (_, module) = name.split_once('.')?;
     let (codes, _) = cx.first_sibling(module, &[".weight", ".qweight", ".weight_packed"])?;
     (!matches!(slots[codes], TensorClaim::Free)).then_some(codes)
