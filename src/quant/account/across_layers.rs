@@ -8,6 +8,7 @@
 //! several ways.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use crate::base::error::Result;
 use crate::base::limits::text_cost;
@@ -271,9 +272,10 @@ fn unclaimed_codes(cx: &Context<'_>, slots: &[TensorClaim], refused: &mut Refusa
         let name = &cx.info(tensor).name;
         cx.budget.steps(1 + name.len() as u64 / 8, WHAT)?;
         let role = role(name);
-        if !codes.contains_key(&role) {
-            cx.budget.memory(text_cost(role.len()) + 64, WHAT)?;
-            codes.insert(role, weight);
+        let cost = text_cost(role.len()) + 64;
+        if let Entry::Vacant(first) = codes.entry(role) {
+            cx.budget.memory(cost, WHAT)?;
+            first.insert(weight);
         }
     }
     if codes.is_empty() {
