@@ -7,15 +7,19 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::files;
 
 /// Name of the file that is locked where a directory cannot be.
 const FILE_NAME: &str = ".anamnesis.lock";
 
-/// Attempts of a writer, a millisecond apart, beside readers that hold the lock for as long as two system calls take.
-const ATTEMPTS_BESIDE_READERS: usize = 10;
+/// How long a writer waits for readers, which hold the lock for as long as two system calls take, and longer where programs wait
+/// for a processor.
+const PATIENCE_BESIDE_READERS: Duration = Duration::from_secs(5);
+
+/// Attempts, a millisecond apart, before another writer is believed to hold the lock: one asks for it a moment in vain, too.
+const ATTEMPTS_BESIDE_WRITERS: u32 = 10;
 
 /// Attempts while the directory, or the file, is replaced by others between opening and locking it.
 const ATTEMPTS: usize = 100;
@@ -50,13 +54,19 @@ impl DirectoryLock {
     ///
     /// The errors of `open` and `flock`, except on file systems without such locks.
     pub fn acquire(path: &Path) -> io::Result<Option<Self>> {
-        for _ in 1..ATTEMPTS_BESIDE_READERS {
-            match Self::try_acquire(path) {
-                Ok(None) => std::thread::sleep(Duration::from_millis(1)),
-                locked => return locked,
+        let began = Instant::now();
+        let mut refused = 0;
+        loop {
+            let locked = Self::try_acquire(path)?;
+            refused += u32::from(locked.is_none() && is_locked(path));
+            if locked.is_some()
+                || refused >= ATTEMPTS_BESIDE_WRITERS
+                || began.elapsed() >= PATIENCE_BESIDE_READERS
+            {
+                return Ok(locked);
             }
+            std::thread::sleep(Duration::from_millis(1));
         }
-        Self::try_acquire(path)
     }
 
     fn try_acquire(path: &Path) -> io::Result<Option<Self>> {

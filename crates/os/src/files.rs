@@ -4,6 +4,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 /// The absolute path without links, of which the last components may not exist yet. A `..` behind a component that does not
 /// exist removes it, as if it were a directory.
@@ -189,10 +190,27 @@ pub fn is_abandoned(path: &Path) -> bool {
 
 /// Whether a process has locked a file, such as one under construction. False for anything but a regular file.
 pub fn is_locked(path: &Path) -> bool {
-    let is_held = |(file, _): (File, fs::Metadata)| {
-        matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock))
-    };
-    cfg!(unix) && open_regular(path).is_ok_and(is_held)
+    cfg!(unix) && has_lock(path) == Some(true)
+}
+
+/// How long a process may take to lock a file that it has created, generously: two system calls.
+const CREATION: Duration = Duration::from_millis(20);
+
+/// Whether a file is there that no process has locked, and that is not one that was created this moment. A file that has been
+/// renamed since its name was listed is not there.
+pub fn is_left_unlocked(path: &Path) -> bool {
+    let is_unlocked = || has_lock(path) == Some(false);
+    is_unlocked() && {
+        std::thread::sleep(CREATION);
+        is_unlocked()
+    }
+}
+
+/// Whether a regular file is locked by another process; none if it is not there, or is none.
+fn has_lock(path: &Path) -> Option<bool> {
+    let (file, _) = open_regular(path).ok()?;
+    let locked = file.try_lock_shared();
+    Some(matches!(locked, Err(fs::TryLockError::WouldBlock)))
 }
 
 /// The device and the number of a file, through links; none where the path leads nowhere.

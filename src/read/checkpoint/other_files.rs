@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use anamnesis_os::files::is_locked;
+use anamnesis_os::files::is_left_unlocked;
 use serde::Serialize;
 
 use crate::base::error::Result;
@@ -247,7 +247,7 @@ impl DirectoryListing {
             let why = match is_hidden_name(name) {
                 true if is_left(files, directory, name) => UNFINISHED,
                 true => "of a run that is replacing the checkpoint",
-                false if is_part && !is_locked(&directory.join(name)) => UNFINISHED,
+                false if is_part && is_left_unlocked(&directory.join(name)) => UNFINISHED,
                 false if is_part => "of a run that is writing it",
                 false => reason(name, is_regular),
             };
