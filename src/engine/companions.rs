@@ -5,8 +5,8 @@
 //! quantisation settings, have counterparts in the output or need none. Python files are code, and are only carried over when
 //! the caller requests it.
 //!
-//! A single safetensors or PyTorch file has the same companions if a `config.json` beside it says that its directory is a model's. Without one it lies
-//! in a folder of downloads, and has none.
+//! A single safetensors or PyTorch file has the same companions if a `config.json` beside it says that its directory is a
+//! model's. Without one it lies in a folder of downloads, and has none.
 
 mod config;
 mod content;

@@ -136,6 +136,13 @@ impl Failure {
         self
     }
 
+    /// Says that another run has replaced the model, if the failure is that its file is not there.
+    pub(crate) fn replaced_if_gone(mut self) -> Self {
+        let path = self.path.as_deref().map(Path::new);
+        self.is_replaced |= self.kind == "io" && path.is_some_and(|path| !path.exists());
+        self
+    }
+
     /// Says that nothing is to be run again: there has been an effect.
     pub(crate) fn at_last(mut self) -> Self {
         self.is_replaced = false;

@@ -12,7 +12,7 @@ use super::half::{bf16, f16, from_bf16, from_f16};
 use super::unpack::{CHUNK, CodePacking, unpack};
 use super::value::{CodeValue, one_value, value};
 use super::{OutputElement, Simd, Stage, kernel};
-use vectors::{convert_codes, lookup_codes, scales_are_moderate};
+use vectors::{RowChunk, convert_codes, lookup_codes, scales_are_moderate};
 
 kernel!(decode, RowGeometry);
 
@@ -272,19 +272,25 @@ fn decode_row<S: Simd, O: OutputElement>(
         let ((codes, rest_codes), (out, rest)) =
             (codes.split_at(vectors), out.split_at_mut(vectors));
         let (codes, out) = (codes.as_chunks::<32>().0, out.as_chunks_mut::<32>().0);
+        let chunk = RowChunk {
+            start,
+            codes,
+            scales,
+            zeros,
+        };
         // for each chunk and not for all rows, so that what is common to both is compiled once
         match (uses_table, normal) {
             (true, true) => {
-                lookup_codes::<S, O, true>(simd, rows, start, codes, scales, zeros, out);
+                lookup_codes::<S, O, true>(simd, rows, chunk, out);
             }
             (true, false) => {
-                lookup_codes::<S, O, false>(simd, rows, start, codes, scales, zeros, out);
+                lookup_codes::<S, O, false>(simd, rows, chunk, out);
             }
             (false, true) => {
-                convert_codes::<S, O, true>(simd, rows, start, codes, scales, zeros, out);
+                convert_codes::<S, O, true>(simd, rows, chunk, out);
             }
             (false, false) => {
-                convert_codes::<S, O, false>(simd, rows, start, codes, scales, zeros, out);
+                convert_codes::<S, O, false>(simd, rows, chunk, out);
             }
         }
         for (j, (code, out)) in rest_codes.iter().zip(rest).enumerate() {

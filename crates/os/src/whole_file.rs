@@ -171,30 +171,29 @@ impl UnpublishedFile {
         // a run exchanges a directory in one step, and takes milliseconds to move what it finds in the old one
         for _ in 0..ATTEMPTS {
             let current = FilePlace::open(&directory)?;
-            let renamed = self.rename_to(&current, &name);
-            if let Err(error) = renamed {
-                // its run has moved the file with that name already
-                if error.kind() == io::ErrorKind::AlreadyExists && current.has(&name, &self.file) {
-                    self.published = true;
-                } else if error.kind() != io::ErrorKind::NotFound {
-                    return Err(error);
-                } else {
+            match self.rename_to(&current, &name) {
+                Ok(()) => {
+                    // where the directory has been replaced in the meantime, the file moves on
+                    self.place = current;
+                    self.temporary.clone_from(&name);
+                    if !self.place.is_at(&directory) {
+                        continue;
+                    }
+                }
+                // its run has moved the file, which has that name already
+                Err(_) if current.has(&name, &self.file) => {}
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     std::thread::sleep(PAUSE);
                     continue;
                 }
-            } else {
-                // where the directory has been replaced in the meantime, the file moves on
-                self.place = current;
-                self.temporary.clone_from(&name);
+                Err(e) => return Err(e),
             }
-            if self.published || self.place.is_at(&directory) {
-                // the lock is kept until the file has its name
-                self.published = true;
-                if self.options.sync {
-                    files::sync_directory(&directory)?;
-                }
-                return Ok(());
+            // the lock is kept until the file has its name
+            self.published = true;
+            if self.options.sync {
+                files::sync_directory(&directory)?;
             }
+            return Ok(());
         }
         Err(io::Error::new(
             io::ErrorKind::NotFound,
@@ -208,11 +207,7 @@ impl UnpublishedFile {
         let rename =
             |from: &FilePlace| from.rename(&self.temporary, to, name, self.options.overwrite);
         match rename(&self.place) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => match self.temporary == name {
-                true if to.has(name, &self.file) => Err(io::ErrorKind::AlreadyExists.into()),
-                true => Err(e),
-                false => rename(to),
-            },
+            Err(e) if e.kind() == io::ErrorKind::NotFound && self.temporary != name => rename(to),
             renamed => renamed,
         }
     }

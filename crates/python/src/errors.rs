@@ -40,6 +40,14 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     instance(py, class, &text, error, remedy).unwrap_or_else(|failed| failed)
 }
 
+/// Whether an exception says that another process has replaced a checkpoint.
+pub(crate) fn is_replaced(py: Python<'_>, error: &PyErr) -> bool {
+    let class = py
+        .import("anamnesis.errors")
+        .and_then(|errors| errors.getattr("ReplacedError"));
+    class.is_ok_and(|class| error.is_instance(py, &class))
+}
+
 /// An instance of a class of `anamnesis.errors`.
 fn instance(
     py: Python<'_>,

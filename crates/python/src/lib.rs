@@ -49,5 +49,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(objects::objects, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
     module.add_function(wrap_pyfunction!(edit::edit, module)?)?;
+    module.add_function(wrap_pyfunction!(run::again, module)?)?;
     Ok(())
 }

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use anamnesis::{CancelToken, Progress, Result};
+use anamnesis::{CancelToken, Progress, Result, again_if_replaced};
 use pyo3::prelude::*;
 
-use crate::errors::exception;
+use crate::errors::{exception, is_replaced};
 
 /// How often the calling thread checks for signals and reports progress: an interrupt ends a run within about 100 ms,
 /// which is also the library's own bound.
@@ -94,4 +94,12 @@ pub(crate) fn interruptible<T: Send>(
             }
         }
     })
+}
+
+/// Calls what opens a checkpoint, and has no effect if it fails, again while another process replaces the checkpoint.
+#[pyfunction]
+pub(crate) fn again(py: Python<'_>, call: Py<PyAny>) -> PyResult<Py<PyAny>> {
+    let is_replaced = |error: &PyErr| Python::attach(|py| is_replaced(py, error));
+    // other threads run in the pauses
+    py.detach(|| again_if_replaced(is_replaced, || Python::attach(|py| call.call0(py))))
 }

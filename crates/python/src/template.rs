@@ -78,7 +78,8 @@ impl CoreTemplate {
                 self.inner.save_new(&path, true)
             }
         });
-        saved.map_err(|error| exception(py, &Error::from(error)))
+        saved.map_err(|error| exception(py, &Error::from(error)))?;
+        Ok(())
     }
 }
 

@@ -13,11 +13,11 @@ impl Template {
     /// Saves the binary form to `path`, or the JSON form if the path ends in `.json`. The template
     /// is written to a temporary file in the same directory and renamed, so that readers of `path`
     /// see the old or the new template, never a part. With `sync`, this also holds after a loss of
-    /// power.
+    /// power. Returns the length of the file, in bytes.
     ///
     /// # Errors
     /// [`Io`](crate::ErrorKind::Io); no file is left behind.
-    pub fn save(&self, path: &Path, sync: bool) -> Result<()> {
+    pub fn save(&self, path: &Path, sync: bool) -> Result<u64> {
         self.put(path, sync, true)
     }
 
@@ -25,18 +25,20 @@ impl Template {
     ///
     /// # Errors
     /// The errors of [`save`](Self::save), and one if `path` exists; it is left unchanged.
-    pub fn save_new(&self, path: &Path, sync: bool) -> Result<()> {
+    pub fn save_new(&self, path: &Path, sync: bool) -> Result<u64> {
         self.put(path, sync, false)
     }
 
-    fn put(&self, path: &Path, sync: bool, overwrite: bool) -> Result<()> {
+    fn put(&self, path: &Path, sync: bool, overwrite: bool) -> Result<u64> {
         let bytes = if is_json(path) {
             self.to_json().into_bytes()
         } else {
             self.to_bytes()
         };
         let options = WriteOptions { overwrite, sync };
-        whole_file::write(path, &bytes, "iot", options).map_err(|e| Error::from(e).in_file(path))
+        let written = whole_file::write(path, &bytes, "iot", options);
+        written.map_err(|e| Error::from(e).in_file(path))?;
+        Ok(bytes.len() as u64)
     }
 
     /// Loads a template from a regular file, or a link to one. Its first byte tells the binary form

@@ -55,6 +55,16 @@ pub(super) fn compare(
     odd_dtypes(catalog, &tensors, add)
 }
 
+/// The dtype of numbers in floating point that models compute with.
+fn float(encoding: &Encoding) -> Option<Dtype> {
+    match encoding {
+        Encoding::Plain(dtype @ (Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64)) => {
+            Some(*dtype)
+        }
+        _ => None,
+    }
+}
+
 /// Whether a name is of a scale, a zero point or an index of a weight that one layer has in floating point, and another one as codes:
 /// quantisers leave some layers as they are.
 fn is_scale_of_kept_weight(
@@ -68,13 +78,9 @@ fn is_scale_of_kept_weight(
         let info = catalog.get(&format!("{prefix}{layer}{weight}"))?;
         (info.shape.len() >= 2).then_some(&info.encoding)
     };
-    let is_float = |encoding: &Encoding| {
-        let floats = [Dtype::F16, Dtype::BF16, Dtype::F32, Dtype::F64];
-        matches!(encoding, Encoding::Plain(dtype) if floats.contains(dtype))
-    };
     let is_kept = |weight: &str| {
         let (own, other) = (encoding(kept, weight), encoding(quantised, weight));
-        own.is_some_and(is_float) && other.is_some_and(|other| !is_float(other))
+        own.and_then(float).is_some() && other.is_some_and(|other| float(other).is_none())
     };
     // `fc.weight_scale` and `fc.scales` are of `fc.weight`, `fc.weight.absmax` too
     let Some((module, _)) = lacking.rsplit_once('.') else {
@@ -91,35 +97,36 @@ fn missing(
     is_kept: &dyn Fn(u64, u64, &str) -> bool,
     add: &mut dyn FnMut(Finding) -> Result<()>,
 ) -> Result<()> {
-    let mut kinds: HashMap<&BTreeSet<&str>, u64> = HashMap::new();
-    for names in layers.values() {
-        *kinds.entry(names).or_default() += 1;
+    // how many layers are of a kind, and the first of them
+    let mut kinds: HashMap<&BTreeSet<&str>, (u64, u64)> = HashMap::new();
+    for (number, names) in layers {
+        kinds.entry(names).or_insert((0, *number)).0 += 1;
     }
-    let mut common: Vec<(&BTreeSet<&str>, u64)> = kinds
+    let mut common: Vec<(&BTreeSet<&str>, u64, u64)> = kinds
         .iter()
-        .filter(|(_, count)| **count >= 2)
-        .map(|(names, count)| (*names, *count))
+        .filter(|(_, (count, _))| *count >= 2)
+        .map(|(names, (count, first))| (*names, *count, *first))
         .collect();
     // the most frequent first, and names last: a table's order would differ from run to run
-    common.sort_by_key(|(names, count)| (std::cmp::Reverse(*count), names.len(), *names));
+    common.sort_by_key(|(names, count, _)| (std::cmp::Reverse(*count), names.len(), *names));
     // bounds the comparisons, which would be quadratic in layers that a file makes all different
     common.truncate(MOST_KINDS);
     for (number, names) in layers {
         // a layer like another one is a kind of its own: hybrids have layers with attention and layers without
-        if kinds[names] > 1 {
+        if kinds[names].0 > 1 {
             continue;
         }
         let like = common
             .iter()
             // a layer with less than half of the names is of another kind
-            .filter(|(kind, _)| names.is_subset(kind) && 2 * names.len() >= kind.len())
-            .min_by_key(|(kind, _)| kind.len());
-        let Some((kind, count)) = like else { continue };
-        let other = layers.iter().find(|(_, names)| names == kind);
-        let other = other.map_or(*number, |(other, _)| *other);
+            .filter(|(kind, ..)| names.is_subset(kind) && 2 * names.len() >= kind.len())
+            .min_by_key(|(kind, ..)| kind.len());
+        let Some((kind, count, other)) = like else {
+            continue;
+        };
         let mut lacking = kind
             .difference(names)
-            .filter(|lacking| !is_kept(*number, other, lacking));
+            .filter(|lacking| !is_kept(*number, *other, lacking));
         let Some(first) = lacking.next() else {
             continue;
         };
@@ -142,14 +149,8 @@ fn odd_dtypes(
     tensors: &[(&TensorInfo, &str, u64, &str)],
     add: &mut dyn FnMut(Finding) -> Result<()>,
 ) -> Result<()> {
-    let float = |info: &TensorInfo| match info.encoding {
-        Encoding::Plain(dtype @ (Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64)) => {
-            Some(dtype)
-        }
-        _ => None,
-    };
     // norms are often kept in F32 on purpose
-    let matrix = |info: &TensorInfo| float(info).filter(|_| info.shape.len() >= 2);
+    let matrix = |info: &TensorInfo| float(&info.encoding).filter(|_| info.shape.len() >= 2);
     let mut all: HashMap<Dtype, u64> = HashMap::new();
     for dtype in catalog.tensors().iter().filter_map(matrix) {
         *all.entry(dtype).or_default() += 1;

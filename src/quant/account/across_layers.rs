@@ -67,12 +67,12 @@ pub(super) fn find(
     if are_alike(cx, slots)? {
         return Ok(());
     }
-    let mut missing = MissingParts::of(cx, slots, false)?;
+    let mut missing = missing_parts(cx, slots, false)?;
     // settings of single modules are patterns, with which few models' weights are compared
-    if !missing.rows.is_empty() {
-        missing = MissingParts::of(cx, slots, true)?;
+    if !missing.is_empty() {
+        missing = missing_parts(cx, slots, true)?;
     }
-    for (tensor, part) in missing.rows {
+    for (tensor, part) in missing {
         let TensorClaim::Weight(weight) = &slots[tensor] else {
             continue;
         };
@@ -154,62 +154,59 @@ struct KnownPart {
     tensor: usize,
 }
 
-/// Weights without a part, each with the first such part of another layer's.
-struct MissingParts {
-    rows: Vec<(usize, usize)>,
-}
-
-impl MissingParts {
-    /// `by_settings`: whether weights with settings of their own are compared with those that have the same ones.
-    fn of(cx: &Context<'_>, slots: &[TensorClaim], by_settings: bool) -> Result<Self> {
-        let mut known: HashMap<Neighbours, Vec<KnownPart>> = HashMap::new();
-        for (_, weight) in compared(slots) {
-            let Some(neighbours) = Neighbours::of(cx, weight, by_settings)? else {
-                continue;
-            };
-            let block = block(weight);
-            let cost = text_cost(neighbours.role.len()) + 128;
-            let parts = match known.get_mut(&neighbours) {
-                Some(parts) => parts,
-                None => {
-                    cx.budget.memory(cost, WHAT)?;
-                    known.entry(neighbours).or_default()
-                }
-            };
-            for part in &weight.parts {
-                cx.budget.steps(1 + parts.len() as u64 / 8, WHAT)?;
-                let is_known = |known: &KnownPart| known.role == part.role && known.block == block;
-                if !WITHOUT_EFFECT.contains(&part.role) && !parts.iter().any(is_known) {
-                    let (role, tensor) = (part.role, part.tensor);
-                    let row = KnownPart {
-                        role,
-                        block,
-                        tensor,
-                    };
-                    cx.budget.push(parts, row, WHAT)?;
-                }
+/// Weights without a part, each with the first such part of another layer's. `by_settings`: whether weights with settings of their own
+/// are compared with the weights that have the same ones.
+fn missing_parts(
+    cx: &Context<'_>,
+    slots: &[TensorClaim],
+    by_settings: bool,
+) -> Result<Vec<(usize, usize)>> {
+    let mut known: HashMap<Neighbours, Vec<KnownPart>> = HashMap::new();
+    for (_, weight) in compared(slots) {
+        let Some(neighbours) = Neighbours::of(cx, weight, by_settings)? else {
+            continue;
+        };
+        let block = block(weight);
+        let cost = text_cost(neighbours.role.len()) + 128;
+        let parts = match known.get_mut(&neighbours) {
+            Some(parts) => parts,
+            None => {
+                cx.budget.memory(cost, WHAT)?;
+                known.entry(neighbours).or_default()
+            }
+        };
+        for part in &weight.parts {
+            cx.budget.steps(1 + parts.len() as u64 / 8, WHAT)?;
+            let is_known = |known: &KnownPart| known.role == part.role && known.block == block;
+            if !WITHOUT_EFFECT.contains(&part.role) && !parts.iter().any(is_known) {
+                let (role, tensor) = (part.role, part.tensor);
+                let row = KnownPart {
+                    role,
+                    block,
+                    tensor,
+                };
+                cx.budget.push(parts, row, WHAT)?;
             }
         }
-        let mut found = Self { rows: Vec::new() };
-        for (tensor, weight) in compared(slots) {
-            let Some(neighbours) = Neighbours::of(cx, weight, by_settings)? else {
-                continue;
-            };
-            let known = known.get(&neighbours).map_or(&[][..], Vec::as_slice);
-            cx.budget.steps(1 + known.len() as u64, WHAT)?;
-            let own = block(weight);
-            let lacks = |known: &&KnownPart| {
-                let mut parts = weight.parts.iter();
-                (known.block == own || own.is_none() || known.block.is_none())
-                    && parts.all(|part| part.role != known.role)
-            };
-            if let Some(missing) = known.iter().find(lacks) {
-                cx.budget
-                    .push(&mut found.rows, (tensor, missing.tensor), WHAT)?;
-            }
-        }
-        Ok(found)
     }
+    let mut found = Vec::new();
+    for (tensor, weight) in compared(slots) {
+        let Some(neighbours) = Neighbours::of(cx, weight, by_settings)? else {
+            continue;
+        };
+        let known = known.get(&neighbours).map_or(&[][..], Vec::as_slice);
+        cx.budget.steps(1 + known.len() as u64, WHAT)?;
+        let own = block(weight);
+        let lacks = |known: &&KnownPart| {
+            let mut parts = weight.parts.iter();
+            (known.block == own || own.is_none() || known.block.is_none())
+                && parts.all(|part| part.role != known.role)
+        };
+        if let Some(missing) = known.iter().find(lacks) {
+            cx.budget.push(&mut found, (tensor, missing.tensor), WHAT)?;
+        }
+    }
+    Ok(found)
 }
 
 impl Neighbours {

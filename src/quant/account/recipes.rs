@@ -1,8 +1,8 @@
 //! The recipe of llm-compressor beside a checkpoint: the modifiers that made it, as YAML.
 //!
 //! A recipe is no configuration, and a model is read without it. But transforms that it applies are lost where the
-//! `transform_config` of `config.json` was lost, and then nothing else says that weights are rotated. So does an `actorder` by which
-//! columns are not in the order of their groups, which the groups of `config.json` and an index of the columns say otherwise.
+//! `transform_config` of `config.json` was lost, and then nothing else says that weights are rotated. In the same way an `actorder`
+//! may be all that says that the columns of a group are not consecutive, where the index of the columns was lost.
 //!
 //! Source: llm-compressor 0.14, `modifiers/transform/{quip,spinquant}/base.py`, `recipe/recipe.py`.
 

@@ -245,7 +245,9 @@ impl ModelSearch {
     /// files, or files that are no part of the checkpoint. The files of an old one are removed one by one. `None` if it has gone.
     fn settled(&self, mut found: FoundModel, mut is_written: bool) -> Option<FoundModel> {
         let mut attempts = Attempts::begin();
-        loop {
+        while self.place.is_local()
+            && (is_written || matches!(found.content, FilesOfModel::Fault(_)))
+        {
             let is_directory = found.path.is_dir();
             let directory = match is_directory {
                 true => &*found.path,
@@ -255,11 +257,10 @@ impl ModelSearch {
                 FilesOfModel::Fault(error) => {
                     is_for_want_of_a_file(error, directory) && is_changing(directory)
                 }
-                _ => is_written && !is_directory,
+                _ => !is_directory,
             };
-            let is_settled = !may_go || !self.place.is_local() || is_repository(directory);
-            if is_settled || !attempts.again() {
-                return Some(found);
+            if !may_go || is_repository(directory) || !attempts.again() {
+                break;
             }
             let SearchFrame { directory, items } = self.listed(directory, false).ok()?;
             is_written = directory.is_written;
@@ -270,6 +271,7 @@ impl ModelSearch {
             });
             found = models.find(|model| model.path == found.path)?;
         }
+        Some(found)
     }
 
     /// The names in a directory, and the budget that they are charged on.

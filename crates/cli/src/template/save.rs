@@ -1,10 +1,8 @@
 //! Writes templates, and describes them on one line or as JSON.
 
 use std::fmt;
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anamnesis::quote::escape;
 use anamnesis::template::{Template, TemplateLimits};
@@ -45,13 +43,12 @@ pub(crate) fn save(
     path: &Path,
     overwrite: bool,
 ) -> Result<SavedTemplate, Failure> {
-    if overwrite {
+    let file_nbytes = if overwrite {
         // synced: a template may have taken a recording of hours
         template.save(path, true)
     } else {
         template.save_new(path, true)
     }?;
-    let file_nbytes = length_of(path).map_err(|e| Failure::io(e, path))?;
     let totals = TemplateTotals::of(template);
     let document = json!({
         "path": shown(path),
@@ -66,19 +63,6 @@ pub(crate) fn save(
         file_nbytes,
         document,
     })
-}
-
-/// The length of a file that was written. A run that exchanges its directory in this moment moves it into the new one.
-fn length_of(path: &Path) -> io::Result<u64> {
-    for _ in 0..500 {
-        match fs::metadata(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            found => return found.map(|found| found.len()),
-        }
-    }
-    fs::metadata(path).map(|found| found.len())
 }
 
 /// The parameters of a template as they are shown: one may be a URL, whose query is a secret.

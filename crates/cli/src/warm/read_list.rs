@@ -62,7 +62,7 @@ impl WarmList {
         // the caller has named a directory, and not the models in it
         let options = options.found_in(&source);
         let filter = filter_of(&args.prediction);
-        let predict_one = |path: &Path| -> Result<RootedTemplate, Failure> {
+        let predicted = |path: &Path| -> Result<RootedTemplate, Failure> {
             let checkpoint = options.open(path)?;
             show_about_place(&checkpoint);
             let predict = prediction(&args.prediction, &filter, &checkpoint);
@@ -73,7 +73,6 @@ impl WarmList {
                 template,
             })
         };
-        let predicted = |path: &Path| again(|| predict_one(path));
         let paths = if source.is_dir() {
             checkpoints_below(&source)?
         } else {
@@ -81,21 +80,18 @@ impl WarmList {
         };
         // the error of a single model is the error of the run; of several, each is reported and the rest is read
         if let [only] = &paths[..] {
-            let list = || {
+            return again(|| {
                 let one = predicted(only)?;
                 let required = filter.require_matches();
                 required.map_err(|failure| failure.in_file(only))?;
-                Self::new(one.root.clone(), vec![one], &args.rank)
-            };
-            return match list() {
-                // another run may have replaced its files before they were listed
-                Err(_) if !interrupt.requested() => list(),
-                listed => listed,
-            };
+                // only another run can have removed a file since it was opened
+                let list = Self::new(one.root.clone(), vec![one], &args.rank);
+                list.map_err(Failure::replaced_if_gone)
+            });
         }
         let (mut found, mut failures) = (Vec::new(), Vec::new());
         for path in &paths {
-            match predicted(path) {
+            match again(|| predicted(path)) {
                 Ok(one) => found.push(one),
                 Err(_) if interrupt.requested() => break,
                 Err(failure) => failures.push(failure.in_file(path)),

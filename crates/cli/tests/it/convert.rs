@@ -337,9 +337,12 @@ fn a_limit_on_the_length_of_files_is_an_error() {
     safetensors(&source, "", &[("w", &[100_000])]);
     for verb in ["convert", "remember"] {
         let program = env!("CARGO_BIN_EXE_anamnesis");
-        let script = format!("ulimit -f 1; exec {program} {verb} a.safetensors -o b.safetensors");
         let mut shell = std::process::Command::new("sh");
-        shell.args(["-c", &script]).current_dir(scratch.path());
+        // the program's path may have spaces
+        let script = r#"ulimit -f 1; exec "$0" "$@""#;
+        shell.args(["-c", script, program, verb]);
+        shell.args(["a.safetensors", "-o", "b.safetensors"]);
+        shell.current_dir(scratch.path());
         let run = crate::process::finish(shell);
         assert_eq!(run.code, 1, "{}", run.stderr);
         assert!(run.stderr.contains("File too large"), "{}", run.stderr);

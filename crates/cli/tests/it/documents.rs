@@ -74,6 +74,22 @@ fn console_examples_print_the_documented_output() {
     }
 }
 
+/// The table between the comments `<!-- name -->` and `<!-- /name -->` of docs/untrusted.md is the one that a test has printed.
+/// `UPDATE=1` writes it there.
+#[cfg(target_os = "linux")]
+pub(crate) fn compare_with_untrusted(name: &str, table: &str) {
+    let path = workspace().join("docs/untrusted.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->"));
+    let (before, rest) = page.split_once(&begin).unwrap();
+    let (found, after) = rest.split_once(&end).unwrap();
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, format!("{before}{begin}{table}{end}{after}")).unwrap();
+    } else {
+        assert_eq!(found, table, "docs/untrusted.md: run with UPDATE=1");
+    }
+}
+
 /// Other systems, and builds without URLs, have fewer verbs and options than the page.
 #[cfg(all(target_os = "linux", feature = "remote"))]
 #[test]

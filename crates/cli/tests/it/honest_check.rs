@@ -425,12 +425,6 @@ fn list_cases() -> Vec<ListCase> {
             &["hash-list"],
             &["hash-list"],
         ),
-        case(
-            "B2SUMS",
-            format!("{SHA512}  model.safetensors\n"),
-            &["hash-list"],
-            &["hash-list"],
-        ),
         case("sha256sum.txt", line.clone(), &[], &["hash"]),
         case("SHA256SUMS", format!("\u{feff}{line}"), &[], &["hash"]),
         case("SHA256SUMS", signed.clone(), &[], &["hash"]),

@@ -1,9 +1,7 @@
 //! Which verb is tried by the test of which rule: the table of docs/untrusted.md. A verb that is not in it is one that a rule cannot
 //! be about, for a reason.
 
-use std::fs;
-
-use crate::process::{run, workspace};
+use crate::process::run;
 
 /// A rule, the test that runs verbs against it, and those that it runs.
 struct RuleTest {
@@ -264,19 +262,5 @@ fn every_verb_is_tried_by_every_rule_or_has_a_reason() {
         ));
     }
     println!("{table}");
-    compare_with_page(&table);
-}
-
-/// The table in the page is the one that the test has printed. `UPDATE=1` writes it there.
-fn compare_with_page(table: &str) {
-    let path = workspace().join("docs/untrusted.md");
-    let page = fs::read_to_string(&path).unwrap();
-    let (begin, end) = ("<!-- verbs and rules -->\n", "<!-- /verbs and rules -->");
-    let (before, rest) = page.split_once(begin).unwrap();
-    let (found, after) = rest.split_once(end).unwrap();
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(path, format!("{before}{begin}{table}{end}{after}")).unwrap();
-    } else {
-        assert_eq!(found, table, "docs/untrusted.md: run with UPDATE=1");
-    }
+    crate::documents::compare_with_untrusted("verbs and rules", &table);
 }

@@ -461,21 +461,7 @@ fn every_verb_keeps_every_rule() {
     if writers.len() < WRITERS.len() {
         return eprintln!("SKIPPED: the table of docs/untrusted.md has all verbs");
     }
-    compare_with_page(&table);
-}
-
-/// The table in the page is the one that the test has printed. `UPDATE=1` writes it there.
-fn compare_with_page(table: &str) {
-    let path = workspace().join("docs/untrusted.md");
-    let page = fs::read_to_string(&path).unwrap();
-    let (begin, end) = ("<!-- written files -->\n", "<!-- /written files -->");
-    let (before, rest) = page.split_once(begin).unwrap();
-    let (found, after) = rest.split_once(end).unwrap();
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(path, format!("{before}{begin}{table}{end}{after}")).unwrap();
-    } else {
-        assert_eq!(found, table, "docs/untrusted.md: run with UPDATE=1");
-    }
+    crate::documents::compare_with_untrusted("written files", &table);
 }
 
 /// A file system that is full while a verb writes: the old file or none is left.

@@ -8,23 +8,30 @@ use super::super::value::{CodeValue, Values};
 use super::super::{OutputElement, Simd};
 use super::{BY_127, Formula, RowGeometry, factor};
 
+/// Codes of a row that are decoded in vectors, and the factors of the whole row.
+#[derive(Clone, Copy)]
+pub(super) struct RowChunk<'r> {
+    /// The index of the first code in its row.
+    pub(super) start: usize,
+    pub(super) codes: &'r [[u8; 32]],
+    pub(super) scales: &'r [[u8; 4]],
+    pub(super) zeros: &'r [[u8; 4]],
+}
+
 /// Decodes codes of at most 16 values: the formula is applied to all 16 and rounded once per group, and each code selects
-/// one result (experiment 12). `start` is the index of the first code in its row.
+/// one result (experiment 12).
 #[inline(always)]
 pub(super) fn lookup_codes<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     rows: &RowGeometry,
-    start: usize,
-    codes: &[[u8; 32]],
-    scales: &[[u8; 4]],
-    zeros: &[[u8; 4]],
+    chunk: RowChunk<'_>,
     out: &mut [[O::Stored; 32]],
 ) {
     if rows.formula.is_in_16_bits() {
         // a result rounded to 16 bits may be subnormal
-        lookup_by_group::<S, O, false, true>(simd, rows, start, codes, scales, zeros, out);
+        lookup_by_group::<S, O, false, true>(simd, rows, chunk, out);
     } else {
-        lookup_by_group::<S, O, ASSUME_NORMAL, false>(simd, rows, start, codes, scales, zeros, out);
+        lookup_by_group::<S, O, ASSUME_NORMAL, false>(simd, rows, chunk, out);
     }
 }
 
@@ -32,12 +39,15 @@ pub(super) fn lookup_codes<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>
 fn lookup_by_group<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool, const IN_16_BITS: bool>(
     simd: S,
     rows: &RowGeometry,
-    start: usize,
-    codes: &[[u8; 32]],
-    scales: &[[u8; 4]],
-    zeros: &[[u8; 4]],
+    chunk: RowChunk<'_>,
     out: &mut [[O::Stored; 32]],
 ) {
+    let RowChunk {
+        start,
+        codes,
+        scales,
+        zeros,
+    } = chunk;
     let values = simd.load_f32(match &rows.value {
         CodeValue::Table(table) => table,
         _ => &CODE_VALUES,
@@ -111,12 +121,15 @@ fn advance_group(group: usize, g: usize, left: usize) -> (usize, usize) {
 pub(super) fn convert_codes<S: Simd, O: OutputElement, const ASSUME_NORMAL: bool>(
     simd: S,
     rows: &RowGeometry,
-    start: usize,
-    codes: &[[u8; 32]],
-    scales: &[[u8; 4]],
-    zeros: &[[u8; 4]],
+    chunk: RowChunk<'_>,
     out: &mut [[O::Stored; 32]],
 ) {
+    let RowChunk {
+        start,
+        codes,
+        scales,
+        zeros,
+    } = chunk;
     let moderate = ASSUME_NORMAL || scales_are_moderate(scales);
     // for each chunk of 256 codes, so that a NaN costs the fast path of its chunk only
     let normal = moderate && !has_nan_or_infinity(&rows.value, codes.as_flattened());

@@ -246,7 +246,7 @@ impl TemplateRecorder {
             return None;
         }
         match template.save(&self.path, true) {
-            Ok(()) => tracing::info!("recorded {path}: {template}"),
+            Ok(_) => tracing::info!("recorded {path}: {template}"),
             Err(error) => tracing::warn!("the recorded template could not be saved: {error}"),
         }
         Some(template)

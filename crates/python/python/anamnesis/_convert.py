@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from . import _core
 from ._checkpoint import Checkpoint
-from ._functions import again
 from ._select import select
 
 if TYPE_CHECKING:
@@ -85,5 +84,5 @@ def convert(
     if isinstance(source, Checkpoint):
         return convert_one(source._core)
     if isinstance(source, (list, tuple)):
-        return again(lambda: convert_one(_core.union([fsdecode(path) for path in source])))
-    return again(lambda: convert_one(Checkpoint(source)._core))  # type: ignore[arg-type]
+        return _core.again(lambda: convert_one(_core.union([fsdecode(path) for path in source])))
+    return _core.again(lambda: convert_one(Checkpoint(source)._core))  # type: ignore[arg-type]

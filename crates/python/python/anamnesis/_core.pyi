@@ -1,14 +1,16 @@
 # The interface of the compiled module, which the classes of this package use. `stubtest` compares it with the module.
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypedDict, final
+from typing import Any, TypedDict, TypeVar, final
 
 __all__ = [
-    "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "CoreWeights", "CoreWriter", "Memory", "__version__", "command",
+    "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "CoreWeights", "CoreWriter", "Memory", "__version__", "again", "command",
     "dlpack", "edit", "load_template", "ls", "new_memory", "objects", "open", "pool_bytes", "trim", "union",
 ]  # fmt: skip
 
 __version__: str
+
+_T = TypeVar("_T")
 
 # name, dtype or block type, whether it is a dtype, shape, memory
 _Loaded = tuple[str, str, bool, tuple[int, ...], "Memory"]
@@ -248,6 +250,7 @@ class CoreTemplate:
 def ls(
     root: str, *, has: set[str] | None = None, all_snapshots: bool = False, threads: int = 0
 ) -> list[tuple[Any, str | None, str | None, int | None, str | None, str | None, int | None, int | None, int | None, str | None, str | None]]: ...
+def again(call: Callable[[], _T]) -> _T: ...
 def union(sources: Sequence[str]) -> CoreCheckpoint: ...
 def load_template(path: str) -> CoreTemplate: ...
 def open(

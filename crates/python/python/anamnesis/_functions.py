@@ -9,27 +9,11 @@ from ._checkpoint import Checkpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any, TypeVar
+    from collections.abc import Iterable, Mapping
+    from typing import Any
 
     from ._checkpoint import Loaded, Path, Plan, Progress, Rules, Slices, Summary
     from ._select import Filter
-
-    _T = TypeVar("_T")
-
-
-def again(call: Callable[[], _T]) -> _T:
-    """Calls what opens a checkpoint and has no effect if it fails, again while another process replaces the checkpoint."""
-    from time import sleep
-
-    from .errors import ReplacedError
-
-    for attempt in range(9):
-        try:
-            return call()
-        except ReplacedError:
-            sleep(0.003 * (attempt + 1))
-    return call()
 
 
 def open(source: Path | bytes, **options: Any) -> Checkpoint:
@@ -39,7 +23,7 @@ def open(source: Path | bytes, **options: Any) -> Checkpoint:
 
 def inspect(source: Path | bytes, **options: Any) -> Summary:
     """The document that ``anamnesis inspect --json`` prints."""
-    return again(lambda: Checkpoint(source, **options).inspect())
+    return _core.again(lambda: Checkpoint(source, **options).inspect())
 
 
 def load(
@@ -86,12 +70,12 @@ def load_file(source: Path | bytes, device: Any = "cpu") -> dict[str, Any]:
 
 def plan(source: Path | bytes, *, dtype: str = "auto", cast: bool = False, names: str = "stored", **options: Any) -> Plan:
     """The plan of :func:`remember`."""
-    return again(lambda: Checkpoint(source, **options).plan(dtype=dtype, cast=cast, names=names))
+    return _core.again(lambda: Checkpoint(source, **options).plan(dtype=dtype, cast=cast, names=names))
 
 
 def remember(source: Path | bytes, out: Path, **options: Any) -> list[str]:
     """Dequantises a checkpoint into a safetensors file or a directory: see :meth:`Checkpoint.remember_to`. Returns the files."""
-    return again(lambda: Checkpoint(source).remember_to(out, **options))
+    return _core.again(lambda: Checkpoint(source).remember_to(out, **options))
 
 
 def _text(value: Any) -> str:

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anamnesis_os::files::is_abandoned;
 
 use super::operations::FileOperations;
-use crate::read::checkpoint::is_part_name;
 
 /// The stem of the files in a directory, by which clients find them: `model`, `adapter_model` (peft) or
 /// `diffusion_pytorch_model` (diffusers).
@@ -171,20 +170,15 @@ impl PartNames {
             .strip_suffix(".part")
     }
 
-    /// Whether a file has the name of one under construction, for whatever target.
-    pub(super) fn is_any_part(path: &Path) -> bool {
-        let name = path.file_name().and_then(OsStr::to_str);
-        name.is_some_and(is_part_name)
-    }
-
-    /// Whether a path has the name of a file under construction for this target.
-    pub(super) fn is_own(&self, path: &Path) -> bool {
-        path.file_name()
-            .is_some_and(|name| self.middle(name).is_some())
+    /// Whether one of these names is of a file under construction for this target. They are sorted.
+    pub(super) fn is_any_part(&self, names: &[String]) -> bool {
+        let first = names.partition_point(|name| *name < self.prefix);
+        names
+            .get(first)
+            .is_some_and(|name| self.is_part(name.as_ref()))
     }
 
     /// Whether this is the name of a file under construction for this target.
-    #[cfg(target_os = "linux")]
     pub(super) fn is_part(&self, name: &OsStr) -> bool {
         self.middle(name).is_some()
     }

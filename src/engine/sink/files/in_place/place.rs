@@ -1,5 +1,6 @@
 //! The directory whose files are changed, under its lock.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use crate::engine::sink::files::directory_of;
 use crate::engine::sink::files::names::PartNames;
 use crate::engine::sink::files::operations::{FileOperations, SystemFiles};
 use crate::read::checkpoint::edit_journal::{JOURNAL, journal_of};
+use crate::read::checkpoint::is_part_name;
 
 use super::recovery::{RecoveredEdit, settle};
 use super::{EditOptions, EditTarget, EditedFile, FileChange, apply};
@@ -85,29 +87,23 @@ impl EditPlace {
     /// Removes what killed runs left of files that were to take the place of others: of one file, or of all files in the directory.
     /// Returns what was removed.
     pub(crate) fn remove_abandoned(&self, file: Option<&Path>) -> Vec<PathBuf> {
-        let mut removed = Vec::new();
-        match file {
-            Some(file) => removed.extend(self.remove_parts(file)),
-            None => {
-                let entries = std::fs::read_dir(&self.directory);
-                let mut paths: Vec<PathBuf> = (entries.into_iter().flatten().flatten())
-                    .map(|entry| entry.path())
-                    .collect();
-                paths.sort();
-                let parts: Vec<&Path> = (paths.iter().map(PathBuf::as_path))
-                    .filter(|path| PartNames::is_any_part(path))
-                    .collect();
-                let has_part = |path: &Path| {
-                    let name = path.file_name().unwrap_or_default();
-                    let own = PartNames::new(&self.directory, name);
-                    parts.iter().any(|part| own.is_own(part))
-                };
-                // a directory of thousands of files is not listed for each of them
-                let files = paths.iter().filter(|path| has_part(path));
-                removed.extend(files.flat_map(|path| self.remove_parts(path)));
-            }
+        if let Some(file) = file {
+            return self.remove_parts(file);
         }
-        removed
+        let entries = std::fs::read_dir(&self.directory);
+        let names = entries.into_iter().flatten().flatten();
+        let mut names: Vec<OsString> = names.map(|entry| entry.file_name()).collect();
+        names.sort_unstable();
+        let parts = names.iter().filter_map(|name| name.to_str());
+        let parts: Vec<String> = parts
+            .filter(|name| is_part_name(name))
+            .map(str::to_owned)
+            .collect();
+        // a directory of thousands of files is not listed for each of them
+        let has_part = |name: &&OsString| PartNames::new(&self.directory, name).is_any_part(&parts);
+        let files = names.iter().filter(has_part);
+        let removed = files.flat_map(|name| self.remove_parts(&self.directory.join(name)));
+        removed.collect()
     }
 
     /// The journals of single files in the directory.
