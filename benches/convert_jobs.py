@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Copies of tensor files, alternating with `cp` and with the tools that people use: time, time ÷ `cp`, processor time, peak memory.
 
-    python3 benches/convert_jobs.py target/release/anamnesis [--mib 1024] [--rounds 5] [--work DIR] [--python PYTHON]
+    python3 benches/convert_jobs.py target/release/anamnesis [--mib 512] [--rounds 7] [--work DIR] [--python PYTHON] [--publish]
 
 PYTHON has numpy, safetensors and gguf (`pip install numpy safetensors gguf`), and, to be measured, mergekit and mlx_lm
 (`pip install mergekit mlx-lm mlx[cpu]`); `llama-gguf-split` is found in the path. A tool that is missing is listed. `hf` has no command
 that writes tensors. One process per variant; each round runs every variant of a job once, and the first one rotates. Outputs are compared before
-anything is timed: the digests of all tensors, by the readers of safetensors and gguf. Nothing is synchronised but our own output. Peak memory is
-the resident set, which counts mapped pages of files too, and beside it the anonymous part, read every 2 ms.
+anything is timed: the digests of all tensors, by the readers of safetensors and gguf. Ours waits until its output is on the device, and the peers
+do not: `cp, then sync` waits as well. Peak memory is the resident set, which counts mapped pages of files too, and beside it the anonymous part, read
+every 2 ms. --publish writes benches/results/convert_jobs.json, from which `UPDATE=1 cargo test --test results` makes the table of docs/convert.md.
 """
-import argparse, hashlib, json, math, os, shutil, statistics, struct, subprocess, sys, tempfile, time
+import argparse, datetime, hashlib, json, math, os, platform, shlex, shutil, statistics, struct, subprocess, sys, tempfile, time
+
+RESULTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'results', 'convert_jobs.json')
 
 # Each variant of a peer, as a program for PYTHON: its arguments are the source, the target and, of some, a number.
 RENAME = """
@@ -117,16 +120,16 @@ def gguf_file(path, mine, block):
 
 
 def memory(pid):
-    """MiB of the resident set at its peak, and of its anonymous part now."""
+    """KiB of the resident set at its peak, and of its anonymous part now."""
     try:
         lines = dict(l.split(':', 1) for l in open(f'/proc/{pid}/status'))
-        return tuple(int(lines[key].split()[0]) >> 10 for key in ('VmHWM', 'RssAnon'))
+        return tuple(int(lines[key].split()[0]) for key in ('VmHWM', 'RssAnon'))
     except (OSError, KeyError, ValueError):
         return 0, 0
 
 
 def timed(line):
-    """Seconds, processor seconds, MiB resident, MiB anonymous; or the end of the error."""
+    """Seconds, processor seconds, KiB resident, KiB anonymous, minor and major faults; or the end of the error."""
     began = time.perf_counter()
     child = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     resident = anonymous = 0
@@ -142,7 +145,43 @@ def timed(line):
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         sys.exit(f'{line[:4]}… failed: {child.stderr.read()[-500:]}')
-    return seconds, usage.ru_utime + usage.ru_stime, resident, anonymous
+    return seconds, usage.ru_utime + usage.ru_stime, resident, anonymous, usage.ru_minflt, usage.ru_majflt
+
+
+def row(job, variant, samples, limit):
+    """A row of the results, in the form of benches/peers/src/results/rows.rs: times in nanoseconds."""
+    columns = list(zip(*samples))
+    middle = [statistics.median(column) for column in columns]
+    times = [seconds * 1e9 for seconds in columns[0]]
+    return {
+        'case': job, 'variant': variant, 'median': middle[0] * 1e9, 'minimum': min(times), 'maximum': max(times), 'n': len(times), 'samples': times,
+        'peak_kib': int(middle[2]), 'minor_faults': int(middle[4]), 'major_faults': int(middle[5]), 'limit': {'what': '`cp`', 'median': limit * 1e9},
+        'more': {'CPU time ns': middle[1] * 1e9, 'anonymous KiB': float(middle[3])}}
+
+
+def provenance(python, rounds):
+    """When, of which commit and on which machine this is measured."""
+    root = os.path.dirname(os.path.dirname(RESULTS))
+    output = lambda *line: subprocess.run(line, capture_output=True, text=True, cwd=root).stdout.strip()
+    field = lambda path, name: next(line.split(':', 1)[1].strip() for line in open(path) if line.startswith(name))
+    packages = "import importlib.metadata as m, json\nprint(json.dumps({d.metadata['Name'].lower(): d.version for d in m.distributions()}))"
+    found = json.loads(output(python, '-c', packages))
+    versions = {name: found[name] for name in ('gguf', 'mergekit', 'mlx-lm', 'numpy', 'safetensors') if name in found}
+    return {
+        'date': datetime.datetime.now(datetime.timezone.utc).strftime('%Y-%m-%dT%H:%M:%SZ'), 'commit': output('git', 'rev-parse', 'HEAD'),
+        'dirty': bool(output('git', 'status', '--porcelain', '--', '.', ':!results')), 'rustc': output('rustc', '--version'),
+        'kernel': output('uname', '-s', '-r', '-m'), 'cpu': field('/proc/cpuinfo', 'model name'), 'cores': os.cpu_count(),
+        'memory_gib': round(int(field('/proc/meminfo', 'MemTotal').split()[0]) / 1048576, 1),
+        'python': {'python': platform.python_version(), **versions}, 'rounds': rounds}
+
+
+def publish(rows, missing, seconds, run):
+    """The file of results: a line for each row."""
+    lines = lambda values: '[' + ','.join('\n' + json.dumps(value) for value in values) + ('\n]' if values else ']')
+    absent = [{'case': 'all jobs of it', 'variant': name, 'reason': 'not installed'} for name in missing]
+    fields = {'section': json.dumps('convert_jobs'), 'run': json.dumps(run), 'rows': lines(rows), 'missing': lines(absent), 'notes': '[]', 'seconds': json.dumps(seconds)}
+    with open(RESULTS, 'w') as out:
+        out.write('{\n' + ',\n'.join(f'"{name}": {text}' for name, text in fields.items()) + '\n}\n')
 
 
 def remove(path):
@@ -152,9 +191,11 @@ def remove(path):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = arguments.add_argument
-    add('binary'), add('--mib', type=int, default=1024), add('--rounds', type=int, default=5), add('--work'), add('--python', default=sys.executable)
+    add('binary'), add('--mib', type=int, default=512), add('--rounds', type=int, default=7)
+    add('--work'), add('--python', default=sys.executable), add('--publish', action='store_true')
     a = arguments.parse_args()
-    ours, python, missing = os.path.abspath(a.binary), a.python, []
+    ours, python, missing, rows, began = os.path.abspath(a.binary), a.python, [], [], time.monotonic()
+    run_of = provenance(python, a.rounds)
 
     def has(module):
         found = subprocess.run([python, '-c', f'import {module}'], capture_output=True).returncode == 0
@@ -206,12 +247,16 @@ def main():
         print('| job | program | time | ÷ `cp` | processor time ÷ `cp` | resident | anonymous |\n|---|---|--:|--:|--:|--:|--:|', flush=True)
         for job, source, target, own, peers in jobs:
             target = at(target)
-            variants = {'anamnesis': own, **{name: line for name, line in peers.items() if line}}
+            variants = {'ours': own, **{name: line for name, line in peers.items() if line}}
 
             def run(name, source=source, target=target, variants=variants):
                 remove(target.rstrip('/'))
-                if name == 'cp':
-                    return timed(['cp', '-r', '--reflink=never', source, target.rstrip('/') if os.path.isdir(source) else at('copy')])
+                if name.startswith('cp'):
+                    copy = at('copy')
+                    line = ['cp', '-r', '--reflink=never', source, copy]
+                    sync = f'{shlex.join(line)} && find {shlex.quote(copy)} -type f -exec sync {{}} +'
+                    remove(copy)
+                    return timed(line if name == 'cp' else ['sh', '-c', sync])
                 if target.endswith('/'):
                     os.makedirs(target)
                 return timed(variants[name](source, target))
@@ -220,19 +265,22 @@ def main():
                 run(name)
                 read = subprocess.run([python, '-c', DIGESTS, target.rstrip('/')], capture_output=True, text=True, check=True)
                 digests[name] = read.stdout
-            if len(set(digests.values())) != 1 or digests['anamnesis'].strip() == '{}':
+            if len(set(digests.values())) != 1 or digests['ours'].strip() == '{}':
                 sys.exit(f'{job}: the outputs differ')
-            order, samples = ['cp', *variants], {}
+            order, samples = ['cp', 'cp, then sync', *variants], {}
             for number in range(a.rounds):
                 for name in order[number % len(order):] + order[:number % len(order)]:
                     samples.setdefault(name, []).append(run(name))
                 remove(at('copy'))
             remove(target.rstrip('/'))
-            medians = {name: [statistics.median(s[i] for s in rows) for i in range(4)] for name, rows in samples.items()}
+            medians = {name: [statistics.median(column) for column in zip(*found)] for name, found in samples.items()}
             base = medians['cp']
             for name in order:
                 m = medians[name]
-                print(f'| {job} | {name} | {m[0]:.2f} s | {m[0] / base[0]:.2f} | {m[1] / base[1]:.2f} | {m[2]:.0f} MiB | {m[3]:.0f} MiB |', flush=True)
+                rows.append(row(job, name, samples[name], base[0]))
+                print(f'| {job} | {name} | {m[0]:.2f} s | {m[0] / base[0]:.2f} | {m[1] / base[1]:.2f} | {m[2] / 1024:.0f} MiB | {m[3] / 1024:.0f} MiB |', flush=True)
+        if a.publish:
+            publish(rows, missing, time.monotonic() - began, run_of)
         if missing:
             print(f'\nnot measured, since they are not installed: {", ".join(missing)}')
     finally:
