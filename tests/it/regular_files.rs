@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -57,7 +58,10 @@ impl Impostor {
             }
             // the name of a socket has at most 108 bytes
             Self::Socket => {
-                let short = std::env::temp_dir().join(format!("anamnesis-{}", std::process::id()));
+                static SOCKETS: AtomicUsize = AtomicUsize::new(0);
+                let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
+                let name = format!("anamnesis-{}-{number}", std::process::id());
+                let short = std::env::temp_dir().join(name);
                 let listener = UnixListener::bind(&short).unwrap();
                 fs::rename(&short, path)
                     .or_else(|_| symlink(&short, path))

@@ -18,7 +18,7 @@ const FILE_NAME: &str = ".anamnesis.lock";
 /// for a processor.
 const PATIENCE_BESIDE_READERS: Duration = Duration::from_secs(5);
 
-/// Attempts, a millisecond apart, before another writer is believed to hold the lock: one asks for it a moment in vain, too.
+/// Attempts, a millisecond apart, before another writer is taken to hold the lock: one asks for it a moment in vain, too.
 const ATTEMPTS_BESIDE_WRITERS: u32 = 10;
 
 /// Attempts while the directory, or the file, is replaced by others between opening and locking it.
