@@ -317,8 +317,11 @@ fn containers_refuse_by_name_and_leave_nothing() {
     assert_eq!(Checkpoint::open(&file).unwrap().tensors().len(), 3);
     let error = convert(&source).sharding("out.bin", None).unwrap_err();
     assert!(error.to_string().contains(".bin"), "{error}");
-    let npy = convert(&source).container(&NPY).sharding("out.npz", None);
-    assert!(npy.is_err());
+    for (container, name) in [(&NPY, "out.npz"), (&GGUF, "out.safetensors")] {
+        let other = convert(&source).container(container).sharding(name, None);
+        let text = other.unwrap_err().to_string();
+        assert!(text.contains(container.name), "{text}");
+    }
     assert!(convert(&source).sharding("out/", Some(0)).is_err());
 }
 

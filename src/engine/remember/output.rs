@@ -12,10 +12,10 @@ use crate::read::source::files::url;
 /// Bytes of tensors per file of a directory, unless the caller sets another number: what transformers writes.
 pub(in crate::engine) const SHARD_BYTES: u64 = 5_000_000_000;
 
-/// Endings of files that are not safetensors: an output of this name would be taken for another format.
+/// Endings of formats that are not written: an output of this name would be taken for one of them.
 static OTHER_FORMATS: &[&str] = &[
-    "gguf", "ggml", "bin", "pt", "pth", "ckpt", "pkl", "npy", "npz", "onnx", "h5", "msgpack",
-    "json", "zip", "tar", "mlmodel", "tflite", "distcp",
+    "ggml", "bin", "pt", "pth", "ckpt", "pkl", "onnx", "h5", "msgpack", "json", "zip", "tar",
+    "mlmodel", "tflite", "distcp",
 ];
 
 /// Whether an output path means a file or a directory, for a checkpoint and a size of shards that the caller has set.
@@ -35,17 +35,11 @@ pub(in crate::engine) fn sharding(
     let is_directory = url(path).map_or_else(|| is_local_directory(path), is_prefix);
     let named = Container::for_extension(&extension);
     let is_written = named.is_some_and(|named| container.is_none_or(|wanted| *wanted == *named));
-    if !is_directory && !is_written && OTHER_FORMATS.contains(&&*extension) {
-        if let Some(container) = container.or(named) {
-            let what = format!(
-                "the output is a {0} file, and its name ends in .{extension}: name it NAME.{0}, or NAME/ for a directory",
-                container.name
-            );
-            return Err(Error::invalid_argument(what).in_file(path));
-        }
+    let is_other = named.is_some() || OTHER_FORMATS.contains(&&*extension);
+    if !is_directory && !is_written && is_other {
+        let wanted = container.map_or("safetensors", |container| container.name);
         return Err(Error::invalid_argument(format!(
-            "the output is a safetensors file, and its name ends in .{extension}: name it NAME.safetensors, or NAME/ for \
-             a directory"
+            "the output is a {wanted} file, and its name ends in .{extension}: name it NAME.{wanted}, or NAME/ for a directory"
         ))
         .in_file(path));
     }
