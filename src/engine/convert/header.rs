@@ -11,17 +11,16 @@ use crate::engine::sink::{Container, GGUF, GgufType, GgufValue, SAFETENSORS};
 use crate::models::conversion::Names;
 use crate::plan::PLAN_ID_KEY;
 use crate::read::catalog::Value;
+use crate::read::catalog::metadata::{OF_GGUF, OF_SAFETENSORS};
 use crate::read::format::gguf;
 use crate::read::rename::Renames;
 
 use super::Convert;
 
-/// Keys of a GGUF in a safetensors header have this prefix, and JSON values.
-const OF_GGUF: &str = "gguf.";
-/// Keys of a safetensors header in a GGUF have this prefix.
-const OF_SAFETENSORS: &str = "safetensors.";
 /// The types of the keys of a GGUF, in a safetensors header: JSON has one type of numbers.
 const TYPES: &str = "anamnesis.gguf_types";
+/// The framework of a safetensors file, in a GGUF. Without it the safetensors file that is made of the GGUF has a value of its own.
+const FRAMEWORK: &str = "safetensors.format";
 
 /// Bytes of all tensors, in the metadata of an index.
 const TOTAL_SIZE: &str = "total_size";
@@ -146,16 +145,13 @@ fn texts(what: &Convert<'_>) -> Result<HeaderValues> {
     if format == "gguf" {
         let stored = gguf::stored_values(checkpoint.source(0), &budget)?;
         let types = stored.into_iter().filter_map(|value| {
-            let is_own =
-                !value.key.starts_with(OF_SAFETENSORS) && !gguf::SPLIT_KEYS.contains(&&*value.key);
+            let is_own = !value.key.starts_with(OF_SAFETENSORS) || &*value.key == FRAMEWORK;
+            let is_own = is_own && !gguf::SPLIT_KEYS.contains(&&*value.key);
             let (key, value) = typed_value(value)?;
             is_own.then(|| (key, serde_json::Value::String(value.type_name())))
         });
-        let types: serde_json::Map<_, _> = types.collect();
-        if !types.is_empty() {
-            let text = serde_json::Value::Object(types).to_string();
-            values.push((TYPES.to_owned(), HeaderValue::Text(text)));
-        }
+        let text = serde_json::Value::Object(types.collect()).to_string();
+        values.push((TYPES.to_owned(), HeaderValue::Text(text)));
     }
     Ok(values)
 }
@@ -175,20 +171,22 @@ fn typed(what: &Convert<'_>) -> Result<HeaderValues> {
     if catalog.format() != "safetensors" {
         return Ok(HeaderValues::new());
     }
-    let types: HashMap<String, String> = catalog
-        .metadata
-        .text(TYPES)
-        .and_then(|text| serde_json::from_str(text).ok())
-        .unwrap_or_default();
+    let types = catalog.metadata.text(TYPES);
+    let types: Option<HashMap<String, String>> =
+        types.and_then(|text| serde_json::from_str(text).ok());
+    let is_added = |key: &str| {
+        let types = types.as_ref();
+        key == "format" && types.is_some_and(|types| !types.contains_key(FRAMEWORK))
+    };
     let mut values = HeaderValues::new();
     for (key, value) in catalog.metadata.iter() {
         let Value::Text(text) = value else { continue };
-        if key == TYPES || key == PLAN_ID_KEY {
+        if key == TYPES || key == PLAN_ID_KEY || is_added(key) {
             continue;
         }
         let own = key.strip_prefix(OF_GGUF);
-        let restored =
-            own.and_then(|own| restored(text.as_ref(), types.get(own).map(String::as_str)));
+        let stated = |own| Some(types.as_ref()?.get(own)?.as_str());
+        let restored = own.and_then(|own| restored(text.as_ref(), stated(own)));
         values.push(match (own, restored) {
             (Some(own), Some(value)) => (own.to_owned(), HeaderValue::Gguf(value)),
             _ => (

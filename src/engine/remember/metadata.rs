@@ -4,7 +4,7 @@ use crate::base::error::Result;
 use crate::models::architectures::gguf_model;
 use crate::models::conversion::Names;
 use crate::plan::PLAN_ID_KEY;
-use crate::read::catalog::metadata::Value;
+use crate::read::catalog::metadata::{OF_GGUF, Value};
 use crate::read::checkpoint::Checkpoint;
 use serde::{Serialize, Serializer};
 
@@ -44,7 +44,7 @@ pub(in crate::engine) fn safetensors_metadata(
             ("gguf", _) => {
                 let whole = checkpoint.metadata(key)?.unwrap_or(Value::Null);
                 (
-                    format!("gguf.{key}"),
+                    [OF_GGUF, key].concat(),
                     serde_json::to_string(&Direct(&whole))
                         .expect("strings and numbers serialise to JSON"),
                 )

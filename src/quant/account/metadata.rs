@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::quant::scheme::{COMFYUI_HEADER, Context};
 use crate::quant::settings::{is_rotation, says_nothing};
+use crate::read::catalog::metadata::{OF_GGUF, OF_SAFETENSORS};
 use crate::read::catalog::{Value, quote};
 use crate::read::json::{JsonReader, Tree};
 
@@ -123,8 +124,8 @@ static NAMESPACES: &[&str] = &["general.", "tokenizer.", "split.", "adapter.", "
 /// Namespaces of converters, whose keys say how tensors are stored, and the keys that opening reads.
 static CONVERTERS: &[(&str, &str)] = &[("comfy.gguf.", "comfy.gguf.orig_shape.")];
 
-/// The version of ggml's types that is known, and its key.
-const GGML_VERSION: (&str, Value) = ("general.quantization_version", Value::U64(2));
+/// The key of the version of ggml's types, and the version that is known, also as a text in a header of safetensors.
+const GGML_VERSION: (&str, Value, &str) = ("general.quantization_version", Value::U64(2), "2");
 
 /// Longest value that is searched.
 const MAX_VALUE: usize = 1 << 20;
@@ -154,27 +155,42 @@ pub(super) struct MetadataFindings {
 /// The keys that are not known.
 pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<MetadataFindings> {
     let mut found = MetadataFindings::default();
-    let metadata = MetadataKeys::of(cx)?;
+    let format = cx.catalog.format;
+    let own = MetadataKeys::of(cx, format)?;
+    // keys that came from the other format are judged as its own
+    let (prefix, other) = match format {
+        "gguf" => (OF_SAFETENSORS, "safetensors"),
+        _ => (OF_GGUF, "gguf"),
+    };
+    let is_carried =
+        |key: &str| ["gguf", "safetensors"].contains(&format) && key.starts_with(prefix);
+    let mut keys = cx.catalog.metadata.iter();
+    let carried = keys.any(|(key, _)| is_carried(key));
+    let carried = carried.then(|| MetadataKeys::of(cx, other)).transpose()?;
     let is_pickle = cx.catalog.format == "pth";
     let (mut stems, mut modules, mut left) = (None, None, MAX_LISTED);
     for (key, value) in cx.catalog.metadata.iter() {
         let text = text_of(value);
         let bytes = key.len() + text.len().min(MAX_VALUE);
         cx.budget.steps(1 + bytes as u64 / 16, WHAT)?;
-        let is_version = key == GGML_VERSION.0;
+        let (metadata, name) = match (&carried, key.strip_prefix(prefix)) {
+            (Some(carried), Some(name)) => (carried, name),
+            _ => (&own, key),
+        };
+        let is_version = name == GGML_VERSION.0;
         if (says_nothing(value) && !is_version)
             || cx.consumes_metadata(key)
-            || metadata.is_known(key, value)
+            || metadata.is_known(name, value)
         {
             continue;
         }
-        let lower_key = lower(key);
+        let lower_key = lower(name);
         let words = SearchedText::new(&lower_key);
         let mut is_evidence = metadata.speaks(words, text)
-            || (words.has(ALTERING) && is_rotation(key))
+            || (words.has(ALTERING) && is_rotation(name))
             || is_version
-            || metadata.is_of_fork(key, value)
-            || (!metadata.is_of_model(key) && cx.position(key).is_some())
+            || metadata.is_of_fork(name, value)
+            || (!metadata.is_of_model(name) && cx.position(key).is_some())
             || names_tensors(cx, text)?;
         let is_section = is_pickle
             && key.split('.').any(|part| SECTIONS.contains(&part))
@@ -182,7 +198,7 @@ pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<MetadataFi
         is_evidence |= is_section;
         // most files have no key that could be on a stem: then no list of stems is made
         let may_be_part = is_pickle && key.contains('.') && is_part(&lower_key);
-        if (!is_evidence || may_be_part) && key.contains('.') && !metadata.is_of_model(key) {
+        if (!is_evidence || may_be_part) && key.contains('.') && !metadata.is_of_model(name) {
             let stems = match &stems {
                 Some(stems) => stems,
                 None => stems.insert(Stems::of(cx, slots)?),
@@ -252,7 +268,7 @@ pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<MetadataFi
         // markers of other layers are read (`markers.rs`)
         let is_read = &**key == COMFYUI_HEADER;
         let is_first = !named.contains(&&**key);
-        if left > 0 && !is_read && is_first && metadata.speaks(SearchedText::new(&lower(key)), "") {
+        if left > 0 && !is_read && is_first && own.speaks(SearchedText::new(&lower(key)), "") {
             found.remarks.push(format!(
                 "{}, whose value differs between the files,",
                 quote(key)
@@ -267,19 +283,29 @@ pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<MetadataFi
 /// The keys of a format.
 struct MetadataKeys<'x, 'c> {
     cx: &'x Context<'c>,
+    format: &'static str,
     /// The namespace of a GGUF's architecture.
     architecture: Option<String>,
     gguf: Option<GgufKeys<'c>>,
 }
 
 impl<'x, 'c> MetadataKeys<'x, 'c> {
-    fn of(cx: &'x Context<'c>) -> Result<Self> {
-        let name = cx.catalog.metadata.text("general.architecture");
-        let is_gguf = cx.catalog.format == "gguf";
+    fn of(cx: &'x Context<'c>, format: &'static str) -> Result<Self> {
+        const ARCHITECTURE: &str = "general.architecture";
+        let is_gguf = format == "gguf";
+        let metadata = &cx.catalog.metadata;
+        let name = match format == cx.catalog.format {
+            true => metadata.text(ARCHITECTURE),
+            // a JSON text
+            false => metadata
+                .text(&[OF_GGUF, ARCHITECTURE].concat())
+                .map(|text| text.trim_matches('"')),
+        };
         let architecture = name.filter(|_| is_gguf).map(|name| [name, "."].concat());
         let gguf = is_gguf.then(|| GgufKeys::of(cx, name)).transpose()?;
         Ok(Self {
             cx,
+            format,
             architecture,
             gguf,
         })
@@ -304,7 +330,7 @@ impl<'x, 'c> MetadataKeys<'x, 'c> {
         is_plain
             || harmless::is_description(key)
             || (key == "format" && is_framework())
-            || (key, value) == (GGML_VERSION.0, &GGML_VERSION.1)
+            || (key == GGML_VERSION.0 && (*value == GGML_VERSION.1 || text == GGML_VERSION.2))
             // a shape is called after its tensor, which must be there
             || (matches!(value, Value::Array(_))
                 && read_by_opening(key).is_some_and(|tensor| self.cx.position(tensor).is_some()))
@@ -314,11 +340,11 @@ impl<'x, 'c> MetadataKeys<'x, 'c> {
     fn is_of_model(&self, key: &str) -> bool {
         let own = self.architecture.as_deref();
         let mut known = NAMESPACES.iter().copied().chain(own);
-        self.cx.catalog.format == "gguf" && known.any(|start| key.starts_with(start))
+        self.format == "gguf" && known.any(|start| key.starts_with(start))
     }
 
     fn speaks(&self, key: SearchedText<'_>, text: &str) -> bool {
-        match self.cx.catalog.format {
+        match self.format {
             "gguf" => {
                 let is_converter = CONVERTERS
                     .iter()

@@ -14,6 +14,11 @@ use crate::read::catalog::{ByteRange, Endian};
 /// Elements that the serialised form of a long array shows.
 const ARRAY_ELEMENTS: usize = 8;
 
+/// Keys of a GGUF in a safetensors header have this prefix, and JSON values.
+pub(crate) const OF_GGUF: &str = "gguf.";
+/// Keys of a safetensors header in a GGUF have this prefix.
+pub(crate) const OF_SAFETENSORS: &str = "safetensors.";
+
 /// Keys and values in file order. Keys are unique, except in formats that allow otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metadata(Vec<(Box<str>, Value)>);

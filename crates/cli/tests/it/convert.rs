@@ -31,6 +31,45 @@ fn same_weights(scratch: &Path, a: &Path, b: &Path) -> bool {
     run(&["diff", path_str(&a), path_str(&b), "--filter", "*"]).code == 0
 }
 
+/// The keys of a GGUF return from a safetensors header as they were, and are no sign of quantisation there.
+#[test]
+fn a_gguf_that_was_a_safetensors_file_is_as_it_was() {
+    let scratch = tempfile::tempdir().unwrap();
+    for fixture in ["gguf/plain_v3.gguf", "model/scribe-Q8_0.gguf"] {
+        let source = workspace().join("fixtures").join(fixture);
+        let (there, back) = (
+            scratch.path().join("t.safetensors"),
+            scratch.path().join("b.gguf"),
+        );
+        for (from, to) in [(&source, &there), (&there, &back)] {
+            // blocks of a GGUF have no place in safetensors
+            let dtype = if from == &source { "f32" } else { "stored" };
+            let dtype = if fixture.contains("Q8_0") {
+                dtype
+            } else {
+                "stored"
+            };
+            let arguments = ["convert", path_str(from), "-o", path_str(to), "--overwrite"];
+            let run = run(&[&arguments[..], &["--dtype", dtype]].concat());
+            assert_eq!((run.code, &*run.stderr), (0, ""), "{fixture}");
+        }
+        for model in [&there, &back] {
+            let run = run(&["check", path_str(model)]);
+            assert!(
+                run.stdout.contains("nothing found"),
+                "{fixture}: {}",
+                run.stdout
+            );
+        }
+        let run = run(&["diff", path_str(&source), path_str(&back)]);
+        assert!(
+            !run.stdout.contains("metadata:"),
+            "{fixture}: {}",
+            run.stdout
+        );
+    }
+}
+
 /// A single file has no configuration: where it is then read otherwise, a note says so.
 #[test]
 fn a_file_that_is_read_otherwise_without_its_configuration_is_said_to_be() {
