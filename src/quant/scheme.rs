@@ -71,6 +71,7 @@ pub(crate) use config::{FoundSections, MAX_DEPTH, TextEdit, is_configuration, me
 pub(crate) use context::{Context, ContextCaches, Sidecars, not_known, plain, unsupported};
 pub(crate) use exclusions::{exclusion, plain_although_listed, unknown_patterns};
 pub(crate) use fp8::SCALED as SCALED_FP8;
+pub(crate) use listed_modules::listed;
 pub(crate) use module_lists::Exclusion;
 pub(crate) use module_names::{
     MODULE_LISTS, QUANTISATION_SECTIONS, SKIPPED_LISTS, module_of_weight,

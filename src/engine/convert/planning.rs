@@ -104,7 +104,8 @@ pub(super) fn stored(what: &Convert<'_>, renames: &Renames) -> Result<Plan> {
         shares::cut(&cx, &mut plan, &groups, &shares)?;
         plan.notes.push(SHARE.to_owned());
     } else if plan.refused.is_empty() {
-        written_plan::check(what, renames, &plan, &groups, &kept, &budget)?;
+        let note = written_plan::check(&cx, what, renames, &plan, &groups, &kept)?;
+        plan.output_notes.extend(note);
     }
     Ok(plan)
 }

@@ -4,14 +4,15 @@
 //! one name. The headers of the output are known, and its bytes are the source's, so that planning it
 //! costs as much as planning the source.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::base::error::{Error, Result};
 use crate::base::limits::Budget;
+use crate::base::note::Note;
 use crate::engine::companions::{renamed_configuration, renamed_metadata};
 use crate::engine::remember::planning::{config_edited, context, reader};
 use crate::plan::Plan;
-use crate::quant::scheme::Sidecars;
+use crate::quant::scheme::{Context, Exclusion, Sidecars, listed, module_of_weight};
 use crate::read::catalog::{Catalog, TensorInfo, Value, quote};
 use crate::read::rename::{RenamedTensors, Renames};
 
@@ -20,20 +21,25 @@ use super::weight_parts::{PartGroup, groups};
 
 const WHAT: &str = "the plan of the output";
 
+/// Entries that a note names.
+const NAMED_ENTRIES: usize = 3;
+
 /// Refuses a plan whose output has other weights than the source. The weights of `source` whose tensors are `kept` must be there, of
-/// the same schemes and shapes, and made from the same parts.
+/// the same schemes and shapes, and made from the same parts. Returns a note about names in lists that are lost; `as_stored` is the
+/// source.
 pub(super) fn check(
+    as_stored: &Context<'_>,
     what: &Convert<'_>,
     renames: &Renames,
     plan: &Plan,
     source: &[PartGroup],
     kept: &[bool],
-    budget: &Budget,
-) -> Result<()> {
+) -> Result<Option<Note>> {
     if renames.is_empty() || source.iter().all(|group| group.known.is_none()) {
         // tensors that were left out are whole weights, so that the others are what they were
-        return Ok(());
+        return Ok(None);
     }
+    let budget = as_stored.budget;
     let weights = &what.weights;
     let checkpoint = &*weights.checkpoint;
     let _tree = budget.scope();
@@ -80,7 +86,48 @@ pub(super) fn check(
             return Err(Error::invalid_argument(what));
         }
     }
-    Ok(())
+    lost_exclusions(as_stored, &cx, &stored)
+}
+
+/// The note about entries that say of modules that they are not quantised, and that do not name them any more: parts of names and
+/// regular expressions stay. `stored`: the tensors of the output in the source's numbers.
+fn lost_exclusions(
+    source: &Context<'_>,
+    output: &Context<'_>,
+    stored: &[usize],
+) -> Result<Option<Note>> {
+    let (mut lost, mut first, mut count) = (BTreeSet::new(), None, 0);
+    for (tensor, &old) in output.catalog.tensors().iter().zip(stored) {
+        let name = &*source.info(old).name;
+        let entry = listed(source, module_of_weight(name))?;
+        let Some(Exclusion { key, entry }) = entry.filter(|_| *name != *tensor.name) else {
+            continue;
+        };
+        if listed(output, module_of_weight(&tensor.name))?.is_none() {
+            lost.insert((key, entry));
+            first.get_or_insert(&tensor.name);
+            count += 1;
+        }
+    }
+    let Some(first) = first else { return Ok(None) };
+    let named = lost.iter().take(NAMED_ENTRIES).map(|(key, entry)| {
+        let entry = entry.map(quote).unwrap_or_default();
+        format!("{entry} of {key}")
+    });
+    let named: Vec<String> = named.collect();
+    let others = match lost.len().checked_sub(NAMED_ENTRIES) {
+        Some(more @ 1..) => format!(" and {more} others"),
+        _ => String::new(),
+    };
+    let (names, tensors) = match count {
+        1 => ("name", "tensor that is"),
+        _ => ("names", "tensors that are"),
+    };
+    Ok(Some(Note::from(format!(
+        "the configuration does not match the new {names} of {count} {tensors} not quantised, such as {}: change {}{others} in it",
+        quote(first),
+        named.join(", ")
+    ))))
 }
 
 /// The catalog of the output, and the number of each tensor in the source.

@@ -6,7 +6,7 @@ use super::context::Context;
 use super::module_lists::Exclusion;
 
 /// The entry of a list of modules that are not quantised.
-pub(super) fn listed<'c>(cx: &Context<'c>, module: &str) -> Result<Option<Exclusion<'c>>> {
+pub(crate) fn listed<'c>(cx: &Context<'c>, module: &str) -> Result<Option<Exclusion<'c>>> {
     // others leave out what is inside of a module, too
     let is_exact = cx.config.is_of(&[
         "compressed-tensors",

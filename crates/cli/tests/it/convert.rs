@@ -553,3 +553,54 @@ fn protected_files_refuse_the_run_and_nothing_has_changed() {
     }
     assert_eq!(convert("1KB").code, 0);
 }
+
+/// A list of modules that are not quantised names some by a part of their names: it stays, and a note says so.
+#[test]
+fn an_entry_that_does_not_follow_a_rename_is_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let model = scratch.path().join("model");
+    fs::create_dir(&model).unwrap();
+    let header = serde_json::json!({
+        "net.a.weight": {"dtype": "F8_E4M3", "shape": [128, 128], "data_offsets": [0, 16384]},
+        "net.a.weight_scale_inv": {"dtype": "F32", "shape": [1, 1], "data_offsets": [16384, 16388]},
+        "net.b.weight": {"dtype": "BF16", "shape": [2], "data_offsets": [16388, 16392]},
+    })
+    .to_string();
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend([0x38; 16384]);
+    bytes.extend([0, 0, 128, 63, 0, 0, 0, 0]);
+    fs::write(model.join("model.safetensors"), bytes).unwrap();
+    for (entry, rename, lost) in [
+        ("b", "*.b.weight=*.c.weight", true),
+        ("re:.*b$", "*.b.weight=*.c.weight", true),
+        ("b", "net=model", false),
+        ("net.b", "*.b.weight=*.c.weight", false),
+    ] {
+        let config = serde_json::json!({
+            "quantization_config": {
+                "quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": [entry],
+            },
+        });
+        fs::write(model.join("config.json"), config.to_string()).unwrap();
+        let out = format!("{}/", path_str(&scratch.path().join("out")));
+        let run = run(&[
+            "convert",
+            path_str(&model),
+            "-o",
+            &out,
+            "--rename",
+            rename,
+            "--overwrite",
+        ]);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        let named = format!("`{entry}` of modules_to_not_convert");
+        assert_eq!(
+            run.stdout.contains(&named),
+            lost,
+            "{entry} {rename}: {}",
+            run.stdout
+        );
+        assert_eq!(run.stdout.contains("net.c.weight"), lost, "{}", run.stdout);
+    }
+}
