@@ -152,18 +152,20 @@ fn bytes(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-/// A size of shards. A number alone is one of bytes, unless it is so small that a unit was forgotten.
+/// A size of shards. A number alone is one of bytes, as for `max_shard_size` of transformers.
 pub(super) fn shard_size(text: &str) -> Result<u64, String> {
-    match bytes(text)? {
-        large @ LARGE.. => Ok(large),
-        _ => with_unit(text, "GB"),
-    }
+    whole_bytes(text, "GB")
 }
 
-/// A distance in a file. A number alone is one of bytes, of which there are no parts: `4.5` lacks its unit.
+/// A distance in a file. A number alone is one of bytes.
 pub(super) fn gap(text: &str) -> Result<u64, String> {
+    whole_bytes(text, "KiB")
+}
+
+/// A number of bytes, of which there are no parts: `4.5` lacks its unit.
+fn whole_bytes(text: &str, usual: &str) -> Result<u64, String> {
     match text.contains('.') {
-        true => with_unit(text, "KiB"),
+        true => with_unit(text, usual),
         false => bytes(text),
     }
 }
