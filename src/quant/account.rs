@@ -10,6 +10,7 @@
 //! | a marker of ComfyUI that is no layer's (`markers.rs`) | quantised weights without a marker are refused |
 //! | a part that the same weight of other layers has (`across_layers.rs`) | the weight is refused; in a GGUF, a warning |
 //! | FP8 without a scale that other layers have (`distant_scales.rs`) | it is refused; a scale of another name is a warning (also `scale_columns.rs`) |
+//! | a part in a second mapping, under the weight's own key (`parallel_mappings.rs`) | the weight is refused |
 //! | a factor or a shape without codes (`orphans.rs`) | it is refused, and so are codes beside it in a dtype that no scheme reads |
 //! | a quantised weight that the configuration says is none, or the reverse (`exclusions.rs`) | a warning |
 //! | a scheme that the method of the configuration is none of (`claims.rs`) | the weight is refused |
@@ -44,6 +45,7 @@ mod leftovers;
 mod markers;
 mod metadata;
 mod orphans;
+mod parallel_mappings;
 mod positions;
 mod recipes;
 mod remarks;

@@ -12,7 +12,7 @@ use super::exclusions::ExcludedWeights;
 use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
 use super::{
     AccountEvidence, across_layers, alterations, distant_scales, exclusions, integers, leftovers,
-    markers, orphans, positions, statements, unexplained,
+    markers, orphans, parallel_mappings, positions, statements, unexplained,
 };
 
 const PLAN: &str = "the plan";
@@ -208,6 +208,7 @@ fn settle(
     let mut evidence = AccountEvidence::of(cx, slots, is_quantised)?;
     let mut refused = foreign;
     refused.append(&mut evidence.values);
+    parallel_mappings::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     leftovers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     markers::find(cx, slots, &mut refused, &mut plan.unexplained)?;
     excluded.add_to(&mut plan.unexplained);

@@ -8,7 +8,7 @@ use crate::quant::settings::is_altering;
 
 use super::harmless;
 use super::searched_words::{SearchedText, SearchedWord, word};
-use super::tensor_claim::{TensorClaim, is_unscaled};
+use super::tensor_claim::TensorClaim;
 
 const WHAT: &str = "the metadata";
 
@@ -22,30 +22,6 @@ pub(super) fn is_part(rest: &str) -> bool {
 
 /// Dictionaries inside of a weight's whose values are looked at.
 pub(super) const MAX_INNER: usize = 3;
-
-/// The weight that a value of another dictionary is of: the scale `scales.X.weight` of `X.weight`.
-pub(super) fn of_parallel(
-    cx: &Context<'_>,
-    slots: &[TensorClaim],
-    key: &str,
-    lower: &str,
-) -> Result<Option<usize>> {
-    if !is_part(lower) {
-        return Ok(None);
-    }
-    for (at, _) in key.match_indices('.').take(MAX_INNER) {
-        let (front, rest) = (&key[..at], &key[at + 1..]);
-        cx.budget.steps(2 + rest.len() as u64 / 8, WHAT)?;
-        let found = cx.position(rest).or_else(|| cx.sibling(rest, ".weight"));
-        if let Some(weight) = found
-            && lower.get(..front.len()).is_some_and(is_part)
-            && is_unscaled(&slots[weight])
-        {
-            return Ok(Some(weight));
-        }
-    }
-    Ok(None)
-}
 
 /// The modules in which codes are that are not called `weight`: `{"qdata": codes, "rot": "had"}` under a name.
 pub(super) fn containers<'c>(

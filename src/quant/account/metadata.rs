@@ -12,11 +12,12 @@ use crate::read::catalog::metadata::{OF_GGUF, OF_SAFETENSORS};
 use crate::read::catalog::{Value, quote};
 use crate::read::json::{JsonReader, Tree};
 
-use super::dictionaries::{MAX_INNER, containers, is_part, of_parallel};
+use super::dictionaries::{MAX_INNER, containers, is_part};
 use super::distant_scales::is_scale_of_all;
 use super::gguf_keys::GgufKeys;
 use super::harmless;
 use super::leftovers::Stems;
+use super::parallel_mappings::ParallelMappings;
 use super::searched_words::{SearchedText, SearchedWord, word};
 use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
 
@@ -168,7 +169,7 @@ pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<MetadataFi
     let carried = keys.any(|(key, _)| is_carried(key));
     let carried = carried.then(|| MetadataKeys::of(cx, other)).transpose()?;
     let is_pickle = cx.catalog.format == "pth";
-    let (mut stems, mut modules, mut left) = (None, None, MAX_LISTED);
+    let (mut stems, mut modules, mut mappings, mut left) = (None, None, None, MAX_LISTED);
     for (key, value) in cx.catalog.metadata.iter() {
         let text = text_of(value);
         let bytes = key.len() + text.len().min(MAX_VALUE);
@@ -218,7 +219,15 @@ pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<MetadataFi
             }
         }
         if !is_evidence && is_pickle {
-            let mut weight = of_parallel(cx, slots, key, &lower_key)?;
+            // the scale `scales.X.weight` of `X.weight`
+            let mut weight = None;
+            if may_be_part {
+                let mappings = match &mappings {
+                    Some(mappings) => mappings,
+                    None => mappings.insert(ParallelMappings::of(cx, slots)?),
+                };
+                weight = mappings.owner(cx, key)?;
+            }
             if weight.is_none() && key.contains('.') {
                 // a value beside the codes of a weight, in the same dictionary or in one inside of it
                 let modules = match &modules {

@@ -111,14 +111,14 @@ fn codes_and_scales_in_containers() {
                 ("model.layers.0.q.weight", "F8_E4M3", &[24, 96]),
                 ("scales.layers.0.q.weight", "F32", &[24, 1]),
             ],
-            Warned("scales.layers.0.q.weight"),
+            Refused("`scales.layers.0.q.weight` has its name in another mapping"),
         ),
         (
             vec![
                 ("weights.layers.0.q", "F8_E4M3", &[24, 96]),
                 ("scales.layers.0.q", "F32", &[24, 1]),
             ],
-            Warned("scales.layers.0.q"),
+            Refused("`scales.layers.0.q` has its name in another mapping"),
         ),
         (
             vec![

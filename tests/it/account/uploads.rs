@@ -158,7 +158,7 @@ fn a_scale_of_fp8_is_under_another_name_or_missing() {
     let cases = [
         (
             vec![weight("m.l.0.q.weight"), scale("scales.m.l.0.q")],
-            Warned("scales.m.l.0.q"),
+            Refused("scales.m.l.0.q"),
         ),
         (
             vec![weight("m.l.0.q.weight"), scale("m_l_0_q_weight_scale")],

@@ -84,6 +84,7 @@ mod service_unit;
 mod services;
 #[cfg(target_os = "linux")]
 mod shim_recording;
+mod signs;
 mod template;
 #[cfg(target_os = "linux")]
 mod trusted_places;

@@ -1,0 +1,72 @@
+//! The layouts, each with what is said of it.
+
+use super::Said::{Nothing, Refused, Warned};
+use super::{PLAIN_CASE, Row, SignCase};
+
+pub(super) static CASES: &[&[SignCase]] = &[MAPPINGS];
+
+const FP8: Row = ("model.fc.weight", "F8_E4M3", &[24, 96]);
+const ROWS: &[Row] = &[
+    ("fc.weight", "I8", &[24, 96]),
+    ("fc.weight_scale", "BF16", &[24, 1]),
+];
+const FP8_SCALED: &[Row] = &[
+    ("fc.weight", "F8_E4M3", &[24, 96]),
+    ("fc.weight_scale", "F32", &[24, 1]),
+];
+const INT8: Row = ("model.fc.weight", "I8", &[24, 96]);
+const INT8_SCALE: Row = ("model.fc.weight_scale", "F32", &[24, 1]);
+
+/// Parts in a second mapping beside the one of the weights, as a state dict of two dictionaries has them.
+static MAPPINGS: &[SignCase] = &[
+    SignCase {
+        name: "scales",
+        tensors: &[FP8, ("scales.fc.weight", "F32", &[24, 1])],
+        said: Refused("`scales.fc.weight` has its name in another mapping"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "scales by module",
+        tensors: &[FP8, ("scales.fc", "F32", &[])],
+        said: Refused("`scales.fc` has its name in another mapping"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "zero points",
+        tensors: &[INT8, INT8_SCALE, ("zero_points.fc.weight", "F32", &[24, 1])],
+        said: Refused("`zero_points.fc.weight` has its name in another mapping"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "orders",
+        tensors: &[INT8, INT8_SCALE, ("perms.fc", "I64", &[96])],
+        said: Refused("`perms.fc` has its name in another mapping"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "integers under no weight's name",
+        tensors: &[
+            ("model.fc", "I8", &[24, 96]),
+            ("scales.fc", "F32", &[24, 1]),
+            ("model.head", "F32", &[96, 96]),
+        ],
+        said: Refused("`scales.fc` has its name in another mapping"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "a list of scales",
+        tensors: &[FP8, ("scales.0", "F32", &[24, 1])],
+        said: Warned("`scales.0` is in a list of parts of weights by its name"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "modules that are called after scales",
+        tensors: &[
+            ("model.enc.fc.weight", "F8_E4M3", &[24, 96]),
+            ("model.quantizer.fc.weight", "F32", &[24, 96]),
+            ("logit_scale", "F32", &[]),
+        ],
+        said: Nothing,
+        ..PLAIN_CASE
+    },
+];
