@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::base::error::Result;
+use crate::base::error::{ErrorKind, Result};
 use crate::base::limits::{Budget, text_cost};
-use crate::plan::{PLAIN, Plan};
+use crate::plan::{PLAIN, Plan, RefusedWeight};
 use crate::read::catalog::{Catalog, elements};
 
 use super::{LISTING, Summary};
@@ -73,7 +73,13 @@ impl Summary {
             budget.push(&mut self.weights, weight, LISTING)?;
         }
         // refusals of values that no plain tensors can be made of (texts, records) are not a matter of weights
-        if !self.weights.is_empty() || plan.quantised || !plan.unexplained.is_empty() {
+        let is_unexplained =
+            |refusal: &RefusedWeight| matches!(refusal.error.kind(), ErrorKind::Unexplained(_));
+        if !self.weights.is_empty()
+            || plan.quantised
+            || !plan.unexplained.is_empty()
+            || plan.refused.iter().any(is_unexplained)
+        {
             for refusal in &plan.refused {
                 let text = text_cost(refusal.name.len()) + 2 * refusal.error.memory();
                 budget.memory(text, LISTING)?;

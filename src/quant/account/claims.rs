@@ -113,6 +113,8 @@ fn offered<'c>(
                     cx.note(format!("ignored: {}", error.kind()));
                 }
                 Err(error) => {
+                    // codes that cannot be decoded are quantised too
+                    cx.caches.claimed.set(true);
                     cx.budget.push(&mut left.failed, tensor, PLAN)?;
                     if wanted(name) {
                         plan.refuse(name, error, cx.budget)?;

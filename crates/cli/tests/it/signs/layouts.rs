@@ -3,7 +3,7 @@
 use super::Said::{Nothing, Refused, Warned};
 use super::{PLAIN_CASE, Row, SignCase};
 
-pub(super) static CASES: &[&[SignCase]] = &[MAPPINGS];
+pub(super) static CASES: &[&[SignCase]] = &[MAPPINGS, MARKERS];
 
 const FP8: Row = ("model.fc.weight", "F8_E4M3", &[24, 96]);
 const ROWS: &[Row] = &[
@@ -67,6 +67,53 @@ static MAPPINGS: &[SignCase] = &[
             ("logit_scale", "F32", &[]),
         ],
         said: Nothing,
+        ..PLAIN_CASE
+    },
+];
+
+/// Markers of ComfyUI by which all weights of a file are refused.
+static MARKERS: &[SignCase] = &[
+    SignCase {
+        name: "a header's unknown format",
+        tensors: &[INT8, INT8_SCALE],
+        metadata: &[(
+            "_quantization_metadata",
+            r#"{"format_version": "1.0", "layers": {"model.fc": {"format": "zz"}}}"#,
+        )],
+        said: Refused("ComfyUI's format `zz`"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "a marker's unknown format",
+        tensors: &[INT8, INT8_SCALE],
+        texts: &[("model.fc.comfy_quant", r#"{"format": "zz"}"#)],
+        said: Refused("ComfyUI's format `zz`"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "a marker's unknown option",
+        tensors: &[FP8, ("model.fc.weight_scale", "F32", &[])],
+        texts: &[(
+            "model.fc.comfy_quant",
+            r#"{"format": "float8_e4m3fn", "zz": 3}"#,
+        )],
+        said: Refused("its marker says `zz`: 3"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "codes of a method that is refused, alone",
+        tensors: &[
+            ("fc.codes", "I16", &[24, 12, 1]),
+            ("fc.codebooks", "F16", &[1, 16, 1, 8]),
+            ("fc.scales", "F16", &[24, 1, 1, 1]),
+        ],
+        said: Refused("AQLM"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "integers that no scheme claims, alone",
+        tensors: &[("fc.weight", "I8", &[24, 96])],
+        said: Refused("I8 under a weight's name"),
         ..PLAIN_CASE
     },
 ];
