@@ -266,6 +266,7 @@ fn settle(
             add(cx, &mut refused, tensor, why)?;
         }
     }
+    plan.unexplained.extend(cx.take_assumptions());
     let warnings = &mut plan.unexplained;
     integers::find(cx, slots, &failed, &evidence, &mut refused, warnings)?;
     orphans::find(cx, slots, &failed, &mut refused, warnings)?;

@@ -101,7 +101,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
             let what = format!("dtype {other} instead of UE5M3 in U8, as configured");
             return Err(not_known(scale, what));
         }
-        Some(Dtype::U8) if cx.config.is_empty() => cx.note(
+        Some(Dtype::U8) if cx.config.is_empty() => cx.assume(
             "4-bit codes with scales in U8 and no configuration: MXFP4 is assumed, with exponents of 2 as scales",
         ),
         _ => {}

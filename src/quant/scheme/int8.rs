@@ -81,7 +81,7 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     // ComfyUI's INT4 and rotated INT8 have the same names and shapes, and are known by markers, which may be lost
     let per_row = cx.info(scale).elements() <= info.shape[0];
     if cx.config.is_empty() && found.is_some() && info.shape.len() == 2 && per_row {
-        cx.note(
+        cx.assume(
             "I8 without configuration and marker: a code in each byte is assumed, and no rotation",
         );
     }

@@ -60,7 +60,8 @@ fn a_check_that_assumes_does_not_advise_to_assume() {
             .collect::<Vec<_>>()
     };
     assert!(remedies(false).contains(&true));
-    assert_eq!(remedies(true), [false]);
+    let assumed = remedies(true);
+    assert!(!assumed.is_empty() && !assumed.contains(&true));
 }
 
 #[test]

@@ -13,6 +13,16 @@ pub(super) enum Said {
     Nothing,
 }
 
+/// Readings of a file without a configuration, which the checkpoints that tests add to may be: they say nothing of what was added.
+static OF_BASE: &[&str] = &[
+    "I8 without configuration and marker",
+    "the configuration names no pair that fits the shapes",
+];
+
+fn is_of_base(warning: &String) -> bool {
+    OF_BASE.iter().any(|text| warning.contains(text))
+}
+
 impl Said {
     pub(super) fn holds(&self, plan: &Plan) -> bool {
         let unexplained =
@@ -27,7 +37,7 @@ impl Said {
                     && mentions(plan, text)
             }
             Self::Warned(text) => plan.refused.is_empty() && mentions(plan, text),
-            Self::Nothing => plan.refused.is_empty() && plan.unexplained.is_empty(),
+            Self::Nothing => plan.refused.is_empty() && plan.unexplained.iter().all(is_of_base),
         }
     }
 }

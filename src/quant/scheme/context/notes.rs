@@ -11,6 +11,8 @@ use super::Context;
 pub(super) struct Notes {
     list: Vec<String>,
     known: HashSet<String>,
+    /// Readings that nothing in the files confirms.
+    assumptions: Vec<String>,
 }
 
 /// Notes of one plan. Further ones are counted.
@@ -56,6 +58,25 @@ impl Context<'_> {
         }
         notes.known.insert(text.clone());
         notes.list.push(text);
+    }
+
+    /// Adds a reading that nothing in the files confirms, or that a configuration contradicts: weights have other values if it is wrong. It
+    /// is a warning of every verb, unlike a note.
+    pub(crate) fn assume(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut notes = self.caches.notes.borrow_mut();
+        if notes.assumptions.len() >= MAX_REMARKS || notes.assumptions.contains(&text) {
+            return;
+        }
+        let charged = self.budget.text(text.len(), "the notes of the plan");
+        if self.sound(charged).is_some() {
+            notes.assumptions.push(text);
+        }
+    }
+
+    /// The assumptions so far.
+    pub(crate) fn take_assumptions(&self) -> Vec<String> {
+        std::mem::take(&mut self.caches.notes.borrow_mut().assumptions)
     }
 
     /// The notes so far.

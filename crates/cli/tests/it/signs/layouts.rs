@@ -3,7 +3,7 @@
 use super::Said::{Nothing, Refused, Warned};
 use super::{PLAIN_CASE, Row, SignCase};
 
-pub(super) static CASES: &[&[SignCase]] = &[MAPPINGS, MARKERS];
+pub(super) static CASES: &[&[SignCase]] = &[MAPPINGS, MARKERS, ASSUMED];
 
 const FP8: Row = ("model.fc.weight", "F8_E4M3", &[24, 96]);
 const ROWS: &[Row] = &[
@@ -114,6 +114,25 @@ static MARKERS: &[SignCase] = &[
         name: "integers that no scheme claims, alone",
         tensors: &[("fc.weight", "I8", &[24, 96])],
         said: Refused("I8 under a weight's name"),
+        ..PLAIN_CASE
+    },
+];
+
+/// Readings that nothing in the files confirms.
+static ASSUMED: &[SignCase] = &[
+    SignCase {
+        name: "INT8",
+        tensors: ROWS,
+        said: Warned("I8 without configuration and marker"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "scales in U8",
+        tensors: &[
+            ("fc.weight_packed", "U8", &[32, 48]),
+            ("fc.weight_scale", "U8", &[32, 3]),
+        ],
+        said: Warned("MXFP4 is assumed"),
         ..PLAIN_CASE
     },
 ];
