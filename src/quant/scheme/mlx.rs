@@ -290,10 +290,7 @@ fn affine_granularity(
     if let Some(pair) = pairs().find(|pair| Some(pair.0) == bits && Some(pair.1) == group) {
         return Ok(pair);
     }
-    let is_configured = bits.is_some() && group.is_some();
-    if let (Some(bits), Some(group)) = (bits, group)
-        && !pairs().any(|pair| pair.1 == group)
-    {
+    if let (Some(bits), Some(group)) = (bits, group) {
         let what = format!(
             "{group_bits} bits per group, which are no codes of {bits} bits in groups of {group}, as configured"
         );
@@ -315,8 +312,8 @@ fn affine_granularity(
             format!("{group_bits} bits per group fit no width and group size of MLX"),
         )
     })?;
-    if usual().count() != 1 || is_configured {
-        cx.note(format!(
+    if usual().count() != 1 {
+        cx.assume(format!(
             "codes of {b} bits in groups of {g}: the configuration names no pair that fits the shapes (such as for {})",
             crate::read::catalog::quote(&info.name)
         ));

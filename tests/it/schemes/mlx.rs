@@ -103,8 +103,9 @@ fn configuration_decides_between_consistent_bits_and_group_sizes() {
     let module_config =
         r#"{"quantization":{"bits":4,"group_size":64,"a.fc":{"bits":8,"group_size":32}}}"#;
     assert_eq!(columns_and_notes(module_config), (128, 0));
-    // the group size takes precedence over the bits; the default is 64 codes
-    assert_eq!(columns_and_notes(&config(4, 32)), (128, 1));
+    // a pair that does not fit is not replaced by one that does; the default is 64 codes
+    let message = refusal(affine(4, 32, 4), &config(4, 32), "a.fc.");
+    assert!(message.contains("as configured"), "{message}");
     assert_eq!(columns_and_notes("{}"), (256, 1));
     assert_eq!(
         columns_and_notes(r#"{"quantization":{"bits":2,"mode":"affine"}}"#),

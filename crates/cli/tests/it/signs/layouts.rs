@@ -3,7 +3,7 @@
 use super::Said::{Nothing, Refused, Warned};
 use super::{PLAIN_CASE, Row, SignCase};
 
-pub(super) static CASES: &[&[SignCase]] = &[MAPPINGS, MARKERS, ASSUMED];
+pub(super) static CASES: &[&[SignCase]] = &[MAPPINGS, MARKERS, PAIRS, ASSUMED];
 
 const FP8: Row = ("model.fc.weight", "F8_E4M3", &[24, 96]);
 const ROWS: &[Row] = &[
@@ -114,6 +114,44 @@ static MARKERS: &[SignCase] = &[
         name: "integers that no scheme claims, alone",
         tensors: &[("fc.weight", "I8", &[24, 96])],
         said: Refused("I8 under a weight's name"),
+        ..PLAIN_CASE
+    },
+];
+
+const MLX: &[Row] = &[
+    ("fc.weight", "U32", &[24, 12]),
+    ("fc.scales", "F16", &[24, 3]),
+    ("fc.biases", "F16", &[24, 3]),
+];
+
+/// Pairs of width and group of MLX that contradict the shapes.
+static PAIRS: &[SignCase] = &[
+    SignCase {
+        name: "a pair that fits",
+        tensors: MLX,
+        config: r#"{"quantization": {"bits": 4, "group_size": 32}}"#,
+        said: Nothing,
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "another width",
+        tensors: MLX,
+        config: r#"{"quantization": {"bits": 8, "group_size": 32}}"#,
+        said: Refused("no codes of 8 bits in groups of 32, as configured"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "another group",
+        tensors: MLX,
+        config: r#"{"quantization": {"bits": 4, "group_size": 64}}"#,
+        said: Refused("no codes of 4 bits in groups of 64, as configured"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "the settings of one module",
+        tensors: MLX,
+        config: r#"{"quantization": {"bits": 4, "group_size": 32, "fc": {"bits": 8, "group_size": 32}}}"#,
+        said: Refused("no codes of 8 bits in groups of 32, as configured"),
         ..PLAIN_CASE
     },
 ];
