@@ -49,8 +49,10 @@ pub(crate) enum KnownValues {
     ModuleFlag,
     /// A number, of any sign.
     Number,
-    /// The number of elements that share a scale: from 0 on, or -1 for all of a row.
+    /// The number of elements that share a scale: from 1 on, or -1 for all of a row.
     GroupSize,
+    /// The same, or 0 for all of a tensor.
+    GroupSizeOrTensor,
     /// A number from 0 on.
     Count,
     /// A list of such numbers.

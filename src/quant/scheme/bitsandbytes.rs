@@ -55,6 +55,48 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     ],
 };
 
+/// Compares the width of a weight's codes with the one that the configuration states for all.
+fn compare_width(cx: &Context<'_>, info: &TensorInfo, bits: u32) -> Result<()> {
+    if !cx.config.is_of(SETTINGS.methods) {
+        return Ok(());
+    }
+    let is_on = |keys: [&str; 2]| keys.iter().any(|key| cx.config.flag(key) == Some(true));
+    let four = is_on(["load_in_4bit", "_load_in_4bit"]);
+    let eight = is_on(["load_in_8bit", "_load_in_8bit"]);
+    let said = match (four, eight) {
+        (true, false) => 4,
+        (false, true) => 8,
+        _ => return Ok(()),
+    };
+    if said == bits {
+        return Ok(());
+    }
+    let place = cx.config.place();
+    let what = format!("{place} states codes of {said} bits, and the tensors are of {bits}");
+    Err(not_known(info, what))
+}
+
+/// Names settings of the configuration that the state of a weight contradicts, which decides: it has the values of the codes.
+fn compare_settings(cx: &Context<'_>, quant_type: &str, nested: bool) {
+    if !cx.config.is_of(SETTINGS.methods) {
+        return;
+    }
+    let said = cx.config.text("bnb_4bit_quant_type");
+    if let Some(said) = said.filter(|said| !said.eq_ignore_ascii_case(quant_type)) {
+        cx.assume(format!(
+            "codes of {quant_type}, as the state of each weight says; `bnb_4bit_quant_type` is {}",
+            quote(said)
+        ));
+    }
+    let said = cx.config.flag("bnb_4bit_use_double_quant");
+    if let Some(said) = said.filter(|said| *said != nested) {
+        let are = if nested { "" } else { "not " };
+        cx.assume(format!(
+            "scales that are {are}quantised themselves, as they are stored; `bnb_4bit_use_double_quant` is {said}"
+        ));
+    }
+}
+
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);
     if let Some((state, _)) = cx.first_sibling(&info.name, STATES) {
@@ -193,6 +235,8 @@ fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
     let blocks = count.div_ceil(blocksize);
     // either shows that `absmax` is quantised: a damaged file may lack one, which is then reported by name
     let nested = cx.sibling(&info.name, ".nested_absmax").is_some() || nested_blocksize.is_some();
+    compare_width(cx, info, 4)?;
+    compare_settings(cx, &quant_type, nested);
     let scales = if nested {
         let block = nested_blocksize.filter(|&n| n > 0);
         let block = block.ok_or_else(|| wrong("quant_state has no nested_blocksize".to_owned()))?;
@@ -253,6 +297,7 @@ fn int8(cx: &Context<'_>, tensor: usize, scales: usize) -> Result<Weight> {
             ),
         ));
     }
+    compare_width(cx, info, 8)?;
     let mut parts = vec![("codes", tensor), ("scale", scales)];
     if let Some(format) = stem(info, ".weight").and_then(|stem| cx.sibling(stem, ".weight_format"))
     {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::base::kernel::Dtype;
 use crate::quant::settings::{is_nothing, is_off};
 
 use super::QuantConfig;
@@ -176,9 +177,25 @@ fn of_weights(weights: &Value) -> Option<StatedNumbers> {
             let block = weights.get("block_structure").and_then(block_sizes);
             block.map(|(high, wide)| StatedGranularity::Block(high, wide))
         }
+        // the writer's default
+        None => size().and_then(StatedGranularity::of_size),
         _ => None,
     };
-    Some(numbers.with_scales(scales))
+    let dtype = text("scale_dtype").and_then(scale_dtype);
+    Some(numbers.with_scales(scales).scaled_in(dtype))
+}
+
+/// The dtype of scales by its name in PyTorch. Bytes are exponents, also in U8.
+fn scale_dtype(name: &str) -> Option<Dtype> {
+    Some(match name.strip_prefix("torch.").unwrap_or(name) {
+        "float64" => Dtype::F64,
+        "float32" => Dtype::F32,
+        "float16" => Dtype::F16,
+        "bfloat16" => Dtype::BF16,
+        "float8_e4m3fn" => Dtype::F8_E4M3,
+        "float8_e8m0fnu" | "uint8" => Dtype::F8_E8M0,
+        _ => return None,
+    })
 }
 
 /// The numbers of a format.

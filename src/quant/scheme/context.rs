@@ -86,6 +86,8 @@ pub(crate) struct ContextCaches<'c> {
     targets: OnceCell<TargetGroups<'c>>,
     /// Whether the first group index of GPTQ is all zeros.
     pub(super) has_zero_index: Cell<Option<bool>>,
+    /// Whether a weight has factors of smoothing.
+    pub(super) has_smoothing: OnceCell<bool>,
     /// Whether the padding of scales has been compared with the size of groups.
     pub(super) has_padding: Cell<bool>,
     /// Markers of ComfyUI's layers in the header.

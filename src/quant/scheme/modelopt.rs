@@ -14,16 +14,16 @@ use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::decode::{Codes, Factors, Grouped, NibbleRows, Scales, Zeros};
-use crate::quant::settings::KnownValues::{Any, Texts};
+use crate::quant::settings::KnownValues::{Any, GroupSize, Texts};
 use crate::quant::settings::{KnownValues, SchemeSettings};
 
-use super::Weight;
 use super::context::{Context, not_known, stem};
 use super::granularity::filled;
 use super::module_names::module_of_weight;
 use super::quantized_layers::{algorithm, layer};
 use super::smooth;
 use super::stated::{Alternatives, ScaleNumbers, StatedGranularity, StatedNumbers};
+use super::{MODELOPT, Weight};
 
 /// The values of 4-bit codes in two's complement.
 pub(super) const SIGNED_NIBBLES: [f32; 16] = [
@@ -36,7 +36,7 @@ pub(super) static SETTINGS: SchemeSettings = SchemeSettings {
     keys: &[
         ("quant_algo", ALGORITHMS),
         ("kv_cache_quant_method", Any),
-        ("group_size", Any),
+        ("group_size", GroupSize),
         ("awq_block_size", Any),
         ("has_zero_point", Any),
         ("pre_quant_scale", Any),
@@ -86,6 +86,35 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     numbers.map(|numbers| vec![numbers]).into_iter().collect()
 }
 
+/// Whether a setting of a weight's layer, or else of all, is on.
+fn is_on(cx: &Context<'_>, module: &str, key: &str) -> bool {
+    let own = layer(cx, module).and_then(|own| own.get(key));
+    own.or_else(|| cx.config.get(key)) == Some(&serde_json::Value::Bool(true))
+}
+
+/// The setting that demands a part which a weight lacks. A factor of smoothing is folded into the norm in front of a layer where there is
+/// one, so that weights without it are read, with a warning where none has it.
+pub(super) fn lacks_part(cx: &Context<'_>, weight: &Weight) -> Option<String> {
+    let module = module_of_weight(&weight.name);
+    if !cx.config.is_of(&MODELOPT[..3]) || weight.is_unscaled() {
+        return None;
+    }
+    let has = |role: &str| weight.parts.iter().any(|part| part.role.contains(role));
+    if is_on(cx, module, "has_zero_point") && !has("zero") {
+        return Some(format!(
+            "`has_zero_point`: true of {}, and it has no zero points",
+            cx.config.place()
+        ));
+    }
+    if is_on(cx, module, "pre_quant_scale") && !smooth::has_factors(cx) {
+        cx.assume(format!(
+            "`pre_quant_scale`: true of {}, and no weight has one; weights are made without it",
+            cx.config.place()
+        ));
+    }
+    None
+}
+
 /// The numbers of an algorithm; `size` is the configured one of groups.
 fn of_algorithm(algorithm: &str, size: Option<u64>) -> Option<StatedNumbers> {
     use ScaleNumbers::{Exponents, Float8, Floats};
@@ -97,11 +126,15 @@ fn of_algorithm(algorithm: &str, size: Option<u64>) -> Option<StatedNumbers> {
             .scaled_by(Floats)
             .with_scales(Some(StatedGranularity::Channel)),
         "FP8" | "FP8_PB_REAL" | "FP8_PB_WO" => float8.scaled_by(Floats),
-        "MXFP8" => float8.scaled_by(Exponents).with_scales(groups(32)),
-        "MXFP4" | "W4A8_MXFP4_FP8" => float4.scaled_by(Exponents).with_scales(groups(32)),
-        "NVFP4" | "NVFP4_AWQ" | "NVFP4_SVD" | "W4A16_NVFP4" | "W4A8_NVFP4_FP8" => {
-            float4.scaled_by(Float8).with_scales(groups(16))
-        }
+        "MXFP8" => float8
+            .scaled_by(Exponents)
+            .with_scales(groups(size.unwrap_or(32))),
+        "MXFP4" | "W4A8_MXFP4_FP8" => float4
+            .scaled_by(Exponents)
+            .with_scales(groups(size.unwrap_or(32))),
+        "NVFP4" | "NVFP4_AWQ" | "NVFP4_SVD" | "W4A16_NVFP4" | "W4A8_NVFP4_FP8" => float4
+            .scaled_by(Float8)
+            .with_scales(groups(size.unwrap_or(16))),
         "W4A16_AWQ" | "W4A8_AWQ" => StatedNumbers::integers(Some(4))
             .packed()
             .scaled_by(Floats)

@@ -19,6 +19,18 @@ use super::module_names::module_of_weight;
 use super::quantized_layers::algorithm;
 use super::{MODELOPT, Weight, is_known_method};
 
+/// The end of the name of the factors.
+const FACTORS: &str = ".pre_quant_scale";
+
+/// Whether a weight of the file has factors of smoothing.
+pub(super) fn has_factors(cx: &Context<'_>) -> bool {
+    let has = || {
+        let mut tensors = cx.catalog.tensors().iter();
+        tensors.any(|info| info.name.ends_with(FACTORS))
+    };
+    *cx.caches.has_smoothing.get_or_init(has)
+}
+
 /// Builds a weight of these parts; smoothing is undone if it has the tensors of it.
 pub(super) fn weight(
     cx: &Context<'_>,
@@ -49,7 +61,7 @@ pub(super) fn weight_by(
         name.strip_suffix(".weight")
             .and_then(|stem| cx.sibling(stem, suffix))
     };
-    let columns = sibling(".pre_quant_scale");
+    let columns = sibling(FACTORS);
     let (a, b) = (sibling(".svdquant_lora_a"), sibling(".svdquant_lora_b"));
     if (a, b) == (None, None) && has_low_rank(cx, name) {
         let codes = cx.info(parts[0].1);

@@ -12,6 +12,8 @@ pub(super) struct StatedNumbers {
     pub(super) is_packed: Option<bool>,
     pub(super) granularity: Option<StatedGranularity>,
     pub(super) scales: Option<ScaleNumbers>,
+    /// The dtype of the scales. Floats may be stored in another width, which is a warning.
+    pub(super) scale_dtype: Option<Dtype>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +113,21 @@ impl StatedNumbers {
     pub(super) fn scaled_by(self, scales: ScaleNumbers) -> Self {
         Self {
             scales: Some(scales),
+            ..self
+        }
+    }
+
+    /// With scales of a dtype, if one is stated.
+    pub(super) fn scaled_in(self, dtype: Option<Dtype>) -> Self {
+        let scales = match dtype {
+            None => self.scales,
+            Some(Dtype::F8_E8M0) => Some(ScaleNumbers::Exponents),
+            Some(Dtype::F8_E4M3) => Some(ScaleNumbers::Float8),
+            Some(_) => Some(ScaleNumbers::Floats),
+        };
+        Self {
+            scales,
+            scale_dtype: dtype,
             ..self
         }
     }

@@ -10,7 +10,7 @@ use crate::plan::{CodeNumbers, NumberKind};
 use super::context::Context;
 use super::granularity::{self, stack};
 use super::module_names::module_of_weight;
-use super::stated::{Alternatives, StatedGranularity, StatedKind, StatedNumbers};
+use super::stated::{Alternatives, ScaleNumbers, StatedGranularity, StatedKind, StatedNumbers};
 use super::{
     Weight, autoround, bitnet, compressed_tensors, fp8, mlx, modelopt, quanto, quark, qweight,
 };
@@ -87,6 +87,7 @@ pub(super) fn are_contradicted(cx: &Context<'_>, weight: &Weight) -> Result<bool
 /// The contradiction between what the configuration states of a weight and what its decoder reads, for a message.
 pub(crate) fn contradiction(cx: &Context<'_>, weight: &Weight) -> Result<Option<String>> {
     let found = difference(cx, weight)?;
+    let found = found.or_else(|| modelopt::lacks_part(cx, weight));
     // no configuration states how weights are stored that it does not quantise; a marker decides in spite of it. Asked
     // last: thousands of patterns may be compared with the name
     let module = module_of_weight(&weight.name);
@@ -147,6 +148,7 @@ fn difference(cx: &Context<'_>, weight: &Weight) -> Result<Option<String>> {
         if alternatives.is_empty() || alternatives.iter().any(holds) {
             if let [only] = &alternatives[..] {
                 found.note_finer(cx, only);
+                found.note_width(cx, only);
             }
             continue;
         }
@@ -229,6 +231,21 @@ impl FoundNumbers<'_> {
                     "groups of {wide} columns, by the shapes; the configuration says {size}"
                 ));
             }
+        }
+    }
+
+    /// Names scales that are floats of another width than stated.
+    fn note_width(&self, cx: &Context<'_>, all: &[StatedNumbers]) {
+        let stated = all.iter().find_map(|stated| stated.scale_dtype);
+        let is_float = |dtype: Dtype| ScaleNumbers::Floats.are_stored_in(dtype);
+        if let (Some(stated), Some(found)) = (stated, self.scales)
+            && is_float(stated)
+            && stated != found
+        {
+            cx.assume(format!(
+                "scales in {found}, as they are stored; {} states {stated}",
+                cx.config.place()
+            ));
         }
     }
 

@@ -145,7 +145,12 @@ impl<'c> SettingsSearch<'c> {
                     value.is_boolean() && (dotted || (self.is_module)(&name)?)
                 }
                 (KnownValues::Number, value) => value.is_number(),
-                (KnownValues::GroupSize, value) => value.as_i64().is_some_and(|size| size >= -1),
+                (KnownValues::GroupSize, value) => {
+                    value.as_i64().is_some_and(|size| size == -1 || size > 0)
+                }
+                (KnownValues::GroupSizeOrTensor, value) => {
+                    value.as_i64().is_some_and(|size| size >= -1)
+                }
                 (KnownValues::Count, value) => value.is_u64(),
                 (KnownValues::Counts, value) => value
                     .as_array()
@@ -325,6 +330,7 @@ mod tests {
             (r#"{"group": -2}"#, "group", false),
             (r#"{"scale": "float9"}"#, "scale", false),
             (r#"{"format": ["a"]}"#, "format", true),
+            (r#"{"group": 0}"#, "group", false),
             (r#"{"format": 7}"#, "format", true),
             (r#"{"quant_method": ["x"]}"#, "quant_method", true),
             (r#"{"packing": "a:c"}"#, "packing", true),

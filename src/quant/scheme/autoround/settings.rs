@@ -1,6 +1,6 @@
 //! The settings of configurations of AutoRound that are known.
 
-use crate::quant::settings::KnownValues::{Any, Count, GroupSize, Texts, Version, Words};
+use crate::quant::settings::KnownValues::{Any, Count, GroupSizeOrTensor, Texts, Version, Words};
 use crate::quant::settings::{KnownValues, SchemeSettings};
 
 use super::NAME;
@@ -12,7 +12,7 @@ pub(in crate::quant::scheme) static SETTINGS: SchemeSettings = SchemeSettings {
         ("damp_percent", Any),
         ("enable_torch_compile", Any),
         ("bits", Count),
-        ("group_size", GroupSize),
+        ("group_size", GroupSizeOrTensor),
         ("sym", Any),
         ("data_type", DATA),
         ("packing_format", PACKINGS),

@@ -3,7 +3,7 @@
 use super::Said::{Nothing, Refused, Warned};
 use super::{PLAIN_CASE, Row, SignCase};
 
-pub(super) static CASES: &[&[SignCase]] = &[MAPPINGS, MARKERS, PAIRS, ASSUMED];
+pub(super) static CASES: &[&[SignCase]] = &[MAPPINGS, MARKERS, PAIRS, STATEMENTS, ASSUMED];
 
 const FP8: Row = ("model.fc.weight", "F8_E4M3", &[24, 96]);
 const ROWS: &[Row] = &[
@@ -152,6 +152,153 @@ static PAIRS: &[SignCase] = &[
         tensors: MLX,
         config: r#"{"quantization": {"bits": 4, "group_size": 32, "fc": {"bits": 8, "group_size": 32}}}"#,
         said: Refused("no codes of 8 bits in groups of 32, as configured"),
+        ..PLAIN_CASE
+    },
+];
+
+const NVFP4: &[Row] = &[
+    ("fc.weight", "U8", &[32, 64]),
+    ("fc.weight_scale", "F8_E4M3", &[32, 8]),
+    ("fc.weight_scale_2", "F32", &[]),
+];
+const SCB: &[Row] = &[("fc.weight", "I8", &[24, 96]), ("fc.SCB", "F32", &[24])];
+const NF4: &[Row] = &[
+    ("fc.weight", "U8", &[1024, 1]),
+    ("fc.weight.absmax", "F32", &[32]),
+    ("fc.weight.quant_map", "F32", &[16]),
+];
+const NF4_STATE: &[(&str, &str)] = &[(
+    "fc.weight.quant_state.bitsandbytes__nf4",
+    r#"{"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [32, 64]}"#,
+)];
+const GPTQ: &[Row] = &[
+    ("fc.qweight", "I32", &[12, 24]),
+    ("fc.qzeros", "I32", &[3, 3]),
+    ("fc.scales", "F16", &[3, 24]),
+];
+
+/// Statements of configurations that the stored numbers contradict.
+static STATEMENTS: &[SignCase] = &[
+    SignCase {
+        name: "ModelOpt's groups",
+        tensors: NVFP4,
+        config: r#"{"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16}}"#,
+        said: Nothing,
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "other groups than ModelOpt's",
+        tensors: NVFP4,
+        config: r#"{"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 32}}"#,
+        said: Refused("a scale for each 32 columns"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "other groups, by module",
+        tensors: NVFP4,
+        config: r#"{"quantization_config": {"quant_method": "modelopt", "config_groups": {"group_0": {"targets": ["Linear"],
+            "weights": {"num_bits": 4, "type": "float", "group_size": 32}}}}}"#,
+        said: Refused("a scale for each 32 columns"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "zero points that are missing",
+        tensors: &[
+            ("fc.weight", "U8", &[16, 128]),
+            ("fc.weight_scale", "F16", &[32, 1]),
+        ],
+        config: r#"{"quantization_config": {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ", "group_size": 128, "has_zero_point": true}}"#,
+        said: Refused("`has_zero_point`: true"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "factors of smoothing that are missing",
+        tensors: NVFP4,
+        config: r#"{"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4_AWQ", "group_size": 16, "pre_quant_scale": true}}"#,
+        said: Warned("`pre_quant_scale`: true"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "scales of another kind",
+        tensors: &[
+            ("fc.weight", "F8_E4M3", &[24, 96]),
+            ("fc.weight_scale", "BF16", &[24, 1]),
+        ],
+        config: r#"{"quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"group_0": {
+            "targets": ["Linear"], "weights": {"num_bits": 8, "type": "float", "strategy": "channel", "scale_dtype": "torch.float8_e8m0fnu"}}}}}"#,
+        said: Refused("in exponents"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "scales of another width",
+        tensors: ROWS,
+        config: r#"{"quantization_config": {"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {"group_0": {
+            "targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "strategy": "channel", "scale_dtype": "torch.float16"}}}}}"#,
+        said: Warned("scales in BF16, as they are stored"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "8 bits for bitsandbytes' 4",
+        tensors: NF4,
+        texts: NF4_STATE,
+        config: r#"{"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": true}}"#,
+        said: Refused("states codes of 8 bits"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "4 bits for bitsandbytes' 8",
+        tensors: SCB,
+        config: r#"{"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true, "load_in_8bit": false}}"#,
+        said: Refused("states codes of 4 bits"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "another type of bitsandbytes",
+        tensors: NF4,
+        texts: NF4_STATE,
+        config: r#"{"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "fp4"}}"#,
+        said: Warned("`bnb_4bit_quant_type` is `fp4`"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "scales of bitsandbytes that are not quantised",
+        tensors: NF4,
+        texts: NF4_STATE,
+        config: r#"{"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_use_double_quant": true}}"#,
+        said: Warned("`bnb_4bit_use_double_quant` is true"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "what bitsandbytes writes",
+        tensors: NF4,
+        texts: NF4_STATE,
+        config: r#"{"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "nf4",
+            "bnb_4bit_use_double_quant": false}}"#,
+        said: Nothing,
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "quanto's other type",
+        tensors: &[
+            ("fc.weight._data", "I8", &[24, 96]),
+            ("fc.weight._scale", "BF16", &[24, 1]),
+        ],
+        config: r#"{"quantization_config": {"quant_method": "quanto", "weights": "float8"}}"#,
+        said: Refused("states floats E4M3"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "groups of no elements",
+        tensors: GPTQ,
+        config: r#"{"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 0, "desc_act": false, "sym": true}}"#,
+        said: Warned("`group_size`: 0"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "groups of another size than GPTQ's shapes",
+        tensors: GPTQ,
+        config: r#"{"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 64, "desc_act": false, "sym": true}}"#,
+        said: Refused("a scale for each 64 columns"),
         ..PLAIN_CASE
     },
 ];
