@@ -93,16 +93,30 @@ pub(super) fn is_odd_bias(bias: &[u64], weight: &[u64]) -> bool {
     sides > 1 && !is_stacked
 }
 
-/// Whether what stands behind a weight's stem explains itself. `elements`: of a tensor, 1 of a value.
-pub(super) fn explains_itself(rest: &str, elements: u64) -> bool {
-    // the strength of an adapter is a number
-    if rest == "alpha" {
-        return elements == 1;
+/// The strength of an adapter, behind a weight's stem. Without an adapter, it may be a factor of the weight.
+pub(super) const STRENGTH: &str = "alpha";
+
+/// Names of one of the two matrices of an adapter, behind a weight's stem.
+pub(super) static ADAPTERS: &[&str] = &[
+    ".lora_A.weight",
+    ".lora_A.default.weight",
+    ".lora_A",
+    ".lora_down.weight",
+    ".lora.down.weight",
+    ".hada_w1_a",
+    ".lokr_w1",
+    ".lokr_w1_a",
+];
+
+/// Whether what stands behind a weight's stem explains itself. `elements`: of a tensor, 1 of a value; `has_adapter`: an adapter is there.
+pub(super) fn explains_itself(rest: &str, elements: u64, has_adapter: bool) -> bool {
+    if rest == STRENGTH {
+        return elements == 1 && has_adapter;
     }
-    // PyTorch stores a parametrised tensor whole; a parameter of the parametrisation is something else
+    // PyTorch stores a parametrised tensor whole, under this name alone: beside a weight it is one more of it
     if let Some(of) = rest.strip_prefix("parametrizations.") {
-        let part = of.rsplit_once('.').map_or("", |(_, part)| part);
-        return part.starts_with("original");
+        let (of, part) = of.rsplit_once('.').unwrap_or(("", of));
+        return part.starts_with("original") && of != "weight";
     }
     // a norm inside of a module
     if rest.ends_with(".gamma") || rest.ends_with(".beta") {
@@ -216,10 +230,10 @@ mod tests {
         for rest in [
             "bias",
             "lora_A.weight",
-            "parametrizations.weight.original0",
+            "parametrizations.bias.original0",
             "alpha",
         ] {
-            assert!(explains_itself(rest, 1), "{rest}");
+            assert!(explains_itself(rest, 1, true), "{rest}");
         }
         for rest in [
             "bias_scale",
@@ -227,10 +241,11 @@ mod tests {
             "biased",
             "alphas",
             "parametrizations.weight.0.scale",
+            "parametrizations.weight.original0",
         ] {
-            assert!(!explains_itself(rest, 1), "{rest}");
+            assert!(!explains_itself(rest, 1, true), "{rest}");
         }
-        assert!(!explains_itself("alpha", 24));
+        assert!(!explains_itself("alpha", 24, true) && !explains_itself("alpha", 1, false));
     }
 
     #[test]

@@ -62,6 +62,11 @@ impl<'s> Stems<'s> {
         Ok(Self { rows })
     }
 
+    /// Whether this is the name of a weight's module.
+    pub(super) fn has(&self, module: &str) -> bool {
+        self.rows.contains_key(module)
+    }
+
     /// The weight on whose stem this name is, and what stands behind the stem.
     pub(super) fn owner<'n>(
         &self,
@@ -102,6 +107,25 @@ impl<'s> Stems<'s> {
 
 /// Words at the end of the module of a parameter that are looked at.
 const MAX_INNER: usize = 6;
+
+/// Whether an adapter is on the stem of a name that ends in `rest`.
+pub(super) fn has_adapter(cx: &Context<'_>, name: &str, rest: &str) -> bool {
+    let stem = name
+        .strip_suffix(rest)
+        .and_then(|front| front.strip_suffix('.'));
+    rest == harmless::STRENGTH
+        && stem.is_some_and(|stem| cx.first_sibling(stem, harmless::ADAPTERS).is_some())
+}
+
+/// The names that the codes of a weight have, in whose module no layer is expected.
+static CODES: &[&str] = &[".weight", ".qweight", ".weight_packed"];
+
+/// Whether a module stands in one that has codes itself, as the layers of a model do not.
+fn is_in_weight(cx: &Context<'_>, slots: &[TensorClaim], module: &str) -> bool {
+    let around = module.rsplit_once('.').map(|(around, _)| around);
+    let found = around.and_then(|around| cx.first_sibling(around, CODES));
+    found.is_some_and(|(codes, _)| matches!(slots[codes], TensorClaim::Weight(_)))
+}
 
 /// Words of modules that are layers of their own, wherever they stand, beside embeddings and routers. Most models
 /// have no other parameters that are not quantised, so that no list of stems is made for them.
@@ -160,7 +184,8 @@ pub(super) fn find(
         };
         let is_of_layer = || {
             let is_bias = info.name.ends_with(".bias");
-            (is_bias && info.shape.len() < 2) || (!is_bias && is_layer(module))
+            (is_bias && info.shape.len() < 2)
+                || (!is_bias && is_layer(module) && !is_in_weight(cx, slots, module))
         };
         is_free && (is_integer(&info.encoding) || !is_of_layer())
     };
@@ -199,7 +224,7 @@ pub(super) fn find(
             continue;
         }
         if weight == tensor
-            || harmless::explains_itself(rest, info.elements())
+            || harmless::explains_itself(rest, info.elements(), has_adapter(cx, name, rest))
             || harmless::is_of_activations(info)
         {
             continue;

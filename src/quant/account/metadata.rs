@@ -191,7 +191,7 @@ pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<MetadataFi
             || (words.has(ALTERING) && is_rotation(name))
             || is_version
             || metadata.is_of_fork(name, value)
-            || (!metadata.is_of_model(name) && cx.position(key).is_some())
+            || (!metadata.is_of_model(name) && names_tensor(cx, key))
             || names_tensors(cx, text)?;
         let is_section = is_pickle
             && key.split('.').any(|part| SECTIONS.contains(&part))
@@ -205,8 +205,11 @@ pub(super) fn find(cx: &Context<'_>, slots: &[TensorClaim]) -> Result<MetadataFi
                 None => stems.insert(Stems::of(cx, slots)?),
             };
             let owner = stems.owner(cx, key)?;
-            let owner = owner.filter(|(_, rest)| !harmless::explains_itself(rest, 1));
-            is_evidence |= owner.is_some();
+            let owner = owner.filter(|(_, rest)| {
+                let has_adapter = super::leftovers::has_adapter(cx, key, rest);
+                !harmless::explains_itself(rest, 1, has_adapter)
+            });
+            is_evidence |= owner.is_some() || stems.has(key);
             // a scale or a marker that is a number or a text, where others store a tensor
             if let Some((weight, _)) = owner.filter(|(_, rest)| is_pickle && is_part(rest)) {
                 let why = format!(
@@ -444,8 +447,10 @@ fn names_tensors(cx: &Context<'_>, text: &str) -> Result<bool> {
         Err(e) if matches!(e.kind(), ErrorKind::Unexplained(_)) => return Ok(false),
         Err(e) => return Err(e),
     };
-    let is_named = |key: &String| {
-        cx.position(key).is_some() || cx.position(&[key, ".weight"].concat()).is_some()
-    };
-    Ok(map.keys().any(is_named))
+    Ok(map.keys().any(|key| names_tensor(cx, key)))
+}
+
+/// Whether a key is the name of a tensor, or of the module that a weight is in.
+fn names_tensor(cx: &Context<'_>, key: &str) -> bool {
+    cx.position(key).is_some() || cx.sibling(key, ".weight").is_some()
 }

@@ -3,7 +3,7 @@
 use super::Said::{Nothing, Refused, Warned};
 use super::{PLAIN_CASE, Row, SignCase};
 
-pub(super) static CASES: &[&[SignCase]] = &[MAPPINGS, MARKERS, PAIRS, STATEMENTS, ASSUMED];
+pub(super) static CASES: &[&[SignCase]] = &[MAPPINGS, MARKERS, PAIRS, STATEMENTS, BESIDE, ASSUMED];
 
 const FP8: Row = ("model.fc.weight", "F8_E4M3", &[24, 96]);
 const ROWS: &[Row] = &[
@@ -300,6 +300,69 @@ static STATEMENTS: &[SignCase] = &[
         config: r#"{"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 64, "desc_act": false, "sym": true}}"#,
         said: Refused("a scale for each 64 columns"),
         ..PLAIN_CASE
+    },
+];
+
+const CONFIGURED: &str = r#"{"quantization_config": {"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {"group_0": {
+    "targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "strategy": "channel"}}}}}"#;
+const CONFIGURED_CASE: SignCase = SignCase {
+    config: CONFIGURED,
+    tensors: ROWS,
+    ..PLAIN_CASE
+};
+
+/// Tensors and keys in a weight's module.
+static BESIDE: &[SignCase] = &[
+    SignCase {
+        name: "a key of the header that is a module's name",
+        metadata: &[("fc", r#"{"order": "turned"}"#)],
+        said: Warned("`fc`"),
+        ..CONFIGURED_CASE
+    },
+    SignCase {
+        name: "the norm of a parametrised weight",
+        tensors: &[
+            ROWS[0],
+            ROWS[1],
+            ("fc.parametrizations.weight.original0", "F32", &[24, 1]),
+        ],
+        said: Refused("fc.parametrizations.weight.original0"),
+        ..CONFIGURED_CASE
+    },
+    SignCase {
+        name: "a strength without an adapter",
+        tensors: &[ROWS[0], ROWS[1], ("fc.alpha", "F32", &[1])],
+        said: Refused("fc.alpha"),
+        ..CONFIGURED_CASE
+    },
+    SignCase {
+        name: "a strength with an adapter",
+        tensors: &[
+            ROWS[0],
+            ROWS[1],
+            ("fc.alpha", "F32", &[1]),
+            ("fc.lora_A.weight", "F32", &[4, 96]),
+            ("fc.lora_B.weight", "F32", &[24, 4]),
+        ],
+        said: Nothing,
+        ..CONFIGURED_CASE
+    },
+    SignCase {
+        name: "a norm in a weight's module",
+        tensors: &[ROWS[0], ROWS[1], ("fc.norm.weight", "F32", &[96])],
+        said: Warned("fc.norm.weight"),
+        ..CONFIGURED_CASE
+    },
+    SignCase {
+        name: "norms beside a weight's module",
+        tensors: &[
+            ROWS[0],
+            ROWS[1],
+            ("norm.weight", "F32", &[96]),
+            ("fc_norm.weight", "F32", &[96]),
+        ],
+        said: Nothing,
+        ..CONFIGURED_CASE
     },
 ];
 
