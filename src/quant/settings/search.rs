@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::base::error::Result;
 use crate::base::limits::Budget;
 
-use super::words::{has_rotation, is_altering, is_nothing};
+use super::words::{has_rotation, is_altering, is_nothing, is_short_for_altering};
 use super::{COMMON, KnownValues, SchemeSettings};
 
 /// Keys whose values decide how bytes are read, so that one that is not known is no detail.
@@ -193,7 +193,7 @@ impl<'c> SettingsSearch<'c> {
     fn add(&mut self, value: &Value, decides: bool) -> Result<()> {
         let key = self.path.join(".");
         let last = self.path.last().copied().unwrap_or_default();
-        let is_altering = is_altering(&key) || has_rotation(value);
+        let is_altering = is_altering(&key) || is_short_for_altering(&key) || has_rotation(value);
         // a size of 0 says that nothing is altered
         if is_altering && value.as_f64() == Some(0.0) {
             return Ok(());
@@ -324,13 +324,15 @@ mod tests {
             ),
             (r#"{"m": {"type": "n"}}"#, "m.type", true),
             (r#"{"rotate": true}"#, "rotate", true),
+            (r#"{"lut_size": 16}"#, "lut_size", true),
+            (r#"{"x_perm": [1]}"#, "x_perm.*", true),
             (r#"{"m.rotation": true}"#, "m.rotation", true),
             (r#"{"k": true}"#, "k", false),
             (r#"{"size": "3"}"#, "size", false),
             (r#"{"group": -2}"#, "group", false),
+            (r#"{"group": 0}"#, "group", false),
             (r#"{"scale": "float9"}"#, "scale", false),
             (r#"{"format": ["a"]}"#, "format", true),
-            (r#"{"group": 0}"#, "group", false),
             (r#"{"format": 7}"#, "format", true),
             (r#"{"quant_method": ["x"]}"#, "quant_method", true),
             (r#"{"packing": "a:c"}"#, "packing", true),

@@ -28,6 +28,18 @@ pub(crate) fn is_altering(name: &str) -> bool {
     })
 }
 
+/// The same in short, as words of a setting's name.
+static SHORT: &[&str] = &["rot", "rots", "perm", "perms", "lut", "luts", "had"];
+
+/// Whether the name of a setting of quantisation says in short that stored numbers are not the weights: `perm`, `lut_size`, `had_dim`.
+pub(super) fn is_short_for_altering(key: &str) -> bool {
+    // an item of a list has no name
+    let key = key.trim_end_matches(".*");
+    let last = key.rsplit_once('.').map_or(key, |(_, last)| last);
+    let mut words = last.split(|c: char| !c.is_ascii_alphanumeric());
+    words.any(|word| SHORT.iter().any(|known| known.eq_ignore_ascii_case(word)))
+}
+
 /// Words that say that weights were multiplied by a matrix before they were quantised.
 static ROTATIONS: &[&str] = &[
     "rotation",

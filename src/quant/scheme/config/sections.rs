@@ -39,7 +39,41 @@ static TELLING: &[&str] = &[
 ];
 
 /// Words in names of settings that alter weights in some method. Models have such settings too, so that they are warnings.
-static HINTS: &[&str] = &["lut", "had", "permute", "perm", "smooth"];
+static HINTS: &[&str] = &["lut", "had", "permute", "perm", "smooth", "rot"];
+
+/// Words of stored numbers and their parts, and words by which a setting changes how these are read: `zero_point_offset`, `pre_transform`,
+/// `nibble_order`. Alone, each is a word of many models.
+static OF_NUMBERS: &[&str] = &[
+    "zero", "zeros", "scale", "scales", "weight", "weights", "code", "codes", "nibble", "group",
+    "pre", "post",
+];
+static READINGS: &[&str] = &[
+    "offset",
+    "offsets",
+    "order",
+    "transform",
+    "transforms",
+    "bits",
+    "packing",
+    "encoding",
+    "codebook",
+];
+
+/// Whether a setting of a model speaks of how its weights are stored, although the model may be said by it. `siblings`: the other settings.
+fn is_hint(key: &str, siblings: &[&str]) -> bool {
+    let words = || key.split(|c: char| !c.is_ascii_alphanumeric());
+    let has = |list: &[&str]| {
+        words().any(|word| list.iter().any(|known| known.eq_ignore_ascii_case(word)))
+    };
+    // models of audio have codebooks of their own, which they count
+    let is_codebook = key.to_ascii_lowercase().starts_with("codebook");
+    let are_counted = || {
+        siblings
+            .iter()
+            .any(|other| *other != key && other.contains("codebook"))
+    };
+    has(HINTS) || (has(OF_NUMBERS) && has(READINGS)) || (is_codebook && !are_counted())
+}
 
 /// Depth of the objects that sections are read from, and removed from. Qwen-Omni's has two.
 pub(crate) const MAX_DEPTH: usize = 4;
@@ -85,6 +119,12 @@ impl FoundSections {
         let mut search = SectionSearch {
             file,
             path: Vec::new(),
+            top: whole
+                .keys()
+                .map(String::as_str)
+                .filter(|key| key.contains("codebook"))
+                .take(MAX_MEMBERS)
+                .collect(),
             open: vec![OpenMembers::Map(whole.iter())],
             found: Self::default(),
             budget,
@@ -125,6 +165,8 @@ const ITEM: &str = "[]";
 struct SectionSearch<'d, 'f> {
     file: &'f str,
     path: Vec<&'d str>,
+    /// The keys at the top that speak of codebooks.
+    top: Vec<&'d str>,
     open: Vec<OpenMembers<'d>>,
     found: FoundSections,
     budget: &'f Budget,
@@ -190,10 +232,7 @@ impl<'d> SectionSearch<'d, '_> {
                 return Ok(true);
             }
         }
-        let mut words = key.split(|c: char| !c.is_ascii_alphanumeric());
-        if self.path.is_empty()
-            && words.any(|word| HINTS.iter().any(|hint| hint.eq_ignore_ascii_case(word)))
-        {
+        if self.path.is_empty() && is_hint(key, &self.top) {
             let text = self.named(key, value);
             self.add(text, false, true)?;
             return Ok(true);

@@ -3,7 +3,8 @@
 use super::Said::{Nothing, Refused, Warned};
 use super::{PLAIN_CASE, Row, SignCase};
 
-pub(super) static CASES: &[&[SignCase]] = &[MAPPINGS, MARKERS, PAIRS, STATEMENTS, BESIDE, ASSUMED];
+pub(super) static CASES: &[&[SignCase]] =
+    &[MAPPINGS, MARKERS, PAIRS, STATEMENTS, BESIDE, KEYS, ASSUMED];
 
 const FP8: Row = ("model.fc.weight", "F8_E4M3", &[24, 96]);
 const ROWS: &[Row] = &[
@@ -363,6 +364,67 @@ static BESIDE: &[SignCase] = &[
         ],
         said: Nothing,
         ..CONFIGURED_CASE
+    },
+];
+
+/// Keys of configurations, at the top and in a section.
+static KEYS: &[SignCase] = &[
+    SignCase {
+        name: "pre_transform",
+        config: r#"{"quantization_config": {"quant_method": "fp8"}, "pre_transform": "had"}"#,
+        tensors: FP8_SCALED,
+        said: Warned("`pre_transform`"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "zero_point_offset",
+        config: r#"{"quantization_config": {"quant_method": "fp8"}, "zero_point_offset": 1}"#,
+        tensors: FP8_SCALED,
+        said: Warned("`zero_point_offset`"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "codebook_size",
+        config: r#"{"quantization_config": {"quant_method": "fp8"}, "codebook_size": 16}"#,
+        tensors: FP8_SCALED,
+        said: Warned("`codebook_size`"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "the codebooks of a model of audio",
+        config: r#"{"quantization_config": {"quant_method": "fp8"}, "codebook_size": 2051, "num_codebooks": 32, "scale_embedding": true,
+            "pre_norm": true, "weight_decay": 0.1, "zero_init": 1}"#,
+        tensors: FP8_SCALED,
+        said: Nothing,
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "perm of a section",
+        config: r#"{"quantization_config": {"quant_method": "fp8", "perm": [1, 0]}}"#,
+        tensors: FP8_SCALED,
+        said: Refused("`perm`"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "lut_size of a section",
+        config: r#"{"quantization_config": {"quant_method": "fp8", "lut_size": 16}}"#,
+        tensors: FP8_SCALED,
+        said: Refused("`lut_size`"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "rot of a section",
+        config: r#"{"quantization_config": {"quant_method": "fp8", "rot": true}}"#,
+        tensors: FP8_SCALED,
+        said: Refused("`rot`"),
+        ..PLAIN_CASE
+    },
+    SignCase {
+        name: "any other key of a section",
+        config: r#"{"quantization_config": {"quant_method": "fp8", "zz": 3}}"#,
+        tensors: FP8_SCALED,
+        said: Warned("`zz`"),
+        ..PLAIN_CASE
     },
 ];
 
