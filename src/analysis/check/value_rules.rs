@@ -2,7 +2,7 @@
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
-use crate::models::names::{is_router, is_token_matrix};
+use crate::models::names::{is_of_stacked_experts, is_router, is_token_matrix};
 use crate::plan::{Job, PLAIN};
 use crate::read::catalog::{Encoding, TensorInfo};
 
@@ -32,6 +32,11 @@ pub(super) struct Explained {
     pub(super) not_finite: bool,
     /// Zeros.
     pub(super) zero: bool,
+}
+
+/// Whether this is the biases of all experts of a layer, one row for each.
+fn is_of_biases(name: &str) -> bool {
+    name.ends_with("bias") && is_of_stacked_experts(name)
 }
 
 impl LookedAt<'_> {
@@ -102,7 +107,8 @@ impl LookedAt<'_> {
             return Ok(());
         }
         // norms of ones, biases of zeros
-        let usual = output.shape.iter().filter(|size| **size > 1).count() < 2;
+        let sides = output.shape.iter().filter(|size| **size > 1).count();
+        let usual = sides < 2 || (sides == 2 && is_of_biases(&output.name));
         let level = if usual {
             FindingLevel::Note
         } else {
@@ -148,7 +154,7 @@ impl LookedAt<'_> {
         let name = &*self.job.output.name;
         // vocabularies are filled up with rows of zeros behind the last token
         let padding = behind == rows && is_token_matrix(name);
-        let level = if padding || is_router(name) {
+        let level = if padding || is_router(name) || is_of_biases(name) {
             FindingLevel::Note
         } else {
             FindingLevel::Warning

@@ -7,9 +7,14 @@ use proptest::prelude::*;
 
 /// A safetensors file with one matrix.
 fn matrix(dtype: &str, rows: usize, bytes: &[u8], item: usize) -> Checkpoint {
+    named("model.layers.0.w.weight", dtype, rows, bytes, item)
+}
+
+/// The same, under a name.
+fn named(name: &str, dtype: &str, rows: usize, bytes: &[u8], item: usize) -> Checkpoint {
     let columns = bytes.len() / item / rows;
     let header = format!(
-        r#"{{"model.layers.0.w.weight":{{"dtype":"{dtype}","shape":[{rows},{columns}],"data_offsets":[0,{}]}}}}"#,
+        r#"{{"{name}":{{"dtype":"{dtype}","shape":[{rows},{columns}],"data_offsets":[0,{}]}}}}"#,
         bytes.len()
     );
     let file = [
@@ -254,6 +259,27 @@ fn an_outlier_is_found_and_a_wide_distribution_is_none() {
         *value = 2.5e38;
     }
     assert!(found(&values, 100).is_empty());
+}
+
+#[test]
+fn biases_of_experts_may_be_zero() {
+    use anamnesis::check::FindingLevel::{Note, Warning};
+    let of = |name: &str, bytes: &[u8]| {
+        let report = check(&named(name, "F32", 8, bytes, 4)).run().unwrap();
+        let rows = report.findings.iter();
+        rows.map(|found| (found.rule, found.level))
+            .collect::<Vec<_>>()
+    };
+    let (zeros, mut few) = ([0; 8 * 64 * 4], [0; 8 * 64 * 4]);
+    few[..64 * 4].fill(1);
+    for (name, level) in [
+        ("model.layers.0.mlp.experts.down_proj_bias", Note),
+        ("model.layers.0.mlp.experts.down_proj", Warning),
+        ("model.layers.0.mlp.experts.0.down_proj.bias", Warning),
+    ] {
+        assert_eq!(of(name, &zeros), [("zero", level)], "{name}");
+        assert_eq!(of(name, &few), [("zero-rows", level)], "{name}");
+    }
 }
 
 #[test]

@@ -25,6 +25,12 @@ pub(in crate::quant::scheme) static SETTINGS: SchemeSettings = SchemeSettings {
         ("extra_config.*.scale_dtype", Any),
         ("extra_config.*.super_bits", Any),
         ("extra_config.*.super_group_size", Any),
+        // activations have the same settings by module as for all
+        ("extra_config.*.act_bits", Any),
+        ("extra_config.*.act_data_type", Any),
+        ("extra_config.*.act_dynamic", Any),
+        ("extra_config.*.act_group_size", Any),
+        ("extra_config.*.act_sym", Any),
         ("act_bits", Any),
         ("act_data_type", Any),
         ("act_dynamic", Any),

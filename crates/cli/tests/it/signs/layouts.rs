@@ -3,8 +3,9 @@
 use super::Said::{Nothing, Refused, Warned};
 use super::{PLAIN_CASE, Row, SignCase};
 
-pub(super) static CASES: &[&[SignCase]] =
-    &[MAPPINGS, MARKERS, PAIRS, STATEMENTS, BESIDE, KEYS, ASSUMED];
+pub(super) static CASES: &[&[SignCase]] = &[
+    MAPPINGS, MARKERS, PAIRS, STATEMENTS, BESIDE, KEYS, ASSUMED, HONEST,
+];
 
 const FP8: Row = ("model.fc.weight", "F8_E4M3", &[24, 96]);
 const ROWS: &[Row] = &[
@@ -446,3 +447,14 @@ static ASSUMED: &[SignCase] = &[
         ..PLAIN_CASE
     },
 ];
+
+/// Layouts that libraries write.
+static HONEST: &[SignCase] = &[SignCase {
+    name: "AutoRound's settings of activations by module",
+    tensors: GPTQ,
+    config: r#"{"quantization_config": {"quant_method": "auto-round", "bits": 4, "group_size": 32, "sym": true, "data_type": "int",
+        "packing_format": "auto_round:auto_gptq", "extra_config": {"fc": {"bits": 4, "group_size": 32, "sym": true, "data_type": "int",
+        "act_bits": 16, "act_data_type": "float", "act_dynamic": true, "act_group_size": 32, "act_sym": true}}}}"#,
+    said: Nothing,
+    ..PLAIN_CASE
+}];
