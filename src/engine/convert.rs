@@ -7,6 +7,7 @@ mod header;
 mod notes;
 mod planning;
 mod shares;
+mod united;
 mod weight_parts;
 mod written_plan;
 

@@ -137,11 +137,12 @@ fn configure<'c>(
             builder = builder.rename("*", &format!("{bare}.*"));
         }
     }
-    for (key, value) in &args.metadata {
-        builder = builder.metadata(key, value.clone());
+    // as `edit`: a key that is dropped and set has the new value
+    for key in &args.drop_metadata {
+        builder = builder.drop_metadata(key);
     }
-    Ok(args
-        .drop_metadata
-        .iter()
-        .fold(builder, |builder, key| builder.drop_metadata(key)))
+    let set = args.metadata.iter();
+    Ok(set.fold(builder, |builder, (key, value)| {
+        builder.metadata(key, value.clone())
+    }))
 }

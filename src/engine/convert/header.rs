@@ -15,7 +15,7 @@ use crate::read::catalog::metadata::{OF_GGUF, OF_SAFETENSORS};
 use crate::read::format::gguf;
 use crate::read::rename::Renames;
 
-use super::Convert;
+use super::{Convert, united};
 
 /// The types of the keys of a GGUF, in a safetensors header: JSON has one type of numbers.
 const TYPES: &str = "anamnesis.gguf_types";
@@ -80,6 +80,23 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
     Ok(values)
 }
 
+/// The texts of a safetensors header by which the weights of the output are read.
+pub(super) fn described(what: &Convert<'_>) -> Result<Vec<(String, String)>> {
+    let text = |(key, value)| match value {
+        HeaderValue::Text(text) => Some((key, text)),
+        HeaderValue::Gguf(_) => None,
+    };
+    let mut texts: Vec<(String, String)> = texts(what)?.into_iter().filter_map(text).collect();
+    for change in &what.metadata {
+        let (MetadataChange::Set(key, _) | MetadataChange::Drop(key)) = change;
+        texts.retain(|(known, _)| known != key);
+        if let MetadataChange::Set(key, HeaderValue::Text(text)) = change {
+            texts.push((key.clone(), text.clone()));
+        }
+    }
+    Ok(texts)
+}
+
 /// The new value of a key, of the type that it has.
 fn of_type(key: &str, old: &HeaderValue, new: &HeaderValue) -> Result<HeaderValue> {
     match old {
@@ -136,6 +153,7 @@ fn texts(what: &Convert<'_>) -> Result<HeaderValues> {
         if key == TOTAL_SIZE && checkpoint.catalog().files().len() > 1 {
             continue;
         }
+        let text = united::value(checkpoint.catalog(), &key, text, &budget)?;
         let (key, text) = match renames.is_empty() {
             true => (key, text),
             false => renamed_metadata(&key, &text, &names, &budget)?,

@@ -12,7 +12,7 @@ use crate::quant::scheme::{QuantConfig, Sidecars};
 use crate::read::catalog::{Catalog, quote};
 
 use super::weight_parts::{KnownWeight, PartGroup, groups};
-use super::{Convert, header};
+use super::{Convert, header, united};
 
 /// Keys that a note names.
 const NAMED_KEYS: usize = 5;
@@ -55,6 +55,7 @@ fn differing_keys(catalog: &Catalog) -> Option<Note> {
         .differing_values
         .iter()
         .map(|(key, _)| &**key)
+        .filter(|key| !united::is_united(key))
         .collect();
     let mut named: Vec<String> = keys.iter().take(NAMED_KEYS).map(|key| quote(key)).collect();
     if let Some(more @ 1..) = keys.len().checked_sub(NAMED_KEYS) {

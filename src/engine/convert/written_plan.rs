@@ -16,8 +16,8 @@ use crate::quant::scheme::{Context, Exclusion, Sidecars, listed, module_of_weigh
 use crate::read::catalog::{Catalog, TensorInfo, Value, quote};
 use crate::read::rename::{RenamedTensors, Renames};
 
-use super::Convert;
-use super::weight_parts::{PartGroup, groups};
+use super::weight_parts::{KnownWeight, PartGroup, groups};
+use super::{Convert, header};
 
 const WHAT: &str = "the plan of the output";
 
@@ -35,7 +35,10 @@ pub(super) fn check(
     source: &[PartGroup],
     kept: &[bool],
 ) -> Result<Option<Note>> {
-    if renames.is_empty() || source.iter().all(|group| group.known.is_none()) {
+    let metadata_differs =
+        !what.metadata.is_empty() || !as_stored.catalog.differing_values.is_empty();
+    let is_same = renames.is_empty() && !metadata_differs;
+    if is_same || source.iter().all(|group| group.known.is_none()) {
         // tensors that were left out are whole weights, so that the others are what they were
         return Ok(None);
     }
@@ -75,11 +78,22 @@ pub(super) fn check(
                 .collect();
             parts.sort_unstable();
             wanted.sort_unstable();
-            written.scheme == known.scheme && written.shape == known.shape && parts == wanted
+            // the debug form of a decoder has its settings
+            let settings = |weight: &KnownWeight| format!("{:?}", weight.decoder);
+            written.scheme == known.scheme
+                && written.shape == known.shape
+                && parts == wanted
+                && settings(written) == settings(known)
         });
         if !same {
+            let why = match metadata_differs {
+                true if renames.is_empty() => {
+                    "with the metadata of the output: keep the keys that describe it"
+                }
+                _ => "under the new names of its parts: rename all of them alike",
+            };
             let what = format!(
-                "the weight {}, {}, would no longer be one under the new names of its parts: rename all of them alike",
+                "the weight {}, {}, would no longer be one, or have other values, {why}",
                 quote(&group.name),
                 known.scheme
             );
@@ -151,15 +165,23 @@ fn described(
         budget.push(&mut catalog.tensors, renamed, WHAT)?;
         budget.push(&mut stored, tensor, WHAT)?;
     }
-    for (key, value) in source.metadata.iter() {
-        let (key, value) = match value {
-            Value::Text(text) => {
-                let (key, text) = renamed_metadata(key, text, names, budget)?;
-                (key, Value::text(text))
-            }
-            other => (key.to_owned(), other.clone()),
-        };
-        catalog.metadata.push_charged(&key, value, budget)?;
+    if source.format == "safetensors" {
+        for (key, text) in header::described(what)? {
+            catalog
+                .metadata
+                .push_charged(&key, Value::text(text), budget)?;
+        }
+    } else {
+        for (key, value) in source.metadata.iter() {
+            let (key, value) = match value {
+                Value::Text(text) => {
+                    let (key, text) = renamed_metadata(key, text, names, budget)?;
+                    (key, Value::text(text))
+                }
+                other => (key.to_owned(), other.clone()),
+            };
+            catalog.metadata.push_charged(&key, value, budget)?;
+        }
     }
     catalog.members.clone_from(&source.members);
     catalog.files.clone_from(&source.files);

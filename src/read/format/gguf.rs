@@ -75,7 +75,7 @@ pub(crate) const ALIGNMENT_DEFAULT: u32 = 32;
 const DIMS_MAX: u32 = 5;
 /// Longest key or tensor name in bytes. The specification sets this bound for keys. ggml allows 64 bytes for
 /// tensor names; here they have the bound of keys.
-const NAME_LEN_MAX: u64 = 65_535;
+pub(crate) const NAME_LEN_MAX: u64 = 65_535;
 
 fn probe(head: &Head<'_>) -> bool {
     head.bytes.starts_with(MAGIC)

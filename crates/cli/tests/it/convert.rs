@@ -604,3 +604,108 @@ fn an_entry_that_does_not_follow_a_rename_is_named() {
         assert_eq!(run.stdout.contains("net.c.weight"), lost, "{}", run.stdout);
     }
 }
+
+/// Keys of the header by which weights are read are not changed without a word, and those of several files are united.
+#[test]
+fn keys_that_describe_weights_are_kept_and_united() {
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("out.safetensors");
+    let other = scratch.path().join("other.safetensors");
+    let comfy = quant("field/comfy-nvfp4-header/model.safetensors");
+    let relabelled = r#"_quantization_metadata={"format_version":"1.0","layers":{"blocks.0.attn.to_q":{"format":"float8_e4m3fn"}}}"#;
+    let torchao = quant("torchao/int8_row/model.safetensors");
+    for (model, change) in [
+        (&comfy, ["--drop-metadata", "_quantization_metadata"]),
+        (&comfy, ["--metadata", relabelled]),
+        (&torchao, ["--drop-metadata", "a.fc.weight"]),
+    ] {
+        let arguments = ["convert", path_str(model), "-o", path_str(&out)];
+        let run = run(&[&arguments[..], &change].concat());
+        assert_eq!(run.code, 1, "{change:?}: {}", run.stdout);
+        assert!(
+            run.stderr.contains("the metadata of the output"),
+            "{}",
+            run.stderr
+        );
+        assert!(!out.exists());
+    }
+    for (model, renames) in [
+        (&comfy, &["blocks.0=blocks.1", "norm=norm2"][..]),
+        (&torchao, &["a=b"]),
+    ] {
+        fs::copy(model, &other).unwrap();
+        let mut arguments = vec!["edit", path_str(&other)];
+        for rename in renames {
+            arguments.extend(["--rename", rename]);
+        }
+        assert_eq!(run(&arguments).code, 0);
+        let both = [path_str(model), path_str(&other)];
+        let merge = run(&[
+            "convert",
+            both[0],
+            both[1],
+            "-o",
+            path_str(&out),
+            "--overwrite",
+        ]);
+        assert_eq!(merge.code, 0, "{}", merge.stderr);
+        let mut plans = Vec::new();
+        for source in [both[0], both[1], path_str(&out)] {
+            let plan = json_of(&["plan", "--json", source]);
+            assert_eq!(
+                plan["refused"].as_array().map(Vec::len),
+                Some(0),
+                "{source}: {plan}"
+            );
+            plans.push(plan["weights"].as_array().unwrap().len());
+        }
+        assert_eq!(plans[0] + plans[1], plans[2]);
+        let header = json_of(&["inspect", "--json", path_str(&out)]);
+        let metadata = header["checkpoints"][0]["metadata"].to_string();
+        let second = if model == &comfy {
+            "blocks.1.attn.to_q"
+        } else {
+            "b.fc.bias"
+        };
+        assert!(metadata.contains(second), "{metadata}");
+    }
+}
+
+/// A name or key that the readers of a container do not find again is refused.
+#[test]
+fn names_that_readers_do_not_find_are_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let source = scratch.path().join("a.safetensors");
+    safetensors(&source, "", &[("a", &[3]), ("a.npy", &[4])]);
+    let (npz, gguf) = (scratch.path().join("a.npz"), scratch.path().join("a.gguf"));
+    let long = format!("{}=1", "k".repeat(70_000));
+    for (to, more, said) in [
+        (&npz, &[][..], "have one name to NumPy"),
+        (&gguf, &["--metadata", &long], "has 70000 bytes"),
+    ] {
+        let arguments = ["convert", path_str(&source), "-o", path_str(to)];
+        let run = run(&[&arguments[..], more].concat());
+        assert_eq!(run.code, 1, "{}", run.stdout);
+        assert!(run.stderr.contains(said), "{}", run.stderr);
+        assert!(!to.exists());
+    }
+    let one = run(&[
+        "convert",
+        path_str(&source),
+        "-o",
+        path_str(&npz),
+        "-x",
+        "a.npy",
+    ]);
+    assert_eq!(one.code, 0, "{}", one.stderr);
+    // the value that is set is not dropped
+    let arguments = ["convert", path_str(&source), "-o", path_str(&gguf)];
+    let set = run(&[&arguments[..], &["--metadata", "k=1"]].concat());
+    assert_eq!(set.code, 0, "{}", set.stderr);
+    let second = scratch.path().join("b.gguf");
+    let again = ["convert", path_str(&gguf), "-o", path_str(&second)];
+    let set = run(&[&again[..], &["--metadata", "k=2", "--drop-metadata", "k"]].concat());
+    assert_eq!(set.code, 0, "{}", set.stderr);
+    let header = json_of(&["inspect", "--json", again[3]]);
+    assert_eq!(header["checkpoints"][0]["metadata"]["k"], "2");
+}

@@ -72,7 +72,7 @@ fn a_number_that_lacks_its_unit_is_no_size_of_shards() {
     let out = dir.path().join("out");
     let args = |verb, size| [verb, MODEL, "-o", path_str(&out), "--shard-size", size];
     for verb in ["remember", "convert"] {
-        for (size, said) in [("4.5", "write 4.5GB"), ("0.5", "write 0.5GB")] {
+        for (size, said) in [("4.5", "write 4.5GB"), ("1.5", "write 1.5GB")] {
             let refused = run(&args(verb, size));
             assert_eq!(refused.code, 2, "{verb} {size}: {}", refused.stdout);
             assert!(

@@ -6,7 +6,9 @@
 use crate::base::error::{Error, Remedy, Result};
 use crate::plan::TensorSpec;
 use crate::read::catalog::quote;
-use crate::read::format::gguf::{ALIGNMENT, ALIGNMENT_DEFAULT, PADDING, SPLIT_KEYS, tensor_type};
+use crate::read::format::gguf::{
+    ALIGNMENT, ALIGNMENT_DEFAULT, NAME_LEN_MAX, PADDING, SPLIT_KEYS, tensor_type,
+};
 
 use super::{FileContent, FileForm, FormOptions, HeaderValue, ROOM, ROOM_UNIT, no_dtype};
 
@@ -257,17 +259,23 @@ fn push(kind: GgufType, text: &str, out: &mut Vec<u8>) -> Result<()> {
         GgufType::I32 => number!(i32),
         GgufType::U64 => number!(u64),
         GgufType::I64 => number!(i64),
-        GgufType::F32 => {
-            number!(f32);
+        GgufType::F32 | GgufType::F64 => {
+            let is_infinite = match kind {
+                GgufType::F32 => {
+                    number!(f32);
+                    text.parse().is_ok_and(f32::is_infinite)
+                }
+                _ => {
+                    number!(f64);
+                    text.parse().is_ok_and(f64::is_infinite)
+                }
+            };
             // `inf` is a number that is written as such
-            let is_too_large = text.parse().is_ok_and(|wide: f64| wide.is_finite())
-                && text.parse().is_ok_and(f32::is_infinite);
-            if is_too_large {
-                let what = format!("{} is larger than any f32", quote(text));
+            if is_infinite && text.contains(|c: char| c.is_ascii_digit()) {
+                let what = format!("{} is larger than any {}", quote(text), kind.name());
                 return Err(Error::invalid_argument(what));
             }
         }
-        GgufType::F64 => number!(f64),
         GgufType::Bool => match text {
             "true" | "1" => out.push(1),
             "false" | "0" => out.push(0),
@@ -346,6 +354,14 @@ pub(super) fn lay_out(content: &FileContent<'_>) -> Result<FileForm> {
             };
             keys.push((key, value));
         }
+    }
+    if let Some((key, _)) = keys.iter().find(|(key, _)| key.len() as u64 > NAME_LEN_MAX) {
+        let what = format!(
+            "the key {} of the metadata has {} bytes; keys in a GGUF have at most {NAME_LEN_MAX}",
+            quote(key),
+            key.len()
+        );
+        return Err(Error::invalid_argument(what));
     }
     if !stated {
         keys.push((ALIGNMENT, aligned(alignment)));

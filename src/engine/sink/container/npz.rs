@@ -3,6 +3,8 @@
 //! Source: `numpy.savez`, and PKWARE's APPNOTE. A member has its checksum in front of it and in the directory at the end, so that both
 //! are written when all bytes have been. Sizes and offsets of 4 GiB and more are in extra fields (zip64).
 
+use std::collections::HashSet;
+
 use crc32fast::Hasher;
 
 use crate::base::error::{Error, Remedy, Result};
@@ -115,8 +117,26 @@ impl ArrayMember {
 }
 
 /// The members in order, and the offset behind the last.
-fn members<'o>(outputs: impl Iterator<Item = &'o TensorSpec>) -> Result<(Vec<ArrayMember>, u64)> {
+fn members<'o>(
+    outputs: impl Iterator<Item = &'o TensorSpec> + Clone,
+) -> Result<(Vec<ArrayMember>, u64)> {
     let (mut all, mut at) = (Vec::new(), 0_u64);
+    // `numpy.load` finds an array by its name and by the name of its member alike: `a.npy` would be the member of `a`
+    let ending: HashSet<&str> = outputs
+        .clone()
+        .filter_map(|output| output.name.strip_suffix(".npy"))
+        .collect();
+    if let Some(output) = outputs
+        .clone()
+        .find(|output| ending.contains(&*output.name))
+    {
+        let name = quote(&output.name);
+        let what = format!(
+            "the arrays {name} and {} have one name to NumPy",
+            quote(&[&*output.name, ".npy"].concat())
+        );
+        return Err(Error::unsupported(what).with_remedy(Remedy::LeaveOutOrRename));
+    }
     for output in outputs {
         let member = ArrayMember::new(output, at)?;
         let end = at
