@@ -120,11 +120,14 @@ pub(super) fn has_adapter(cx: &Context<'_>, name: &str, rest: &str) -> bool {
 /// The names that the codes of a weight have, in whose module no layer is expected.
 static CODES: &[&str] = &[".weight", ".qweight", ".weight_packed"];
 
-/// Whether a module stands in one that has codes itself, as the layers of a model do not.
+/// Whether a module stands in one that has codes itself, as the layers of a model do not. Convolutions have a norm of their own in some
+/// models, which may be cast to FP8.
 fn is_in_weight(cx: &Context<'_>, slots: &[TensorClaim], module: &str) -> bool {
     let around = module.rsplit_once('.').map(|(around, _)| around);
     let found = around.and_then(|around| cx.first_sibling(around, CODES));
-    found.is_some_and(|(codes, _)| matches!(slots[codes], TensorClaim::Weight(_)))
+    let is_quantised =
+        |slot: &TensorClaim| matches!(slot, TensorClaim::Weight(_)) && !is_unscaled(slot);
+    found.is_some_and(|(codes, _)| is_quantised(&slots[codes]))
 }
 
 /// Words of modules that are layers of their own, wherever they stand, beside embeddings and routers. Most models

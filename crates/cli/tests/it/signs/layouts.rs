@@ -356,6 +356,15 @@ static BESIDE: &[SignCase] = &[
         ..CONFIGURED_CASE
     },
     SignCase {
+        name: "the norm of a convolution that was cast",
+        tensors: &[
+            ("conv.weight", "F8_E4M3", &[24, 96]),
+            ("conv.norm.weight", "F32", &[24]),
+        ],
+        said: Nothing,
+        ..PLAIN_CASE
+    },
+    SignCase {
         name: "norms beside a weight's module",
         tensors: &[
             ROWS[0],
