@@ -15,7 +15,7 @@ use super::tensor_claim::{Refusals, TensorClaim, add, is_unscaled};
 
 const WHAT: &str = "the mappings of the weights";
 
-/// Components in front of a name that may be the name of its mapping.
+/// Components in front of a name that a mapping's own may have.
 const MAX_FRONT: usize = 3;
 
 /// Weights of one key that are compared with the front of a part's name.
@@ -101,7 +101,7 @@ impl<'s> ParallelMappings<'s> {
             return Ok(None);
         };
         cx.budget.steps(4 + rest.len() as u64 / 8, WHAT)?;
-        // behind the name of a module stands a parameter, a part of it, or a position in a tuple
+        // a parameter, a part of it or a position in a tuple is behind the name of a module
         let inner = rest.rsplit_once('.');
         let inner = inner.filter(|(_, last)| {
             *last == "weight" || is_number(last) || last.split('_').any(is_mapping)

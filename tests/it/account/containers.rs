@@ -46,14 +46,18 @@ pub(super) static CONTAINERS: &[Container] = &[
         file: "model.safetensors",
         checkpoints: written,
         at_least: 100,
-        additions: &[ON_STEM, INNER, MARKER, CONFIGURED, KEYS, FIELD, BESIDE],
+        additions: &[
+            ON_STEM, IN_MAPPING, INNER, MARKER, CONFIGURED, KEYS, FIELD, BESIDE,
+        ],
         harmless: &[TENSORS, INTEGERS],
     },
     Container {
         file: "model.pth",
         checkpoints: pickled,
         at_least: 100,
-        additions: &[ON_STEM, INNER, MARKER, CONFIGURED, KEYS, PICKLED, BESIDE],
+        additions: &[
+            ON_STEM, IN_MAPPING, INNER, MARKER, CONFIGURED, KEYS, PICKLED, BESIDE,
+        ],
         harmless: &[TENSORS, INTEGERS, STATE_OF_TRAINING],
     },
     Container {
@@ -193,6 +197,26 @@ static INNER: &[Addition] = &[
         name: "elsewhere.3.proj.weight_scale",
         refused: true,
         add: |stored, _| tensor(stored, "elsewhere.3.proj.weight_scale", "F32", &[1]),
+    },
+];
+
+/// Parts in a second mapping, under the name of the weight or of its module.
+static IN_MAPPING: &[Addition] = &[
+    Addition {
+        name: "perms.",
+        refused: true,
+        add: |stored, target| {
+            let name = format!("perms.{}", target.stem);
+            tensor(stored, &name, "I64", &[96])
+        },
+    },
+    Addition {
+        name: "zero_points.",
+        refused: true,
+        add: |stored, target| {
+            let name = format!("zero_points.{}.weight", target.stem);
+            tensor(stored, &name, "F32", &[24])
+        },
     },
 ];
 

@@ -39,6 +39,17 @@ fn scales_and_markers_that_are_no_tensors() {
         (fp8, at("block", json!(128)), Warned("block")),
         (fp8, at("eps", json!(null)), Nothing),
         (fp8, json!({"scales": [0.1, 0.2]}), Warned("`scales`")),
+        // under the key of the weight in another dictionary
+        (
+            fp8,
+            json!({"scales.layers.0.mlp.down_proj.weight": 0.02}),
+            Refused("scales.layers.0.mlp.down_proj.weight"),
+        ),
+        (
+            fp8,
+            json!({"scales.layers.0.mlp.down_proj": 0.02}),
+            Refused("scales.layers.0.mlp.down_proj"),
+        ),
         (
             fp8,
             json!({"logit_scale": 4.6, "scaler": {"scale": 65536.0}}),
