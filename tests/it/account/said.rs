@@ -19,7 +19,7 @@ static OF_BASE: &[&str] = &[
     "the configuration names no pair that fits the shapes",
 ];
 
-fn is_of_base(warning: &String) -> bool {
+fn is_of_base(warning: &str) -> bool {
     OF_BASE.iter().any(|text| warning.contains(text))
 }
 
@@ -37,7 +37,9 @@ impl Said {
                     && mentions(plan, text)
             }
             Self::Warned(text) => plan.refused.is_empty() && mentions(plan, text),
-            Self::Nothing => plan.refused.is_empty() && plan.unexplained.iter().all(is_of_base),
+            Self::Nothing => {
+                plan.refused.is_empty() && plan.unexplained.iter().all(|text| is_of_base(text))
+            }
         }
     }
 }
