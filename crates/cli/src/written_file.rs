@@ -6,10 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anamnesis::companions::Companions;
+use anamnesis::format;
 use anamnesis::sink::check_target;
 use anamnesis::template::is_weight_file;
 use anamnesis_os::files;
-use anamnesis_os::whole_file::{UnpublishedFile, WriteOptions};
+use anamnesis_os::whole_file::{self, UnpublishedFile, WriteOptions};
 
 use crate::exit::Failure;
 use crate::paths::is_url;
@@ -70,6 +71,8 @@ impl<'p> WrittenFile<'p> {
                     Some("this is what is read")
                 } else if models.iter().any(|model| is_beside(path, model)) && !is_own(path) {
                     Some("this is a file of the model")
+                } else if begins_as_model(path) {
+                    Some("this is a file of a model by its first bytes")
                 } else if is_of_a_model(path) && !is_own(path) {
                     Some("this is a file of another model")
                 } else {
@@ -180,6 +183,12 @@ fn check_directory(path: &Path) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a file is one of a model by its first bytes, whatever its name: a copy, a download, a file without an ending.
+fn begins_as_model(path: &Path) -> bool {
+    let start = whole_file::read_start(path, 64);
+    start.is_ok_and(|bytes| format::begins_as_model(&bytes))
 }
 
 /// Whether a file is one of weights, or by its name a part of the model that lies in its directory.

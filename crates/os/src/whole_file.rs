@@ -41,6 +41,30 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     read_opened(file, &meta, most)
 }
 
+/// Reads the first bytes of a regular file: `most`, or all that it has.
+///
+/// ```
+/// use anamnesis_os::whole_file;
+///
+/// let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("model");
+/// std::fs::write(&path, "GGUF and more")?;
+/// assert_eq!(whole_file::read_start(&path, 4)?, b"GGUF");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// The errors of reading; [`io::ErrorKind::InvalidInput`] for anything but a regular file.
+pub fn read_start(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let (file, meta) = files::open_regular(path)?;
+    let mut bytes = Vec::new();
+    let len = usize::try_from(meta.len().min(most)).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    bytes.try_reserve_exact(len)?;
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Reads a file of a directory that may be another user's, as [`read`] does: links lead where
 /// [`links::open_below`] follows them.
 ///

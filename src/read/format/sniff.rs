@@ -54,6 +54,42 @@ static MAGICS: &[(&[u8], &str)] = &[
     (b"MATLAB 5.0", "a MATLAB v5 file; read it with scipy.io"),
 ];
 
+/// Whether a file is one of a model by its first bytes, also one that is damaged behind them: of a format that is read, or of
+/// another one with tensors. 64 bytes are enough.
+///
+/// ```
+/// use anamnesis::format::begins_as_model;
+///
+/// let bytes = std::fs::read("fixtures/gguf/plain_v3.gguf")?;
+/// assert!(begins_as_model(&bytes[..64]));
+/// assert!(!begins_as_model(b"<!doctype html>"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn begins_as_model(bytes: &[u8]) -> bool {
+    const NPY: &[u8] = b"\x93NUMPY";
+    const OTHERS: [&[u8]; 6] = [
+        b"GGUF",
+        NPY,
+        b"\x89HDF\r\n\x1a\n",
+        b"|TZR|",
+        b"ggjt",
+        b"tjgg",
+    ];
+    // the length of a header, and the header
+    let is_safetensors = bytes.split_first_chunk::<8>().is_some_and(|(len, text)| {
+        let inside = text.trim_ascii_start().strip_prefix(b"{");
+        let first = inside.and_then(|inside| inside.trim_ascii_start().first());
+        u64::from_le_bytes(*len) <= 1 << 32 && matches!(first, Some(b'"' | b'}'))
+    });
+    // a protocol with a number, by which pickles of tensors begin
+    let is_pickle = matches!(bytes, [0x80, 2..=5, ..]);
+    is_safetensors
+        || is_pickle
+        || is_archive(bytes)
+        || OTHERS.iter().any(|magic| bytes.starts_with(magic))
+        || without_magic(bytes).is_some()
+}
+
 /// Whether a file is a pointer of Git LFS, which stands for the file itself.
 pub(crate) fn is_lfs_pointer(bytes: &[u8]) -> bool {
     bytes.starts_with(b"version https://git-lfs.github.com/spec/")

@@ -378,7 +378,13 @@ static RULES: &[Rule] = &[
                 return refused(files, writer, &model, false);
             }
             refused_always(files, writer, &model)?;
-            refused_always(files, writer, &files.path("other/config.json"))
+            refused_always(files, writer, &files.path("other/config.json"))?;
+            // its bytes say what it is, where its name does not
+            for name in ["other/keepme", "other/m.gguf.bak"] {
+                fs::copy(&model, files.path(name)).unwrap();
+                refused_always(files, writer, &files.path(name))?;
+            }
+            Ok(())
         },
     },
     Rule {
