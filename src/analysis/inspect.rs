@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::base::error::Result;
 use crate::base::limits::{Budget, text_cost};
 use crate::base::note::Note;
+use crate::base::quote::path_text;
 use crate::read::catalog::Metadata;
 use crate::read::catalog::{Catalog, Encoding, Endian, Layout, Quantizer, TensorInfo, elements};
 use crate::read::checkpoint::Checkpoint;
@@ -203,7 +204,7 @@ impl Summary {
     pub(crate) fn new(path: Option<&Path>, catalog: &Catalog, budget: &Budget) -> Result<Self> {
         let mut files = Vec::new();
         for file in &catalog.files {
-            let path = file.path.as_ref().map(|p| p.display().to_string());
+            let path = file.path.as_ref().map(|p| path_text(p));
             budget.text(path.as_ref().map_or(0, String::len), LISTING)?;
             let nbytes = file.nbytes;
             budget.push(&mut files, FileSummary { path, nbytes }, LISTING)?;
@@ -228,7 +229,7 @@ impl Summary {
             budget.push(&mut refused, row, LISTING)?;
         }
         Ok(Self {
-            path: path.map(|p| p.display().to_string()),
+            path: path.map(path_text),
             format: catalog.format,
             details: catalog.details.without_repeats(budget)?,
             architecture: None,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::base::quote::{quote, shown_path};
+use crate::base::quote::{path_text, quote, shown_path};
 
 mod remedy;
 
@@ -418,7 +418,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = &*self.0;
         if let Some(path) = &inner.path {
-            write!(f, "{}: ", path.display())?;
+            write!(f, "{}: ", path_text(path))?;
         }
         if let Some(format) = inner.format {
             write!(f, "{format}: ")?;

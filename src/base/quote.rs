@@ -75,6 +75,31 @@ pub fn shown_path(path: &Path) -> Cow<'_, Path> {
     }
 }
 
+/// The text of a path, with bytes that are not UTF-8 as escapes (`\\xff`), by which names that differ are shown differently.
+///
+/// ```
+/// use std::path::Path;
+/// use anamnesis::quote::path_text;
+///
+/// assert_eq!(path_text(Path::new("a/b.gguf")), "a/b.gguf");
+/// # #[cfg(unix)]
+/// # {
+/// use std::os::unix::ffi::OsStrExt;
+/// let name = std::ffi::OsStr::from_bytes(b"a\xff.gguf");
+/// assert_eq!(path_text(name.as_ref()), r"a\xff.gguf");
+/// # }
+/// ```
+pub fn path_text(path: &Path) -> String {
+    let mut text = String::new();
+    for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
 /// A message as it is shown: the URLs in it without query, fragment and credentials.
 ///
 /// ```

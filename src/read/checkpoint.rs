@@ -10,14 +10,17 @@ mod files;
 mod handle;
 mod index;
 mod merge;
+mod model_names;
 mod named_files;
 mod objects;
 mod open;
 mod other_files;
 mod pieces;
 mod ranks;
+mod read_state;
 mod replaced;
 mod search;
+mod set_key;
 mod shards;
 mod union;
 
@@ -48,13 +51,18 @@ pub(crate) use faults::{OpenFault, OpenFaultKind, Survey};
 pub(crate) use files::TemplateFiles;
 pub use handle::CheckpointHandle;
 pub(crate) use handle::Ownership;
+pub(crate) use model_names::incomplete_sets;
 pub(crate) use named_files::is_index;
 pub use objects::Objects;
 pub use other_files::UnreadFile;
-pub(crate) use other_files::{DirectoryListing, UNFINISHED, is_model_file, is_training_state};
+pub(crate) use other_files::{
+    DirectoryListing, NOT_UTF8, UNFINISHED, is_model_file, is_training_state,
+};
+use read_state::ReadState;
 pub(crate) use replaced::{NameWatch, NamedFile, is_part_name};
 pub use search::checkpoints_below;
 pub(crate) use search::{FoundModel, ModelSearch, SearchPlace, SearchScope};
+use set_key::SetKey;
 
 /// Options of opening: limits, mapping, and what the file does not state itself.
 ///
@@ -85,6 +93,8 @@ pub struct OpenOptions {
     found_in: Option<Arc<Path>>,
     /// See [`Self::passing_over`].
     passed_over: Option<Arc<BTreeSet<String>>>,
+    /// See [`Self::of_set`].
+    only_set: Option<Arc<SetKey>>,
 }
 
 impl Default for OpenOptions {
@@ -106,6 +116,7 @@ impl Default for OpenOptions {
             faults: None,
             found_in: None,
             passed_over: None,
+            only_set: None,
         }
     }
 }
@@ -372,7 +383,7 @@ impl OpenOptions {
         let budget = self.budget();
         // the caller's source may break the promises that readers rely on
         let source = Arc::new(CheckedSource::new(source));
-        let file = open::parse_source(source, None, self, &budget)?;
+        let file = open::parse_source(source, None, None, self, &budget)?;
         merge::merge(vec![file], self, &budget)
     }
 
@@ -458,6 +469,8 @@ impl OpenOptions {
 /// ```
 pub struct Checkpoint {
     sources: Vec<Arc<dyn Source>>,
+    /// The files before their headers were read, in the order of the sources.
+    states: Vec<ReadState>,
     catalog: Catalog,
     limits: Limits,
     usage: Option<Usage>,
@@ -604,6 +617,8 @@ impl Checkpoint {
         let budget = self.budget();
         let mut cursor = Cursor::new(self.source(array.bytes.file), &budget);
         let list = format::gguf::read_array(&mut cursor, array);
+        // an edit may have moved the array meanwhile
+        self.check_header(array.bytes.file)?;
         list.map(Some)
             .map_err(|e| self.place(e.in_format(self.catalog.format), array.bytes.file))
     }

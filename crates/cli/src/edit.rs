@@ -184,7 +184,7 @@ fn write_lines(
     }
     for part in &report.removed {
         let path = shown(part);
-        let text = "removed, which an edit had left that was killed";
+        let text = "removed, which a run had left that was killed";
         writeln!(out, "{}: {text}", escape(&path))?;
     }
     if args.recover && report.recovered.is_empty() && report.removed.is_empty() {

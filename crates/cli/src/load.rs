@@ -100,8 +100,17 @@ fn measure(args: &LoadArgs, interrupt: &Interrupt) -> Result<LoadReport, Failure
     let filter = NameFilter::new(&args.filter);
     let tensors = checkpoint.catalog().tensors().iter();
     tensors.for_each(|tensor| filter.observe(&tensor.name));
+    let refused = checkpoint.catalog().refused().iter();
+    refused.for_each(|entry| filter.observe(&entry.name));
     let required = filter.require_matches();
     required.map_err(|failure| failure.in_file(&args.source))?;
+    let mut refused = checkpoint.catalog().refused().iter();
+    // a member that is listed and cannot be read would be missing without a word
+    if let Some(entry) = refused.find(|entry| filter.passes(&entry.name)) {
+        let what = format!("{}: {}", escape(&entry.name), entry.reason);
+        let help = "name the tensors that are to be loaded with --filter";
+        return Err(Failure::new("unsupported", what, help).in_file(&args.source));
+    }
     interrupt.handle();
     // one pool for all rounds, so that the second round shows a load without page faults
     let pool = BufferPool::new();

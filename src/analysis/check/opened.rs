@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{Budget, Limits};
 use crate::read::checkpoint::{
-    Checkpoint, DirectoryListing, OpenFault, OpenFaultKind, OpenOptions, Survey, is_model_file,
-    is_training_state,
+    Checkpoint, DirectoryListing, NOT_UTF8, OpenFault, OpenFaultKind, OpenOptions, Survey,
+    incomplete_sets, is_model_file, is_training_state,
 };
 use crate::read::source::files::Files;
 
@@ -81,8 +81,29 @@ impl OpenedModels {
             listing => listing?,
         };
         let opened = self.add_listed(place, listing.files());
+        let opened = opened.and_then(|()| self.add_incomplete(listing.files(), &budget));
+        // no directory opens them, and nothing was read of them
+        for name in listing.odd_models() {
+            let error = Error::unsupported(NOT_UTF8);
+            self.failures
+                .push(error.in_file(&place.directory.join(name)));
+        }
         self.listing = Some(listing);
         opened
+    }
+
+    /// The sets that lack files and are opened file by file: each file is whole, and the model is not.
+    fn add_incomplete(&mut self, names: &[String], budget: &Budget) -> Result<()> {
+        let models = names.iter().filter(|name| is_model_file(name));
+        for error in incomplete_sets(models.map(String::as_str), budget)? {
+            self.faults.push(OpenFault {
+                kind: OpenFaultKind::MissingFile,
+                file: None,
+                tensor: None,
+                error,
+            });
+        }
+        Ok(())
     }
 
     fn add_listed(&mut self, place: &OpeningPlace<'_>, names: &[String]) -> Result<()> {
@@ -165,7 +186,10 @@ impl OpenedModels {
                     faults.retain(OpenFault::is_selected);
                 }
                 // said once, about the first model: no rule says what the rest of the directory is
-                _ if !is_first && error.path() == Some(place.directory) => {}
+                ErrorKind::UnknownFormat { .. } | ErrorKind::Unsupported(_)
+                    if !is_first && error.path() == Some(place.directory) => {}
+                // the first of the files of which none could be read is in the list of faults already
+                _ if is_listed(&faults, &error) => {}
                 _ => self.failures.push(error),
             },
         }
@@ -174,7 +198,12 @@ impl OpenedModels {
         let found = place.options.clone().found_in(place.directory);
         several
             .iter()
-            .try_for_each(|path| self.add(place, path, &found, false))
+            .try_for_each(|path| match place.options.of_set(path) {
+                Some(of_set) if !options.is_of_set() => {
+                    self.add(place, place.directory, &of_set, false)
+                }
+                _ => self.add(place, path, &found, false),
+            })
     }
 
     fn keep(&mut self, place: &OpeningPlace<'_>, checkpoint: Checkpoint) -> Result<()> {
@@ -260,6 +289,12 @@ impl OpenedModels {
         budget.memory(listing, "the directory")?;
         Ok(budget)
     }
+}
+
+/// Whether an error is the one of an unreadable file among the faults.
+fn is_listed(faults: &[OpenFault], error: &Error) -> bool {
+    let mut unreadable = faults.iter().filter(|fault| fault.is_unreadable_file());
+    unreadable.any(|fault| error.path().is_some() && fault.file.as_deref() == error.path())
 }
 
 /// Whether an index was selected, and none of its files is there.

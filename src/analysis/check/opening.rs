@@ -12,6 +12,7 @@ use crate::read::source::file_system::{MapMode, NamedPath};
 use crate::read::source::files::Files;
 
 use super::check_rules::{self, CheckRule};
+use super::level::FindingLevel;
 use super::places::below;
 use super::report::Finding;
 
@@ -79,12 +80,15 @@ fn placed(
     hinted(found, file, root, files)
 }
 
+/// The remedy for an edit that was interrupted.
+const RECOVER: &str = "complete it with `anamnesis edit PATH --recover`";
+
 /// Adds to a finding about damage that an edit was interrupted, if a journal says so.
 fn hinted(mut found: Finding, file: Option<&Path>, root: &Path, files: &Files) -> Finding {
     if files.is_local() && has_journal(file.unwrap_or(root), root) {
         found.message.push_str("; ");
         found.message.push_str(INTERRUPTED);
-        found.remedy = Some("complete it with `anamnesis edit PATH --recover`");
+        found.remedy = Some(RECOVER);
     }
     found
 }
@@ -170,12 +174,16 @@ pub(super) fn of_parts(
 ) -> Result<()> {
     let mut warnings = checkpoint.catalog().warnings().iter();
     warnings.try_for_each(|warning| {
-        let rule = match warning.remedy() {
-            Some(Remedy::OpenWhole) => &check_rules::PART_ALONE,
-            Some(Remedy::RecoverEdit) => &check_rules::UNFINISHED,
-            _ => return Ok(()),
-        };
-        add(Finding::new(rule, warning.text()))
+        match warning.remedy() {
+            Some(Remedy::OpenWhole) => add(Finding::new(&check_rules::PART_ALONE, warning.text())),
+            // some names of tensors may be the old ones, and others the new ones
+            Some(Remedy::RecoverEdit) => {
+                let mut found = Finding::new(&check_rules::UNFINISHED, warning.text());
+                found.remedy = Some(RECOVER);
+                add(found.level(FindingLevel::Error))
+            }
+            _ => Ok(()),
+        }
     })
 }
 
@@ -184,7 +192,7 @@ fn grouped(rule: &'static CheckRule, group: &[OpenFault], root: &Path) -> Findin
     let file = first.file.as_deref().map(|path: &Path| below(root, path));
     let place = file.as_deref().unwrap_or("the index");
     let message = match (first.kind, group.len()) {
-        (OpenFaultKind::MissingFile, _) => "is not there".to_owned(),
+        (OpenFaultKind::MissingFile, _) if file.is_some() => "is not there".to_owned(),
         (OpenFaultKind::MissingTensor, 1) => format!("the index places it in {}", quote(place)),
         (OpenFaultKind::MissingTensor, n) => {
             format!(

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::base::quote::path_text;
 use crate::base::template::weight_ending;
 
 /// The index of an element, by its number in C order.
@@ -21,9 +22,9 @@ pub(super) fn below(root: &Path, path: &Path) -> String {
         .strip_prefix(root)
         .ok()
         .filter(|inner| !inner.as_os_str().is_empty());
-    let text = inner.unwrap_or(path).to_string_lossy();
+    let text = path_text(inner.unwrap_or(path));
     if std::path::MAIN_SEPARATOR == '/' {
-        text.into_owned()
+        text
     } else {
         text.replace(std::path::MAIN_SEPARATOR, "/")
     }

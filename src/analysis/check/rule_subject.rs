@@ -40,7 +40,7 @@ impl RuleSubject {
             Self::Pickles => "there is no pickle",
             Self::Checksums => "there is no archive, whose members have checksums",
             Self::Digests => "there is no digest to compare with",
-            Self::Indexes => "there is one file, and no index",
+            Self::Indexes => "no model has an index or several files",
             Self::Directories => "no directory is checked",
             Self::Tensors => "there is no tensor",
             Self::Indices => "there are no token ids and no group indices",

@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::base::limits::Budget;
+use crate::base::quote::path_text;
 use crate::engine::remember::remember;
 use crate::plan::Plan;
 use crate::read::checkpoint::{Checkpoint, UNFINISHED};
@@ -108,7 +109,9 @@ impl CheckRun<'_> {
         let mut looked_at = LookedAtSubjects::default();
         let mut models = Vec::new();
         for (number, checkpoint) in self.checkpoints.iter().enumerate() {
-            checked.of_tensors += checkpoint.catalog().tensors().len() as u64;
+            let catalog = checkpoint.catalog();
+            // entries that are listed and cannot be read are tensors that were not looked at
+            checked.of_tensors += (catalog.tensors().len() + catalog.refused().len()) as u64;
             budget.push(
                 &mut models,
                 self.model(checkpoint, budget)?,
@@ -186,7 +189,7 @@ impl CheckRun<'_> {
         // some rules alone say nothing about the others
         let judges_all = !check.headers && check.only.is_empty();
         Ok(CheckReport {
-            path: self.shown.map(|path| path.display().to_string()),
+            path: self.shown.map(path_text),
             nbytes: outcome
                 .files
                 .iter()

@@ -98,7 +98,9 @@ fn arrays_equal(a: &Checkpoint, x: &StoredArray, b: &Checkpoint, y: &StoredArray
         let read = |checkpoint: &Checkpoint, array: &StoredArray| {
             let (file, budget) = (array.bytes.file, checkpoint.budget());
             let mut cursor = Cursor::new(checkpoint.source(file), &budget);
-            gguf::read_array(&mut cursor, array).map_err(|e| checkpoint.place(e, file))
+            let list = gguf::read_array(&mut cursor, array);
+            checkpoint.check_header(file)?;
+            list.map_err(|e| checkpoint.place(e, file))
         };
         return Ok(read(a, x)? == read(b, y)?);
     }

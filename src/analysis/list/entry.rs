@@ -7,7 +7,8 @@ use serde::{Serialize, Serializer};
 
 use crate::analysis::inspect::ModelFacts;
 use crate::base::error::{Error, Result};
-use crate::base::quote::{shown_path, shown_text};
+use crate::base::quote::{path_text, quote, shown_path, shown_text};
+use crate::read::catalog::Catalog;
 use crate::read::checkpoint::edit_journal::with_hint;
 use crate::read::checkpoint::{Checkpoint, FoundModel, OpenOptions, again_if_replaced};
 use crate::read::format::{Format, dcp};
@@ -63,9 +64,9 @@ impl Serialize for ModelEntry {
 }
 
 impl ModelEntry {
-    /// Its path as text: a URL without its secrets, and replacements for what is not UTF-8.
+    /// Its path as text: a URL without its secrets, and escapes for what is not UTF-8.
     pub fn path_text(&self) -> String {
-        shown_path(&self.path).display().to_string()
+        path_text(&shown_path(&self.path))
     }
 
     /// Why it cannot be opened, in one line: the file, if that is another than the entry's path, the reason and the offset.
@@ -81,7 +82,7 @@ impl ModelEntry {
         let mut text = String::new();
         let file = error.path().filter(|path| *path != self.path);
         if let Some(name) = file.and_then(Path::file_name) {
-            text.push_str(&format!("{}: ", name.to_string_lossy()));
+            text.push_str(&format!("{}: ", path_text(name.as_ref())));
         }
         text.push_str(&error.kind().to_string());
         if let Some(offset) = error.offset() {
@@ -171,7 +172,10 @@ impl ModelEntry {
                         context: facts.context,
                         files: Some(files),
                         error: None,
-                        note: facts.config_error.map(|e| shown_text(&e).into_owned()),
+                        note: facts
+                            .config_error
+                            .map(|e| shown_text(&e).into_owned())
+                            .or_else(|| refused(catalog)),
                     });
                 }
                 // ranks: each file has its share of the weights
@@ -205,6 +209,17 @@ impl ModelEntry {
             error: Some(error),
         }
     }
+}
+
+/// The entries of a file that are no tensors that can be read, in words.
+fn refused(catalog: &Catalog) -> Option<String> {
+    let first = catalog.refused().first()?;
+    let more = match catalog.refused().len() - 1 {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let name = quote(&first.name);
+    Some(format!("not read: {name}{more} ({})", first.reason))
 }
 
 /// The format that an error names, which may also name an index or an archive.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::base::error::{Error, Result};
+use crate::base::limits::Budget;
 use crate::base::quote::quote;
 use crate::engine::companions::renamed_metadata;
 use crate::engine::remember::metadata::safetensors_metadata;
@@ -12,6 +13,7 @@ use crate::models::conversion::Names;
 use crate::plan::PLAN_ID_KEY;
 use crate::read::catalog::Value;
 use crate::read::catalog::metadata::{OF_GGUF, OF_SAFETENSORS};
+use crate::read::checkpoint::Checkpoint;
 use crate::read::format::gguf;
 use crate::read::rename::Renames;
 
@@ -161,7 +163,7 @@ fn texts(what: &Convert<'_>) -> Result<HeaderValues> {
         values.push((key, HeaderValue::Text(text)));
     }
     if format == "gguf" {
-        let stored = gguf::stored_values(checkpoint.source(0), &budget)?;
+        let stored = stored_values(checkpoint, &budget)?;
         let types = stored.into_iter().filter_map(|value| {
             let is_own = !value.key.starts_with(OF_SAFETENSORS) || &*value.key == FRAMEWORK;
             let is_own = is_own && !gguf::SPLIT_KEYS.contains(&&*value.key);
@@ -174,13 +176,20 @@ fn texts(what: &Convert<'_>) -> Result<HeaderValues> {
     Ok(values)
 }
 
+/// The values of a GGUF as they are stored.
+fn stored_values(checkpoint: &Checkpoint, budget: &Budget) -> Result<Vec<gguf::StoredValue>> {
+    let stored = gguf::stored_values(checkpoint.source(0), budget);
+    checkpoint.check_header(0)?;
+    stored
+}
+
 /// The metadata as values of a GGUF.
 fn typed(what: &Convert<'_>) -> Result<HeaderValues> {
     let checkpoint = &what.weights.checkpoint;
     let catalog = checkpoint.catalog();
     let budget = checkpoint.budget();
     if catalog.format() == "gguf" {
-        let stored = gguf::stored_values(checkpoint.source(0), &budget)?;
+        let stored = stored_values(checkpoint, &budget)?;
         let values = stored.into_iter().filter_map(typed_value);
         return Ok(values
             .map(|(key, value)| (key, HeaderValue::Gguf(value)))

@@ -1,19 +1,19 @@
 //! Which files of a directory are its checkpoint.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::Budget;
+use crate::base::quote::quote;
 use crate::base::template::{WEIGHT_ENDINGS, weight_ending};
 use crate::read::source::files::Files;
 
 use super::OpenOptions;
 use super::distributed;
 use super::faults::{OpenFault, OpenFaultKind};
-use super::named_files::{charge_files, require, split_name};
-use super::other_files::{is_index_name, names_in};
-use super::pieces::piece_number;
+use super::model_names::{ModelNames, NumberedSet, models_among};
+use super::named_files::{charge_files, piece_number, require, split_name};
+use super::other_files::{FileNames, NOT_UTF8, is_index_name, names_in};
 use super::ranks::{is_deepspeed, rank_of, underscored_shard};
 
 /// The files of a directory that are opened.
@@ -35,12 +35,30 @@ pub(super) fn select_files(
     options: &OpenOptions,
     budget: &Budget,
 ) -> Result<FileSelection> {
-    let mut names = names_in(files, directory, budget)?;
+    let FileNames { mut names, odd } = names_in(files, directory, budget)?;
+    /// Names in a warning.
+    const SHOWN: usize = 4;
     // lists of names that are searched refer to them
     const REFERENCES: u64 = 4 * size_of::<&String>() as u64;
     budget.memory(REFERENCES * names.len() as u64, "the directory")?;
     names.retain(|name| !options.passes_over(name));
-    let (selected, warning) = choose(files, directory, &names, options, budget)?;
+    let chosen = choose(files, directory, &names, options, budget);
+    let (selected, warning) = chosen.map_err(|error| match odd.first() {
+        Some(odd) if matches!(error.kind(), ErrorKind::UnknownFormat { .. }) => {
+            Error::unsupported(format!("{}: {NOT_UTF8}", quote(odd)))
+        }
+        _ => error,
+    })?;
+    let not_read = (!odd.is_empty()).then(|| {
+        format!(
+            "not read: {} ({NOT_UTF8})",
+            odd[..odd.len().min(SHOWN)].join(", ")
+        )
+    });
+    let warning = [warning, not_read]
+        .into_iter()
+        .flatten()
+        .reduce(|a, b| format!("{a}; {b}"));
     Ok(FileSelection {
         files: selected,
         warning,
@@ -203,34 +221,20 @@ pub(super) fn shard_set(
         // `open_split` finds the other files from any of them
         return Ok((vec![directory.join(names[0])], None));
     }
+    let set = NumberedSet::of(names.iter().map(|name| name.as_str()));
     // a file name must not make this build a list of 2⁶⁴ paths
-    if of > 1_000_000 {
-        return Err(ambiguous(directory, names, options, budget));
-    }
-    charge_files(budget, of, directory, names[0].len())?;
-    let numbered: BTreeMap<u64, &str> = splits
-        .iter()
-        .zip(names)
-        .map(|(split, name)| (split.1, name.as_str()))
-        .collect();
-    // writers count from 1, from 0 to one less, or from 0 to the number in the name
-    let first = u64::from(!numbered.contains_key(&0));
-    let last = match numbered.contains_key(&of) {
-        true => of,
-        false => (of + first).saturating_sub(1),
+    let set = match set {
+        Some(set) if set.count() <= 1_000_000 => set,
+        set => {
+            let missing = set.and_then(|set| set.missing());
+            return Err(match missing {
+                Some(missing) => missing.error(directory),
+                None => ambiguous(directory, names, options, budget),
+            });
+        }
     };
-    let (found, _) = numbered.first_key_value().expect("one name or more");
-    let width = numbered[found]
-        .strip_prefix(prefix)
-        .and_then(|rest| rest[1..].split_once('-'))
-        .map_or(5, |(number, _)| number.len());
-    let behind = &numbered[found][prefix.len() + 1 + width..];
-    let paths: Vec<PathBuf> = (first..=last)
-        .map(|n| match numbered.get(&n) {
-            Some(name) => directory.join(name),
-            None => directory.join(format!("{prefix}-{n:0width$}{behind}")),
-        })
-        .collect();
+    charge_files(budget, set.count(), directory, names[0].len())?;
+    let paths: Vec<PathBuf> = set.names().map(|name| directory.join(name)).collect();
     Ok((options.present(files, paths, budget)?, None))
 }
 
@@ -266,10 +270,14 @@ fn ambiguous(directory: &Path, names: &[&String], options: &OpenOptions, budget:
             names[names.len() - 1]
         ));
     }
-    for name in names.iter().filter(|_| options.surveys()) {
+    let models = match models_among(names.iter().map(|name| name.as_str()), budget) {
+        Ok(models) => models,
+        Err(error) => return error,
+    };
+    for model in models.iter().filter(|_| options.surveys()) {
         let fault = OpenFault {
             kind: OpenFaultKind::OneOfSeveral,
-            file: Some(directory.join(name.as_str())),
+            file: Some(directory.join(model.first())),
             tensor: None,
             error: Error::unsupported("one of several checkpoints of a directory"),
         };
@@ -277,11 +285,15 @@ fn ambiguous(directory: &Path, names: &[&String], options: &OpenOptions, budget:
             return error;
         }
     }
-    let shown: Vec<&str> = names.iter().take(SHOWN).map(|n| n.as_str()).collect();
-    let more = if names.len() > SHOWN { ", …" } else { "" };
+    let shown: Vec<String> = models.iter().take(SHOWN).map(ModelNames::shown).collect();
+    let more = if models.len() > SHOWN { ", …" } else { "" };
+    let remedy = match models.iter().any(ModelNames::opens_by_directory) {
+        true => "open one of them, a set in a directory of its own",
+        false => "open one of them",
+    };
     Error::unsupported(format!(
-        "the directory contains {} checkpoints; open one of them ({}{more})",
-        names.len(),
+        "the directory contains {} checkpoints; {remedy} ({}{more})",
+        models.len(),
         shown.join(", ")
     ))
 }

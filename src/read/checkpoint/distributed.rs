@@ -14,6 +14,7 @@ use crate::read::source::files::Files;
 
 use super::merge::{ParsedFile, merge};
 use super::named_files::{charge_files, plain_name, require};
+use super::read_state::ReadState;
 use super::{Checkpoint, OpenOptions};
 
 /// The file that describes the checkpoint.
@@ -75,13 +76,20 @@ fn read(
     catalog.files = vec![file_info(path, &*metadata)?];
     // the catalog of `.metadata` has all tensors, whose byte ranges name the other files
     let mut parsed = vec![ParsedFile {
+        state: ReadState::of(&*metadata),
         source: metadata,
         catalog,
     }];
     for (path, source) in files {
         let mut catalog = Catalog::new(dcp::NAME);
         catalog.files = vec![file_info(&path, &*source)?];
-        parsed.push(ParsedFile { source, catalog });
+        // no edit changes them
+        let state = ReadState::default();
+        parsed.push(ParsedFile {
+            source,
+            state,
+            catalog,
+        });
     }
     merge(parsed, options, budget)
 }

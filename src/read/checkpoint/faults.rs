@@ -13,6 +13,8 @@ use crate::base::sync::PoisonMutex;
 use crate::read::source::files::Files;
 
 use super::named_files::{file_name, require};
+use super::other_files::is_model_file;
+use super::set_key::SetKey;
 use super::{Checkpoint, OpenOptions};
 
 /// The fault of a file or an index.
@@ -114,9 +116,27 @@ impl OpenOptions {
         }
     }
 
+    /// The same options, for a directory as if the files of the set of this path were the only models in it; `None` for a
+    /// path that opens all of its model.
+    pub(crate) fn of_set(&self, path: &Path) -> Option<Self> {
+        let key = SetKey::of(&file_name(path)).filter(SetKey::opens_by_directory)?;
+        Some(Self {
+            only_set: Some(Arc::new(key)),
+            ..self.clone()
+        })
+    }
+
+    /// Whether these are the options of one set.
+    pub(crate) fn is_of_set(&self) -> bool {
+        self.only_set.is_some()
+    }
+
     pub(super) fn passes_over(&self, name: &str) -> bool {
         let names = self.passed_over.as_ref();
+        let is_other =
+            |key: &Arc<SetKey>| is_model_file(name) && SetKey::of(name).as_ref() != Some(key);
         names.is_some_and(|names| names.contains(name))
+            || self.only_set.as_ref().is_some_and(is_other)
     }
 
     /// Forgets the faults of an attempt that is repeated, which would be in the list twice.

@@ -8,6 +8,7 @@ use crate::base::note::Note;
 use crate::read::catalog::{Catalog, Encoding, TensorInfo, quote};
 
 use super::faults::{OpenFault, OpenFaultKind};
+use super::read_state::ReadState;
 use super::{Checkpoint, OpenOptions};
 use crate::base::limits::{Budget, text_cost};
 use crate::read::source::Source;
@@ -16,6 +17,7 @@ use crate::read::source::files::Files;
 /// An opened file and the catalog of its header.
 pub(super) struct ParsedFile {
     pub(super) source: Arc<dyn Source>,
+    pub(super) state: ReadState,
     pub(super) catalog: Catalog,
 }
 
@@ -29,16 +31,19 @@ pub(super) fn merge(
     let several = parts.len() > 1;
     let mut whole: Option<Catalog> = None;
     let mut sources = Vec::with_capacity(parts.len());
+    let mut states = Vec::with_capacity(parts.len());
     let mut keys: HashSet<Box<str>> = HashSet::new();
     for (
         file,
         ParsedFile {
             source,
+            state,
             mut catalog,
         },
     ) in parts.into_iter().enumerate()
     {
         sources.push(source);
+        states.push(state);
         let Some(whole) = &mut whole else {
             // one file needs no set of keys: its own keys were checked by its format
             if several {
@@ -94,6 +99,7 @@ pub(super) fn merge(
     reinterpret_voids(&mut catalog, options);
     Ok(Checkpoint {
         sources,
+        states,
         catalog,
         limits: options.limits,
         usage: options.usage.clone(),

@@ -117,3 +117,9 @@ pub(super) fn split_name(name: &str) -> Option<(&str, u64, u64)> {
     };
     Some((prefix, number(n)?, number(of)?))
 }
+
+/// The number in the name of a file of pieces, `shard-00001-model-….safetensors`.
+pub(super) fn piece_number(name: &str) -> Option<u64> {
+    let (number, _) = name.strip_prefix("shard-")?.split_once("-model")?;
+    number.parse().ok()
+}

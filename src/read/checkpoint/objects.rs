@@ -119,6 +119,7 @@ impl OpenOptions {
             storages: Checkpoint {
                 assume_plain: false,
                 sources: vec![source],
+                states: Vec::new(),
                 catalog,
                 limits: self.limits,
                 usage: self.usage.clone(),

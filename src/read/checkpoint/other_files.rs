@@ -1,7 +1,7 @@
 //! The files of a directory that are no part of the checkpoint that was opened of it, and why.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use anamnesis_os::files::is_left_unlocked;
@@ -10,10 +10,12 @@ use serde::Serialize;
 use crate::base::error::Result;
 use crate::base::limits::{Budget, text_cost};
 use crate::base::note::Note;
+use crate::base::quote::path_text;
 use crate::base::template::is_weight_file;
 use crate::read::catalog::Catalog;
 use crate::read::source::files::Files;
 
+use super::model_names::{ModelNames, models_among};
 use super::named_files::{INDEX, file_name, split_name};
 use super::replaced::{is_hidden_name, is_left, is_part_name};
 
@@ -167,18 +169,37 @@ pub(super) fn reason(name: &str, is_regular: bool) -> &'static str {
     }
 }
 
-/// The names of the files directly in a directory, sorted.
-pub(super) fn names_in(files: &Files, directory: &Path, budget: &Budget) -> Result<Vec<String>> {
-    let mut names = Vec::new();
+/// The names of files directly in a directory.
+#[derive(Default)]
+pub(super) struct FileNames {
+    /// Sorted.
+    pub(super) names: Vec<String>,
+    /// Names of models that are not UTF-8, escaped: no file of a model names them, and no template.
+    pub(super) odd: Vec<String>,
+}
+
+/// The names of the files directly in a directory.
+pub(super) fn names_in(files: &Files, directory: &Path, budget: &Budget) -> Result<FileNames> {
+    let mut found = FileNames::default();
     files.list(directory, &|_| true, &mut |name| {
-        let name = name.to_string_lossy().into_owned();
+        let (list, name) = match name.to_str() {
+            Some(name) => (&mut found.names, name.to_owned()),
+            None if is_model_file(&name.to_string_lossy()) => {
+                (&mut found.odd, path_text(name.as_ref()))
+            }
+            None => return Ok(()),
+        };
         budget.memory(text_cost(name.capacity()), WHAT)?;
-        budget.push(&mut names, name, WHAT)
+        budget.push(list, name, WHAT)
     })?;
     // the order of a listing is unspecified
-    names.sort();
-    Ok(names)
+    found.names.sort();
+    found.odd.sort();
+    Ok(found)
 }
+
+/// The reason for which a file is not opened by its directory.
+pub(crate) const NOT_UTF8: &str = "its name is not UTF-8: open it by its path, or rename it";
 
 /// The names directly in a directory, sorted: listed once, and passed on to all that need it.
 #[derive(Debug, Default)]
@@ -186,6 +207,8 @@ pub(crate) struct DirectoryListing {
     files: Vec<String>,
     /// Empty at a URL, where a name with a `/` is all that there is of a folder.
     folders: Vec<String>,
+    /// Names of files that are not UTF-8.
+    odd: Vec<OsString>,
 }
 
 impl DirectoryListing {
@@ -196,7 +219,11 @@ impl DirectoryListing {
     pub(crate) fn of(files: &Files, directory: &Path, budget: &Budget) -> Result<Self> {
         let mut listing = Self::default();
         files.list_with_folders(directory, &mut |name, is_folder| {
-            let name = name.to_string_lossy().into_owned();
+            if name.to_str().is_none() && !is_folder {
+                budget.memory(text_cost(name.len()), WHAT)?;
+                return budget.push(&mut listing.odd, name.to_owned(), WHAT);
+            }
+            let name = path_text(name.as_ref());
             budget.memory(text_cost(name.capacity()), WHAT)?;
             let list = match is_folder {
                 true => &mut listing.folders,
@@ -207,6 +234,7 @@ impl DirectoryListing {
         // the order of a listing is unspecified
         listing.files.sort();
         listing.folders.sort();
+        listing.odd.sort();
         Ok(listing)
     }
 
@@ -218,10 +246,16 @@ impl DirectoryListing {
 
     /// The number of files and folders.
     pub(crate) fn count(&self) -> u64 {
-        (self.files.len() + self.folders.len()) as u64
+        (self.files.len() + self.folders.len() + self.odd.len()) as u64
     }
 
-    /// The names of the files.
+    /// The names of models that are not UTF-8.
+    pub(crate) fn odd_models(&self) -> impl Iterator<Item = &OsStr> {
+        let odd = self.odd.iter().map(OsString::as_os_str);
+        odd.filter(|name| is_model_file(&name.to_string_lossy()))
+    }
+
+    /// The names of the files that are UTF-8.
     pub(crate) fn files(&self) -> &[String] {
         &self.files
     }
@@ -252,6 +286,9 @@ impl DirectoryListing {
                 false => reason(name, is_regular),
             };
             push(name.clone(), why, Vec::new())?;
+        }
+        for name in &self.odd {
+            push(path_text(name.as_ref()), NOT_UTF8, Vec::new())?;
         }
         for name in &self.folders {
             let why = self.reason_of_folder(name);
@@ -323,7 +360,8 @@ pub(super) fn other_models(
     names: &[String],
     selected: &[PathBuf],
     catalog: &Catalog,
-) -> Option<Note> {
+    budget: &Budget,
+) -> Result<Option<Note>> {
     /// Names in the note.
     const SHOWN: usize = 16;
     let opened = catalog.files.iter().filter_map(|file| file.path.as_deref());
@@ -332,36 +370,41 @@ pub(super) fn other_models(
         .filter(|path| path.parent() == Some(directory))
         .filter_map(Path::file_name)
         .collect();
-    let others: Vec<&str> = names
-        .iter()
-        .map(String::as_str)
-        .filter(|name| is_model_file(name) && !read.contains(OsStr::new(name)))
-        .collect();
-    let first = others.first()?;
+    let others = || {
+        let names = names.iter().map(String::as_str);
+        names.filter(|name| is_model_file(name) && !read.contains(OsStr::new(name)))
+    };
+    let models = models_among(others(), budget)?;
+    let Some(first) = models.first() else {
+        return Ok(None);
+    };
     let endings: BTreeSet<String> = read
         .iter()
         .filter_map(|name| name.to_str())
         .map(ending)
         .collect();
     let has_other_format = |name: &&str| !endings.contains(&ending(name));
-    let more = match others.len() - others.len().min(SHOWN) {
+    let shown: Vec<String> = models.iter().take(SHOWN).map(ModelNames::shown).collect();
+    let more = match models.len() - shown.len() {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let shown = format!("{}{more}", others[..others.len().min(SHOWN)].join(", "));
+    let shown = format!("{}{more}", shown.join(", "));
     let chosen = selected
         .first()
         .map(|path| file_name(path))
         .unwrap_or_default();
-    Some(Note::from(if others.iter().any(has_other_format) {
-        format!(
-            "the directory holds models of several formats: {chosen} was read; not read: {shown}"
-        )
-    } else if is_index_name(&chosen) && !is_index_name(first) {
-        format!("the index does not name, and not read are: {shown}")
-    } else {
-        format!("the directory holds several models: {chosen} was read; not read: {shown}")
-    }))
+    Ok(Some(Note::from(
+        if others().any(|name| has_other_format(&name)) {
+            format!(
+                "the directory holds models of several formats: {chosen} was read; not read: {shown}"
+            )
+        } else if is_index_name(&chosen) && !is_index_name(first.first()) {
+            format!("the index does not name, and not read are: {shown}")
+        } else {
+            format!("the directory holds several models: {chosen} was read; not read: {shown}")
+        },
+    )))
 }
 
 const WHAT: &str = "the directory";
@@ -406,6 +449,7 @@ mod tests {
         let listing = |files: &[&str]| DirectoryListing {
             files: files.iter().map(|&name| name.to_owned()).collect(),
             folders: Vec::new(),
+            odd: Vec::new(),
         };
         for (files, folder, why) in [
             (&[][..], ".cache", "hidden"),

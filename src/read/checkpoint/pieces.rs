@@ -23,12 +23,6 @@ pub(super) const PLACES: &str = "DCP_SHARDING_INFO";
 
 const WHAT: &str = "the pieces of tensors";
 
-/// The number in the name of a file of pieces, `shard-00001-model-….safetensors`.
-pub(super) fn piece_number(name: &str) -> Option<u64> {
-    let (number, _) = name.strip_prefix("shard-")?.split_once("-model")?;
-    number.parse().ok()
-}
-
 /// A tensor of pieces: where its first one is, and the pieces.
 struct JoinedTensor {
     file: usize,

@@ -234,19 +234,10 @@ impl NamedFile {
         if let Some(index) = &checkpoint.index {
             return Some(index.clone());
         }
-        let path = checkpoint.catalog().files().first()?.path.as_ref()?;
-        #[cfg(unix)]
-        {
-            let fd = checkpoint.sources().first()?.as_fd()?;
-            let open = File::from(fd.try_clone_to_owned().ok()?);
-            let named = Self::of(&open, path);
-            named.filter(|_| checkpoint.files().is_local())
-        }
-        #[cfg(not(unix))]
-        {
-            let _ = path;
-            None
-        }
+        let path = checkpoint.catalog().files().first()?.path.clone()?;
+        let number = checkpoint.states.first()?.number()?;
+        let is_local = checkpoint.files().is_local();
+        is_local.then_some(Self { path, number })
     }
 
     fn of(open: &File, path: &Path) -> Option<Self> {
@@ -268,10 +259,11 @@ impl NamedFile {
         }
     }
 
-    /// Fails if another file has the name by now. That a file without any beside it is removed changes nothing for its reader.
+    /// Fails if another file has the name by now: the file is open, so that no other has its number. An edit of its header is no
+    /// other file. That a file without any beside it is removed changes nothing for its reader.
     pub(super) fn check_alone(&self) -> Result<()> {
         match std::fs::metadata(&self.path) {
-            Ok(meta) if number_of(&meta) != Some(self.number) => Err(self.replaced()),
+            Ok(meta) if !is_same_file(&meta, self.number) => Err(self.replaced()),
             _ => Ok(()),
         }
     }
@@ -287,6 +279,25 @@ impl NamedFile {
 pub(super) fn number_of(meta: &std::fs::Metadata) -> Option<FileNumber> {
     use std::os::unix::fs::MetadataExt;
     Some((meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec()))
+}
+
+/// Whether a file has this number, whenever it was changed.
+#[cfg(unix)]
+fn is_same_file(meta: &std::fs::Metadata, (device, file, ..): FileNumber) -> bool {
+    number_of(meta).is_some_and(|number| (number.0, number.1) == (device, file))
+}
+
+#[cfg(not(unix))]
+fn is_same_file(_: &std::fs::Metadata, (): FileNumber) -> bool {
+    true
+}
+
+/// The same of an open file; `None` of others than regular ones.
+#[cfg(unix)]
+pub(super) fn number_of_fd(fd: std::os::fd::BorrowedFd<'_>) -> Option<FileNumber> {
+    let open = File::from(fd.try_clone_to_owned().ok()?);
+    let meta = open.metadata().ok()?;
+    meta.is_file().then(|| number_of(&meta))?
 }
 
 #[cfg(not(unix))]

@@ -9,7 +9,6 @@ mod listed_files;
 mod names;
 mod place;
 mod searched_directory;
-mod set_key;
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -48,7 +47,8 @@ const PARTS: [&str; 3] = ["distcp", "npz", "npy"];
 /// their names. Opens none of them.
 ///
 /// A directory with one checkpoint is itself the result. A repository in the hub's cache gives its chosen snapshot. A
-/// directory with several gives each file, and each split once, and is searched further, as one without tensor files is. Hidden
+/// directory with several gives each file, each split once, and of a set that lacks files the first missing one, whose opening
+/// fails, and is searched further, as one without tensor files is. Hidden
 /// directories and links to directories are not searched.
 ///
 /// # Errors

@@ -18,7 +18,6 @@ use crate::read::source::files::Files;
 
 use super::directory::select_files;
 use super::distributed;
-use super::edit_journal;
 use super::faults::{OpenFault, OpenFaultKind};
 use super::index::{Index, IndexSeed, compare, compare_size};
 use super::merge::{ParsedFile, merge};
@@ -30,6 +29,14 @@ use super::{Checkpoint, OpenOptions};
 use super::{pieces, ranks};
 
 pub(super) fn open(files: &Files, path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
+    let checkpoint = open_once(files, path, options)?;
+    if files.is_local() {
+        checkpoint.check_files()?;
+    }
+    Ok(checkpoint)
+}
+
+fn open_once(files: &Files, path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
     let budget = options.budget();
     // before the file is opened: an index is text, which no format recognises
     if is_index(path) && !files.is_directory(path) {
@@ -57,7 +64,7 @@ pub(super) fn open(files: &Files, path: &Path, options: &OpenOptions) -> Result<
         {
             return Err(distributed::opened_alone());
         }
-        OpenedPath::File(source) => parse_source(source, Some(path), options, &budget)?,
+        OpenedPath::File(source) => parse_source(source, None, Some(path), options, &budget)?,
     };
     let alone = part_alone(files, path, &file);
     let mut checkpoint = merge_single_or_split(files, path, file, options, &budget)?;
@@ -127,7 +134,9 @@ fn open_directory(
         paths => merge_all(files, path, paths, options, budget)?,
     };
     let catalog = &checkpoint.catalog;
-    checkpoint.other_models = other_models(path, &selection.names, &selection.files, catalog);
+    checkpoint.other_models =
+        other_models(path, &selection.names, &selection.files, catalog, budget)?;
+    checkpoint.kept = budget.kept();
     checkpoint.described_by = match selection.files.as_slice() {
         [one] if is_index(one) || distributed::is_metadata(one) => Some(one.clone()),
         _ => None,
@@ -138,16 +147,10 @@ fn open_directory(
     let interrupted = hidden.map(|name| replaced::interrupted(name));
     let of_selection = selection.warning.into_iter().chain(interrupted);
     let others = checkpoint.other_models.clone();
-    // some of the files may have new names of tensors, and others the old ones; one file is whole where it opens
-    let is_edited = selection
-        .names
-        .iter()
-        .any(|name| name == edit_journal::JOURNAL);
-    let edited = is_edited.then(edit_journal::interrupted);
     checkpoint
         .catalog
         .warnings
-        .extend(of_selection.map(Note::from).chain(others).chain(edited));
+        .extend(of_selection.map(Note::from).chain(others));
     Ok(checkpoint)
 }
 
@@ -174,6 +177,9 @@ pub(super) fn open_together(
     let budget = options.budget();
     let paths = options.present(files, paths.to_vec(), &budget)?;
     let mut checkpoint = merge_all(files, directory, &paths, options, &budget)?;
+    if files.is_local() {
+        checkpoint.check_files()?;
+    }
     checkpoint.path = paths.into_iter().next();
     checkpoint.files = files.clone();
     Ok(checkpoint)
@@ -245,8 +251,11 @@ fn open_index(
 ) -> Result<Checkpoint> {
     let opened = || {
         let (index, held) = read_index(files, path, budget)?;
-        let mut checkpoint = open_files_of(index, files, path, options, budget)?;
-        checkpoint.index = held.named(path.path())?;
+        let opened = open_files_of(index, files, path, options, budget);
+        // first: an index of another moment contradicts the files
+        let index = held.named(path.path())?;
+        let mut checkpoint = opened?;
+        checkpoint.index = index;
         Ok(checkpoint)
     };
     opened().map_err(|e: Error| e.in_file(path.path()).in_format("index"))

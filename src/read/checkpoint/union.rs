@@ -52,8 +52,12 @@ impl Checkpoint {
             let twice = next.catalog.tensors.iter();
             let mut twice = twice.filter(|info| whole.catalog.get(&info.name).is_some());
             if let Some(info) = twice.next() {
-                let what = format!("two sources have a tensor {}", quote(&info.name));
-                let error = Error::malformed(what);
+                let what = format!(
+                    "this source and another one both have a tensor {}; leave one of the sources out",
+                    quote(&info.name)
+                );
+                // each of them may be whole
+                let error = Error::invalid_argument(what);
                 return Err(match next.path() {
                     Some(path) => error.in_file(path),
                     None => error,
@@ -73,6 +77,7 @@ impl Checkpoint {
             }
             whole.joined.append(&mut next.joined);
             whole.sources.append(&mut next.sources);
+            whole.states.append(&mut next.states);
             let (into, from) = (&mut whole.catalog, next.catalog);
             budget.reserve(&mut into.tensors, from.tensors.len(), "the merged catalog")?;
             into.tensors.extend(from.tensors);

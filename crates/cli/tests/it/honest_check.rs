@@ -757,7 +757,7 @@ fn a_rule_without_anything_to_look_at_is_status_2() {
         (
             CLEAN,
             &["--only", "index-missing-file"],
-            Some("there is one file, and no index"),
+            Some("no model has an index or several files"),
         ),
         (shards, &["--only", "index-missing-file"], None),
         (shards, &["--only", "index-missing-file", "--headers"], None),

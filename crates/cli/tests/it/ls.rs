@@ -61,7 +61,11 @@ fn names(root: &Path, args: &[&str]) -> Vec<String> {
 #[test]
 fn half_changed_models_and_broken_configurations_have_a_note() {
     for (file, text, expected) in [
-        (".anamnesis-edit", "", "an edit of it was interrupted"),
+        (
+            ".anamnesis-edit",
+            "anamnesis edit journal 1\n\x12\0\0\0\0\0\0\0model.safetensors\"",
+            "an edit of it was interrupted",
+        ),
         (
             ".anamnesis-0123456789abcdef-1-1.config.json.old",
             "{}",
@@ -74,7 +78,9 @@ fn half_changed_models_and_broken_configurations_have_a_note() {
         let rows = json_rows(scratch.path(), &[]);
         let note = rows[1]["note"].as_str().unwrap_or_default();
         assert!(note.contains(expected), "{file}: {}", rows[1]);
-        assert_eq!(rows[1]["error"], Value::Null);
+        // files that an edit has left may have names of two moments
+        let is_error = file == ".anamnesis-edit";
+        assert_eq!(rows[1]["error"].is_string(), is_error, "{}", rows[1]);
         let table = ls(scratch.path(), &[]);
         assert!(table.stdout.contains(expected), "{file}: {}", table.stdout);
     }

@@ -3,6 +3,8 @@
 #[cfg(unix)]
 mod abandoned_parts;
 #[cfg(target_os = "linux")]
+mod beside_edits;
+#[cfg(target_os = "linux")]
 mod beside_writers;
 #[cfg(target_os = "linux")]
 mod capabilities;
@@ -42,6 +44,7 @@ mod ls;
 mod mapped_files;
 mod messages;
 mod name_filters;
+mod numbered_sets;
 mod numbers;
 mod output_size;
 #[cfg(target_os = "linux")]
@@ -88,6 +91,7 @@ mod signs;
 mod template;
 #[cfg(target_os = "linux")]
 mod trusted_places;
+mod unread_parts;
 #[cfg(target_os = "linux")]
 mod verb_rules;
 #[cfg(target_os = "linux")]

@@ -80,7 +80,8 @@ impl FoundModel {
     /// The paths that open it, without those that are not there.
     pub(super) fn opened_paths(&self) -> Vec<PathBuf> {
         match &self.content {
-            FilesOfModel::Fault(_) => vec![self.path.clone()],
+            // the path of a missing file, so that its opening fails
+            FilesOfModel::Fault(error) => vec![error.path().unwrap_or(&self.path).to_owned()],
             content => content.paths().to_vec(),
         }
     }

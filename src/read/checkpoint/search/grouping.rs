@@ -14,7 +14,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::Error;
 use crate::base::limits::Budget;
 use crate::base::template::weight_ending;
 use crate::read::checkpoint::OpenOptions;
@@ -25,12 +25,12 @@ use crate::read::checkpoint::other_files::{
     UNFINISHED, is_index_name, is_model_file, is_training_state, reason,
 };
 use crate::read::checkpoint::ranks::{is_deepspeed, rank_of};
+use crate::read::checkpoint::set_key::{SetKey, SetKind};
 use crate::read::checkpoint::shards::read_index;
 use crate::read::source::file_system::NamedPath;
 
 use super::found::{FilesOfModel, FoundEvidence};
 use super::searched_directory::{DirectoryModel, SearchedDirectory};
-use super::set_key::{SetKey, SetKind};
 
 /// Files that describe the model of their directory.
 const CONFIGURATIONS: [&str; 2] = ["config.json", "params.json"];
@@ -197,20 +197,16 @@ impl Grouping<'_> {
                 if key.ending == "gguf" {
                     FilesOfModel::Path(self.directory.entry(files[0]))
                 } else {
-                    self.shards(files)
+                    match self.missing(key, files) {
+                        Some(error) => FilesOfModel::Fault(error),
+                        None => self.shards(files),
+                    }
                 }
             }),
-            SetKind::Underscored { of } if of > 1 => {
-                let is_whole = files.len() as u64 == of;
-                Some(match is_whole {
-                    true => FilesOfModel::Together(paths()),
-                    false => FilesOfModel::Fault(Error::new(ErrorKind::MissingPart(format!(
-                        "{} of {of} files named like {}",
-                        of.saturating_sub(files.len() as u64),
-                        self.directory.text(files[0])
-                    )))),
-                })
-            }
+            SetKind::Underscored { of } if of > 1 => Some(match self.missing(key, files) {
+                None => FilesOfModel::Together(paths()),
+                Some(error) => FilesOfModel::Fault(error),
+            }),
             SetKind::Ranks { of } => {
                 let mut ranks: Vec<u64> = files
                     .iter()
@@ -218,25 +214,21 @@ impl Grouping<'_> {
                     .collect();
                 ranks.sort_unstable();
                 let is_whole = ranks.iter().copied().eq(0..files.len() as u64);
-                let is_known = of.is_some_and(|of| of > 1);
-                match of {
-                    _ if files.len() < 2 && !is_known => None,
-                    Some(of) if !is_whole || files.len() as u64 != of => Some(FilesOfModel::Fault(
-                        Error::new(ErrorKind::MissingPart(format!(
-                            "the files of {} of {of} ranks",
-                            of.saturating_sub(files.len() as u64)
-                        ))),
-                    )),
+                if files.len() < 2 && !key.is_set_of(files.len()) {
+                    return None;
+                }
+                match of.and_then(|_| self.missing(key, files)) {
+                    Some(error) => Some(FilesOfModel::Fault(error)),
                     // the numbers are no ranks
-                    None if !is_whole => None,
-                    _ => Some(FilesOfModel::Ranks(paths())),
+                    None if of.is_none() && !is_whole => None,
+                    None => Some(FilesOfModel::Ranks(paths())),
                 }
             }
             SetKind::Pieces | SetKind::Shards { .. } | SetKind::Underscored { .. } => None,
         }
     }
 
-    /// The shards of a set without an index, with those that are missing.
+    /// The shards of a set without an index.
     fn shards(&self, files: &[u32]) -> FilesOfModel {
         let names: Vec<String> = files
             .iter()
@@ -244,16 +236,27 @@ impl Grouping<'_> {
             .collect();
         let names: Vec<&String> = names.iter().collect();
         let directory = self.directory;
-        match shard_set(
+        let set = shard_set(
             &directory.files,
             &directory.path,
             &names,
             self.options,
             self.budget,
-        ) {
+        );
+        match set {
             Ok((paths, _)) => FilesOfModel::Together(paths),
             Err(error) => FilesOfModel::Fault(error),
         }
+    }
+
+    /// The error of a set that lacks files.
+    fn missing(&self, key: &SetKey, files: &[u32]) -> Option<Error> {
+        let names: Vec<_> = files
+            .iter()
+            .map(|&file| self.directory.text(file))
+            .collect();
+        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+        Some(key.missing(&names)?.error(&self.directory.path))
     }
 
     /// The rest: each file is a model of its own, or none.

@@ -1,8 +1,10 @@
 //! An edit of files that are decided: the journal, the changes, and the end of the journal.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use crate::base::error::{Error, Remedy, Result};
 use crate::base::progress::{RunControl, RunProgress};
@@ -236,10 +238,40 @@ pub(super) fn write_header(
     target: &EditTarget,
     header: &[u8],
 ) -> Result<()> {
-    let written = system
-        .write(&target.file, 0, header)
-        .and_then(|()| system.sync(&target.file));
+    let write = || {
+        let before = target.file.metadata()?.modified()?;
+        system.write(&target.file, 0, header)?;
+        if !give_new_time(&target.file, before)? {
+            // the system's clock goes on meanwhile, and the first byte is what it is
+            std::thread::sleep(CLOCK_TICK);
+            system.write(&target.file, 0, &header[..1])?;
+        }
+        system.sync(&target.file)
+    };
+    let written: std::io::Result<()> = write();
     written.map_err(|e| Error::from(e).in_file(&target.path))
+}
+
+/// The longest time in which two writes of a file get the same time of change, generously.
+const CLOCK_TICK: Duration = Duration::from_millis(30);
+
+/// Gives a file that was changed a time of change that it had neither `before` nor while it was written, by which readers know that
+/// their header is of an earlier moment: the system's own clock may stand still between two edits. False if this user may
+/// not.
+fn give_new_time(file: &File, before: SystemTime) -> std::io::Result<bool> {
+    let written = file.metadata()?.modified()?;
+    // times of some file systems are whole seconds
+    for step in [1, 1_000, 1_000_000, 1_000_000_000, 2_000_000_000] {
+        let new = written.max(before) + Duration::from_nanos(step);
+        if file.set_modified(new).is_err() {
+            return Ok(false);
+        }
+        let has = file.metadata()?.modified()?;
+        if has != written && has != before {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn is_missing(path: &Path) -> bool {

@@ -14,10 +14,10 @@ use sha2::{Digest, Sha256};
 use crate::base::error::{Error, Remedy, Result};
 use crate::base::limits::Budget;
 use crate::engine::sink::files::operations::FileOperations;
+use crate::read::checkpoint::edit_journal::MAGIC;
 use crate::read::source::regular::read_opened;
 
 const WHAT: &str = "the journal of an edit";
-const MAGIC: &[u8] = b"anamnesis edit journal 1\n";
 const DIGEST: usize = 32;
 /// Bytes at each end of the data whose digests tell that the data are where they belong.
 pub(super) const MARKED: u64 = 4096;

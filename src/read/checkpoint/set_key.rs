@@ -1,12 +1,12 @@
 //! Names with the numbers of a set: the key by which the files of one model are found among the names of a directory.
 
 use crate::base::template::weight_ending;
-use crate::read::checkpoint::named_files::split_name;
-use crate::read::checkpoint::pieces::piece_number;
-use crate::read::checkpoint::ranks::{rank_of, underscored_shard};
+
+use super::named_files::{piece_number, split_name};
+use super::ranks::{rank_of, underscored_shard};
 
 /// The parts of a name that all files of a set have in common.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SetKey {
     pub(super) kind: SetKind,
     /// The name without its number.
@@ -15,7 +15,7 @@ pub(super) struct SetKey {
 }
 
 /// How the files of a set are numbered.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SetKind {
     Pieces,
     Shards { of: u64 },

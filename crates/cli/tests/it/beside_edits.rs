@@ -1,0 +1,177 @@
+//! Verbs beside edits that change the names of a model's tensors again and again, where they are: each run has all old names or all
+//! new ones, and none fails.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anamnesis::{Checkpoint, EditWay, edit};
+
+use crate::process::{command, finish, path_str};
+
+/// Tensors of the model: their header is read in many pieces.
+const TENSORS: usize = 4000;
+/// The names of the tensors begin with one of them.
+const PREFIXES: [&str; 2] = ["model", "other"];
+
+/// The model that is edited.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    File,
+    Gguf,
+    /// Shards with an index.
+    Indexed,
+    /// Shards without one.
+    Numbered,
+}
+
+const KINDS: [Kind; 4] = [Kind::File, Kind::Gguf, Kind::Indexed, Kind::Numbered];
+
+/// A model whose tensors have the first prefix.
+fn model(kind: Kind, directory: &Path) -> PathBuf {
+    let source = directory.join("source.safetensors");
+    let mut header = serde_json::Map::new();
+    for tensor in 0..TENSORS {
+        let entry = serde_json::json!({"dtype": "F32", "shape": [2], "data_offsets": [8 * tensor, 8 * tensor + 8]});
+        header.insert(format!("{}.{tensor}.weight", PREFIXES[0]), entry);
+    }
+    let header = serde_json::to_string(&header).unwrap();
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    for element in 0..2 * TENSORS {
+        bytes.extend((element as f32 + 1.5).to_le_bytes());
+    }
+    fs::write(&source, bytes).unwrap();
+    let source = path_str(&source).to_owned();
+    let path = match kind {
+        Kind::File => directory.join("m.safetensors"),
+        Kind::Gguf => directory.join("m.gguf"),
+        Kind::Indexed | Kind::Numbered => directory.join("m/"),
+    };
+    let mut words = vec!["convert", &source, "-o", path_str(&path)];
+    if matches!(kind, Kind::Indexed | Kind::Numbered) {
+        words.extend(["--shard-size", "8KB"]);
+    }
+    let made = finish(command(&words));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    if kind == Kind::Numbered {
+        fs::remove_file(path.join("model.safetensors.index.json")).unwrap();
+    }
+    path
+}
+
+/// The prefixes of a model's names.
+fn prefixes(path: &Path) -> BTreeSet<String> {
+    let checkpoint = Checkpoint::open(path).unwrap();
+    assert_eq!(checkpoint.tensors().len(), TENSORS);
+    let names = checkpoint.tensors().map(|tensor| {
+        let name = &tensor.info().name;
+        name.split_once('.').unwrap().0.to_owned()
+    });
+    names.collect()
+}
+
+struct EndAtDrop<'e>(&'e AtomicBool);
+
+impl Drop for EndAtDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Renames the tensors there and back while `read` runs; how often.
+fn beside_edits(path: &Path, pause: Duration, read: impl FnOnce(&AtomicU64)) -> u64 {
+    let (end, count) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !end.load(Ordering::Relaxed) {
+                let turn = (count.fetch_add(1, Ordering::Relaxed) % 2) as usize;
+                let report = edit(path).rename(PREFIXES[turn], PREFIXES[1 - turn]);
+                let report = report.commit().unwrap();
+                let tensors = |file: &&anamnesis::EditedFile| {
+                    file.path.extension().is_none_or(|ending| ending != "json")
+                };
+                let ways = report.files.iter().filter(tensors).map(|file| file.way);
+                // where they are: a copy would be another file
+                assert!(ways.into_iter().all(|way| way == EditWay::Room));
+                std::thread::sleep(pause);
+            }
+        });
+        let _end = EndAtDrop(&end);
+        read(&count);
+    });
+    count.into_inner()
+}
+
+#[test]
+fn a_verb_beside_edits_has_all_old_names_or_all_new_ones() {
+    const ROUNDS: usize = 6;
+    for kind in KINDS {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = model(kind, scratch.path());
+        let file = |name: &str| path_str(&scratch.path().join(name)).to_owned();
+        let (model, copy) = (path_str(&path), file("copy.safetensors"));
+        let (page, template, parent) = (file("p.html"), file("t.iot"), file("."));
+        let verbs: [&[&str]; 12] = [
+            &["inspect", "--json", model],
+            &["ls", "--json", &parent],
+            &["plan", "--json", model],
+            &["check", "--json", model],
+            &["check", "--json", "--headers", model],
+            &["diff", "--json", "--quick", model, model],
+            &["load", "--json", model],
+            &["report", model, "-o", &page, "--overwrite"],
+            &["template", "predict", model, "-o", &template, "--overwrite"],
+            &["warm", "--json", model],
+            &["remember", model, "-o", &copy, "--overwrite"],
+            &["convert", model, "-o", &copy, "--overwrite"],
+        ];
+        let mut runs = 0;
+        // an edit by the command takes as long
+        let pause = Duration::from_millis(20);
+        let edits = beside_edits(&path, pause, |_| {
+            for words in std::iter::repeat_n(&verbs, ROUNDS).flatten() {
+                let run = finish(command(words));
+                let text = format!("{kind:?} {words:?}: {}{}", run.stdout, run.stderr);
+                // a diff is of two openings, and between them names may change
+                let allowed: &[i32] = if words[0] == "diff" { &[0, 1] } else { &[0] };
+                assert!(allowed.contains(&run.code), "{text}");
+                if words.contains(&&*copy) {
+                    let found = prefixes(Path::new(&copy));
+                    assert_eq!(found.len(), 1, "{kind:?}: names of two moments: {found:?}");
+                }
+                runs += 1;
+            }
+        });
+        println!("{kind:?}: {runs} runs beside {edits} edits, 0 failed");
+        assert!(edits > 20, "{edits}");
+        assert_eq!(prefixes(&path).len(), 1, "{kind:?}");
+    }
+}
+
+/// The library's own opening, a thousand times: a program that opens in a loop has no time between processes.
+#[test]
+fn an_opening_beside_edits_has_names_of_one_moment() {
+    for kind in KINDS {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = model(kind, scratch.path());
+        let edits = beside_edits(&path, Duration::ZERO, |count| {
+            for round in 0.. {
+                if round >= 150 && count.load(Ordering::Relaxed) >= 50 {
+                    break;
+                }
+                let open = || Checkpoint::open(&path);
+                let opened = anamnesis::again_if_replaced(anamnesis::Error::is_replaced, open);
+                let opened = opened.unwrap_or_else(|error| panic!("{kind:?} {round}: {error}"));
+                let names = opened.tensors().map(|tensor| tensor.info().name.clone());
+                let found: BTreeSet<String> = names
+                    .map(|name| name.split_once('.').unwrap().0.to_owned())
+                    .collect();
+                assert_eq!(found.len(), 1, "{kind:?} {round}: names of two moments");
+            }
+        });
+        println!("{kind:?}: openings beside {edits} edits");
+    }
+}
