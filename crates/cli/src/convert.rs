@@ -137,7 +137,7 @@ fn configure<'c>(
             builder = builder.rename("*", &format!("{bare}.*"));
         }
     }
-    // as `edit`: a key that is dropped and set has the new value
+    // a key that is dropped and set has the new value, as after `edit`
     for key in &args.drop_metadata {
         builder = builder.drop_metadata(key);
     }

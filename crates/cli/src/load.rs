@@ -15,7 +15,7 @@ use zeropool::BufferPool;
 
 use crate::args::{Color, LoadArgs, LoaderName};
 use crate::checkpoint_warnings::{about_place, show_about_place};
-use crate::exit::{Completion, Failure, RunError};
+use crate::exit::{Completion, Failure, RunError, again};
 use crate::interrupt::Interrupt;
 use crate::name_filter::NameFilter;
 use crate::output::table::{Column, Table};
@@ -95,7 +95,7 @@ fn measure(args: &LoadArgs, interrupt: &Interrupt) -> Result<LoadReport, Failure
         template::check_output(path, args.overwrite, std::slice::from_ref(&args.source))?;
     }
     let options = args.opening.options().cancel(interrupt.token());
-    let checkpoint = options.open(&args.source)?;
+    let checkpoint = again(|| options.open(&args.source))?;
     show_about_place(&checkpoint);
     let filter = NameFilter::new(&args.filter);
     let tensors = checkpoint.catalog().tensors().iter();

@@ -23,7 +23,7 @@ use crate::read::source::Source;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReadState(Option<FileNumber>);
 
-/// What the journals of edits say about a file.
+/// The state of a file by the journals of edits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EditState {
     /// No edit.
@@ -71,7 +71,7 @@ impl ReadState {
     }
 }
 
-/// What the journals beside a file, and in the directory that it was found in, say about it.
+/// The state of a file by the journals beside it and in the directory that it was found in.
 pub(super) fn edit_state(directory: Option<&Path>, file: &Path) -> EditState {
     let own = directory_of(file);
     let of_directory = directory.filter(|directory| *directory != own);

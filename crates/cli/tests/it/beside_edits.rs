@@ -96,7 +96,9 @@ fn beside_edits(path: &Path, pause: Duration, read: impl FnOnce(&AtomicU64)) -> 
                 let ways = report.files.iter().filter(tensors).map(|file| file.way);
                 // where they are: a copy would be another file
                 assert!(ways.into_iter().all(|way| way == EditWay::Room));
-                std::thread::sleep(pause);
+                // now and then for longer than a verb takes that waits for a processor
+                let is_long = count.load(Ordering::Relaxed) % 8 == 0;
+                std::thread::sleep(if is_long { 25 * pause } else { pause });
             }
         });
         let _end = EndAtDrop(&end);
@@ -146,7 +148,7 @@ fn a_verb_beside_edits_has_all_old_names_or_all_new_ones() {
             }
         });
         println!("{kind:?}: {runs} runs beside {edits} edits, 0 failed");
-        assert!(edits > 20, "{edits}");
+        assert!(edits > 8, "{edits}");
         assert_eq!(prefixes(&path).len(), 1, "{kind:?}");
     }
 }

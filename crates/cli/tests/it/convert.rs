@@ -605,7 +605,7 @@ fn an_entry_that_does_not_follow_a_rename_is_named() {
     }
 }
 
-/// Keys of the header by which weights are read are not changed without a word, and those of several files are united.
+/// Keys of the header by which weights are read are not changed without a word, and their values in several files are united.
 #[test]
 fn keys_that_describe_weights_are_kept_and_united() {
     let scratch = tempfile::tempdir().unwrap();
@@ -657,7 +657,7 @@ fn keys_that_describe_weights_are_kept_and_united() {
                 Some(0),
                 "{source}: {plan}"
             );
-            plans.push(plan["weights"].as_array().unwrap().len());
+            plans.push(plan["jobs"].as_array().unwrap().len());
         }
         assert_eq!(plans[0] + plans[1], plans[2]);
         let header = json_of(&["inspect", "--json", path_str(&out)]);

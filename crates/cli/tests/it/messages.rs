@@ -86,6 +86,7 @@ fn a_number_that_lacks_its_unit_is_no_size_of_shards() {
     // one of bytes, as in transformers
     let split = run(&args("convert", "5000"));
     assert_eq!(split.code, 0, "{}", split.stderr);
+    fs::remove_dir_all(&out).unwrap();
     let template = dir.path().join("t.iot");
     let predict = ["template", "predict", MODEL, "-o", path_str(&template)];
     let refused = run(&[&predict[..], &["--gap", "4.5"]].concat());

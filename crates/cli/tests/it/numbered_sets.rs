@@ -132,7 +132,7 @@ fn a_file_that_a_set_lacks_is_named_by_every_verb_that_opens_its_directory() {
             assert!(text.contains(missing), "{words:?} {other}: {text}");
         }
         let warm = run(&["warm", dir]);
-        // of the model that is read alone the set is no part
+        // the set is no part of the model that is read alone
         let is_read = other == "model.safetensors";
         assert_eq!(warm.code, i32::from(!is_read), "{other}: {}", warm.stderr);
         assert!(warm.stderr.contains(missing), "{}", warm.stderr);

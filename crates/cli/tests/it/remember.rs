@@ -179,7 +179,7 @@ fn shard_size_accepts_units_and_refuses_zero() {
         ("1.5 MiB", 0),
         ("100B", 0),
         ("5000000", 0),
-        ("100", 2),
+        ("100", 0),
         ("0", 2),
         ("big", 2),
         ("5XB", 2),

@@ -1,4 +1,4 @@
-//! What a model has and a verb could not read is named and counted, and nothing is counted twice.
+//! A part of a model that a verb could not read is named and counted, and nothing is counted twice.
 
 use std::fs;
 
