@@ -24,8 +24,6 @@ pub(crate) use read_list::{PolicyModel, WarmList};
 
 /// Interval in which an interrupt and the end of the command are noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How often a model is listed at most that other runs replace.
-const LISTS: u32 = 10;
 /// How far the processor priority is lowered alongside a command, whose own threads come first.
 const NICE: i32 = 5;
 
@@ -121,19 +119,17 @@ fn warm_settled(
     list: &impl Fn() -> Result<WarmList, Failure>,
     mut warm: impl FnMut(Result<WarmList, Failure>) -> WarmReport,
 ) -> WarmReport {
-    let mut found = list();
-    for _ in 1..LISTS {
+    let read = || {
+        let found = list();
         let files = found.as_ref().ok().map(WarmList::files);
         let report = warm(found);
-        if report.progress.unreadable == 0 || report.end != WarmEnd::Complete {
-            return report;
+        let is_whole = report.progress.unreadable == 0 || report.end != WarmEnd::Complete;
+        match is_whole || list().ok().as_ref().map(WarmList::files) == files {
+            true => Ok(report),
+            false => Err(report),
         }
-        found = list();
-        if found.as_ref().ok().map(WarmList::files) == files {
-            return report;
-        }
-    }
-    warm(found)
+    };
+    anamnesis::again_if_replaced(|_| true, read).unwrap_or_else(|last| last)
 }
 
 /// Reads a list until it is complete, memory is full, an interrupt, or `ended`.
