@@ -1,12 +1,13 @@
 //! Conversions: what is copied as it is stored comes back as it was, by any way through files and containers.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
 use crate::support::random::random_bytes;
 use crate::support::scratch_dir::ScratchDir;
 use crate::support::writers::{StoredTensor, gguf};
-use crate::support::{fixtures, sha256};
+use crate::support::{fixture, fixtures, sha256};
 use anamnesis::sink::{GGUF, GgufType, GgufValue, NPY, NPZ, SAFETENSORS, Sharding};
 use anamnesis::{Checkpoint, ErrorKind, Result, Value, convert};
 use serde_json::json;
@@ -297,6 +298,29 @@ fn parts_of_a_weight_go_together() -> Result<()> {
         ["norm.weight", "x.y.weight", "x.y.weight_scale_inv"]
     );
     Ok(())
+}
+
+/// A rename of all tensors alike, with the configuration, changes no weight of any scheme.
+#[test]
+fn weights_of_every_scheme_are_renamed() {
+    let mut renamed = 0;
+    for family in fs::read_dir(fixture("quant")).unwrap() {
+        let Ok(models) = fs::read_dir(family.unwrap().path()) else {
+            continue;
+        };
+        for model in models.map(|model| model.unwrap().path()) {
+            let Ok(checkpoint) = Checkpoint::open(&model) else {
+                continue;
+            };
+            let plan = convert(&checkpoint).plan();
+            if plan.is_ok_and(|plan| plan.quantised) {
+                let plan = convert(&checkpoint).rename("*", "net.*").plan();
+                plan.unwrap_or_else(|e| panic!("{}: {e}", model.display()));
+                renamed += 1;
+            }
+        }
+    }
+    assert!(renamed > 80, "{renamed}");
 }
 
 #[test]

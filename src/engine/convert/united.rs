@@ -3,12 +3,15 @@
 //! Sources: torchao `prototype/safetensors/safetensors_support.py` (`tensor_names`), ComfyUI `comfy/utils.py`
 //! (`_quantization_metadata`).
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value as Json};
 
-use crate::base::error::Result;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{Budget, text_cost};
 use crate::quant::scheme::{COMFYUI_HEADER, MODULE_LISTS};
 use crate::read::catalog::{Catalog, Value};
+use crate::read::json::{JsonReader, Tree};
 
 const WHAT: &str = "the metadata";
 
@@ -26,43 +29,52 @@ pub(super) fn value(
 ) -> Result<String> {
     let further = catalog.differing_values.iter();
     let further = further.filter(|(other, _)| is_united(key) && &**other == key);
-    let further = further.filter_map(|(_, value)| match value {
+    let mut further = further.filter_map(|(_, value)| match value {
         Value::Text(text) => Some(&**text),
         _ => None,
     });
-    let mut whole: Option<Json> = None;
-    for text in further {
-        // a tree of JSON, and the text of it
-        budget.memory(text_cost(first.len()) + 8 * text_cost(text.len()), WHAT)?;
-        let known = match whole.take() {
-            Some(known) => known,
-            None => match serde_json::from_str(&first) {
-                Ok(known) => known,
-                Err(_) => return Ok(first),
-            },
-        };
-        let Ok(other) = serde_json::from_str(text) else {
+    let Some(second) = further.next() else {
+        return Ok(first);
+    };
+    let reader = JsonReader::new(budget, WHAT);
+    let parse = |text: &str| match reader
+        .parse_last(text, Tree(&reader), |_| Error::unexplained("no JSON"))
+    {
+        Ok(value) => Ok(Some(value)),
+        Err(e) if matches!(e.kind(), ErrorKind::Unexplained(_)) => Ok(None),
+        Err(e) => Err(e),
+    };
+    let Some(mut whole) = parse(&first)? else {
+        return Ok(first);
+    };
+    budget.memory(2 * text_cost(first.len()), WHAT)?;
+    let mut items = items_of(&whole);
+    for text in std::iter::once(second).chain(further) {
+        let Some(other) = parse(text)? else {
             return Ok(first);
         };
-        whole = Some(both(known, other));
+        // the texts of the items, and the text that is made
+        budget.memory(2 * text_cost(text.len()), WHAT)?;
+        unite(&mut whole, other, &mut items);
     }
-    Ok(whole.map_or(first, |whole| whole.to_string()))
+    Ok(whole.to_string())
 }
 
-/// Two lists, each item once; or two objects, of which the objects under one key are united and other values are the first one's.
-fn both(first: Json, further: Json) -> Json {
+/// The items of a list, by which another one's are known.
+fn items_of(value: &Json) -> HashSet<String> {
+    let items = value.as_array().into_iter().flatten();
+    items.map(Json::to_string).collect()
+}
+
+/// Adds to a list what it has not, each item once; and to the objects under the keys of an object, the members that they have not.
+/// Other values stay. `items`: the items of the list.
+fn unite(first: &mut Json, further: Json, items: &mut HashSet<String>) {
     match (first, further) {
-        (Json::Array(mut items), Json::Array(further)) => {
-            let known: std::collections::HashSet<String> =
-                items.iter().map(Json::to_string).collect();
-            items.extend(
-                further
-                    .into_iter()
-                    .filter(|item| !known.contains(&item.to_string())),
-            );
-            Json::Array(items)
+        (Json::Array(list), Json::Array(further)) => {
+            let new = further.into_iter();
+            list.extend(new.filter(|item| items.insert(item.to_string())));
         }
-        (Json::Object(mut members), Json::Object(further)) => {
+        (Json::Object(members), Json::Object(further)) => {
             for (key, value) in further {
                 match (members.get_mut(&key), value) {
                     (Some(Json::Object(known)), Json::Object(value)) => add(known, value),
@@ -70,9 +82,8 @@ fn both(first: Json, further: Json) -> Json {
                     (None, value) => drop(members.insert(key, value)),
                 }
             }
-            Json::Object(members)
         }
-        (first, _) => first,
+        _ => {}
     }
 }
 
@@ -90,8 +101,11 @@ mod tests {
     #[test]
     fn lists_and_layers_are_united() {
         let both = |a: &str, b: &str| {
-            let json = |text| serde_json::from_str(text).unwrap();
-            both(json(a), json(b)).to_string()
+            let json = |text| serde_json::from_str::<Json>(text).unwrap();
+            let mut whole = json(a);
+            let mut items = items_of(&whole);
+            unite(&mut whole, json(b), &mut items);
+            whole.to_string()
         };
         assert_eq!(both(r#"["a","b"]"#, r#"["b","c"]"#), r#"["a","b","c"]"#);
         let layers = both(

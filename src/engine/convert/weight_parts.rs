@@ -36,12 +36,15 @@ pub(super) struct KnownWeight {
 impl KnownWeight {
     /// Whether another reading of the same stored tensors gives the same values.
     pub(super) fn is_read_as(&self, other: &Self) -> bool {
-        // the debug form of a decoder has all of its settings, as for the id of a plan
-        let settings = |weight: &Self| format!("{:?}", weight.decoder);
         self.scheme == other.scheme
             && self.shape == other.shape
             && self.parts == other.parts
-            && settings(self) == settings(other)
+            && self.settings() == other.settings()
+    }
+
+    /// All settings of the decoder, as for the id of a plan: its debug form. It may have names of parts.
+    pub(super) fn settings(&self) -> String {
+        format!("{:?}", self.decoder)
     }
 }
 

@@ -11,12 +11,12 @@ use crate::base::limits::Budget;
 use crate::base::note::Note;
 use crate::engine::companions::{renamed_configuration, renamed_metadata};
 use crate::engine::remember::planning::{config_edited, context, reader};
-use crate::plan::Plan;
+use crate::plan::{Plan, StoredPart};
 use crate::quant::scheme::{Context, Exclusion, Sidecars, listed, module_of_weight};
 use crate::read::catalog::{Catalog, TensorInfo, Value, quote};
 use crate::read::rename::{RenamedTensors, Renames};
 
-use super::weight_parts::{KnownWeight, PartGroup, groups};
+use super::weight_parts::{PartGroup, groups};
 use super::{Convert, header};
 
 const WHAT: &str = "the plan of the output";
@@ -78,12 +78,22 @@ pub(super) fn check(
                 .collect();
             parts.sort_unstable();
             wanted.sort_unstable();
-            // the debug form of a decoder has its settings
-            let settings = |weight: &KnownWeight| format!("{:?}", weight.decoder);
+            // names of parts in it are compared under the old ones
+            let name = |part: &StoredPart| {
+                let old = &as_stored.info(stored[part.tensor]).name;
+                (
+                    format!("{:?}", cx.info(part.tensor).name),
+                    format!("{old:?}"),
+                )
+            };
+            let names = written.parts.iter().map(name);
+            let settings = names.fold(written.settings(), |text, (new, old)| {
+                text.replace(&new, &old)
+            });
             written.scheme == known.scheme
                 && written.shape == known.shape
                 && parts == wanted
-                && settings(written) == settings(known)
+                && settings == known.settings()
         });
         if !same {
             let why = match metadata_differs {

@@ -259,22 +259,13 @@ fn push(kind: GgufType, text: &str, out: &mut Vec<u8>) -> Result<()> {
         GgufType::I32 => number!(i32),
         GgufType::U64 => number!(u64),
         GgufType::I64 => number!(i64),
-        GgufType::F32 | GgufType::F64 => {
-            let is_infinite = match kind {
-                GgufType::F32 => {
-                    number!(f32);
-                    text.parse().is_ok_and(f32::is_infinite)
-                }
-                _ => {
-                    number!(f64);
-                    text.parse().is_ok_and(f64::is_infinite)
-                }
-            };
-            // `inf` is a number that is written as such
-            if is_infinite && text.contains(|c: char| c.is_ascii_digit()) {
-                let what = format!("{} is larger than any {}", quote(text), kind.name());
-                return Err(Error::invalid_argument(what));
-            }
+        GgufType::F32 => {
+            number!(f32);
+            check_finite(text, kind, text.parse().is_ok_and(f32::is_infinite))?;
+        }
+        GgufType::F64 => {
+            number!(f64);
+            check_finite(text, kind, text.parse().is_ok_and(f64::is_infinite))?;
         }
         GgufType::Bool => match text {
             "true" | "1" => out.push(1),
@@ -291,6 +282,18 @@ fn push(kind: GgufType, text: &str, out: &mut Vec<u8>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses digits that have become infinity. `inf` is a number that is written as such.
+fn check_finite(text: &str, kind: GgufType, is_infinite: bool) -> Result<()> {
+    match is_infinite && text.contains(|c: char| c.is_ascii_digit()) {
+        true => Err(Error::invalid_argument(format!(
+            "{} is larger than any {}",
+            quote(text),
+            kind.name()
+        ))),
+        false => Ok(()),
+    }
 }
 
 fn push_text(text: &str, out: &mut Vec<u8>) {

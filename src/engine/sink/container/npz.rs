@@ -116,27 +116,27 @@ impl ArrayMember {
     }
 }
 
+/// Refuses names that `numpy.load` does not tell apart: it finds an array by its name and by the name of its member alike, and `a.npy`
+/// would be the member of `a`.
+fn check_apart<'o>(outputs: impl Iterator<Item = &'o TensorSpec> + Clone) -> Result<()> {
+    let ending = outputs.clone();
+    let ending = ending.filter_map(|output| output.name.strip_suffix(".npy"));
+    let ending: HashSet<&str> = ending.collect();
+    let mut outputs = outputs;
+    let Some(output) = outputs.find(|output| ending.contains(&*output.name)) else {
+        return Ok(());
+    };
+    let what = format!(
+        "the arrays {} and {} have one name to NumPy",
+        quote(&output.name),
+        quote(&[&*output.name, ".npy"].concat())
+    );
+    Err(Error::unsupported(what).with_remedy(Remedy::LeaveOutOrRename))
+}
+
 /// The members in order, and the offset behind the last.
-fn members<'o>(
-    outputs: impl Iterator<Item = &'o TensorSpec> + Clone,
-) -> Result<(Vec<ArrayMember>, u64)> {
+fn members<'o>(outputs: impl Iterator<Item = &'o TensorSpec>) -> Result<(Vec<ArrayMember>, u64)> {
     let (mut all, mut at) = (Vec::new(), 0_u64);
-    // `numpy.load` finds an array by its name and by the name of its member alike: `a.npy` would be the member of `a`
-    let ending: HashSet<&str> = outputs
-        .clone()
-        .filter_map(|output| output.name.strip_suffix(".npy"))
-        .collect();
-    if let Some(output) = outputs
-        .clone()
-        .find(|output| ending.contains(&*output.name))
-    {
-        let name = quote(&output.name);
-        let what = format!(
-            "the arrays {name} and {} have one name to NumPy",
-            quote(&[&*output.name, ".npy"].concat())
-        );
-        return Err(Error::unsupported(what).with_remedy(Remedy::LeaveOutOrRename));
-    }
     for output in outputs {
         let member = ArrayMember::new(output, at)?;
         let end = at
@@ -153,6 +153,7 @@ pub(super) fn lay_out(content: &FileContent<'_>) -> Result<FileForm> {
         .numbers
         .iter()
         .map(|&number| &content.outputs[number]);
+    check_apart(outputs.clone())?;
     let (members, end) = members(outputs)?;
     let mut placed = Vec::with_capacity(members.len());
     let mut gaps = Vec::with_capacity(members.len());
