@@ -198,12 +198,15 @@ const CREATION: Duration = Duration::from_millis(20);
 
 /// Whether a file is there that no process has locked, and that is not one that was created this moment. A file that has been
 /// renamed since its name was listed is not there.
-pub fn is_left_unlocked(path: &Path) -> bool {
+///
+/// `has_waited` is of one listing: the first unlocked file costs a pause, behind which all of its names are old.
+pub fn is_left_unlocked(path: &Path, has_waited: &mut bool) -> bool {
     let is_unlocked = || has_lock(path) == Some(false);
-    is_unlocked() && {
+    if is_unlocked() && !*has_waited {
         std::thread::sleep(CREATION);
-        is_unlocked()
+        *has_waited = true;
     }
+    is_unlocked()
 }
 
 /// Whether a regular file is locked by another process; none if it is not there, or is none.

@@ -268,7 +268,7 @@ impl DirectoryListing {
         is_read: &dyn Fn(&str) -> bool,
         budget: &Budget,
     ) -> Result<Vec<UnreadFile>> {
-        let mut unread = Vec::new();
+        let (mut unread, mut has_waited) = (Vec::new(), false);
         let mut push = |path: String, why, models: Vec<String>| {
             let texts = models.iter().chain([&path]);
             budget.memory(texts.map(|text| text_cost(text.capacity())).sum(), WHAT)?;
@@ -281,7 +281,9 @@ impl DirectoryListing {
             let why = match is_hidden_name(name) {
                 true if is_left(files, directory, name) => UNFINISHED,
                 true => "of a run that is replacing the checkpoint",
-                false if is_part && is_left_unlocked(&directory.join(name)) => UNFINISHED,
+                false if is_part && is_left_unlocked(&directory.join(name), &mut has_waited) => {
+                    UNFINISHED
+                }
                 false if is_part => "of a run that is writing it",
                 false => reason(name, is_regular),
             };
