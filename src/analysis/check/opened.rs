@@ -153,6 +153,10 @@ impl OpenedModels {
             checkpoint,
             mut faults,
         } = options.survey(path);
+        // of two moments: the caller begins again
+        if let Some(at) = faults.iter().position(|fault| fault.error.is_replaced()) {
+            return Err(faults.swap_remove(at).error);
+        }
         let several: Vec<PathBuf> = faults
             .iter()
             .filter_map(OpenFault::one_of_several)
@@ -168,9 +172,10 @@ impl OpenedModels {
                     self.failures.push(error);
                 }
                 // not statements about the model: a report with them would pass for a judgement
-                ErrorKind::Cancelled | ErrorKind::Limit { .. } | ErrorKind::InvalidArgument(_) => {
-                    return Err(error);
-                }
+                ErrorKind::Cancelled
+                | ErrorKind::Limit { .. }
+                | ErrorKind::InvalidArgument(_)
+                | ErrorKind::Replaced(_) => return Err(error),
                 // a path that is not there is the caller's mistake, and a server that fails says nothing about the file
                 ErrorKind::Io(_) if !place.files.exists(path) || !place.files.is_local() => {
                     return Err(error);

@@ -59,7 +59,7 @@ pub(super) fn unreadable(
             (&check_rules::UNREADABLE, error.kind().to_string())
         }
         ErrorKind::MissingPart(_) => (&check_rules::INDEX_MISSING_FILE, error.kind().to_string()),
-        // a limit is the caller's choice and no fault of the file, and one that was replaced is looked at again
+        // a limit is the caller's choice and no fault of the file, and where one was replaced, the check begins again
         ErrorKind::Limit { .. } | ErrorKind::NotFound { .. } | ErrorKind::Replaced(_) => {
             return None;
         }
