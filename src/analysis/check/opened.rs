@@ -153,7 +153,7 @@ impl OpenedModels {
             checkpoint,
             mut faults,
         } = options.survey(path);
-        // of two moments: the caller begins again
+        // the faults are of two moments, and the caller begins again
         if let Some(at) = faults.iter().position(|fault| fault.error.is_replaced()) {
             return Err(faults.swap_remove(at).error);
         }
