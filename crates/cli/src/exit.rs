@@ -137,6 +137,7 @@ impl Failure {
     }
 
     /// Says that another run has replaced the model, if the failure is that its file is not there.
+    #[cfg(target_os = "linux")]
     pub(crate) fn replaced_if_gone(mut self) -> Self {
         let path = self.path.as_deref().map(Path::new);
         self.is_replaced |= self.kind == "io" && path.is_some_and(|path| !path.exists());
