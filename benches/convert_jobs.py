@@ -7,10 +7,9 @@ PYTHON has numpy, safetensors and gguf (`pip install numpy safetensors gguf`), a
 (`pip install mergekit mlx-lm mlx[cpu]`); `llama-gguf-split` is found in the path. A tool that is missing is listed. `hf` has no command
 that writes tensors. One process per variant; each round runs every variant of a job once, and the first one rotates. Outputs are compared before
 anything is timed: the digests of all tensors, by the readers of safetensors and gguf. Ours waits until its output is on the device, and the peers
-do not: `cp, then sync` waits as well. Peak memory is the resident set, which counts mapped pages of files too, and beside it the anonymous part, read
-every 2 ms. --publish writes benches/results/convert_jobs.json, from which `UPDATE=1 cargo test --test results` makes the table of docs/convert.md.
+do not: `cp, then sync` waits as well. The file systems are synced before each run. Peak memory is the resident set, which counts mapped pages of files too, and beside it the anonymous part, read every 2 ms. --publish writes benches/results/convert_jobs.json, from which `UPDATE=1 cargo test --test results` makes the table of docs/convert.md.
 """
-import argparse, datetime, hashlib, json, math, os, platform, shlex, shutil, statistics, struct, subprocess, sys, tempfile, time
+import argparse, datetime, hashlib, json, math, mmap, os, platform, shlex, shutil, statistics, struct, subprocess, sys, tempfile, time
 
 RESULTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'results', 'convert_jobs.json')
 
@@ -128,6 +127,21 @@ def memory(pid):
         return 0, 0
 
 
+def own_memory():
+    """Takes the machine's free memory once, and gives it back; warns if it does not stay the machine's own.
+
+    A virtual machine that reports free pages (CONFIG_PAGE_REPORTING) hands memory that was free for two seconds to its host, and a run that gets
+    such pages waits for them: the same copy took up to 8 times as long, of whichever program, and more often of one than of another.
+    """
+    order = '/sys/module/page_reporting/parameters/page_reporting_order'
+    if os.path.exists(order) and int(open(order).read()) < 11:
+        print(f'warning: free pages are reported to the host of this machine, and times vary by it: as root, `echo 11 > {order}` until the end', file=sys.stderr)
+    free = next(int(line.split()[1]) << 10 for line in open('/proc/meminfo') if line.startswith('MemFree'))
+    pages = mmap.mmap(-1, free // 8 * 7)
+    pages.madvise(23)  # MADV_POPULATE_WRITE, Linux 5.14
+    pages.close()
+
+
 def timed(line):
     """Seconds, processor seconds, KiB resident, KiB anonymous, minor and major faults; or the end of the error."""
     began = time.perf_counter()
@@ -196,6 +210,7 @@ def main():
     a = arguments.parse_args()
     ours, python, missing, rows, began = os.path.abspath(a.binary), a.python, [], [], time.monotonic()
     run_of = provenance(python, a.rounds)
+    own_memory()
 
     def has(module):
         found = subprocess.run([python, '-c', f'import {module}'], capture_output=True).returncode == 0
@@ -256,9 +271,11 @@ def main():
                     line = ['cp', '-r', '--reflink=never', source, copy]
                     sync = f'{shlex.join(line)} && find {shlex.quote(copy)} -type f -exec sync {{}} +'
                     remove(copy)
+                    os.sync()
                     return timed(line if name == 'cp' else ['sh', '-c', sync])
                 if target.endswith('/'):
                     os.makedirs(target)
+                os.sync()
                 return timed(variants[name](source, target))
             digests = {}
             for name in variants:
