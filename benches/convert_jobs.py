@@ -7,7 +7,9 @@ PYTHON has numpy, safetensors and gguf (`pip install numpy safetensors gguf`), a
 (`pip install mergekit mlx-lm mlx[cpu]`); `llama-gguf-split` is found in the path. A tool that is missing is listed. `hf` has no command
 that writes tensors. One process per variant; each round runs every variant of a job once, and the first one rotates. Outputs are compared before
 anything is timed: the digests of all tensors, by the readers of safetensors and gguf. Ours waits until its output is on the device, and the peers
-do not: `cp, then sync` waits as well. The file systems are synced before each run. Peak memory is the resident set, which counts mapped pages of files too, and beside it the anonymous part, read every 2 ms. --publish writes benches/results/convert_jobs.json, from which `UPDATE=1 cargo test --test results` makes the table of docs/convert.md.
+do not: `cp, then sync` waits as well. The file systems are synced before each run. Peak memory is the resident set, which counts mapped pages of
+files too, and beside it the anonymous part, read every 2 ms. --publish writes benches/results/convert_jobs.json, from which `UPDATE=1 cargo test
+--test results` makes the table of docs/convert.md.
 """
 import argparse, datetime, hashlib, json, math, mmap, os, platform, shlex, shutil, statistics, struct, subprocess, sys, tempfile, time
 

@@ -19,7 +19,7 @@ const COLUMN_ORDER: &[&str] = &[
     "faults",
 ];
 
-/// A block of a document. `form` is `brief`, `summary`, `summary PREFIX; PREFIX…`, or prefixes of cases for their full tables.
+/// A block of a document. `form` is `brief`, `summary`, `summary PREFIX; PREFIX…`, `variants`, or prefixes of cases for their full tables.
 pub fn block(section: &SectionResults, form: &str) -> String {
     let prefixes = |form: &str| -> Vec<String> {
         let prefixes = form.split(';').map(|prefix| prefix.trim().to_owned());
@@ -28,6 +28,7 @@ pub fn block(section: &SectionResults, form: &str) -> String {
     let text = match form.strip_prefix("summary") {
         Some(rest) => brief(&of_cases(section, &prefixes(rest)), true),
         None if form == "brief" => brief(section, false),
+        None if form == "variants" => variants(section),
         None => self::section(section, &prefixes(form)),
     };
     // one level below the heading that the block is under
@@ -135,6 +136,35 @@ pub fn brief(section: &SectionResults, detailed: bool) -> String {
             "| {case} | {} |{limit} {first} | {last} |",
             cells.join(" | ")
         );
+    }
+    text
+}
+
+/// One line for each variant of each case: time, its ratio to the limit of the machine, and memory.
+fn variants(section: &SectionResults) -> String {
+    let limit = section.outcome.rows.iter().find_map(|r| r.limit.as_ref());
+    let limit = limit.map_or("the limit", |limit| &limit.what);
+    let mut text = format!(
+        "{}.\n\n| case | variant | median | ÷ {limit} | CPU time | anonymous memory | peak memory |\n|{}\n",
+        section.run.line(),
+        "---|".repeat(7)
+    );
+    for case in section.outcome.cases() {
+        for (i, row) in section.outcome.of(case).into_iter().enumerate() {
+            let ratio = row.limit.as_ref().map(|l| times(row.median / l.median));
+            let more = |key: &str| row.more.get(key).map(|value| cell(key, *value));
+            let cells = [
+                Some(if i == 0 { case } else { "" }.to_owned()),
+                Some(row.variant.clone()),
+                Some(time(row.median)),
+                ratio,
+                more("CPU time ns"),
+                more("anonymous KiB"),
+                Some(memory(row.peak_kib as f64)),
+            ];
+            let cells = cells.map(|cell| cell.unwrap_or_else(|| "–".to_owned()));
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+        }
     }
     text
 }
