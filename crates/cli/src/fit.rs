@@ -37,19 +37,24 @@ pub(crate) fn run(
     let options = args.opening.options().cancel(interrupt.token());
     let (mut estimates, mut failures) = (Vec::new(), Vec::new());
     // once for all models: a draft is the same for each of them
-    match Extras::open(args, &options) {
+    match again(|| Extras::open(args, &options)) {
         Err(failure) => failures.push(failure),
-        Ok(mut extras) => {
+        Ok(extras) => {
+            let mut extras = Some(extras);
             for input in paths::expand_trees(&args.models, args.recursive, &options) {
                 if interrupt.requested() {
                     return Ok(Completion::Interrupted);
                 }
                 let estimated = input.and_then(|input| {
                     again(|| {
-                        let estimated = estimate(&input, args, &extras, &options);
-                        if estimated.as_ref().is_err_and(Failure::is_replaced) {
-                            // one of these may be the model that was replaced
-                            extras = Extras::open(args, &options)?;
+                        let opened = match extras.take() {
+                            Some(opened) => opened,
+                            None => Extras::open(args, &options)?,
+                        };
+                        let estimated = estimate(&input, args, &opened, &options);
+                        // one of these may be the model that was replaced: they are opened anew, and not before the pause
+                        if !estimated.as_ref().is_err_and(Failure::is_replaced) {
+                            extras = Some(opened);
                         }
                         estimated
                     })

@@ -81,13 +81,33 @@ impl Drop for EndAtDrop<'_> {
     }
 }
 
-/// Renames the tensors there and back while `read` runs; how often.
-fn beside_edits(path: &Path, pause: Duration, read: impl FnOnce(&AtomicU64)) -> u64 {
-    let (end, count) = (AtomicBool::new(false), AtomicU64::new(0));
+/// Edits of one model, and runs of a reader beside them, both counted.
+#[derive(Default)]
+struct Counts {
+    edits: AtomicU64,
+    runs: AtomicU64,
+}
+
+/// Edits beside one run of a verb, however long it waits for a processor: no user edits a model again and again for seconds.
+const EDITS_BESIDE_ONE: u64 = 8;
+
+/// Renames the tensors there and back while `read` runs, at most `most` times for each run that it counts; how often.
+fn beside_edits(path: &Path, pause: Duration, most: u64, read: impl FnOnce(&Counts)) -> u64 {
+    let (end, counts) = (AtomicBool::new(false), Counts::default());
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            let (mut edits, mut runs) = (0, 0);
             while !end.load(Ordering::Relaxed) {
-                let turn = (count.fetch_add(1, Ordering::Relaxed) % 2) as usize;
+                let ended = counts.runs.load(Ordering::Relaxed);
+                if edits == most && ended == runs {
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+                if ended != runs {
+                    (edits, runs) = (0, ended);
+                }
+                edits += 1;
+                let turn = (counts.edits.fetch_add(1, Ordering::Relaxed) % 2) as usize;
                 let report = edit(path).rename(PREFIXES[turn], PREFIXES[1 - turn]);
                 let report = report.commit().unwrap();
                 let tensors = |file: &&anamnesis::EditedFile| {
@@ -96,15 +116,13 @@ fn beside_edits(path: &Path, pause: Duration, read: impl FnOnce(&AtomicU64)) -> 
                 let ways = report.files.iter().filter(tensors).map(|file| file.way);
                 // where they are: a copy would be another file
                 assert!(ways.into_iter().all(|way| way == EditWay::Room));
-                // now and then for longer than a verb takes that waits for a processor
-                let is_long = count.load(Ordering::Relaxed) % 8 == 0;
-                std::thread::sleep(if is_long { 25 * pause } else { pause });
+                std::thread::sleep(pause);
             }
         });
         let _end = EndAtDrop(&end);
-        read(&count);
+        read(&counts);
     });
-    count.into_inner()
+    counts.edits.into_inner()
 }
 
 #[test]
@@ -133,7 +151,7 @@ fn a_verb_beside_edits_has_all_old_names_or_all_new_ones() {
         let mut runs = 0;
         // an edit by the command takes as long
         let pause = Duration::from_millis(20);
-        let edits = beside_edits(&path, pause, |_| {
+        let edits = beside_edits(&path, pause, EDITS_BESIDE_ONE, |counts| {
             for words in std::iter::repeat_n(&verbs, ROUNDS).flatten() {
                 let run = finish(command(words));
                 let text = format!("{kind:?} {words:?}: {}{}", run.stdout, run.stderr);
@@ -144,11 +162,12 @@ fn a_verb_beside_edits_has_all_old_names_or_all_new_ones() {
                     let found = prefixes(Path::new(&copy));
                     assert_eq!(found.len(), 1, "{kind:?}: names of two moments: {found:?}");
                 }
+                counts.runs.fetch_add(1, Ordering::Relaxed);
                 runs += 1;
             }
         });
         println!("{kind:?}: {runs} runs beside {edits} edits, 0 failed");
-        assert!(edits > 8, "{edits}");
+        assert!(edits > 20, "{edits}");
         assert_eq!(prefixes(&path).len(), 1, "{kind:?}");
     }
 }
@@ -159,9 +178,9 @@ fn an_opening_beside_edits_has_names_of_one_moment() {
     for kind in KINDS {
         let scratch = tempfile::tempdir().unwrap();
         let path = model(kind, scratch.path());
-        let edits = beside_edits(&path, Duration::ZERO, |count| {
+        let edits = beside_edits(&path, Duration::ZERO, u64::MAX, |counts| {
             for round in 0.. {
-                if round >= 150 && count.load(Ordering::Relaxed) >= 50 {
+                if round >= 150 && counts.edits.load(Ordering::Relaxed) >= 50 {
                     break;
                 }
                 let open = || Checkpoint::open(&path);
