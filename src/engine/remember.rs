@@ -4,6 +4,7 @@
 
 mod conv1d;
 mod dtype;
+mod in_memory;
 pub(in crate::engine) mod metadata;
 pub(in crate::engine) mod output;
 pub(in crate::engine) mod planning;
@@ -12,31 +13,28 @@ mod slices;
 pub(in crate::engine) mod tied;
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use zeropool::{Buffer, BufferPool};
-
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::kernel::Dtype;
-use crate::base::limits::{Budget, over, zeroed};
-use crate::base::progress::RunProgress;
+use crate::base::limits::Budget;
 use crate::base::template::parallel::Rules;
 use crate::engine::companions::{CompanionContent, CompanionFile, Companions};
 use crate::engine::execute::Executor;
-use crate::engine::load::{Loader, get_buffer};
-use crate::engine::sink::{MemorySink, SAFETENSORS, SafetensorsSink, Sharding, Sink};
+use crate::engine::load::Loader;
+use crate::engine::sink::{SAFETENSORS, SafetensorsSink, Sharding, Sink};
 use crate::models::architectures;
 use crate::models::conversion::Names;
 use crate::models::parallel::TensorParallel;
 use crate::plan::{Plan, TensorSpec};
 use crate::quant::scheme::QuantConfig;
-use crate::read::catalog::quote;
 use crate::read::checkpoint::CheckpointHandle;
 use crate::read::run_options::{RunOptions, run_options};
 use crate::read::slice::TensorSlice;
 
+pub use dtype::OutputDtype;
+pub use in_memory::Remembered;
 use slices::OutputSlices;
 
 /// A function from the name of an output to the name that it is written under.
@@ -63,17 +61,6 @@ pub struct Remember<'c> {
     pub(in crate::engine) loader: Option<Arc<dyn Loader>>,
     pub(in crate::engine) options: RunOptions<'c>,
 }
-
-/// One weight in memory: in a `Vec`, or in a pool's buffer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remembered<B = Vec<u8>> {
-    /// Its name, shape and dtype.
-    pub spec: TensorSpec,
-    /// Its elements in C order, little endian.
-    pub bytes: B,
-}
-
-pub use dtype::OutputDtype;
 
 /// Dequantises every weight of a checkpoint, to BF16 unless another [`dtype`](Remember::dtype) is set. Tensors that are
 /// not quantised are copied.
@@ -327,119 +314,6 @@ impl<'c> Remember<'c> {
         executor.run_with(&self.options.control, sink)
     }
 
-    /// One weight, or one plain tensor.
-    ///
-    /// # Errors
-    /// The errors of [`run`](Self::run), and one if there is no output of this name.
-    pub fn tensor(&self, name: &str) -> Result<Remembered> {
-        let wanted = name.to_owned();
-        // the filter replaces the caller's: a name that was given explicitly is made even if a filter excludes it
-        let mut all = self.clone().filter(move |found| *found == *wanted).all()?;
-        all.pop().ok_or_else(|| Error::not_found("weight", name))
-    }
-
-    /// One weight, or one plain tensor, decoded straight into a buffer of exactly its length in bytes.
-    ///
-    /// # Errors
-    /// The errors of [`tensor`](Self::tensor), and one if the buffer has another length.
-    pub fn tensor_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
-        let wanted = name.to_owned();
-        let one = self.clone().filter(move |found| *found == *wanted);
-        let plan = one.plan()?;
-        // a refused weight exists, and its refusal is the better error
-        if plan.jobs.is_empty() && plan.refused.is_empty() {
-            return Err(Error::not_found("weight", name));
-        }
-        one.run(&plan, &mut MemorySink::new(vec![out]))
-    }
-
-    /// All weights and plain tensors, in memory.
-    ///
-    /// # Errors
-    /// The errors of [`run`](Self::run), and one if an output is longer than
-    /// [`Limits::tensor_bytes`](crate::Limits::tensor_bytes).
-    pub fn all(&self) -> Result<Vec<Remembered>> {
-        self.run_into_memory(&self.plan()?, |output, _| {
-            zeroed(self.bounded_len(output)?).ok_or_else(|| self.over(output))
-        })
-    }
-
-    /// All weights and plain tensors, in buffers of a pool. Memory that the pool reuses needs no page faults, which take
-    /// most of the time of filling a new `Vec`.
-    ///
-    /// ```
-    /// use anamnesis::{Checkpoint, remember};
-    ///
-    /// let pool = anamnesis::pool::BufferPool::new();
-    /// let checkpoint = Checkpoint::open("fixtures/gguf/types/q4_k.gguf")?;
-    /// for weight in remember(&checkpoint).all_in(&pool)? {
-    ///     println!("{}: {} bytes", weight.spec, weight.bytes.len());
-    /// }
-    /// # Ok::<(), anamnesis::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The errors of [`all`](Self::all), and one if the pool's budget does not hold them: buffers that are in use elsewhere
-    /// are waited for, up to 5 seconds for each output.
-    pub fn all_in(&self, pool: &BufferPool) -> Result<Vec<Remembered<Buffer>>> {
-        self.planned_in(&self.plan()?, pool)
-    }
-
-    /// The outputs of a plan of [`plan`](Self::plan), of which jobs may have been left out, in buffers of a pool. For callers that
-    /// make outputs one by one: planning costs as much for one of them as for all.
-    ///
-    /// ```
-    /// use anamnesis::plan::Plan;
-    /// use anamnesis::{Checkpoint, remember};
-    ///
-    /// let pool = anamnesis::pool::BufferPool::new();
-    /// let checkpoint = Checkpoint::open("fixtures/gguf/types/q4_k.gguf")?;
-    /// let remember = remember(&checkpoint);
-    /// let plan = remember.plan()?;
-    /// plan.check()?;
-    /// for job in plan.jobs {
-    ///     let one = Plan { jobs: vec![job], ..Plan::default() };
-    ///     for weight in remember.planned_in(&one, &pool)? {
-    ///         println!("{}: {} bytes", weight.spec, weight.bytes.len());
-    ///     }
-    /// }
-    /// # Ok::<(), anamnesis::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The errors of [`all_in`](Self::all_in).
-    pub fn planned_in(&self, plan: &Plan, pool: &BufferPool) -> Result<Vec<Remembered<Buffer>>> {
-        self.run_into_memory(plan, |output, flow| {
-            get_buffer(pool, self.bounded_len(output)? as u64, flow)
-        })
-    }
-
-    /// The outputs of a plan, in memory that `allocate` returns for each. Its second argument checks for cancellation.
-    fn run_into_memory<B: AsMut<[u8]>>(
-        &self,
-        plan: &Plan,
-        allocate: impl Fn(&TensorSpec, &mut dyn FnMut() -> ControlFlow<()>) -> Result<B>,
-    ) -> Result<Vec<Remembered<B>>> {
-        plan.check()?;
-        // only for cancellation while buffers are waited for; the run below has its own progress
-        let waiting = RunProgress::new(plan.nbytes(), &self.options.control);
-        let output = |spec: TensorSpec| {
-            Ok(Remembered {
-                bytes: allocate(&spec, &mut || waiting.flow())?,
-                spec,
-            })
-        };
-        let mut all = plan
-            .jobs
-            .iter()
-            .map(|job| output(job.output.clone()))
-            .collect::<Result<Vec<_>>>()?;
-        // all outputs exist before the run: workers decode into them in any order
-        let buffers = all.iter_mut().map(|one| one.bytes.as_mut()).collect();
-        self.run(plan, &mut MemorySink::new(buffers))?;
-        Ok(all)
-    }
-
     /// Writes one safetensors file, which appears under its name when it is complete. With the feature `remote`, the path may be
     /// the URL of an object in a bucket (`s3://`, `gs://`, `az://`, `abfss://`), which is uploaded in parts.
     ///
@@ -503,27 +377,6 @@ impl<'c> Remember<'c> {
             .file_stem(output::file_stem(&self.checkpoint))
             .companions(companions)
             .metadata(metadata))
-    }
-
-    /// The length of an output, within the limits.
-    fn bounded_len(&self, output: &TensorSpec) -> Result<usize> {
-        let allowed = self.checkpoint.limits().tensor_bytes;
-        let len = output
-            .nbytes()
-            // per output: the limit holds for one tensor, not for their sum
-            .filter(|len| *len <= allowed)
-            .and_then(|len| usize::try_from(len).ok());
-        len.ok_or_else(|| self.over(output))
-    }
-
-    #[cold]
-    fn over(&self, output: &TensorSpec) -> Error {
-        let (needed, allowed) = (
-            output.nbytes().unwrap_or(u64::MAX),
-            self.checkpoint.limits().tensor_bytes,
-        );
-        let what = format!("weight {}", quote(&output.name));
-        over(needed, allowed, what, "tensor_bytes")
     }
 }
 
