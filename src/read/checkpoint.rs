@@ -56,7 +56,8 @@ pub(crate) use named_files::is_index;
 pub use objects::Objects;
 pub use other_files::UnreadFile;
 pub(crate) use other_files::{
-    DirectoryListing, NOT_UTF8, UNFINISHED, is_model_file, is_training_state,
+    DirectoryListing, LEFT_HIDDEN, LEFT_PART, NOT_UTF8, UNFINISHED, is_model_file,
+    is_training_state,
 };
 use read_state::ReadState;
 pub(crate) use replaced::{NameWatch, NamedFiles, is_part_name};
