@@ -78,7 +78,7 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     let (own, algorithm) = (layer(cx, module), algorithm(cx, module));
     let own_size = |key: &str| own.and_then(|own| own.get(key)?.as_u64());
     // a layer with an algorithm of its own may have one whose groups are others than those of the rest
-    let is_of_all = !own.is_some_and(|own| own.get("quant_algo").is_some())
+    let is_of_all = own.is_none_or(|own| own.get("quant_algo").is_none())
         || algorithm.and_then(fixed_size).is_none();
     let is_default = is_default_size(cx, algorithm);
     let of_all = |key: &str| {
