@@ -77,7 +77,7 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     let module = module_of_weight(name);
     let (own, algorithm) = (layer(cx, module), algorithm(cx, module));
     let own_size = |key: &str| own.and_then(|own| own.get(key)?.as_u64());
-    // a layer with an algorithm of its own may have one whose groups are others than those of the rest
+    // a layer with an algorithm of its own may have one of another size of groups
     let is_of_all = own.is_none_or(|own| own.get("quant_algo").is_none())
         || algorithm.and_then(fixed_size).is_none();
     let is_default = is_default_size(cx, algorithm);

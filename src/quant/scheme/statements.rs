@@ -235,7 +235,7 @@ impl FoundNumbers<'_> {
         kind && width && scales && self.shifted_as(stated) && self.spread_as(stated)
     }
 
-    /// Whether the zero points are stored as stated. The writer packs those of I8 alone; the width of others decides nothing.
+    /// Whether the zero points are stored as stated. The writer packs zero points in I8 alone; the width of others decides nothing.
     fn shifted_as(&self, stated: &StatedNumbers) -> bool {
         let (Some(stated), Some((found, is_packed))) = (stated.zero_dtype, self.zeros) else {
             return true;

@@ -128,7 +128,7 @@ pub(super) struct MissingFiles {
 }
 
 impl MissingFiles {
-    /// Of names, of which there are `missing` among the names of `count` files. `None` if there are none. As many names are made as
+    /// The missing files by their names: `missing` of `count` files. `None` if there are none. As many names are made as
     /// are shown.
     fn of(names: impl Iterator<Item = String>, missing: u64, count: u64) -> Option<Self> {
         const SHOWN: usize = 3;

@@ -58,7 +58,7 @@ pub(super) fn rank_in(name: &str) -> Option<RankInName> {
         return None;
     }
     let number = |text: &str| Some(leading_number(text)?.0);
-    // of a text that ends in the name where `end` is
+    // the rank at the beginning of a text that ends at `end` of the name
     let found = |text: &str, end: usize, of: Option<u64>| {
         let (rank, rest) = leading_number(text)?;
         let digits = end - text.len()..end - rest.len();

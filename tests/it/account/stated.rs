@@ -205,7 +205,7 @@ fn of_groups(key: &'static str, value: Value) -> Change {
     })
 }
 
-/// The dtype of zero points is compared where there are some: the writer packs those of I8 alone, and stores others in it.
+/// The dtype of zero points is compared where there are some: the writer packs none but I8, and stores others in it.
 #[test]
 fn zero_points_in_another_dtype_are_refused() {
     const PACKED: &str = "ct_written/w4a16_asym_g128";
