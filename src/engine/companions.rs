@@ -23,7 +23,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, Limits, text_cost};
 use crate::base::template::is_weight_file;
-use crate::read::checkpoint::{Checkpoint, NamedFile, read_of_checkpoint};
+use crate::read::checkpoint::{Checkpoint, NamedFiles, read_of_checkpoint};
 use crate::read::json::{JsonReader, Tree};
 use crate::read::rename::RenamedTensors;
 use crate::read::source::file_system::NamedPath;
@@ -147,8 +147,8 @@ pub struct Companions {
     pub left_out: Vec<LeftOut>,
     /// Further files that were left out, beyond the 1000 that are named.
     pub left_out_more: u64,
-    /// The checkpoint's own first file, whose name leads to it for as long as these files are the checkpoint's.
-    pub(crate) of: Option<NamedFile>,
+    /// The checkpoint's own files, whose names lead to them, unchanged, for as long as these files are the checkpoint's.
+    pub(crate) of: NamedFiles,
 }
 
 impl Companions {
@@ -210,7 +210,7 @@ impl Companions {
                 let collect = || Self::collect(files, directory, &own, edit, with_code, budget);
                 let is_found = |found: &Self| !found.files.is_empty();
                 let mut found = read_of_checkpoint(checkpoint, directory, is_found, collect)?;
-                found.of = NamedFile::first_of(checkpoint);
+                found.of = NamedFiles::of(checkpoint, budget)?;
                 Ok(match place {
                     CompanionPlace::Directory => found,
                     CompanionPlace::Beside => found.beside_a_file(),
@@ -222,8 +222,10 @@ impl Companions {
 
     /// Fails if the files may be of another checkpoint by now, which has replaced the one that they belong to.
     pub(crate) fn check_source(&self) -> Result<()> {
-        let of = self.of.as_ref().filter(|_| !self.files.is_empty());
-        of.map_or(Ok(()), NamedFile::check)
+        match self.files.is_empty() {
+            true => Ok(()),
+            false => self.of.check(),
+        }
     }
 
     /// The files of models in a local directory that are not among these: a run that writes them there leaves those beside the

@@ -16,7 +16,7 @@ use crate::base::error::Result;
 use crate::base::progress::RunProgress;
 use crate::models::parallel::HeadCounts;
 use crate::read::catalog::TensorInfo;
-use crate::read::checkpoint::{CheckpointHandle, NamedFile, TemplateFiles};
+use crate::read::checkpoint::{CheckpointHandle, NamedFiles, TemplateFiles};
 use crate::read::run_options::{RunOptions, run_options};
 pub use complete::complete;
 pub(crate) use held::WorkerHolding;
@@ -200,10 +200,8 @@ impl Predict<'_> {
         // reads the first bytes of each file, for the key by which a template recognises the file later
         let known = files.add_to(&mut builder)?;
         // the files of another checkpoint may have the same names and lengths
-        if let Some(first) = NamedFile::first_of(&self.checkpoint) {
-            first.check()?;
-        }
         let budget = self.checkpoint.budget();
+        NamedFiles::of(&self.checkpoint, &budget)?.check()?;
         let charge = |accesses: usize| {
             budget.memory(
                 (accesses as u64).saturating_mul(size_of::<anamnesis_template::Access>() as u64),

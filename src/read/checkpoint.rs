@@ -50,10 +50,11 @@ pub use objects::Objects;
 pub use options::OpenOptions;
 pub use other_files::UnreadFile;
 pub(crate) use other_files::{
-    DirectoryListing, NOT_UTF8, UNFINISHED, is_model_file, is_training_state,
+    DirectoryListing, LEFT_HIDDEN, LEFT_PART, NOT_UTF8, UNFINISHED, is_model_file,
+    is_training_state,
 };
 use read_state::ReadState;
-pub(crate) use replaced::{NameWatch, NamedFile, is_part_name};
+pub(crate) use replaced::{NameWatch, NamedFiles, is_part_name};
 pub use search::checkpoints_below;
 pub(crate) use search::{FoundModel, ModelSearch, SearchPlace, SearchScope};
 
@@ -97,7 +98,7 @@ pub struct Checkpoint {
     /// Whether files of its directory have the names that a run gives them while it replaces a checkpoint.
     is_half_replaced: bool,
     /// The index that it was opened by, if that is a local file.
-    index: Option<NamedFile>,
+    index: Option<replaced::NamedFile>,
 }
 
 impl Checkpoint {

@@ -9,7 +9,7 @@ use crate::base::limits::Budget;
 use crate::base::quote::path_text;
 use crate::engine::remember::remember;
 use crate::plan::Plan;
-use crate::read::checkpoint::{Checkpoint, UNFINISHED};
+use crate::read::checkpoint::{Checkpoint, LEFT_HIDDEN, LEFT_PART, UNFINISHED};
 use crate::read::digest::Sha256Digest;
 use crate::read::source::files::Files;
 
@@ -96,9 +96,24 @@ impl CheckRun<'_> {
             files: self.files,
         };
         let outcome = files.run(budget, &mut add)?;
-        for file in outcome.unread.iter().filter(|file| file.why == UNFINISHED) {
-            let text = "by its name, it is an unfinished download or copy";
-            add(Finding::new(&check_rules::UNFINISHED, text).of_file(&*file.path))?;
+        for file in &outcome.unread {
+            let (text, remedy) = match file.why {
+                UNFINISHED => ("by its name, it is an unfinished download or copy", None),
+                LEFT_PART => (
+                    "a run of this program was killed while it wrote this file, which belongs to no model",
+                    Some("remove the file"),
+                ),
+                LEFT_HIDDEN => (
+                    "a run that replaced this checkpoint was killed, and this file may be the only one of its kind",
+                    Some(
+                        "write into the directory again, which completes that run; do not remove the file",
+                    ),
+                ),
+                _ => continue,
+            };
+            let mut found = Finding::new(&check_rules::UNFINISHED, text).of_file(&*file.path);
+            found.remedy = remedy.or(found.remedy);
+            add(found)?;
         }
         let mut tensors = Vec::new();
         let mut checked = CheckCoverage {

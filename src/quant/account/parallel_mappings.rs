@@ -66,6 +66,41 @@ fn mapping_of(name: &str) -> Option<(&str, &str)> {
     None
 }
 
+/// Names of one front after the other: thousands of tensors of a layer have the same first components, which are looked at once.
+#[derive(Default)]
+struct Fronts<'s> {
+    /// The last front that is of no mapping, with the dot behind it.
+    plain: Option<&'s str>,
+}
+
+impl<'s> Fronts<'s> {
+    /// Whether [`mapping_of`] finds the mapping of a name.
+    fn has_mapping(&mut self, name: &'s str) -> bool {
+        if self.plain.is_some_and(|front| name.starts_with(front)) {
+            return false;
+        }
+        if mapping_of(name).is_some() {
+            return true;
+        }
+        self.plain = front_of(name);
+        false
+    }
+}
+
+/// The components that [`mapping_of`] looks at, of a name that has more behind them: all names of this front have the same answer.
+fn front_of(name: &str) -> Option<&str> {
+    let mut start = 0;
+    for _ in 0..MAX_FRONT {
+        let end = start + name[start..].find('.')?;
+        let is_layer = is_number(&name[start..end]);
+        start = end + 1;
+        if is_layer {
+            break;
+        }
+    }
+    Some(&name[..start])
+}
+
 /// The keys of the weights without the components in front, sorted.
 pub(super) struct ParallelMappings<'s> {
     rows: Vec<(&'s str, usize)>,
@@ -135,7 +170,12 @@ fn may_be_codes(cx: &Context<'_>, tensor: usize) -> bool {
 }
 
 /// Whether a tensor may be a part in a second mapping.
-fn is_candidate(cx: &Context<'_>, slots: &[TensorClaim], tensor: usize) -> bool {
+fn is_candidate<'c>(
+    cx: &Context<'c>,
+    slots: &[TensorClaim],
+    tensor: usize,
+    fronts: &mut Fronts<'c>,
+) -> bool {
     let (info, slot) = (cx.info(tensor), &slots[tensor]);
     // any FP8 tensor is claimed as a weight without scales, also one that is a scale
     if !matches!(slot, TensorClaim::Free) && !is_unscaled(slot) {
@@ -148,7 +188,7 @@ fn is_candidate(cx: &Context<'_>, slots: &[TensorClaim], tensor: usize) -> bool 
             Some(Dtype::I64 | Dtype::F8_E8M0 | Dtype::F8_E4M3 | Dtype::BOOL)
         );
     is_part
-        && mapping_of(&info.name).is_some()
+        && fronts.has_mapping(&info.name)
         && !info.name.ends_with(".bias")
         && !is_of_activations(info)
 }
@@ -172,7 +212,9 @@ pub(super) fn find(
         return Ok(());
     }
     // most files have no such name: then no list of keys is made
-    let Some(first) = (0..slots.len()).find(|&tensor| is_candidate(cx, slots, tensor)) else {
+    let mut fronts = Fronts::default();
+    let candidate = (0..slots.len()).find(|&tensor| is_candidate(cx, slots, tensor, &mut fronts));
+    let Some(first) = candidate else {
         return Ok(());
     };
     let is_weight = |slot: &TensorClaim| matches!(slot, TensorClaim::Weight(_));
@@ -181,7 +223,7 @@ pub(super) fn find(
     {
         let mappings = ParallelMappings::of(cx, slots)?;
         for tensor in first..slots.len() {
-            if !is_candidate(cx, slots, tensor) {
+            if !is_candidate(cx, slots, tensor, &mut fronts) {
                 continue;
             }
             let name = &*cx.info(tensor).name;
@@ -217,7 +259,7 @@ pub(super) fn find(
 
 #[cfg(test)]
 mod tests {
-    use super::{is_mapping, list_of, mapping_of};
+    use super::{Fronts, front_of, is_mapping, list_of, mapping_of};
 
     #[test]
     fn names_of_mappings() {
@@ -243,6 +285,38 @@ mod tests {
             "weight",
         ] {
             assert!(!is_mapping(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_front_is_looked_at_once_and_says_of_each_name_what_the_name_says() {
+        assert_eq!(
+            front_of("model.layers.0.fc.weight"),
+            Some("model.layers.0.")
+        );
+        assert_eq!(front_of("layers.0.fc.weight"), Some("layers.0."));
+        assert_eq!(front_of("a.b.c.scales.fc"), Some("a.b.c."));
+        // another name of its front may have a mapping
+        assert_eq!(front_of("model.norm.weight"), None);
+        let words = ["model", "scales", "perms", "fc", "0", "weight", "a"];
+        let mut names = Vec::new();
+        for count in 1..=4u32 {
+            names.extend((0..7usize.pow(count)).map(|number| {
+                let component = |place| words[number / 7usize.pow(place) % 7];
+                (0..count).map(component).collect::<Vec<_>>().join(".")
+            }));
+        }
+        for is_sorted in [false, true] {
+            if is_sorted {
+                names.sort_unstable();
+            }
+            let mut fronts = Fronts::default();
+            let of_none = names.iter().filter(|name| {
+                let found = fronts.has_mapping(name);
+                assert_eq!(found, mapping_of(name).is_some(), "{name}");
+                !found
+            });
+            assert!(of_none.count() > 100);
         }
     }
 

@@ -39,7 +39,7 @@ use super::stated::Alternatives;
 use act_order::ActOrder;
 pub(crate) use act_order::lacks_index;
 
-const NAME: &str = "compressed-tensors";
+pub(super) const NAME: &str = "compressed-tensors";
 
 /// The settings of configurations of compressed-tensors that are known.
 pub(super) static SETTINGS: SchemeSettings = SchemeSettings {

@@ -182,7 +182,25 @@ fn of_weights(weights: &Value) -> Option<StatedNumbers> {
         _ => None,
     };
     let dtype = text("scale_dtype").and_then(scale_dtype);
-    Some(numbers.with_scales(scales).scaled_in(dtype))
+    let numbers = numbers.with_scales(scales).scaled_in(dtype);
+    Some(numbers.shifted_in(text("zp_dtype").and_then(zero_dtype)))
+}
+
+/// The dtype of zero points by its name in PyTorch. Symmetric groups have none, and often the dtype of one in spite of that.
+fn zero_dtype(name: &str) -> Option<Dtype> {
+    Some(match name.strip_prefix("torch.").unwrap_or(name) {
+        "int8" => Dtype::I8,
+        "int16" => Dtype::I16,
+        "int32" => Dtype::I32,
+        "int64" => Dtype::I64,
+        "uint8" => Dtype::U8,
+        "float8_e4m3fn" => Dtype::F8_E4M3,
+        "float16" => Dtype::F16,
+        "bfloat16" => Dtype::BF16,
+        "float32" => Dtype::F32,
+        "float64" => Dtype::F64,
+        _ => return None,
+    })
 }
 
 /// The dtype of scales by its name in PyTorch. Bytes are exponents, also in U8.

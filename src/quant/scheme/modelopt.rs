@@ -76,14 +76,39 @@ const ALGORITHMS: KnownValues = Texts(&[
 pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
     let module = module_of_weight(name);
     let (own, algorithm) = (layer(cx, module), algorithm(cx, module));
-    let size = |key: &str| {
-        let own = || own.and_then(|own| own.get(key)?.as_u64());
-        own().or_else(|| cx.config.get(key)?.as_u64())
+    let own_size = |key: &str| own.and_then(|own| own.get(key)?.as_u64());
+    // a layer with an algorithm of its own may have one of another size of groups
+    let is_of_all = own.is_none_or(|own| own.get("quant_algo").is_none())
+        || algorithm.and_then(fixed_size).is_none();
+    let is_default = is_default_size(cx, algorithm);
+    let of_all = |key: &str| {
+        let size = || cx.config.get(key)?.as_u64();
+        (is_of_all && !is_default).then(size)?
     };
+    let size = |key: &str| own_size(key).or_else(|| of_all(key));
     let size = size("group_size").or_else(|| size("awq_block_size"));
     let size = size.filter(|size| *size > 0);
     let numbers = algorithm.and_then(|algorithm| of_algorithm(algorithm, size));
     numbers.map(|numbers| vec![numbers]).into_iter().collect()
+}
+
+/// The size of groups that an algorithm has in all readers; `None` where it is a setting.
+fn fixed_size(algorithm: &str) -> Option<u64> {
+    match algorithm {
+        "MXFP8" | "MXFP4" | "W4A8_MXFP4_FP8" => Some(32),
+        "NVFP4" | "NVFP4_AWQ" | "NVFP4_SVD" | "W4A16_NVFP4" | "W4A8_NVFP4_FP8" => Some(16),
+        _ => None,
+    }
+}
+
+/// Whether the configured `group_size` says nothing: TensorRT-LLM's `QuantConfig` writes all of its fields, with the default 128, and
+/// its layers of NVFP4 have groups of 16 whatever it is (`models/modeling_utils.py`; `scaling_vector_size` of `quantization/layers.py`).
+fn is_default_size(cx: &Context<'_>, algorithm: Option<&str>) -> bool {
+    const DEFAULT: u64 = 128;
+    // a field of it that ModelOpt's own configurations lack
+    let is_its_own = cx.config.get("smoothquant_val").is_some();
+    let size = cx.config.get("group_size").and_then(|size| size.as_u64());
+    is_its_own && size == Some(DEFAULT) && algorithm.and_then(fixed_size).is_some()
 }
 
 /// Whether a setting of a weight's layer, or else of all, is on.
@@ -118,7 +143,10 @@ pub(super) fn lacks_part(cx: &Context<'_>, weight: &Weight) -> Option<String> {
 /// The numbers of an algorithm; `size` is the configured one of groups.
 fn of_algorithm(algorithm: &str, size: Option<u64>) -> Option<StatedNumbers> {
     use ScaleNumbers::{Exponents, Float8, Floats};
-    let groups = |size| Some(StatedGranularity::Group(size));
+    let fixed = || {
+        let size = size.or_else(|| fixed_size(algorithm));
+        size.map(StatedGranularity::Group)
+    };
     let float8 = StatedNumbers::float8("E4M3");
     let float4 = StatedNumbers::floats(Some(4));
     Some(match algorithm {
@@ -126,15 +154,11 @@ fn of_algorithm(algorithm: &str, size: Option<u64>) -> Option<StatedNumbers> {
             .scaled_by(Floats)
             .with_scales(Some(StatedGranularity::Channel)),
         "FP8" | "FP8_PB_REAL" | "FP8_PB_WO" => float8.scaled_by(Floats),
-        "MXFP8" => float8
-            .scaled_by(Exponents)
-            .with_scales(groups(size.unwrap_or(32))),
-        "MXFP4" | "W4A8_MXFP4_FP8" => float4
-            .scaled_by(Exponents)
-            .with_scales(groups(size.unwrap_or(32))),
-        "NVFP4" | "NVFP4_AWQ" | "NVFP4_SVD" | "W4A16_NVFP4" | "W4A8_NVFP4_FP8" => float4
-            .scaled_by(Float8)
-            .with_scales(groups(size.unwrap_or(16))),
+        "MXFP8" => float8.scaled_by(Exponents).with_scales(fixed()),
+        "MXFP4" | "W4A8_MXFP4_FP8" => float4.scaled_by(Exponents).with_scales(fixed()),
+        "NVFP4" | "NVFP4_AWQ" | "NVFP4_SVD" | "W4A16_NVFP4" | "W4A8_NVFP4_FP8" => {
+            float4.scaled_by(Float8).with_scales(fixed())
+        }
         "W4A16_AWQ" | "W4A8_AWQ" => StatedNumbers::integers(Some(4))
             .packed()
             .scaled_by(Floats)

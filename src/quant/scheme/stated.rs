@@ -14,6 +14,8 @@ pub(super) struct StatedNumbers {
     pub(super) scales: Option<ScaleNumbers>,
     /// The dtype of the scales. Floats may be stored in another width, which is a warning.
     pub(super) scale_dtype: Option<Dtype>,
+    /// The dtype of the zero points, before they are packed: integers with a sign, where they are.
+    pub(super) zero_dtype: Option<Dtype>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +134,14 @@ impl StatedNumbers {
         }
     }
 
+    /// With zero points of a dtype, if one is stated.
+    pub(super) fn shifted_in(self, dtype: Option<Dtype>) -> Self {
+        Self {
+            zero_dtype: dtype,
+            ..self
+        }
+    }
+
     pub(super) fn with_scales(self, granularity: Option<StatedGranularity>) -> Self {
         Self {
             granularity,
@@ -175,6 +185,10 @@ impl fmt::Display for StatedNumbers {
             Some(ScaleNumbers::FloatsOrExponents) => write!(f, ", in floats or exponents"),
             Some(ScaleNumbers::Exponents) => write!(f, ", in exponents"),
             Some(ScaleNumbers::Float8) => write!(f, ", in E4M3"),
+            None => Ok(()),
+        }?;
+        match self.zero_dtype {
+            Some(dtype) => write!(f, ", and zero points in {dtype}"),
             None => Ok(()),
         }
     }

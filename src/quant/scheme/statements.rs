@@ -142,6 +142,7 @@ fn difference(cx: &Context<'_>, weight: &Weight) -> Result<Option<String>> {
             numbers,
             shape: &weight.shape,
             scales: scales(cx, weight),
+            zeros: zeros(cx, weight),
             is_quark: weight.scheme == "quark",
         };
         let holds = |all: &Vec<StatedNumbers>| all.iter().all(|stated| found.agree_with(stated));
@@ -166,8 +167,13 @@ fn difference(cx: &Context<'_>, weight: &Weight) -> Result<Option<String>> {
             Some(dtype) => format!(", scaled by {dtype}"),
             None => String::new(),
         };
+        let zeros = match found.zeros.filter(|_| said.zero_dtype.is_some()) {
+            Some((dtype, true)) => format!(", with zero points packed in {dtype}"),
+            Some((dtype, false)) => format!(", with zero points in {dtype}"),
+            None => String::new(),
+        };
         return Ok(Some(format!(
-            "{place} states {said}{more}, and the tensors are {numbers}{scales}"
+            "{place} states {said}{more}, and the tensors are {numbers}{scales}{zeros}"
         )));
     }
     Ok(None)
@@ -182,11 +188,23 @@ fn scales(cx: &Context<'_>, weight: &Weight) -> Option<Dtype> {
     cx.dtype(scale.tensor)
 }
 
+/// The dtype of the zero points of a weight, and whether words of it hold several.
+fn zeros(cx: &Context<'_>, weight: &Weight) -> Option<(Dtype, bool)> {
+    let mut parts = weight.parts.iter();
+    let zero = parts.find(|part| part.role == "zero_point")?;
+    let dtype = cx.dtype(zero.tensor)?;
+    Some((
+        dtype,
+        weight.scheme == compressed_tensors::NAME && dtype == Dtype::I32,
+    ))
+}
+
 /// The numbers that are stored.
 struct FoundNumbers<'w> {
     numbers: CodeNumbers,
     shape: &'w [u64],
     scales: Option<Dtype>,
+    zeros: Option<(Dtype, bool)>,
     /// Quark's integers are stored by the shapes of their scales, and its importer reads no group size.
     is_quark: bool,
 }
@@ -214,7 +232,19 @@ impl FoundNumbers<'_> {
             (Some(stated), Some(found)) => stated.are_stored_in(found),
             _ => true,
         };
-        kind && width && scales && self.spread_as(stated)
+        kind && width && scales && self.shifted_as(stated) && self.spread_as(stated)
+    }
+
+    /// Whether the zero points are stored as stated. The writer packs zero points in I8 alone; the width of others decides nothing.
+    fn shifted_as(&self, stated: &StatedNumbers) -> bool {
+        let (Some(stated), Some((found, is_packed))) = (stated.zero_dtype, self.zeros) else {
+            return true;
+        };
+        let has_sign = |dtype| matches!(dtype, Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::I64);
+        match is_packed {
+            true => stated == Dtype::I8,
+            false => stated == found || (has_sign(stated) && has_sign(found)),
+        }
     }
 
     /// Notes groups that are finer than stated.
@@ -304,6 +334,7 @@ mod tests {
         let packed = numbers(NumberKind::Integer, 4, None);
         let agrees = |stated: StatedNumbers, numbers: &CodeNumbers| {
             let found = FoundNumbers {
+                zeros: None,
                 numbers: *numbers,
                 shape: &[64, 64],
                 scales: Some(Dtype::F8_E8M0),
@@ -338,6 +369,7 @@ mod tests {
             let numbers = numbers(NumberKind::Float("E4M3"), 8, Some(block));
             let stated = StatedNumbers::floats(Some(8)).with_scales(Some(stated));
             let found = FoundNumbers {
+                zeros: None,
                 numbers,
                 shape,
                 scales: None,

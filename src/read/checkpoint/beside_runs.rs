@@ -1,7 +1,7 @@
 //! Reading what lies beside a checkpoint while another process replaces it.
 //!
 //! Configurations, tokenizers and names of a directory are read after the checkpoint was opened. Each reading is of one moment, in
-//! which no run hides a name; whether it is of the checkpoint that is open, its first file says, and if not, the caller begins
+//! which no run hides a name; whether it is of the checkpoint that is open, the files of that say, and if not, the caller begins
 //! again ([`again_if_replaced`]).
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anamnesis_os::directory_lock::is_locked;
 
 use super::Checkpoint;
-use super::replaced::{FileNumber, NameWatch, NamedFile, is_hidden_name, number_of};
+use super::replaced::{FileNumber, NameWatch, NamedFiles, is_hidden_name, number_of};
 use crate::base::error::Result;
 use crate::read::source::files::Files;
 
@@ -51,11 +51,10 @@ pub(crate) fn read_of_checkpoint<T>(
     read: impl FnMut() -> Result<T>,
 ) -> Result<T> {
     let found = read_beside_runs(checkpoint.files(), directory, read)?;
-    if let Some(first) = NamedFile::first_of(checkpoint) {
-        match is_found(&found) {
-            true => first.check()?,
-            false => first.check_alone()?,
-        }
+    let own = NamedFiles::of(checkpoint, &checkpoint.budget())?;
+    match is_found(&found) {
+        true => own.check()?,
+        false => own.check_alone()?,
     }
     Ok(found)
 }

@@ -7,7 +7,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::{Budget, text_cost};
 
 use super::named_files::split_name;
-use super::ranks::{rank_of, underscored_shard};
+use super::ranks::{rank_in, underscored_shard};
 use super::set_key::{SetKey, SetKind};
 
 /// Memory of a model among names, beyond its key and the references to its names.
@@ -108,13 +108,13 @@ impl SetKey {
                 NumberedSet::of(names.iter().copied())?.missing()
             }
             SetKind::Ranks { of: Some(of) } => {
-                let numbers = names.iter().filter_map(|name| Some(rank_of(name)?.0));
-                let numbers: BTreeSet<u64> = numbers.filter(|rank| *rank < of).collect();
-                let missing = of - numbers.len() as u64;
-                (missing > 0).then(|| MissingFiles {
-                    first: None,
-                    text: format!("the files of {missing} of {of} ranks"),
-                })
+                let (first, ranks) = (names.first()?, names.iter());
+                let ranks = ranks.filter_map(|name| Some(rank_in(name)?.rank));
+                let ranks: BTreeSet<u64> = ranks.filter(|rank| *rank < of).collect();
+                let place = rank_in(first)?;
+                let absent = (0..of).filter(|rank| !ranks.contains(rank));
+                let absent = absent.map(|rank| place.name_of(first, rank));
+                MissingFiles::of(absent, of - ranks.len() as u64, of)
             }
         }
     }
@@ -128,6 +128,23 @@ pub(super) struct MissingFiles {
 }
 
 impl MissingFiles {
+    /// The missing files by their names: `missing` of `count` files. `None` if there are none. As many names are made as
+    /// are shown.
+    fn of(names: impl Iterator<Item = String>, missing: u64, count: u64) -> Option<Self> {
+        const SHOWN: usize = 3;
+        if missing == 0 {
+            return None;
+        }
+        let shown: Vec<String> = names.take(SHOWN).collect();
+        let more = match missing - shown.len() as u64 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let text = format!("{}{more} ({missing} of {count} files)", shown.join(", "));
+        let first = shown.into_iter().next();
+        Some(Self { first, text })
+    }
+
     /// The error of opening the set in this directory: of the first missing file, if its name is known.
     pub(super) fn error(self, directory: &Path) -> Error {
         let error = Error::new(ErrorKind::MissingPart(self.text));
@@ -204,25 +221,13 @@ impl<'n> NumberedSet<'n> {
 
     /// The files that are missing.
     pub(super) fn missing(&self) -> Option<MissingFiles> {
-        /// Names that are shown.
-        const SHOWN: usize = 3;
         let range = self.first..=self.last;
         let present = self.numbered.keys().filter(|number| range.contains(number));
         let missing = self.count().saturating_sub(present.count() as u64);
-        if missing == 0 {
-            return None;
-        }
-        // ends after as many steps as there are names and three
+        // ends after as many steps as there are names and those that are shown
         let absent = range.filter(|number| !self.numbered.contains_key(number));
-        let shown: Vec<String> = absent.take(SHOWN).map(|number| self.name(number)).collect();
-        let more = match missing - shown.len() as u64 {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let count = self.count();
-        let text = format!("{}{more} ({missing} of {count} files)", shown.join(", "));
-        let first = shown.into_iter().next();
-        Some(MissingFiles { first, text })
+        let names = absent.map(|number| self.name(number));
+        MissingFiles::of(names, missing, self.count())
     }
 }
 
@@ -270,7 +275,19 @@ mod tests {
             ),
             (
                 &["model0-mp4.safetensors", "model2-mp4.safetensors"],
-                &[Some("the files of 2 of 4 ranks")],
+                &[Some(
+                    "model1-mp4.safetensors, model3-mp4.safetensors (2 of 4 files)",
+                )],
+            ),
+            (
+                &["rank_0_of_12.pt", "rank_10_of_12.pt"],
+                &[Some(
+                    "rank_1_of_12.pt, rank_2_of_12.pt, rank_3_of_12.pt and 7 more (10 of 12 files)",
+                )],
+            ),
+            (
+                &["m_world_size_2_rank_1.pt"],
+                &[Some("m_world_size_2_rank_0.pt (1 of 2 files)")],
             ),
             (&["m-00001-of-00001.bin"], &[None]),
         ] {

@@ -113,6 +113,12 @@ fn ending(name: &str) -> String {
 /// Why a file was not looked at that looks like the beginning of a model's file.
 pub(crate) const UNFINISHED: &str = "an unfinished download or copy";
 
+/// Why a hidden file was not looked at that a killed run was writing. No model is complete by it.
+pub(crate) const LEFT_PART: &str = "of a run that was writing it and was killed";
+
+/// The same of one that a killed run has hidden. A model may be complete by it alone.
+pub(crate) const LEFT_HIDDEN: &str = "of a run that was replacing the checkpoint and was killed";
+
 /// Whether a name without its last ending names a file with tensors or an index.
 fn is_of_model(name: &str) -> bool {
     let stem = name.rsplit_once('.').map_or("", |(stem, _)| stem);
@@ -279,10 +285,10 @@ impl DirectoryListing {
             let is_regular = !files.is_local() || files.is_file(&directory.join(name));
             let is_part = is_regular && files.is_local() && is_part_name(name);
             let why = match is_hidden_name(name) {
-                true if is_left(files, directory, name) => UNFINISHED,
+                true if is_left(files, directory, name) => LEFT_HIDDEN,
                 true => "of a run that is replacing the checkpoint",
                 false if is_part && is_left_unlocked(&directory.join(name), &mut has_waited) => {
-                    UNFINISHED
+                    LEFT_PART
                 }
                 false if is_part => "of a run that is writing it",
                 false => reason(name, is_regular),

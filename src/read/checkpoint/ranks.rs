@@ -11,6 +11,7 @@
 //! | `model_world_size_2_rank_0.pt` | FSDP, verl |
 //! | `model.rank0.safetensors`, `rank_0_of_2.safetensors` | scripts |
 
+use std::ops::Range;
 use std::path::Path;
 
 use crate::read::source::files::Files;
@@ -29,38 +30,67 @@ pub(super) fn may_be_part(path: &Path) -> bool {
 
 /// The number of the rank in a file's name, and how many there are if the name says so.
 pub(super) fn rank_of(name: &str) -> Option<(u64, Option<u64>)> {
+    rank_in(name).map(|found| (found.rank, found.of))
+}
+
+/// The rank in a file's name.
+pub(super) struct RankInName {
+    pub(super) rank: u64,
+    pub(super) of: Option<u64>,
+    /// Where its digits are in the name.
+    digits: Range<usize>,
+}
+
+impl RankInName {
+    /// The name that the file of another rank has, beside the file of this `name`.
+    pub(super) fn name_of(&self, name: &str, rank: u64) -> String {
+        let (start, end) = (self.digits.start, self.digits.end);
+        let width = end - start;
+        format!("{}{rank:0width$}{}", &name[..start], &name[end..])
+    }
+}
+
+/// The rank in a file's name, if it has one.
+pub(super) fn rank_in(name: &str) -> Option<RankInName> {
     let stem = name.rsplit_once('.')?.0;
     // the rank of an adapter is the size of its matrices
     if stem.to_ascii_lowercase().contains("lora") {
         return None;
     }
     let number = |text: &str| Some(leading_number(text)?.0);
+    // the rank at the beginning of a text that ends at `end` of the name
+    let found = |text: &str, end: usize, of: Option<u64>| {
+        let (rank, rest) = leading_number(text)?;
+        let digits = end - text.len()..end - rest.len();
+        Some(RankInName { rank, of, digits })
+    };
     let behind = |word: &str| stem.rsplit_once(word).map(|(_, rest)| rest);
     if let Some(rest) = behind("-mp") {
         let of = number(rest)?;
         let before = stem.rsplit_once("-mp")?.0;
         let digits = before.trim_end_matches(|c: char| c.is_ascii_digit());
-        let rank = number(&before[digits.len()..])?;
-        return Some((rank, Some(of)));
+        return found(&before[digits.len()..], before.len(), Some(of));
     }
     if let Some(rest) = behind("world_size_") {
         let (of, rank) = rest.split_once("_rank_")?;
-        return Some((number(rank)?, Some(number(of)?)));
+        return found(rank, stem.len(), Some(number(of)?));
     }
     if let Some(rest) = stem.strip_prefix("consolidated.") {
         // a file without a number is the whole model
-        return number(rest).map(|rank| (rank, None));
+        return found(rest, stem.len(), None);
     }
-    if let Some(rank) = behind("-TP-").and_then(number) {
-        return Some((rank, None));
+    let of_tensors = behind("-TP-").and_then(|rest| found(rest, stem.len(), None));
+    if of_tensors.is_some() {
+        return of_tensors;
     }
     let mut rests = [".rank", "_rank", "-rank"].into_iter().filter_map(behind);
     let rest = stem.strip_prefix("rank").or_else(|| rests.next())?;
-    let (rank, rest) = leading_number(rest.strip_prefix(['_', '-', '.']).unwrap_or(rest))?;
+    let ranked = rest.strip_prefix(['_', '-', '.']).unwrap_or(rest);
+    let (_, rest) = leading_number(ranked)?;
     let of = ["_of_", "-of-"]
         .into_iter()
         .find_map(|of| number(rest.strip_prefix(of)?));
-    Some((rank, of))
+    found(ranked, stem.len(), of)
 }
 
 /// The digits at the beginning of a text, which end a word, and the text behind them.
@@ -107,7 +137,7 @@ pub(super) fn is_deepspeed(name: &str) -> bool {
 mod tests {
     use std::path::Path;
 
-    use super::{may_be_part, rank_of, underscored_shard};
+    use super::{may_be_part, rank_in, rank_of, underscored_shard};
 
     #[test]
     fn shards_with_underscores() {
@@ -141,6 +171,10 @@ mod tests {
             ("model-rank-1-of-4.safetensors", (1, Some(4))),
         ] {
             assert_eq!(rank_of(name), Some(expected), "{name}");
+            let found = rank_in(name).unwrap();
+            assert_eq!(found.name_of(name, found.rank), name);
+            let other = found.name_of(name, 7);
+            assert_eq!(rank_of(&other), Some((7, expected.1)), "{other}");
             assert!(may_be_part(Path::new(name)), "{name}");
         }
         for name in [

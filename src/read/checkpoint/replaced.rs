@@ -16,6 +16,7 @@ use anamnesis_os::files::directory_of;
 
 use super::{Checkpoint, OpenOptions};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits::{Budget, text_cost};
 use crate::read::catalog::quote;
 use crate::read::source::files::Files;
 
@@ -211,12 +212,50 @@ impl HeldIndex {
     }
 }
 
-/// The first file of an open checkpoint (its index, or the only file), and the name that it was opened by.
+/// The files of an open checkpoint (its index, and those with tensors), and the names that they were opened by.
 ///
-/// Files that are read later (configurations, tokenizers) are of the checkpoint that is open as long as the name leads to the
-/// same file: a run that replaces a checkpoint gives the name to another file, or to none, before it names new companions.
+/// Files that are read later (configurations, tokenizers) are of the checkpoint that is open as long as the names lead to the
+/// same files, unchanged: a run that replaces a checkpoint gives its first name to another file, or to none, before it names new
+/// companions; and an edit changes the files with tensors, any of them, before it does a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NamedFiles(Vec<NamedFile>);
+
+impl NamedFiles {
+    /// Empty for a checkpoint without a file of the local file system, and on Windows.
+    pub(crate) fn of(checkpoint: &Checkpoint, budget: &Budget) -> Result<Self> {
+        const WHAT: &str = "the files of the checkpoint";
+        let mut found = Self::default();
+        if !checkpoint.files().is_local() {
+            return Ok(found);
+        }
+        let files = checkpoint.catalog().files().iter();
+        let files = files.zip(&checkpoint.states).filter_map(|(file, state)| {
+            let path = file.path.clone()?;
+            let number = state.number()?;
+            Some(NamedFile { path, number })
+        });
+        for file in checkpoint.index.clone().into_iter().chain(files) {
+            budget.memory(text_cost(file.path.as_os_str().len()), WHAT)?;
+            budget.push(&mut found.0, file, WHAT)?;
+        }
+        Ok(found)
+    }
+
+    /// Fails if another file has one of the names by now, or none, or if one has changed.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.0.iter().try_for_each(NamedFile::check)
+    }
+
+    /// Fails if another file has one of the names by now: the files are open, so that no other has the number of one. An edit of a
+    /// header is no other file. That a file without any beside it is removed changes nothing for its reader.
+    pub(super) fn check_alone(&self) -> Result<()> {
+        self.0.iter().try_for_each(NamedFile::check_alone)
+    }
+}
+
+/// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NamedFile {
+pub(super) struct NamedFile {
     path: PathBuf,
     /// Its device, its number and the time of its last change, as the number of a file that is gone is given to another.
     number: FileNumber,
@@ -229,17 +268,6 @@ pub(super) type FileNumber = (u64, u64, i64, i64);
 pub(super) type FileNumber = ();
 
 impl NamedFile {
-    /// `None` for a checkpoint without a file of the local file system, and on Windows.
-    pub(crate) fn first_of(checkpoint: &Checkpoint) -> Option<Self> {
-        if let Some(index) = &checkpoint.index {
-            return Some(index.clone());
-        }
-        let path = checkpoint.catalog().files().first()?.path.clone()?;
-        let number = checkpoint.states.first()?.number()?;
-        let is_local = checkpoint.files().is_local();
-        is_local.then_some(Self { path, number })
-    }
-
     fn of(open: &File, path: &Path) -> Option<Self> {
         let number = number_of(&open.metadata().ok()?)?;
         let path = path.to_owned();
@@ -251,17 +279,14 @@ impl NamedFile {
         meta.is_ok_and(|meta| number_of(&meta) == Some(self.number))
     }
 
-    /// Fails if another file has the name by now, or none.
-    pub(crate) fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<()> {
         match self.is_same() {
             true => Ok(()),
             false => Err(self.replaced()),
         }
     }
 
-    /// Fails if another file has the name by now: the file is open, so that no other has its number. An edit of its header is no
-    /// other file. That a file without any beside it is removed changes nothing for its reader.
-    pub(super) fn check_alone(&self) -> Result<()> {
+    fn check_alone(&self) -> Result<()> {
         match std::fs::metadata(&self.path) {
             Ok(meta) if !is_same_file(&meta, self.number) => Err(self.replaced()),
             _ => Ok(()),
@@ -269,7 +294,7 @@ impl NamedFile {
     }
 
     fn replaced(&self) -> Error {
-        let what = "this file was replaced or removed after it was opened, and the files beside it may be of another \
+        let what = "this file was changed, replaced or removed after it was opened, and the files beside it may be of another \
                     model by now";
         Error::new(ErrorKind::Replaced(what.to_owned())).in_file(&self.path)
     }

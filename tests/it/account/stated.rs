@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::changes::{Change, check, set};
-use super::said::Said::{self, Nothing, Refused};
+use super::said::Said::{self, Nothing, Refused, Warned};
 use super::said::statements;
 use super::uploads::{Row, stored};
 
@@ -203,6 +203,113 @@ fn of_groups(key: &'static str, value: Value) -> Change {
         });
         assert!(changed, "no configuration");
     })
+}
+
+/// The dtype of zero points is compared where there are some: the writer packs none but I8, and stores others in it.
+#[test]
+fn zero_points_in_another_dtype_are_refused() {
+    const PACKED: &str = "ct_written/w4a16_asym_g128";
+    const STORED: &str = "ct_written/int8_channel_asym";
+    const NONE: &str = "ct_written/w4a16_sym_g128";
+    let of = |name: &str| of_groups("zp_dtype", json!(name));
+    check(vec![
+        (PACKED, of("torch.int8"), Nothing),
+        (PACKED, of("int8"), Nothing),
+        (
+            PACKED,
+            of("torch.uint8"),
+            Refused("zero points packed in I32"),
+        ),
+        (
+            PACKED,
+            of("torch.float16"),
+            Refused("zero points packed in I32"),
+        ),
+        (PACKED, of("torch.int3"), Warned("zp_dtype")),
+        (STORED, of("torch.int8"), Nothing),
+        (STORED, of("torch.int32"), Nothing),
+        (STORED, of("torch.uint8"), Refused("zero points in I8")),
+        (
+            STORED,
+            of("torch.float8_e4m3fn"),
+            Refused("zero points in I8"),
+        ),
+        // symmetric groups of the writer's own presets have such a dtype and no zero points
+        (NONE, of("torch.uint8"), Nothing),
+        ("ct_written/mxfp4", of("torch.uint8"), Nothing),
+        ("ct_written/nvfp4", of("torch.float8_e4m3fn"), Nothing),
+        (NONE, of("torch.int3"), Warned("zp_dtype")),
+    ]);
+}
+
+/// TensorRT-LLM writes `group_size`: 128 of all algorithms; ModelOpt writes the size that its groups have.
+#[test]
+fn the_default_size_of_groups_says_nothing_of_an_algorithm_with_its_own() {
+    let four: &[Row] = &[
+        ("q.weight", "U8", &[8, 64]),
+        ("q.weight_scale", "F8_E4M3", &[8, 8]),
+        ("q.weight_scale_2", "F32", &[]),
+    ];
+    let wide: &[Row] = &[
+        ("q.weight", "U8", &[4, 256]),
+        ("q.weight_scale", "F16", &[8, 4]),
+        ("q.pre_quant_scale", "F16", &[256]),
+    ];
+    let of = |settings: &[(&str, Value)]| {
+        let mut config = json!({"quant_method": "modelopt", "quant_algo": "NVFP4"});
+        for (key, value) in settings {
+            config[*key] = value.clone();
+        }
+        config
+    };
+    let smooth = ("smoothquant_val", json!(0.5));
+    let size = |size: u64| ("group_size", json!(size));
+    let mixed = ("quant_algo", json!("MIXED_PRECISION"));
+    let layer = |settings: Value| ("quantized_layers", json!({"q": settings}));
+    let refused = Refused("with a scale for each 1 by 16");
+    let int4 = || ("quant_algo", json!("W4A16_AWQ"));
+    hold(&[
+        (four, of(&[size(16)]), Nothing),
+        (four, of(&[size(128), smooth.clone()]), Nothing),
+        (four, of(&[size(16), smooth.clone()]), Nothing),
+        // another size than the default, and another writer
+        (four, of(&[size(64), smooth.clone()]), refused),
+        (four, of(&[size(128)]), refused),
+        (
+            four,
+            of(&[
+                mixed.clone(),
+                size(128),
+                layer(json!({"quant_algo": "NVFP4"})),
+            ]),
+            Nothing,
+        ),
+        (
+            four,
+            of(&[
+                mixed.clone(),
+                size(128),
+                layer(json!({"quant_algo": "NVFP4", "group_size": 16})),
+            ]),
+            Nothing,
+        ),
+        (
+            four,
+            of(&[
+                mixed,
+                size(16),
+                layer(json!({"quant_algo": "NVFP4", "group_size": 128})),
+            ]),
+            refused,
+        ),
+        // a setting of the algorithm
+        (wide, of(&[int4(), size(64), smooth.clone()]), Nothing),
+        (
+            wide,
+            of(&[int4(), size(128), smooth]),
+            Refused("with a scale for each 1 by 64"),
+        ),
+    ]);
 }
 
 #[test]

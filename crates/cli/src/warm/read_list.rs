@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anamnesis::source::local_path;
 use anamnesis::template::{self, Template, TemplateLimits, page_spans};
-use anamnesis::{Checkpoint, checkpoints_below};
+use anamnesis::{Checkpoint, Error, ErrorKind, checkpoints_below};
 use anamnesis_os::files::directory_of;
 use anamnesis_ppc::{FileRange, Inode, Namespace};
 
@@ -62,8 +63,16 @@ impl WarmList {
         // the caller has named a directory, and not the models in it
         let options = options.found_in(&source);
         let filter = filter_of(&args.prediction);
+        let is_listed = source.is_dir();
         let predicted = |path: &Path| -> Result<RootedTemplate, Failure> {
-            let checkpoint = options.open(path)?;
+            let checkpoint = options.open(path).map_err(|error| match error.kind() {
+                // the listing has the names of files that a set lacks
+                ErrorKind::Io(e) if is_listed && e.kind() == io::ErrorKind::NotFound => {
+                    let what = "this file of a set, whose others are there".to_owned();
+                    Error::new(ErrorKind::MissingPart(what)).in_file(path)
+                }
+                _ => error,
+            })?;
             show_about_place(&checkpoint);
             let predict = prediction(&args.prediction, &filter, &checkpoint);
             let template = predict.cancel(interrupt.token()).template();

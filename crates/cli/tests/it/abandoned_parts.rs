@@ -57,7 +57,14 @@ fn what_a_killed_edit_left_is_named_and_removed() {
                     let part = part_of(name);
                     let found = report["findings"].as_array().unwrap().iter();
                     let mut found = found.filter(|found| found["file"] == *part);
-                    assert_eq!(found.next().unwrap()["rule"], "unfinished", "{report}");
+                    let found = found.next().unwrap();
+                    assert_eq!(found["rule"], "unfinished", "{report}");
+                    let message = found["message"].as_str().unwrap();
+                    assert!(
+                        message.contains("killed") && !message.contains("download"),
+                        "{message}"
+                    );
+                    assert_eq!(found["remedy"], "remove the file", "{report}");
                 }
             }
             let words = [&["edit", path_str(&model)], args, &["--json"]].concat();

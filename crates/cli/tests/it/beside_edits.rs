@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anamnesis::{Checkpoint, EditWay, edit};
 
-use crate::process::{command, finish, path_str};
+use crate::process::{command, finish, path_str, safetensors};
 
 /// Tensors of the model: their header is read in many pieces.
 const TENSORS: usize = 4000;
@@ -71,6 +71,94 @@ fn prefixes(path: &Path) -> BTreeSet<String> {
         name.split_once('.').unwrap().0.to_owned()
     });
     names.collect()
+}
+
+/// A directory of three shards without an index, of which the last one and the configuration have a name that an edit changes.
+fn late_model(directory: &Path) -> PathBuf {
+    let path = directory.join("m");
+    fs::create_dir(&path).unwrap();
+    for (shard, tensor) in ["model.0.weight", "model.1.weight", "early.z.weight"]
+        .iter()
+        .enumerate()
+    {
+        let file = path.join(format!("model-{:05}-of-00003.safetensors", shard + 1));
+        safetensors(&file, "{\"format\":\"pt\"}", &[(tensor, &[2])]);
+    }
+    let config = r#"{"model_type": "llama", "quantization_config": {"quant_method": "fp8", "modules_to_not_convert": ["early.z"]}}"#;
+    fs::write(path.join("config.json"), config).unwrap();
+    path
+}
+
+/// Changes the name there and back.
+fn rename_late(path: &Path, turn: u64) {
+    let names = ["early", "late"];
+    let turn = (turn % 2) as usize;
+    edit(path)
+        .rename(names[turn], names[1 - turn])
+        .commit()
+        .unwrap();
+}
+
+#[test]
+fn a_configuration_of_a_later_edit_is_of_no_open_checkpoint() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = late_model(scratch.path());
+    for turn in 0..4 {
+        let opened = Checkpoint::open(&path).unwrap();
+        rename_late(&path, turn);
+        let planned = anamnesis::remember(&opened).plan();
+        let error = planned.map(|plan| format!("{plan:?}")).unwrap_err();
+        assert!(error.is_replaced(), "{error}");
+        let error = anamnesis::ModelConfig::of(&opened).unwrap_err();
+        assert!(error.is_replaced(), "{error}");
+        let error = anamnesis::predict(&opened)
+            .template()
+            .map(|_| ())
+            .unwrap_err();
+        assert!(error.is_replaced(), "{error}");
+        let again = Checkpoint::open(&path).unwrap();
+        anamnesis::remember(&again).plan().unwrap();
+    }
+}
+
+#[test]
+fn a_verb_beside_edits_of_a_later_shard_has_its_configuration() {
+    const ROUNDS: usize = 12;
+    let scratch = tempfile::tempdir().unwrap();
+    let path = late_model(scratch.path());
+    let copy = scratch.path().join("copy");
+    let (model, out) = (path_str(&path), path_str(&copy));
+    let (end, count) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !end.load(Ordering::Relaxed) {
+                rename_late(&path, count.fetch_add(1, Ordering::Relaxed));
+                let turns = count.load(Ordering::Relaxed);
+                let pause = if turns.is_multiple_of(8) { 200 } else { 5 };
+                std::thread::sleep(Duration::from_millis(pause));
+            }
+        });
+        let _end = EndAtDrop(&end);
+        for _ in 0..ROUNDS {
+            for words in [
+                &["inspect", "--json", model][..],
+                &["plan", "--json", model],
+                &["convert", model, "-o", &format!("{out}/"), "--overwrite"],
+            ] {
+                let run = finish(command(words));
+                assert_eq!(run.code, 0, "{words:?}: {}{}", run.stdout, run.stderr);
+            }
+            let copied = Checkpoint::open(&copy).unwrap();
+            let config = fs::read_to_string(copy.join("config.json")).unwrap();
+            for name in ["early", "late"] {
+                let has_tensor = copied
+                    .tensors()
+                    .any(|tensor| tensor.info().name.starts_with(name));
+                assert_eq!(config.contains(name), has_tensor, "{name}: {config}");
+            }
+        }
+    });
+    println!("{ROUNDS} rounds beside {} edits", count.into_inner());
 }
 
 struct EndAtDrop<'e>(&'e AtomicBool);

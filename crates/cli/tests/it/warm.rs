@@ -111,6 +111,32 @@ fn a_directory_of_several_models_is_warmed_model_by_model() {
 }
 
 #[test]
+fn the_missing_file_of_a_rank_is_named() {
+    let names: [&dyn Fn(u64) -> String; 3] = [
+        &|rank| format!("model{rank}-mp8.safetensors"),
+        &|rank| format!("rank_{rank}_of_8.safetensors"),
+        &|rank| format!("model_world_size_8_rank_{rank}.safetensors"),
+    ];
+    for name in names {
+        let scratch = tempfile::tempdir().unwrap();
+        for rank in (0..8).filter(|rank| *rank != 3) {
+            safetensors(&scratch.path().join(name(rank)), "", &[("a", &[4])]);
+        }
+        let path = path_str(scratch.path());
+        for words in [&["warm", path][..], &["ls", path], &["check", path]] {
+            let run = run(words);
+            let text = format!("{}{}", run.stdout, run.stderr);
+            assert!(run.code != 0, "{words:?}: {text}");
+            assert!(text.contains("missing part"), "{words:?}: {text}");
+            assert!(text.contains(&name(3)), "{words:?}: {text}");
+        }
+        safetensors(&scratch.path().join(name(3)), "", &[("a", &[4])]);
+        let whole = run(&["warm", path]);
+        assert_eq!(whole.code, 0, "{}", whole.stderr);
+    }
+}
+
+#[test]
 fn a_worker_is_warmed_alone_by_prediction_or_template() {
     let dir = scratch();
     let file = dir.path().join("model.safetensors");
