@@ -91,9 +91,9 @@ impl WorkerShares<'_> {
         for name in names.filter(|_| world > 1) {
             let rule = self.rules.rule(name);
             let is_kv = matches!(rule, Rule::KeyValue | Rule::FusedQkv);
-            let is_of_heads = || OF_HEADS.iter().any(|part| name.contains(part));
-            let is_plain_column = rule == Rule::Column && !is_of_heads();
-            if !is_kv && (is_plain_column || rule != Rule::Column) {
+            let is_of_heads =
+                rule == Rule::Column && OF_HEADS.iter().any(|part| name.contains(part));
+            if !is_kv && !is_of_heads {
                 continue;
             }
             let cut = |count: u64, what: &str| {

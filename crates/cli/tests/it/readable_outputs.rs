@@ -1,4 +1,4 @@
-//! What is written is read again: at the default limits, whatever the limits of the run were, and with the values that it had.
+//! Outputs are read again: at the default limits, whatever the limits of the run were, and with the values that the source had.
 
 use std::fs;
 use std::path::Path;

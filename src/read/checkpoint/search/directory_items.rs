@@ -1,4 +1,4 @@
-//! What a walk visits of one directory: its models, and the folders in it.
+//! The items of one directory that a walk visits: its models, and the folders in it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
