@@ -40,7 +40,7 @@ fn shards_in_folders_are_of_the_model_of_their_index() {
         "safetensors".to_owned(),
         2,
     );
-    assert_eq!(listed(root), [own.clone()]);
+    assert_eq!(listed(root), std::slice::from_ref(&own));
     safetensors(&root.join("sub/other.safetensors"), "", &[("o", &[2])]);
     let other = (
         "/sub/other.safetensors".to_owned(),
@@ -64,7 +64,7 @@ fn formats_of_a_repository_are_a_line_each() {
     safetensors(&snapshot.join("model.safetensors"), "", &[("a", &[2])]);
     let of = |path: &str, format: &str| (path.to_owned(), format.to_owned(), 1);
     let first = of("/models--org--name", "safetensors");
-    assert_eq!(listed(scratch.path()), [first.clone()]);
+    assert_eq!(listed(scratch.path()), std::slice::from_ref(&first));
     let gguf = workspace().join("fixtures/gguf/plain_v3.gguf");
     fs::copy(gguf, snapshot.join("model-q8_0.gguf")).unwrap();
     let pth = workspace().join("fixtures/model/tied_head/pytorch_model.bin");
