@@ -193,6 +193,14 @@ impl<'c> Convert<'c> {
         self
     }
 
+    /// Gives a key of the metadata another name.
+    #[must_use]
+    pub(crate) fn rename_metadata(mut self, from: &str, to: &str) -> Self {
+        let change = MetadataChange::Rename(from.to_owned(), to.to_owned());
+        self.metadata.push(change);
+        self
+    }
+
     /// Whether floats that NumPy does not have (BF16, FP8) are written to NPY and NPZ as items without a type, as ml_dtypes
     /// does. Default off: they are refused.
     #[must_use]
@@ -283,7 +291,21 @@ impl<'c> Convert<'c> {
         output::sharding(checkpoint, path.as_ref(), shard_bytes, self.container)
     }
 
-    /// The container of an output of this path.
+    /// The container of an output of this path: the one that was [set](Self::container), the one of the path's ending, or of a
+    /// directory the format of the source.
+    ///
+    /// ```
+    /// use anamnesis::sink::{GGUF, Sharding};
+    /// use anamnesis::{Checkpoint, convert};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?;
+    /// assert_eq!(*convert(&checkpoint).container_for("m.gguf", &Sharding::SingleFile), GGUF);
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    pub fn container_for(&self, path: impl AsRef<Path>, sharding: &Sharding) -> &'static Container {
+        self.container_of(path.as_ref(), sharding)
+    }
+
     fn container_of(&self, path: &Path, sharding: &Sharding) -> &'static Container {
         if let Some(container) = self.container {
             return container;

@@ -189,7 +189,8 @@ impl Edit<'_> {
         if let (Some(file), false) = (file, self.renames.is_empty()) {
             notes.extend(companion_files::left_beside(file)?);
         }
-        let renames = self.checked_renames(&checkpoint)?;
+        let (renames, about_names) = self.checked(&checkpoint)?;
+        notes.extend(about_names);
         let tensors = checkpoint.catalog().tensors().iter();
         let tensors = tensors.map(|info| &*info.name);
         let names = (!renames.is_empty()).then(|| RenamedTensors::new(tensors, &renames));
@@ -265,17 +266,37 @@ impl Edit<'_> {
         (directory_of(&self.path), Some(&self.path))
     }
 
-    /// The renames, by which the checkpoint has the same weights.
-    fn checked_renames(&self, checkpoint: &Checkpoint) -> Result<Renames> {
-        if !self.renames.is_empty() {
-            // a conversion has the same rules, and plans the output before it writes it
-            let renaming = self.renames.iter();
-            let renaming = renaming.fold(convert(checkpoint), |renaming, rename| {
-                renaming.rename_by(rename.clone())
-            });
-            renaming.plan()?;
+    /// The renames, and notes about them. With them, and with the new metadata, the checkpoint has the same weights.
+    fn checked(&self, checkpoint: &Checkpoint) -> Result<(Renames, Vec<Note>)> {
+        let renames = Renames::new(&self.renames);
+        if self.renames.is_empty() && self.metadata.is_empty() {
+            return Ok((renames, Vec::new()));
         }
-        Ok(Renames::new(&self.renames))
+        // a conversion has the same rules, and plans the output before it writes it
+        let mut copy = convert(checkpoint);
+        if let Some(token) = self.options.control.token() {
+            copy = copy.cancel(token);
+        }
+        let mut changed = copy.clone();
+        for rename in &self.renames {
+            changed = changed.rename_by(rename.clone());
+        }
+        for (from, to) in &self.metadata.rename_key {
+            changed = changed.rename_metadata(from, to);
+        }
+        for key in &self.metadata.unset {
+            changed = changed.drop_metadata(key);
+        }
+        for (key, value) in &self.metadata.set {
+            changed = changed.metadata(key, value.clone());
+        }
+        let notes = match changed.plan() {
+            Ok(plan) => plan.output_notes,
+            // the metadata of files that cannot be planned are edited too
+            Err(_) if self.renames.is_empty() && copy.plan().is_err() => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        Ok((renames, notes))
     }
 }
 

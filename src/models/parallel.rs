@@ -23,6 +23,18 @@ pub(crate) use packed::inputs_first;
 /// A vector of up to this many bytes is not split, unless it is a bias: shapes, single scales, tables of codes.
 pub(crate) const SMALL_VECTOR: u64 = 4096;
 
+/// Parts of the names of tensors whose outputs are heads, in addition to the ones whose rule says it.
+const OF_HEADS: [&str; 8] = [
+    ".q_proj.",
+    ".q_b_proj.",
+    ".kv_b_proj.",
+    ".query_key_value.",
+    ".wq.",
+    ".attn_q.",
+    ".attn_q_b.",
+    ".attn_kv_b.",
+];
+
 /// One worker of a tensor-parallel group, and the rules by which the group splits tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorParallel {
@@ -68,6 +80,57 @@ impl TensorParallel {
 }
 
 impl WorkerShares<'_> {
+    /// Refuses shares of whole tensors that would begin inside of a head, or have queries whose keys another worker has. The engines
+    /// have the same rule. A note where the number of heads is not known.
+    pub(crate) fn check_heads<'n>(
+        &self,
+        names: impl Iterator<Item = &'n str>,
+    ) -> Result<Option<String>> {
+        let world = u64::from(self.split.world);
+        let (heads, kv_heads) = (self.split.heads, self.split.kv_heads);
+        for name in names.filter(|_| world > 1) {
+            let rule = self.rules.rule(name);
+            let is_kv = matches!(rule, Rule::KeyValue | Rule::FusedQkv);
+            let is_of_heads =
+                rule == Rule::Column && OF_HEADS.iter().any(|part| name.contains(part));
+            if !is_kv && !is_of_heads {
+                continue;
+            }
+            let cut = |count: u64, what: &str| {
+                let what = format!(
+                    "tensor {}: the {count} heads{what} of the model cannot be shared by {world} workers: a share would begin inside of a head, or have queries without their keys",
+                    quote(name)
+                );
+                Err(Error::invalid_argument(what))
+            };
+            if heads == 0 {
+                return Ok(Some(format!(
+                    "the number of heads of the model is not known, so that the share of {} may begin inside of a head",
+                    quote(name)
+                )));
+            }
+            if !heads.is_multiple_of(world) {
+                return cut(heads, "");
+            }
+            let is_shared =
+                kv_heads == 0 || kv_heads.is_multiple_of(world) || world.is_multiple_of(kv_heads);
+            if is_kv && !is_shared {
+                return cut(kv_heads, " of keys and values");
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a rule divides a tensor of this name, if its shape allows it.
+    pub(crate) fn divides(&self, name: &str) -> bool {
+        self.rules.rule(name) != Rule::Replicated
+    }
+
+    /// The number of workers.
+    pub(crate) fn workers(&self) -> u32 {
+        self.split.world
+    }
+
     /// The worker's slice of a stored tensor. A tensor whose rows end inside of a block is not split.
     pub(crate) fn stored(&self, catalog: &Catalog, info: &TensorInfo) -> Result<TensorSlice> {
         let Some(items) = item_shape(info) else {

@@ -8,7 +8,7 @@
 //! The files that are not schemes: `context` (what a scheme may read), `config` (configuration files), `attributes`
 //! (settings stored as tensors or metadata), `module_names` (lists of modules and patterns), `granularity` (how many elements share a scale), `qweight` (shared by GPTQ, AWQ
 //! and AutoRound), `smooth` (undoes smoothing), `swizzled_scales` (scales in tiles), `config_groups` and `layer_configs` (parts of configurations), `stated`
-//! (the numbers that a configuration states), `statements` (compares them with those that are read), `absent_modules` (settings of modules that are not there), `module_overrides` (MLX's settings of single modules), `module_settings` (settings of single modules in any method).
+//! (the numbers that a configuration states), `statements` (compares them with those that are read), `absent_modules` (settings of modules that are not there), `module_entries` (the entries that are for a module), `module_overrides` (MLX's settings of single modules), `module_settings` (settings of single modules in any method).
 
 mod absent_modules;
 mod attributes;
@@ -35,6 +35,7 @@ mod layer_configs;
 mod listed_modules;
 mod mlx;
 mod modelopt;
+mod module_entries;
 mod module_lists;
 mod module_names;
 mod module_overrides;
@@ -71,7 +72,7 @@ pub(crate) use config::{FoundSections, MAX_DEPTH, TextEdit, is_configuration, me
 pub(crate) use context::{Context, ContextCaches, Sidecars, not_known, plain, unsupported};
 pub(crate) use exclusions::{exclusion, plain_although_listed, unknown_patterns};
 pub(crate) use fp8::SCALED as SCALED_FP8;
-pub(crate) use listed_modules::listed;
+pub(crate) use module_entries::{ModuleEntry, entries_of_module};
 pub(crate) use module_lists::Exclusion;
 pub(crate) use module_names::{
     MODULE_LISTS, QUANTISATION_SECTIONS, SKIPPED_LISTS, module_of_weight,

@@ -49,7 +49,7 @@ pub(crate) use warm::WarmArgs;
 
 use crate::paths::is_url;
 use crate::version::version;
-pub(crate) use values::typed_value;
+pub(crate) use values::{check_new_keys, typed_value};
 use values::{dtype, format, name_pattern};
 
 const OVERVIEW_EXAMPLES: &str = "\

@@ -1,8 +1,9 @@
 //! `anamnesis convert`: copies tensors as they are stored.
 
+use anamnesis::sink::GGUF;
 use anamnesis::{Checkpoint, Convert, OutputDtype, convert};
 
-use crate::args::{Color, ConvertArgs};
+use crate::args::{Color, ConvertArgs, check_new_keys};
 use crate::checkpoint_warnings;
 use crate::exit::{Completion, Failure, RunError, again, note_text};
 use crate::interrupt::Interrupt;
@@ -40,16 +41,17 @@ fn write(
     )?;
     let filter = args.name_filter();
     let options = args.opening.options().cancel(interrupt.token());
-    let opened = args.sources.iter().map(|source| options.open(source));
-    let opened = opened.collect::<Result<Vec<_>, _>>()?;
-    let checkpoint = Checkpoint::union(opened)?;
+    let checkpoint = options.open_union(&args.sources)?;
     checkpoint_warnings::show(&checkpoint, screen);
     let changes = NameChanges::new(args.strip_prefix.as_deref(), &args.rename);
     let builder = configure(&checkpoint, args, &filter, &changes)?;
+    let sharding = builder.sharding(&args.output, args.shard_size)?;
+    if *builder.container_for(&args.output, &sharding) == GGUF {
+        check_new_keys(&checkpoint, &args.metadata)?;
+    }
     let recording = RecordedRun::new(args.record.as_ref(), &checkpoint);
     let loader = recording.iter().map(|recording| recording.loader.clone());
     let builder = loader.fold(builder, Convert::loader);
-    let sharding = builder.sharding(&args.output, args.shard_size)?;
     let source = &args.sources[0];
     // the library knows the error too, and not the nearest names
     for tensor in checkpoint.tensors() {

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use anamnesis::quote::escape;
+use anamnesis::sink::GGUF;
 use anamnesis::{
     Edit, EditReport, EditWay, EditedFile, ErrorKind, Limits, OpenOptions, RecoveredEdit, edit,
 };
 use anamnesis_os::whole_file;
 use serde_json::json;
 
-use crate::args::{Color, EditArgs, typed_value};
+use crate::args::{Color, EditArgs, check_new_keys, typed_value};
 use crate::exit::{Completion, Failure, RunError, note_text};
 use crate::interrupt::Interrupt;
 use crate::name_filter::{NameChanges, of_missing_key};
@@ -65,6 +66,7 @@ fn report(args: &EditArgs, interrupt: &Interrupt) -> Result<EditReport, Failure>
     }
     let edit = configure(args, edit)?;
     require_matches(args, limits, interrupt)?;
+    check_keys(args, limits, interrupt)?;
     // from here on files change, so an interrupt cancels instead of ending the process
     interrupt.handle();
     // the bytes to be copied are known when the run has begun
@@ -148,6 +150,23 @@ fn require_matches(args: &EditArgs, limits: Limits, interrupt: &Interrupt) -> Re
     }
     let matched = changes.require_matches();
     matched.map_err(|failure| failure.in_file(&args.path))
+}
+
+/// Refuses new keys of a GGUF with a colon whose end is no type.
+fn check_keys(args: &EditArgs, limits: Limits, interrupt: &Interrupt) -> Result<(), Failure> {
+    let has_colon = args.set.iter().any(|(key, _)| key.contains(':'));
+    if !has_colon || is_url(&args.path) {
+        return Ok(());
+    }
+    let options = OpenOptions::new().mmap(false).limits(limits);
+    // an edit that was interrupted is completed first
+    match options.cancel(interrupt.token()).open(&args.path) {
+        Ok(checkpoint) if checkpoint.catalog().format() == GGUF.name => {
+            let checked = check_new_keys(&checkpoint, &args.set);
+            checked.map_err(|failure| failure.in_file(&args.path))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn recovered_text(outcome: RecoveredEdit) -> &'static str {

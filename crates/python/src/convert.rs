@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anamnesis::sink::Container;
 use anamnesis::template::parallel::Rules;
-use anamnesis::{Checkpoint, OpenOptions, OutputDtype};
+use anamnesis::{OpenOptions, OutputDtype};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -21,10 +21,7 @@ use crate::run::interruptible;
 pub(crate) fn union(py: Python<'_>, sources: Vec<OsString>) -> PyResult<CoreCheckpoint> {
     let inner = interruptible(py, None, |state| {
         let options = OpenOptions::new().cancel(&state.cancel);
-        let opened = sources
-            .iter()
-            .map(|source| options.open(PathBuf::from(source)));
-        Checkpoint::union(opened.collect::<Result<Vec<_>, _>>()?)
+        options.open_union(&sources)
     })?;
     Ok(CoreCheckpoint {
         inner: Arc::new(inner),

@@ -15,7 +15,7 @@ use crate::read::catalog::Value;
 use crate::read::catalog::metadata::{OF_GGUF, OF_SAFETENSORS};
 use crate::read::checkpoint::Checkpoint;
 use crate::read::format::gguf;
-use crate::read::rename::Renames;
+use crate::read::rename::{RenamedTensors, Renames};
 
 use super::{Convert, united};
 
@@ -32,6 +32,15 @@ const TOTAL_SIZE: &str = "total_size";
 pub(super) enum MetadataChange {
     Set(String, HeaderValue),
     Drop(String),
+    /// Another name for a key.
+    Rename(String, String),
+}
+
+impl MetadataChange {
+    fn key(&self) -> &str {
+        let (Self::Set(key, _) | Self::Drop(key) | Self::Rename(key, _)) = self;
+        key
+    }
 }
 
 /// The keys and values of the header.
@@ -44,7 +53,7 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
     };
     let has_metadata = *container == SAFETENSORS || *container == GGUF;
     for change in &what.metadata {
-        let (MetadataChange::Set(key, _) | MetadataChange::Drop(key)) = change;
+        let key = change.key();
         if !has_metadata {
             let what = format!(
                 "the key {} cannot be set: a file of the container {} has no metadata",
@@ -53,7 +62,7 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
             );
             return Err(Error::invalid_argument(what));
         }
-        let why = match &**key {
+        let why = match key {
             gguf::ALIGNMENT => Some("is set by --alignment"),
             key => gguf::set_by_writers(key),
         };
@@ -68,7 +77,11 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
             (MetadataChange::Set(_, value), Some(at)) => {
                 values[at].1 = of_type(key, &values[at].1, value)?;
             }
-            (MetadataChange::Set(_, value), None) => values.push((key.clone(), value.clone())),
+            (MetadataChange::Set(_, value), None) => values.push((key.to_owned(), value.clone())),
+            (MetadataChange::Rename(_, to), Some(at)) => values[at].0.clone_from(to),
+            (MetadataChange::Rename(..), None) => {
+                return Err(Error::not_found("metadata key", key));
+            }
         }
     }
     if *container == SAFETENSORS
@@ -82,21 +95,74 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
     Ok(values)
 }
 
-/// The texts of a safetensors header by which the weights of the output are read.
-pub(super) fn described(what: &Convert<'_>) -> Result<Vec<(String, String)>> {
-    let text = |(key, value)| match value {
-        HeaderValue::Text(text) => Some((key, text)),
-        HeaderValue::Gguf(_) => None,
-    };
-    let mut texts: Vec<(String, String)> = texts(what)?.into_iter().filter_map(text).collect();
-    for change in &what.metadata {
-        let (MetadataChange::Set(key, _) | MetadataChange::Drop(key)) = change;
-        texts.retain(|(known, _)| known != key);
-        if let MetadataChange::Set(key, HeaderValue::Text(text)) = change {
-            texts.push((key.clone(), text.clone()));
+/// The keys and values by which the weights of the output are read. Changes that the output cannot have are left out: making it
+/// refuses them.
+pub(super) fn described(
+    what: &Convert<'_>,
+    names: &RenamedTensors<'_>,
+    budget: &Budget,
+) -> Result<Vec<(String, Value)>> {
+    let checkpoint = &what.weights.checkpoint;
+    let format = checkpoint.catalog().format();
+    let mut values = Vec::new();
+    if format == "safetensors" {
+        for (key, value) in texts(what)? {
+            if let HeaderValue::Text(text) = value {
+                values.push((key, Value::text(text)));
+            }
+        }
+    } else {
+        for (key, value) in checkpoint.catalog().metadata.iter() {
+            values.push(match value {
+                Value::Text(text) => {
+                    let (key, text) = renamed_metadata(key, text, names, budget)?;
+                    (key, Value::text(text))
+                }
+                other => (key.to_owned(), other.clone()),
+            });
         }
     }
-    Ok(texts)
+    let mut types = match format == "gguf" && !what.metadata.is_empty() {
+        true => typed(what)?,
+        false => HeaderValues::new(),
+    };
+    for change in &what.metadata {
+        let key = change.key();
+        let typed = types.iter().position(|(known, _)| known == key);
+        match change {
+            MetadataChange::Drop(_) => {
+                values.retain(|(known, _)| known != key);
+                types.retain(|(known, _)| known != key);
+            }
+            MetadataChange::Rename(_, to) => {
+                let keys = values.iter_mut().map(|(key, _)| key);
+                let keys = keys.chain(types.iter_mut().map(|(key, _)| key));
+                keys.filter(|known| *known == key)
+                    .for_each(|known| known.clone_from(to));
+            }
+            MetadataChange::Set(_, value) => {
+                let value = match typed {
+                    Some(at) => match of_type(key, &types[at].1, value) {
+                        Ok(value) => value,
+                        Err(_) => continue,
+                    },
+                    None => value.clone(),
+                };
+                let value = match value {
+                    HeaderValue::Text(text) => Value::text(text),
+                    HeaderValue::Gguf(value) if format == "gguf" => {
+                        gguf::value_of(value.kind().number(), value.bytes(), budget)?
+                    }
+                    HeaderValue::Gguf(_) => continue,
+                };
+                match values.iter_mut().find(|(known, _)| known == key) {
+                    Some((_, old)) => *old = value,
+                    None => values.push((key.to_owned(), value)),
+                }
+            }
+        }
+    }
+    Ok(values)
 }
 
 /// The new value of a key, of the type that it has.
@@ -211,7 +277,9 @@ fn typed(what: &Convert<'_>) -> Result<HeaderValues> {
         if key == TYPES || key == PLAN_ID_KEY || is_added(key) {
             continue;
         }
+        // keys that the header itself has are texts here, so that they return
         let own = key.strip_prefix(OF_GGUF);
+        let own = own.filter(|own| gguf::set_by_writers(own).is_none());
         let stated = |own| Some(types.as_ref()?.get(own)?.as_str());
         let restored = own.and_then(|own| restored(text.as_ref(), stated(own)));
         values.push(match (own, restored) {
@@ -251,6 +319,10 @@ fn restored(text: &str, stated: Option<&str>) -> Option<GgufValue> {
         };
         return GgufValue::parse_named(name, &text)?.ok();
     }
+    let numbers = json.as_array().and_then(|items| items.first());
+    if numbers.unwrap_or(&json).is_number() && has_long_integer(text) {
+        return None;
+    }
     match &json {
         serde_json::Value::Array(items) => {
             let first = items.first().map_or(Some(GgufType::Text), implied)?;
@@ -262,6 +334,17 @@ fn restored(text: &str, stated: Option<&str>) -> Option<GgufValue> {
         }
         one => GgufValue::parse(implied(one)?, &plain(one)).ok(),
     }
+}
+
+/// Whether an integer of a JSON text is longer than 64 bits: it would be read as a float.
+fn has_long_integer(text: &str) -> bool {
+    let is_of_number = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    let mut numbers = text.split(|c: char| !is_of_number(c));
+    numbers.any(|number| {
+        let digits = number.strip_prefix('-').unwrap_or(number);
+        let is_integer = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_integer && number.parse::<u64>().is_err() && number.parse::<i64>().is_err()
+    })
 }
 
 /// The type of a JSON value without a stated one.

@@ -7,6 +7,7 @@ use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, text_cost};
 use crate::engine::remember::planning::{PLAN, config, context, fits, plain, reader, twice};
 use crate::engine::remember::tied;
+use crate::models::parallel::WorkerShares;
 use crate::plan::decode::StoredBlocks;
 use crate::plan::{Decoder, Job, JobWork, Plan, addressable};
 use crate::quant::account::sidecars;
@@ -39,6 +40,14 @@ pub(super) fn dequantised(what: &Convert<'_>, renames: &Renames) -> Result<Plan>
     };
     let mut plan = weights.plan()?;
     let budget = what.weights.checkpoint.budget();
+    if let Some(parallel) = &what.parallel {
+        let shares = parallel.shares(&what.weights.checkpoint, &budget)?;
+        let names = || plan.jobs.iter().map(|job| &*job.output.name);
+        let about_heads = shares.check_heads(names())?;
+        let is_cut = names().any(|name| shares.divides(name));
+        check_cut(&plan, &shares, is_cut)?;
+        plan.notes.extend(about_heads);
+    }
     rename(&mut plan, renames, &budget)?;
     Ok(plan)
 }
@@ -55,6 +64,8 @@ pub(super) fn stored(what: &Convert<'_>, renames: &Renames) -> Result<Plan> {
     let check = || weights.options.control.check();
     let mut plan = Plan::default();
     let groups = groups(&cx, &mut plan, &check)?;
+    // copies are as they were, whatever explains them
+    let unexplained = std::mem::take(&mut plan.unexplained);
     let includes = |name: &str| weights.options.selection.contains(name);
     let excludes = |name: &str| what.excludes(name);
     let kept = selected(&cx, &groups, &includes, &excludes)?;
@@ -99,15 +110,32 @@ pub(super) fn stored(what: &Convert<'_>, renames: &Renames) -> Result<Plan> {
     plan.quantised = cx.quantised();
     plan.notes.extend(cx.take_notes());
     plan.notes.dedup();
+    if plan.refused.is_empty() {
+        let notes = written_plan::check(&cx, what, renames, &plan, (&groups, &kept), &unexplained)?;
+        plan.output_notes.extend(notes);
+    }
     if let Some(parallel) = &what.parallel {
         let shares = parallel.shares(checkpoint, &budget)?;
-        shares::cut(&cx, &mut plan, &groups, &shares)?;
+        let names = plan.jobs.iter().map(|job| cx.info(job.parts[0].tensor));
+        let about_heads = shares.check_heads(names.map(|info| &*info.name))?;
+        let is_cut = shares::cut(&cx, &mut plan, &groups, &shares)?;
+        check_cut(&plan, &shares, is_cut)?;
+        plan.notes.extend(about_heads);
         plan.notes.push(SHARE.to_owned());
-    } else if plan.refused.is_empty() {
-        let note = written_plan::check(&cx, what, renames, &plan, &groups, &kept)?;
-        plan.output_notes.extend(note);
     }
     Ok(plan)
+}
+
+/// Refuses a share that is all of every tensor: it is one in name only.
+fn check_cut(plan: &Plan, shares: &WorkerShares<'_>, is_cut: bool) -> Result<()> {
+    let workers = shares.workers();
+    match plan.jobs.first() {
+        Some(job) if !is_cut && workers > 1 => Err(Error::invalid_argument(format!(
+            "no tensor is divided among {workers} workers, such as {}: no rule of tensor parallelism is for these names, or their shapes have nothing to divide",
+            quote(&job.output.name)
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Gives the outputs their new names, and refuses those that two would have.

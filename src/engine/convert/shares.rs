@@ -17,13 +17,14 @@ use crate::read::slice::TensorSlice;
 
 use super::weight_parts::{KnownWeight, PartGroup};
 
-/// Cuts the jobs of a plan, whose parts are the tensors of the context's catalog.
+/// Cuts the jobs of a plan, whose parts are the tensors of the context's catalog. Whether one of them is divided.
 pub(super) fn cut(
     cx: &Context<'_>,
     plan: &mut Plan,
     groups: &[PartGroup],
     shares: &WorkerShares<'_>,
-) -> Result<()> {
+) -> Result<bool> {
+    let mut is_cut = false;
     let mut owners = vec![None; cx.catalog.tensors().len()];
     for (number, group) in groups.iter().enumerate() {
         group
@@ -38,10 +39,10 @@ pub(super) fn cut(
             None => shares.stored(cx.catalog, cx.info(tensor))?,
         };
         if slice != TensorSlice::Whole {
-            apply(cx, job, slice)?;
+            is_cut |= apply(cx, job, slice)?;
         }
     }
-    Ok(())
+    Ok(is_cut)
 }
 
 fn refused(group: &PartGroup, what: &str) -> Error {
@@ -165,12 +166,12 @@ fn check(group: &PartGroup, ranges: &[Range<u64>], size: u64, unit: u64) -> Resu
     }
 }
 
-/// Reduces a job that copies a tensor to a slice of it.
-fn apply(cx: &Context<'_>, job: &mut Job, slice: TensorSlice) -> Result<()> {
+/// Reduces a job that copies a tensor to a slice of it. Whether the slice is a part.
+fn apply(cx: &Context<'_>, job: &mut Job, slice: TensorSlice) -> Result<bool> {
     let info = cx.info(job.parts[0].tensor);
     let layout = slice.layout("tensor", &info.name, &info.shape, &info.encoding)?;
     if layout.shape == info.shape {
-        return Ok(());
+        return Ok(false);
     }
     match &mut job.work {
         JobWork::Stream { slice: whole, .. } => *whole = slice,
@@ -202,7 +203,7 @@ fn apply(cx: &Context<'_>, job: &mut Job, slice: TensorSlice) -> Result<()> {
         }
     }
     job.output.shape = layout.shape;
-    Ok(())
+    Ok(true)
 }
 
 /// The slice of the bytes of a tensor of blocks, whose last axis is `last`.

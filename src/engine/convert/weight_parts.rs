@@ -111,6 +111,7 @@ pub(super) fn groups(
         }
     }
     plan.notes.extend(planned.notes);
+    plan.unexplained.extend(planned.unexplained);
     Ok(found)
 }
 

@@ -9,11 +9,11 @@ use std::collections::{BTreeSet, HashMap};
 use crate::base::error::{Error, Result};
 use crate::base::limits::Budget;
 use crate::base::note::Note;
-use crate::engine::companions::{renamed_configuration, renamed_metadata};
+use crate::engine::companions::renamed_configuration;
 use crate::engine::remember::planning::{config_edited, context, reader};
 use crate::plan::{Plan, StoredPart};
-use crate::quant::scheme::{Context, Exclusion, Sidecars, listed, module_of_weight};
-use crate::read::catalog::{Catalog, TensorInfo, Value, quote};
+use crate::quant::scheme::{Context, ModuleEntry, Sidecars, entries_of_module, module_of_weight};
+use crate::read::catalog::{Catalog, TensorInfo, quote};
 use crate::read::rename::{RenamedTensors, Renames};
 
 use super::weight_parts::{PartGroup, groups};
@@ -25,22 +25,23 @@ const WHAT: &str = "the plan of the output";
 const NAMED_ENTRIES: usize = 3;
 
 /// Refuses a plan whose output has other weights than the source. The weights of `source` whose tensors are `kept` must be there, of
-/// the same schemes and shapes, and made from the same parts. Returns a note about names in lists that are lost; `as_stored` is the
-/// source.
+/// the same schemes and shapes, and made from the same parts. Returns notes: about entries that do not follow a rename, or about
+/// metadata that is not known. `as_stored` is the source, and `unexplained` are its
+/// own unknown statements.
 pub(super) fn check(
     as_stored: &Context<'_>,
     what: &Convert<'_>,
     renames: &Renames,
     plan: &Plan,
-    source: &[PartGroup],
-    kept: &[bool],
-) -> Result<Option<Note>> {
+    (source, kept): (&[PartGroup], &[bool]),
+    unexplained: &[String],
+) -> Result<Vec<Note>> {
     let metadata_differs =
         !what.metadata.is_empty() || !as_stored.catalog.differing_values.is_empty();
     let is_same = renames.is_empty() && !metadata_differs;
     if is_same || source.iter().all(|group| group.known.is_none()) {
         // tensors that were left out are whole weights, so that the others are what they were
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let budget = as_stored.budget;
     let weights = &what.weights;
@@ -55,17 +56,18 @@ pub(super) fn check(
     let mut cx = context(weights, &config, &read, &sidecars, budget);
     cx.catalog = &catalog;
     let check = || weights.options.control.check();
-    let written = groups(&cx, &mut Plan::default(), &check)?;
+    let mut described = Plan::default();
+    let written = groups(&cx, &mut described, &check)?;
     // by the first part, in the source's numbers
     let mut found = HashMap::new();
     for group in &written {
         if let Some(known) = &group.known {
-            found.insert(stored[group.tensors[0]], known);
+            found.insert(stored[group.tensors[0]], (&*group.name, known));
         }
     }
     for group in source.iter().filter(|group| kept[group.tensors[0]]) {
         let Some(known) = &group.known else { continue };
-        let same = found.get(&group.tensors[0]).is_some_and(|written| {
+        let same = found.get(&group.tensors[0]).is_some_and(|(_, written)| {
             let mut parts: Vec<_> = written
                 .parts
                 .iter()
@@ -110,45 +112,84 @@ pub(super) fn check(
             return Err(Error::invalid_argument(what));
         }
     }
-    lost_exclusions(as_stored, &cx, &stored)
+    let new_names = |tensor: usize| found.get(&tensor).map(|(name, _)| *name);
+    let weights = source
+        .iter()
+        .filter(|group| group.known.is_some())
+        .filter_map(|group| Some((&*group.name, new_names(group.tensors[0])?)));
+    let mut is_part = vec![false; kept.len()];
+    for group in source.iter().filter(|group| group.known.is_some()) {
+        group.tensors.iter().for_each(|&part| is_part[part] = true);
+    }
+    let plain = stored.iter().enumerate();
+    let plain = plain.filter(|(_, tensor)| !is_part[**tensor]);
+    let plain = plain.map(|(new, &old)| (&*as_stored.info(old).name, &*cx.info(new).name));
+    if !renames.is_empty() {
+        let note = entries_that_stay((as_stored, &cx), weights.chain(plain), &names)?;
+        return Ok(note.into_iter().collect());
+    }
+    // statements of the new metadata that readers do not know
+    let new = described.unexplained.iter();
+    let new = new.filter(|note| !unexplained.contains(note));
+    Ok(new.map(|note| Note::from(note.clone())).collect())
 }
 
-/// The note about entries that say of modules that they are not quantised, and that do not name them any more: parts of names and
-/// regular expressions stay. `stored`: the tensors of the output in the source's numbers.
-fn lost_exclusions(
-    source: &Context<'_>,
-    output: &Context<'_>,
-    stored: &[usize],
+/// The note about entries of the configuration that match other modules than before: parts of names and regular expressions stay.
+/// `weights`: their names in the source and in the output, whose contexts are the first two.
+fn entries_that_stay<'n>(
+    (source, output): (&Context<'_>, &Context<'_>),
+    weights: impl Iterator<Item = (&'n str, &'n str)>,
+    names: &RenamedTensors<'_>,
 ) -> Result<Option<Note>> {
     let (mut lost, mut first, mut count) = (BTreeSet::new(), None, 0);
-    for (tensor, &old) in output.catalog.tensors().iter().zip(stored) {
-        let name = &*source.info(old).name;
-        let entry = listed(source, module_of_weight(name))?;
-        let Some(Exclusion { key, entry }) = entry.filter(|_| *name != *tensor.name) else {
-            continue;
-        };
-        if listed(output, module_of_weight(&tensor.name))?.is_none() {
-            lost.insert((key, entry));
-            first.get_or_insert(&tensor.name);
+    for (old, new) in weights {
+        let before = entries_of_module(source, module_of_weight(old))?;
+        let behind = entries_of_module(output, module_of_weight(new))?;
+        let keys = before.iter().chain(&behind).map(|found| found.key);
+        let keys: BTreeSet<&str> = keys.collect();
+        let mut differs = false;
+        for key in keys {
+            let of = |found: &[ModuleEntry<'_>]| {
+                let found = found.iter().find(|found| found.key == key);
+                found.map(|found| found.entry.to_owned())
+            };
+            let (before, behind) = (of(&before), of(&behind));
+            let followed = match &before {
+                Some(entry) => names.renamed(entry, output.budget)?,
+                None => None,
+            };
+            // an entry is the same one under its new name
+            if before == behind || (followed.is_some() && followed == behind) {
+                continue;
+            }
+            differs = true;
+            if let Some(entry) = before.or(behind)
+                && !lost.contains(&(key, entry.clone()))
+            {
+                output.budget.text(entry.len(), WHAT)?;
+                lost.insert((key, entry));
+            }
+        }
+        if differs {
+            first.get_or_insert(new);
             count += 1;
         }
     }
     let Some(first) = first else { return Ok(None) };
-    let named = lost.iter().take(NAMED_ENTRIES).map(|(key, entry)| {
-        let entry = entry.map(quote).unwrap_or_default();
-        format!("{entry} of {key}")
-    });
-    let named: Vec<String> = named.collect();
+    let named = lost.iter().take(NAMED_ENTRIES);
+    let named: Vec<String> = named
+        .map(|(key, entry)| format!("{} of {key}", quote(entry)))
+        .collect();
     let others = match lost.len().checked_sub(NAMED_ENTRIES) {
         Some(more @ 1..) => format!(" and {more} others"),
         _ => String::new(),
     };
-    let (names, tensors) = match count {
-        1 => ("name", "tensor that is"),
-        _ => ("names", "tensors that are"),
+    let (names, weights) = match count {
+        1 => ("name", "weight"),
+        _ => ("names", "weights"),
     };
     Ok(Some(Note::from(format!(
-        "the configuration does not match the new {names} of {count} {tensors} not quantised, such as {}: change {}{others} in it",
+        "entries of the configuration do not match the new {names} of {count} {weights} as they matched the old, such as {}: change {}{others} in it",
         quote(first),
         named.join(", ")
     ))))
@@ -175,23 +216,8 @@ fn described(
         budget.push(&mut catalog.tensors, renamed, WHAT)?;
         budget.push(&mut stored, tensor, WHAT)?;
     }
-    if source.format == "safetensors" {
-        for (key, text) in header::described(what)? {
-            catalog
-                .metadata
-                .push_charged(&key, Value::text(text), budget)?;
-        }
-    } else {
-        for (key, value) in source.metadata.iter() {
-            let (key, value) = match value {
-                Value::Text(text) => {
-                    let (key, text) = renamed_metadata(key, text, names, budget)?;
-                    (key, Value::text(text))
-                }
-                other => (key.to_owned(), other.clone()),
-            };
-            catalog.metadata.push_charged(&key, value, budget)?;
-        }
+    for (key, value) in header::described(what, names, budget)? {
+        catalog.metadata.push_charged(&key, value, budget)?;
     }
     catalog.members.clone_from(&source.members);
     catalog.files.clone_from(&source.files);

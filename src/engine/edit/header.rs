@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::base::error::{Error, Result};
 use crate::base::limits::Budget;
-use crate::engine::sink::container::HeaderValue;
-use crate::engine::sink::in_place::{EditTarget, FileChange, NewHeader, with_header};
+use crate::engine::sink::container::{HeaderValue, check_opens, with_header};
+use crate::engine::sink::in_place::{EditTarget, FileChange, NewHeader};
 use crate::read::catalog::{Catalog, quote};
 use crate::read::format::{self, Format};
 use crate::read::rename::RenamedTensors;
@@ -14,6 +14,9 @@ use crate::read::source::{FnSource, Source};
 
 use super::gguf_header::GgufHeader;
 use super::safetensors_header::SafetensorsHeader;
+
+/// More bytes than the room of a header has that is written anew.
+const ROOM_AT_MOST: u64 = 64 << 10;
 
 /// The header of one file, and the file.
 pub(super) struct EditedHeader {
@@ -137,6 +140,18 @@ impl EditedHeader {
             {
                 // charged for the comparison alone
                 let _scope = budget.scope();
+                // with the longest room that it may get
+                let longest = (least + ROOM_AT_MOST).next_multiple_of(new.alignment());
+                let longest = new.of_length(longest);
+                let longest = longest.as_ref().unwrap_or(&header);
+                let source = with_header(longest, longest.len() as u64 + data);
+                let was = with_header(&self.old, self.target.len());
+                // a file that is over a limit of the reader already is edited with the caller's
+                if let Err(error) = check_opens(&source, self.format)
+                    && check_opens(&was, self.format).is_ok()
+                {
+                    return Err(error);
+                }
                 let source = with_header(&header, least + data);
                 let written = parse(&source, self.format, budget)?;
                 let shift = least as i128 - self.old.len() as i128;

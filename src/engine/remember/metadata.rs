@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 const MAX_METADATA: usize = 64 << 20;
 
 /// Keys and values for `__metadata__`: the source's, unchanged, for safetensors; for GGUF with the prefix `gguf.` and the
-/// value as JSON, arrays included. Entries beyond [`MAX_METADATA`] are left out.
+/// value as JSON, arrays included. Entries beyond [`MAX_METADATA`] are left out, but for the ones of safetensors.
 ///
 /// If the outputs of a GGUF have the `names` of transformers, only texts about the model are left (`general.name`, author,
 /// licence, origin): configuration and tokenizer are files of their own, numbers describe how the file was stored, and the
@@ -55,7 +55,9 @@ pub(in crate::engine) fn safetensors_metadata(
             ),
         };
         total += pair.0.len() + pair.1.len();
-        if total > MAX_METADATA {
+        // texts that a header has had are kept, or the output is refused
+        let is_own = catalog.format == "safetensors" && names == Names::Stored;
+        if total > MAX_METADATA && !is_own {
             break;
         }
         carried.push(pair);

@@ -9,8 +9,12 @@ mod npz;
 mod safetensors;
 
 use crate::base::error::{Error, Remedy, Result};
+use crate::base::limits::{Budget, Limits};
 use crate::plan::TensorSpec;
 use crate::read::catalog::{quote, repeated};
+use crate::read::format::{self, Format, ReadOptions};
+use crate::read::source::cursor::Cursor;
+use crate::read::source::{FnSource, Source};
 
 pub(crate) use gguf::MAX_NAME as MAX_GGUF_NAME;
 pub use gguf::{GgufType, GgufValue};
@@ -163,12 +167,7 @@ impl HeaderValue {
             .and_then(|(key, kind)| Some((key, GgufValue::parse_named(kind, text)?)));
         match typed {
             None => match key.rsplit_once(':') {
-                Some((_, kind)) if looks_like_a_type(kind) => {
-                    Err(Error::invalid_argument(format!(
-                        "{} is no type of a GGUF: u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, bool, str, or one of them in brackets",
-                        quote(kind)
-                    )))
-                }
+                Some((_, kind)) if looks_like_a_type(kind) => Err(no_type(kind)),
                 // keys of other programs have colons too
                 _ => Ok((key, Self::from(text))),
             },
@@ -178,6 +177,14 @@ impl HeaderValue {
             }
         }
     }
+}
+
+/// The error of a word behind the colon of a key that is no type.
+fn no_type(word: &str) -> Error {
+    Error::invalid_argument(format!(
+        "{} is no type of a GGUF: u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, bool, str, or one of them in brackets",
+        quote(word)
+    ))
 }
 
 /// Whether the end of a key was meant as a type: `float32`, `U32`, `[[u8]]`.
@@ -191,6 +198,32 @@ fn looks_like_a_type(end: &str) -> bool {
             true
         }
         _ => false,
+    }
+}
+
+impl HeaderValue {
+    /// Refuses a new key of a GGUF with a colon, whose end is no type, although the value has none: `x.size:word`. The key
+    /// `x.size:word` is set with its type behind it, `x.size:word:str`.
+    ///
+    /// ```
+    /// use anamnesis::sink::HeaderValue;
+    ///
+    /// let (key, value) = HeaderValue::of_key("x.size:word", "7")?;
+    /// assert!(value.check_new_key(key).is_err());
+    /// let (key, value) = HeaderValue::of_key("x.size:word:str", "7")?;
+    /// assert!(key == "x.size:word" && value.check_new_key(key).is_ok());
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the key has such an end.
+    pub fn check_new_key(&self, key: &str) -> Result<()> {
+        match (self, key.rsplit_once(':')) {
+            (Self::Text(_), Some((_, word))) => {
+                Err(no_type(word).context(&format!("no key is called {}", quote(key))))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -279,13 +312,68 @@ impl ContainerForm {
                     .with_remedy(Remedy::LeaveOutOrRename),
             );
         }
-        let check = |output| (self.container.check)(output, &self.options);
-        outputs.iter().try_for_each(check)
+        outputs.iter().try_for_each(|output| {
+            check_shape(output)?;
+            (self.container.check)(output, &self.options)
+        })
     }
 
+    /// Lays out a file, whose header the reader opens at its default limits.
     pub(crate) fn lay_out(&self, content: &FileContent<'_>) -> Result<FileForm> {
-        (self.container.lay_out)(content)
+        let form = (self.container.lay_out)(content)?;
+        // the list of an archive is at its end
+        if !form.head.is_empty() && *self.container != NPZ {
+            let source = with_header(&form.head, form.nbytes);
+            let format = Format::from_name(self.container.name).expect("containers are formats");
+            check_opens(&source, format)?;
+        }
+        Ok(form)
     }
+}
+
+/// Refuses a shape whose sizes, but for 0, are together more than 64 bits count: other readers multiply them in their order.
+fn check_shape(output: &TensorSpec) -> Result<()> {
+    let sizes = output.shape.iter().filter(|&&size| size != 0);
+    let mut sizes = sizes.copied();
+    match sizes.try_fold(1_u64, u64::checked_mul) {
+        Some(_) => Ok(()),
+        None => {
+            let what = format!(
+                "tensor {}: its shape {:?} has sizes that together do not fit in 64 bits, which readers refuse",
+                quote(&output.name),
+                output.shape.as_slice()
+            );
+            Err(Error::unsupported(what).with_remedy(Remedy::LeaveOut))
+        }
+    }
+}
+
+/// A file that begins with a header, and has zeros behind it.
+pub(crate) fn with_header(header: &[u8], nbytes: u64) -> impl Source + '_ {
+    FnSource::new(nbytes, move |at, buf: &mut [u8]| {
+        buf.fill(0);
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        if let Some(rest) = header.get(at..) {
+            let len = rest.len().min(buf.len());
+            buf[..len].copy_from_slice(&rest[..len]);
+        }
+        Ok(())
+    })
+}
+
+/// Refuses a header that cannot be read at default limits, whatever its own writer's limits are.
+pub(crate) fn check_opens(source: &dyn Source, format: &'static Format) -> Result<()> {
+    let budget = Budget::new(Limits::default());
+    let mut cursor = Cursor::new(source, &budget);
+    let options = ReadOptions {
+        format: Some(format),
+        ..ReadOptions::default()
+    };
+    let read = format::read_file(&mut cursor, None, options);
+    read.map(drop).map_err(|error| {
+        let what = format!("the header would not be read again: {}", error.kind());
+        Error::unsupported(what)
+    })
 }
 
 /// The error of an output of a dtype that a container does not have.

@@ -173,6 +173,17 @@ pub(super) fn left_out<'c>(cx: &Context<'c>, module: &str) -> Result<Option<&'c 
     })
 }
 
+/// The name or pattern of `extra_config` that is for a module.
+pub(super) fn entry_of_module<'c>(cx: &Context<'c>, module: &str) -> Result<Option<&'c str>> {
+    if !configured(cx) {
+        return Ok(None);
+    }
+    Ok(match own_row(cx, module)? {
+        OwnRow::Known(own) => own.map(|(name, _)| name),
+        OwnRow::Unknown(_) => None,
+    })
+}
+
 /// Whether settings quantise a module: settings of 16 bits and more do not.
 fn is_quantised(own: &Json) -> bool {
     let bits = own.get("bits").and_then(Json::as_u64);

@@ -20,7 +20,7 @@ pub(super) const CLASS_SIGNS: [char; 2] = ['?', '['];
 /// `layer_quant_config`: settings by the layer's name, or by a pattern with `*`.
 #[derive(Default)]
 pub(super) struct LayerConfigs<'c> {
-    all: Vec<&'c Json>,
+    all: Vec<(&'c str, &'c Json)>,
     named: HashMap<&'c str, usize>,
     patterns: PrefixPatterns<'c>,
     /// Patterns with other signs than `*`.
@@ -40,15 +40,19 @@ impl<'c> LayerConfigs<'c> {
         let others = names().filter(|(_, name)| name.contains(CLASS_SIGNS));
         let others = others.map(|(position, name)| (name, PatternKind::Glob, position));
         Ok(Self {
-            all: layers.values().collect(),
+            all: layers.iter().map(|(name, row)| (&**name, row)).collect(),
             named: named.map(|(position, name)| (name, position)).collect(),
             patterns: PrefixPatterns::new(globs, budget)?,
             others: NamePatterns::new(others, budget)?,
         })
     }
 
-    /// The settings of the first name or pattern that matches.
-    pub(super) fn first(&self, layer: &str, budget: &Budget) -> Result<Option<&'c Json>> {
+    /// The first name or pattern that matches, and its settings.
+    pub(super) fn first(
+        &self,
+        layer: &str,
+        budget: &Budget,
+    ) -> Result<Option<(&'c str, &'c Json)>> {
         let named = self.named.get(layer).copied();
         let pattern = self.patterns.first(layer, budget, fits)?;
         let other = self.others.first_known(layer, budget)?;

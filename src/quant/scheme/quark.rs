@@ -52,7 +52,8 @@ use codes::QuarkCodes;
 use rescaled::Rescaled;
 
 pub(super) use config::{
-    dtype, leaves_out, note_group, plain_exponents, scale_format, settings_of_module, stated,
+    dtype, entry_of_module, leaves_out, note_group, plain_exponents, scale_format,
+    settings_of_module, stated,
 };
 use config::{of_scales, steps, text};
 use scales::QuantisedScales;

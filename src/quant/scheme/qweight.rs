@@ -98,7 +98,7 @@ impl<'c> Qweight<'c> {
         let scale_shape = [rows, cols];
         let of_all = |keys: &[&str]| keys.iter().find_map(|key| cx.config.integer(key));
         let (mut bits, mut group) = (of_all(BITS), of_all(SIZES));
-        if let ModuleSettings::Known(Some(own)) = dynamic(cx, stem) {
+        if let ModuleSettings::Known(Some((_, own))) = dynamic(cx, stem) {
             let of_module = |keys: &[&str]| keys.iter().find_map(|key| own.get(key)?.as_i64());
             (bits, group) = (of_module(BITS).or(bits), of_module(SIZES).or(group));
         }
@@ -211,7 +211,7 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
         return Alternatives::new();
     };
     let of_module = |keys: &[&str]| {
-        let own = own?;
+        let (_, own) = own?;
         keys.iter().find_map(|key| own.get(key)?.as_i64())
     };
     let of_all = |keys: &[&str]| keys.iter().find_map(|key| cx.config.integer(key));
@@ -230,7 +230,7 @@ pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
 /// The settings of a module in `dynamic`.
 pub(super) fn settings_of_module<'c>(cx: &Context<'c>, module: &str) -> Option<&'c Json> {
     match dynamic(cx, module) {
-        ModuleSettings::Known(own) => own,
+        ModuleSettings::Known(own) => own.map(|(_, own)| own),
         ModuleSettings::LeftOut(_) | ModuleSettings::Unknown => None,
     }
 }
@@ -243,9 +243,19 @@ pub(super) fn left_out<'c>(cx: &Context<'c>, module: &str) -> Option<&'c str> {
     }
 }
 
+/// The pattern of `dynamic` that is for a module.
+pub(super) fn pattern_of_module<'c>(cx: &Context<'c>, module: &str) -> Option<&'c str> {
+    match dynamic(cx, module) {
+        ModuleSettings::Known(own) => own.map(|(pattern, _)| pattern),
+        ModuleSettings::LeftOut(pattern) => Some(pattern),
+        ModuleSettings::Unknown => None,
+    }
+}
+
 /// The settings of a module in `dynamic`.
 enum ModuleSettings<'c> {
-    Known(Option<&'c Json>),
+    /// With the pattern.
+    Known(Option<(&'c str, &'c Json)>),
     /// By a pattern that leaves it out.
     LeftOut(&'c str),
     Unknown,
@@ -283,7 +293,7 @@ fn dynamic<'c>(cx: &Context<'c>, module: &str) -> ModuleSettings<'c> {
         Some(FirstMatch::Known((pattern, _))) if pattern.starts_with("-:") => {
             ModuleSettings::LeftOut(pattern)
         }
-        Some(FirstMatch::Known((_, settings))) => ModuleSettings::Known(Some(settings)),
+        Some(FirstMatch::Known(row)) => ModuleSettings::Known(Some(row)),
         Some(FirstMatch::Unknown) | None => ModuleSettings::Unknown,
     }
 }

@@ -16,7 +16,8 @@ const WHAT: &str = "the configured groups";
 #[derive(Default)]
 pub(super) struct TargetGroups<'c> {
     pub(super) named: HashMap<&'c str, Option<&'c Value>>,
-    pub(super) patterns: NamePatterns<'c, Option<&'c Value>>,
+    /// With the text of each.
+    pub(super) patterns: NamePatterns<'c, (&'c str, Option<&'c Value>)>,
 }
 
 impl<'c> TargetGroups<'c> {
@@ -30,7 +31,7 @@ impl<'c> TargetGroups<'c> {
                 budget.steps(1 + target.len() as u64 / 8, WHAT)?;
                 match target.strip_prefix("re:") {
                     Some(text) => {
-                        let row = (text, PatternKind::Begins, weights);
+                        let row = (text, PatternKind::Begins, (target, weights));
                         budget.push(&mut patterns, row, WHAT)?;
                     }
                     None => {

@@ -3,6 +3,7 @@
 //! `grouping` says which names of one directory are one model, `place` where names come from (a local directory, or the
 //! list of a bucket), `found` how a found model is opened.
 
+mod directory_items;
 mod found;
 mod grouping;
 mod listed_files;
@@ -11,6 +12,7 @@ mod place;
 mod searched_directory;
 
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,7 +34,6 @@ use super::{OpenOptions, read_beside_runs};
 
 use found::FilesOfModel;
 pub(crate) use found::FoundModel;
-use grouping::models_of;
 use names::SearchedNames;
 use place::NAMES_MEMORY;
 pub(crate) use place::SearchPlace;
@@ -222,14 +223,15 @@ impl ModelSearch {
             files,
             is_written: false,
             has_one: false,
+            below: BTreeSet::new(),
             interrupted: OnceCell::new(),
         };
         let items = if is_manifests {
             directory.manifests()
         } else if self.scope == SearchScope::OnePerDirectory || directory.shown.is_some() {
-            self.one_of(&directory, budget)?
+            self.one_of(&mut directory, budget)?
         } else {
-            self.all_of(&directory, budget)
+            self.all_of(&mut directory, budget)
         };
         let models = items
             .iter()
@@ -287,49 +289,6 @@ impl ModelSearch {
             // a configuration that a run hides for a moment would be missing, and the directory no model's
             true => read_beside_runs(&Files::default(), path, list),
             false => list(),
-        }
-    }
-
-    /// The items of a directory.
-    fn all_of(&self, directory: &SearchedDirectory, budget: &Budget) -> Vec<SearchItem> {
-        let models = models_of(directory, &self.options, budget);
-        let is_store = directory.is_ollama_store();
-        let mut items: Vec<(bool, u32, SearchItem)> = Vec::new();
-        for model in models {
-            // a directory is in front of its entries
-            items.push((!model.is_directory, model.name, SearchItem::Model(model)));
-        }
-        for &folder in &directory.names.folders {
-            let name = directory.names.all[folder as usize].to_string_lossy();
-            let item = match &*name {
-                // hidden directories are other programs' own, also the metadata of clients in a model's directory
-                name if name.starts_with('.') => continue,
-                // data sets and applications of the hub
-                name if name.starts_with("datasets--") || name.starts_with("spaces--") => continue,
-                ollama::MANIFESTS if is_store => SearchItem::Manifests(folder),
-                ollama::BLOBS if is_store => continue,
-                _ => SearchItem::Folder(folder),
-            };
-            items.push((true, folder, item));
-        }
-        // names are sorted, so that their positions are in their order
-        items.sort_by_key(|(is_entry, name, _)| (*is_entry, *name));
-        items.into_iter().map(|(_, _, item)| item).collect()
-    }
-
-    /// The only model of a directory, or the items of one that is no checkpoint.
-    fn one_of(&self, directory: &SearchedDirectory, budget: &Budget) -> Result<Vec<SearchItem>> {
-        match directory.chosen(&self.options, budget) {
-            Ok(model) => Ok(vec![SearchItem::Model(model)]),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::UnknownFormat { .. } | ErrorKind::Unsupported(_)
-                ) =>
-            {
-                Ok(self.all_of(directory, budget))
-            }
-            Err(error) => Ok(vec![SearchItem::Fault(error)]),
         }
     }
 

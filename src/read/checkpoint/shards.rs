@@ -73,6 +73,11 @@ fn open_once(files: &Files, path: &Path, options: &OpenOptions) -> Result<Checkp
     Ok(checkpoint)
 }
 
+/// The warning for one of several shards.
+pub(super) fn shard_alone(number: u64, of: u64) -> String {
+    format!("file {number} of {of} of a checkpoint; the tensors of the others are not listed")
+}
+
 /// A warning for a file that holds a part of each tensor, opened without the others.
 fn part_alone(files: &Files, path: &Path, file: &ParsedFile) -> Option<String> {
     if file.catalog.metadata.get(pieces::PLACES).is_some() {
@@ -86,13 +91,7 @@ fn part_alone(files: &Files, path: &Path, file: &ParsedFile) -> Option<String> {
     }
     let name = file_name(path);
     let is_shard = file.catalog.format != gguf::FORMAT.name;
-    let shard = |(number, of): (u64, u64)| {
-        (is_shard && of > 1).then(|| {
-            format!(
-                "file {number} of {of} of a checkpoint; the tensors of the others are not listed"
-            )
-        })
-    };
+    let shard = |(number, of): (u64, u64)| (is_shard && of > 1).then(|| shard_alone(number, of));
     let split = split_name(&name).and_then(|(_, number, of)| shard((number, of)));
     if split.is_some() {
         return split;

@@ -1,12 +1,23 @@
 //! Several checkpoints as one: the tensors of all of them.
 
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
-use crate::base::error::{Error, Result};
-use crate::read::catalog::quote;
+use anamnesis_os::files::directory_of;
+
+use crate::base::error::{Error, Remedy, Result};
+use crate::base::note::Note;
+use crate::read::catalog::{Catalog, quote};
 use crate::read::source::files::Files;
 
-use super::Checkpoint;
+use super::named_files::{file_name, split_name};
+use super::ranks::underscored_shard;
+use super::set_key::SetKey;
+use super::shards::shard_alone;
+use super::{Checkpoint, OpenOptions};
+
+/// Numbers of shards that a warning names.
+const NAMED_SHARDS: usize = 8;
 
 /// A further checkpoint of a union.
 #[derive(Clone)]
@@ -14,6 +25,52 @@ pub(super) struct JoinedSource {
     path: PathBuf,
     /// Where the path is.
     files: Files,
+}
+
+impl OpenOptions {
+    /// Opens several paths as one checkpoint: a [`union`](Checkpoint::union) in which each file is read once. The files of a split
+    /// GGUF, or a directory and its shards, may be given one by one.
+    ///
+    /// ```
+    /// use anamnesis::{Checkpoint, OpenOptions};
+    ///
+    /// let files = [1, 2, 3].map(|n| format!("fixtures/gguf/split/m-0000{n}-of-00003.gguf"));
+    /// let whole = OpenOptions::new().open_union(&files)?;
+    /// assert_eq!(whole.tensors().len(), Checkpoint::open(&files[0])?.tensors().len());
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open) and of [`Checkpoint::union`].
+    pub fn open_union<P: AsRef<Path>>(
+        &self,
+        paths: impl IntoIterator<Item = P>,
+    ) -> Result<Checkpoint> {
+        let mut opened: Vec<(Checkpoint, HashSet<PathBuf>)> = Vec::new();
+        for path in paths {
+            let path = path.as_ref();
+            let own = identity(path);
+            // another file of a set that was opened as a whole
+            if opened.iter().any(|(_, files)| files.contains(&own)) {
+                continue;
+            }
+            let next = self.open(path)?;
+            let files = next.catalog.files().iter();
+            let files = files.filter_map(|file| file.path.as_deref());
+            let files: HashSet<PathBuf> = files.map(identity).collect();
+            // files of this one that were given before: the first of them has its place
+            let is_part = |known: &HashSet<PathBuf>| !known.is_empty() && known.is_subset(&files);
+            let at = opened.iter().position(|(_, known)| is_part(known));
+            opened.retain(|(_, known)| !is_part(known));
+            opened.insert(at.unwrap_or(opened.len()), (next, files));
+        }
+        Checkpoint::union(opened.into_iter().map(|(checkpoint, _)| checkpoint))
+    }
+}
+
+/// A path by which one file has one name: a local one without links.
+fn identity(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 impl Checkpoint {
@@ -100,6 +157,7 @@ impl Checkpoint {
             into.index_names(&budget)?;
             whole.kept = budget.kept();
         }
+        join_warnings(&mut whole.catalog);
         Ok(whole)
     }
 
@@ -108,4 +166,56 @@ impl Checkpoint {
         let joined = self.joined.iter();
         joined.map(|source| (&*source.path, &source.files))
     }
+}
+
+/// Says of shards that were opened one by one which are there, once, and nothing where all are. Other warnings that several files
+/// have are said once.
+fn join_warnings(catalog: &mut Catalog) {
+    let mut sets: BTreeMap<(PathBuf, SetKey), (u64, BTreeSet<u64>)> = BTreeMap::new();
+    for path in catalog.files.iter().filter_map(|file| file.path.as_deref()) {
+        let name = file_name(path);
+        let split = split_name(&name).map(|(_, number, of)| (number, of));
+        if let (Some(key), Some((number, of))) = (
+            SetKey::of(&name),
+            split.or_else(|| underscored_shard(&name)),
+        ) {
+            let set = sets.entry((directory_of(path).to_owned(), key));
+            let (_, numbers) = set.or_insert_with(|| (of, BTreeSet::new()));
+            numbers.insert(number);
+        }
+    }
+    for (of, numbers) in sets.into_values().filter(|(_, numbers)| numbers.len() > 1) {
+        let before = catalog.warnings.len();
+        for &number in &numbers {
+            let alone = shard_alone(number, of);
+            let mut warnings = catalog.warnings.iter();
+            if let Some(at) = warnings.position(|warning| *warning == *alone) {
+                catalog.warnings.remove(at);
+            }
+        }
+        let count = numbers.len();
+        let in_range = numbers.range(1..=of.max(1)).count() as u64;
+        let is_whole = in_range == of;
+        if catalog.warnings.len() < before && !is_whole {
+            let named = numbers.iter().take(NAMED_SHARDS);
+            let named: Vec<String> = named.map(u64::to_string).collect();
+            let more = match count > NAMED_SHARDS {
+                true => " …",
+                false => "",
+            };
+            let text = format!(
+                "{count} files of {of} of a checkpoint ({}{more}); the tensors of the others are not listed",
+                named.join(", ")
+            );
+            let note = Note::with_remedy(text, Remedy::OpenWhole);
+            catalog.warnings.push(note);
+        }
+    }
+    let mut kept: Vec<Note> = Vec::new();
+    for warning in std::mem::take(&mut catalog.warnings) {
+        if !kept.contains(&warning) {
+            kept.push(warning);
+        }
+    }
+    catalog.warnings = kept;
 }

@@ -38,7 +38,7 @@ use anamnesis_kernel::{BlockFormat, describe_foreign};
 
 pub(crate) use array::read as read_array;
 pub(crate) use header_layout::{HeaderLayout, header_layout, in_order_of};
-pub(crate) use stored_values::{StoredValue, stored_values};
+pub(crate) use stored_values::{StoredValue, stored_values, value_of};
 
 /// The GGUF format.
 pub static FORMAT: Format = Format {

@@ -3,9 +3,11 @@
 use anamnesis::fit::{CacheType, InferenceEngine};
 use anamnesis::format::FORMATS;
 use anamnesis::sink::{Container, HeaderValue};
-use anamnesis::{Dtype, Format, Names, OutputDtype};
+use anamnesis::{Checkpoint, Dtype, Format, Names, OutputDtype};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use globset::{Glob, GlobBuilder, GlobMatcher};
+
+use crate::exit::Failure;
 
 /// A glob over tensor names.
 pub(super) fn name_pattern(text: &str) -> Result<GlobMatcher, String> {
@@ -72,6 +74,22 @@ pub(super) fn metadata_value(text: &str) -> Result<MetadataArgument, String> {
 pub(crate) fn typed_value(key: &str, value: &str) -> Result<MetadataArgument, String> {
     let parsed = HeaderValue::of_key(key, value).map_err(|e| e.kind().to_string())?;
     Ok((parsed.0.to_owned(), parsed.1))
+}
+
+/// Refuses keys that a GGUF does not have yet, and that end in a colon and a word that is no type.
+pub(crate) fn check_new_keys(
+    checkpoint: &Checkpoint,
+    set: &[MetadataArgument],
+) -> Result<(), Failure> {
+    for (key, value) in set {
+        let is_known = checkpoint.catalog().metadata().get(key).is_some();
+        if !is_known && let Err(error) = value.check_new_key(key) {
+            let remedy = "give the type of the value; the key itself is set as KEY:str=VALUE";
+            let what = error.kind().to_string();
+            return Err(Failure::new("invalid_argument", what, remedy).of_arguments());
+        }
+    }
+    Ok(())
 }
 
 /// `KEY=FILE`.

@@ -538,9 +538,9 @@ fn what_an_edit_cannot_mean_is_refused_at_once() {
         assert!(refused.stderr.contains(says), "{set}: {}", refused.stderr);
     }
     assert!(fs::read(&gguf).unwrap() == was);
-    // a key with a colon of another program
+    // a key with a colon of another program has a type behind it
     assert_eq!(
-        run(&["edit", path_str(&gguf), "--set", "other:name=x"]).code,
+        run(&["edit", path_str(&gguf), "--set", "other:name:str=x"]).code,
         0
     );
     let fifo = path("p.gguf");

@@ -36,8 +36,10 @@ mod inspect_json;
 mod inspect_output;
 #[cfg(target_os = "linux")]
 mod interrupted_verbs;
+mod kept_weights;
 mod killed;
 mod library;
+mod listed_models;
 mod load;
 mod ls;
 #[cfg(target_os = "linux")]
@@ -49,6 +51,7 @@ mod numbers;
 mod output_size;
 #[cfg(target_os = "linux")]
 mod page_cache;
+mod parts_of_sets;
 #[cfg(target_os = "linux")]
 mod policy_library;
 #[cfg(target_os = "linux")]
@@ -60,6 +63,7 @@ mod ppc_change;
 #[cfg(target_os = "linux")]
 mod ppc_status;
 mod process;
+mod readable_outputs;
 mod remember;
 #[cfg(feature = "remote")]
 mod remote;
@@ -85,6 +89,7 @@ mod secrets;
 mod service_unit;
 #[cfg(target_os = "linux")]
 mod services;
+mod shares;
 #[cfg(target_os = "linux")]
 mod shim_recording;
 mod signs;

@@ -24,7 +24,6 @@ use std::path::PathBuf;
 
 pub(crate) use place::EditPlace;
 pub use recovery::RecoveredEdit;
-pub(crate) use recovery::with_header;
 pub(crate) use target::{EditTarget, check_local, check_named};
 
 /// Bytes of data from which on room is inserted. Less is copied in the time that inserting takes, and a copy needs no journal.

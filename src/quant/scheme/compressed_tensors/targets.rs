@@ -15,7 +15,7 @@ pub(super) fn of_module<'c>(cx: &Context<'c>, module: &str) -> Result<Option<&'c
     }
     let first = targets.patterns.first(module, cx.budget)?;
     Ok(match first {
-        FirstMatch::Known(weights) => weights,
+        FirstMatch::Known((_, weights)) => weights,
         FirstMatch::Unknown | FirstMatch::Nothing => None,
     })
 }

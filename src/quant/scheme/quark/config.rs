@@ -16,7 +16,7 @@ pub(super) fn steps<'c>(cx: &Context<'c>, name: &str) -> Vec<&'c Json> {
     let layer = module_of_weight(name);
     let weight = match cx.sound(layers(cx).first(layer, cx.budget)).flatten() {
         // a layer's configuration replaces the global one, even if it does not quantise the weight
-        Some(config) => config.get("weight"),
+        Some((_, config)) => config.get("weight"),
         None => cx.config.get("global_quant_config.weight"),
     };
     match weight {
@@ -31,10 +31,23 @@ pub(in crate::quant::scheme) fn settings_of_module<'c>(
     cx: &Context<'c>,
     module: &str,
 ) -> Option<&'c Json> {
-    if !cx.config.is(&["quark"]) {
-        return None;
+    let row = cx.sound(row_of_module(cx, module)).flatten()?;
+    Some(row.1)
+}
+
+/// The name or pattern of `layer_quant_config` that is for a layer.
+pub(in crate::quant::scheme) fn entry_of_module<'c>(
+    cx: &Context<'c>,
+    module: &str,
+) -> Result<Option<&'c str>> {
+    Ok(row_of_module(cx, module)?.map(|(name, _)| name))
+}
+
+fn row_of_module<'c>(cx: &Context<'c>, module: &str) -> Result<Option<(&'c str, &'c Json)>> {
+    match cx.config.is(&["quark"]) {
+        true => layers(cx).first(module, cx.budget),
+        false => Ok(None),
     }
-    cx.sound(layers(cx).first(module, cx.budget)).flatten()
 }
 
 /// The settings of layers, which are read once.

@@ -13,6 +13,8 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::PathBuf;
 
 use crate::base::error::Error;
 use crate::base::limits::Budget;
@@ -32,24 +34,35 @@ use crate::read::source::file_system::NamedPath;
 use super::found::{FilesOfModel, FoundEvidence};
 use super::searched_directory::{DirectoryModel, SearchedDirectory};
 
+const WHAT: &str = "the files of an index";
+
 /// Files that describe the model of their directory.
 const CONFIGURATIONS: [&str; 2] = ["config.json", "params.json"];
 
 /// Words in the names of models that have an ending of many kinds of files.
 const MODEL_WORDS: [&str; 6] = ["model", "weights", "adapter", "lora", "ggml", "checkpoint"];
 
-/// All models of a directory.
+/// The models of a directory, and the files in directories below it that its indexes name.
+pub(super) struct GroupedModels {
+    pub(super) models: Vec<DirectoryModel>,
+    pub(super) below: BTreeSet<PathBuf>,
+}
+
+/// All models of a directory. `of_others`: names of files in it that belong to a model of a directory above.
 pub(super) fn models_of(
     directory: &SearchedDirectory,
+    of_others: &BTreeSet<OsString>,
     options: &OpenOptions,
     budget: &Budget,
-) -> Vec<DirectoryModel> {
+) -> GroupedModels {
+    let all = directory.names.all.iter();
     let mut grouping = Grouping {
         directory,
         options,
         budget,
-        taken: vec![false; directory.names.all.len()],
+        taken: all.map(|name| of_others.contains(&**name)).collect(),
         models: Vec::new(),
+        below: BTreeSet::new(),
     };
     grouping.indexes();
     grouping.distributed();
@@ -65,7 +78,8 @@ pub(super) fn models_of(
             main.is_directory = true;
         }
     }
-    models
+    let below = grouping.below;
+    GroupedModels { models, below }
 }
 
 /// The models of a directory while they are put together.
@@ -76,6 +90,7 @@ struct Grouping<'d> {
     /// SearchedNames that belong to a model.
     taken: Vec<bool>,
     models: Vec<DirectoryModel>,
+    below: BTreeSet<PathBuf>,
 }
 
 impl Grouping<'_> {
@@ -112,11 +127,17 @@ impl Grouping<'_> {
                 .filter(|(file, name)| *file != index && weight_ending(name) == Some(ending))
                 .map(|(file, name)| (file, name.into_owned()))
                 .partition(|(_, name)| split_name(name).is_some_and(|(own, ..)| own == prefix));
-            // the index is read only where something else than shards by its name is there
-            let named = match others.is_empty() {
+            // the index is read only where something else than shards by its name is there, or all may be in folders
+            let may_be_below = numbered.is_empty() && !self.directory.names.folders.is_empty();
+            let named = match others.is_empty() && !may_be_below {
                 true => BTreeSet::new(),
                 false => self.named_by(index),
             };
+            for name in named.iter().filter(|name| name.contains('/')) {
+                if self.budget.text(name.len(), WHAT).is_ok() {
+                    self.below.insert(self.directory.path.join(name));
+                }
+            }
             let named = others.iter().filter(|(_, name)| named.contains(name));
             let mut taken: Vec<u32> = numbered
                 .iter()

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -36,6 +37,8 @@ pub(super) struct SearchedDirectory {
     pub(super) is_written: bool,
     /// Whether one model was found in it.
     pub(super) has_one: bool,
+    /// The files in directories below it that its indexes name.
+    pub(super) below: BTreeSet<PathBuf>,
     /// Why its models may be half changed. Found out once: a directory may have a million models.
     pub(super) interrupted: OnceCell<Option<&'static str>>,
 }
@@ -198,14 +201,16 @@ impl SearchedDirectory {
             weight_ending(&self.text(model.name)),
             Some("gguf" | "npz" | "npy")
         );
-        let first = chosen
-            .content
-            .as_ref()
-            .and_then(|content| content.paths().first());
-        is_described
-            && first.is_some_and(|first| match &model.content {
-                None => self.entry(model.name) == *first,
-                Some(content) => content.paths().contains(first),
-            })
+        is_described && self.has_same_files(model, chosen)
+    }
+
+    /// Whether a model has the files that opening the directory chooses.
+    pub(super) fn has_same_files(&self, model: &DirectoryModel, chosen: &DirectoryModel) -> bool {
+        let chosen = chosen.content.as_ref();
+        let first = chosen.and_then(|content| content.paths().first());
+        first.is_some_and(|first| match &model.content {
+            None => self.entry(model.name) == *first,
+            Some(content) => content.paths().contains(first),
+        })
     }
 }

@@ -3,10 +3,10 @@
 use super::{HeaderReader, PADDING, array, array_item};
 use crate::base::error::{Error, Result};
 use crate::base::limits::Budget;
-use crate::read::catalog::metadata::Item;
+use crate::read::catalog::metadata::{Item, Value};
 use crate::read::catalog::{Endian, quote};
-use crate::read::source::Source;
 use crate::read::source::cursor::Cursor;
+use crate::read::source::{MemorySource, Source};
 
 const WHAT: &str = "the metadata";
 
@@ -61,6 +61,13 @@ pub(crate) fn stored_values(source: &dyn Source, budget: &Budget) -> Result<Vec<
         budget.push(&mut found, value, WHAT)?;
     }
     Ok(found)
+}
+
+/// The value of these bytes, little endian, of the type of this number.
+pub(crate) fn value_of(kind: u32, bytes: &[u8], budget: &Budget) -> Result<Value> {
+    budget.memory(bytes.len() as u64, WHAT)?;
+    let source = MemorySource::new(bytes.to_vec());
+    array::value(&mut Cursor::new(&source, budget), kind, Endian::Little)
 }
 
 /// Changes the byte order of a value, which is `from`. Its form was checked by reading or making it.

@@ -10,6 +10,7 @@ use crate::base::error::{Error, Result};
 use crate::base::limits::Budget;
 use crate::base::progress::{RunControl, RunProgress};
 use crate::base::quote::quote;
+use crate::engine::sink::container::with_header;
 use crate::engine::sink::files::directory_of;
 use crate::engine::sink::files::operations::FileOperations;
 use crate::read::format::{self, Format};
@@ -271,19 +272,6 @@ fn check_header(header: &[u8], format: &str, nbytes: u64, budget: &Budget) -> Re
         .ok_or_else(|| Error::malformed("the journal names no format that is edited"))?;
     let _scope = budget.scope();
     parses(&with_header(header, nbytes), format, budget)
-}
-
-/// A file that begins with a header, and has zeros behind it.
-pub(crate) fn with_header(header: &[u8], nbytes: u64) -> impl Source + '_ {
-    FnSource::new(nbytes, move |at, buf: &mut [u8]| {
-        buf.fill(0);
-        let at = usize::try_from(at).unwrap_or(usize::MAX);
-        if let Some(rest) = header.get(at..) {
-            let len = rest.len().min(buf.len());
-            buf[..len].copy_from_slice(&rest[..len]);
-        }
-        Ok(())
-    })
 }
 
 /// Makes room again for a file whose turn had not come, or copies it.

@@ -1,0 +1,205 @@
+//! `edit` and `convert` say and refuse the same: of keys by which weights are read, and of entries that do not follow a rename.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::process::{Run, path_str, run, workspace};
+
+/// Writes a safetensors file of tensors of these dtypes, shapes and bytes.
+pub(crate) fn tensors(path: &Path, tensors: &[(&str, &str, &[u64], &[u8])]) {
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for (name, dtype, shape, bytes) in tensors {
+        let start = data.len();
+        data.extend_from_slice(bytes);
+        let described = serde_json::json!({"dtype": dtype, "shape": shape, "data_offsets": [start, data.len()]});
+        header.insert((*name).to_owned(), described);
+    }
+    let header = serde_json::Value::Object(header).to_string();
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend(data);
+    fs::write(path, bytes).unwrap();
+}
+
+/// A directory of one FP8 weight `net.a` and one that is not quantised, `net.b`, with this section of quantisation.
+fn fp8_model(directory: &Path, section: &serde_json::Value) {
+    fs::create_dir_all(directory).unwrap();
+    tensors(
+        &directory.join("model.safetensors"),
+        &[
+            ("net.a.weight", "F8_E4M3", &[128, 128], &[0x38; 16384]),
+            ("net.a.weight_scale", "F32", &[1], &[0, 0, 128, 63]),
+            ("net.b.weight", "BF16", &[2, 2], &[0; 8]),
+        ],
+    );
+    let config = serde_json::json!({"quantization_config": section});
+    fs::write(directory.join("config.json"), config.to_string()).unwrap();
+}
+
+/// Both verbs with one change, on a copy of a model: `convert` with the first arguments, `edit` with the second.
+fn both(model: &Path, scratch: &Path, convert: &[&str], edit: &[&str]) -> [Run; 2] {
+    let (copy, out) = (scratch.join("copy"), scratch.join("out"));
+    for old in [&copy, &out] {
+        let _ = fs::remove_dir_all(old);
+    }
+    fs::create_dir(&copy).unwrap();
+    let files: Vec<PathBuf> = match model.is_dir() {
+        true => fs::read_dir(model)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect(),
+        false => vec![model.to_owned()],
+    };
+    for file in &files {
+        fs::copy(file, copy.join(file.file_name().unwrap())).unwrap();
+    }
+    let edited = match model.is_dir() {
+        true => copy.clone(),
+        false => copy.join(model.file_name().unwrap()),
+    };
+    let before = fs::read(copy.join(files[0].file_name().unwrap())).unwrap();
+    let out = format!("{}/", path_str(&out));
+    let converted = run(&[&["convert", path_str(model), "-o", &out][..], convert].concat());
+    let edited = run(&[&["edit", path_str(&edited)][..], edit].concat());
+    if edited.code != 0 {
+        let after = fs::read(copy.join(files[0].file_name().unwrap())).unwrap();
+        assert!(before == after, "a refused edit has changed a file");
+    }
+    [converted, edited]
+}
+
+/// Keys by which weights are read are not removed, renamed or changed, whichever verb it is.
+#[test]
+fn keys_by_which_weights_are_read_stay() {
+    let scratch = tempfile::tempdir().unwrap();
+    let quant = |name: &str| workspace().join("fixtures/quant").join(name);
+    let comfy = quant("field/comfy-nvfp4-header/model.safetensors");
+    let torchao = quant("torchao/int8_row/model.safetensors");
+    let relabelled = r#"_quantization_metadata={"format_version":"1.0","layers":{"blocks.0.attn.to_q":{"format":"float8_e4m3fn"}}}"#;
+    let key = "_quantization_metadata";
+    for (model, convert, edit) in [
+        (&comfy, ["--drop-metadata", key], ["--unset", key]),
+        (&comfy, ["--metadata", relabelled], ["--set", relabelled]),
+        (
+            &torchao,
+            ["--drop-metadata", "a.fc.weight"],
+            ["--unset", "a.fc.weight"],
+        ),
+        (
+            &torchao,
+            ["--drop-metadata", "a.fc.weight"],
+            ["--rename-key", "a.fc.weight=b.fc.weight"],
+        ),
+    ] {
+        for run in both(model, scratch.path(), &convert, &edit) {
+            assert_eq!(run.code, 1, "{edit:?}: {}", run.stdout);
+            let said = "with the metadata of the output: keep the keys that describe it";
+            assert!(run.stderr.contains(said), "{edit:?}: {}", run.stderr);
+        }
+    }
+    // other keys are free
+    let other = "license=mit";
+    for run in both(
+        &comfy,
+        scratch.path(),
+        &["--metadata", other],
+        &["--set", other],
+    ) {
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        assert!(!run.stdout.contains("note"), "{}", run.stdout);
+    }
+    // a version of ggml's types that is not known is said by both
+    let gguf = workspace().join("fixtures/model/scribe-Q8_0.gguf");
+    let version = "general.quantization_version:u32=3";
+    for run in both(
+        &gguf,
+        scratch.path(),
+        &["--metadata", version],
+        &["--set", version],
+    ) {
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        let said = "`general.quantization_version`: 3 of the metadata is not known";
+        assert!(run.stdout.contains(said), "{}", run.stdout);
+    }
+}
+
+/// A pattern that has matched a weight, and matches its new name no longer, is named; and one that matches it only now.
+#[test]
+fn patterns_that_match_other_names_are_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let model = scratch.path().join("model");
+    let ct = |ignore: &str, target: &str| {
+        serde_json::json!({
+            "quant_method": "compressed-tensors", "format": "float-quantized", "ignore": [ignore],
+            "config_groups": {"g": {"targets": [target],
+                "weights": {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": true}}},
+        })
+    };
+    for (section, rename, named) in [
+        (
+            ct("net.b", r"re:.*\.a$"),
+            "net.a=net.d",
+            Some(r"`re:.*\.a$` of targets"),
+        ),
+        (ct("net.b", r"re:.*\.a$"), "net=model", None),
+        (ct("net.b", "net.a"), "net.a=net.d", None),
+        (
+            ct(r"re:.*\.b$", "Linear"),
+            "net.b=net.c",
+            Some(r"`re:.*\.b$` of ignore"),
+        ),
+        (
+            ct(r"re:.*\.c$", "Linear"),
+            "net.b=net.c",
+            Some(r"`re:.*\.c$` of ignore"),
+        ),
+        (ct("net.b", "Linear"), "net.b=net.c", None),
+    ] {
+        let _ = fs::remove_dir_all(&model);
+        fp8_model(&model, &section);
+        let rename = ["--rename", rename];
+        for run in both(&model, scratch.path(), &rename, &rename) {
+            assert_eq!(run.code, 0, "{rename:?}: {}", run.stderr);
+            let is_said = run.stdout.contains("do not match the new name");
+            assert_eq!(
+                is_said,
+                named.is_some(),
+                "{section} {rename:?}: {}",
+                run.stdout
+            );
+            if let Some(named) = named {
+                assert!(run.stdout.contains(named), "{named}: {}", run.stdout);
+            }
+        }
+    }
+}
+
+/// The same of GPTQModel's `dynamic`, whose patterns are the keys of an object.
+#[test]
+fn patterns_of_dynamic_are_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let source = workspace().join("fixtures/quant/gptq/4bit_seq_sym_v1");
+    let model = scratch.path().join("model");
+    fs::create_dir(&model).unwrap();
+    let name = "model.safetensors";
+    fs::copy(source.join(name), model.join(name)).unwrap();
+    let config = fs::read(source.join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    let mut section = config["quantization_config"].clone();
+    let listed = run(&["plan", "--json", path_str(&model)]);
+    let plan: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    let weight = plan["jobs"][0]["name"].as_str().unwrap().to_owned();
+    let module = weight.strip_suffix(".weight").unwrap();
+    let pattern = format!("+:.*{}$", module.replace('.', r"\."));
+    let own = serde_json::json!({"bits": section["bits"], "group_size": section["group_size"]});
+    section["dynamic"] = serde_json::json!({&*pattern: own});
+    let config = serde_json::json!({"quantization_config": section});
+    fs::write(model.join("config.json"), config.to_string()).unwrap();
+    let rename = format!("{module}=renamed.module");
+    let rename = ["--rename", &*rename];
+    for run in both(&model, scratch.path(), &rename, &rename) {
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        assert!(run.stdout.contains("of dynamic"), "{}", run.stdout);
+        assert!(run.stdout.contains("renamed.module"), "{}", run.stdout);
+    }
+}

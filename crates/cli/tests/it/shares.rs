@@ -1,0 +1,96 @@
+//! One worker's share: it is of whole heads, and a part of something, or it is refused by name.
+
+use std::fs;
+use std::path::Path;
+
+use crate::process::{Run, path_str, run, safetensors};
+
+fn share(model: &Path, workers: u32, more: &[&str]) -> Run {
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("share.safetensors");
+    let workers = workers.to_string();
+    let arguments = ["convert", path_str(model), "-o", path_str(&out)];
+    let run = run(&[&arguments[..], &["--tp", &workers, "--rank", "1"], more].concat());
+    assert_eq!(run.code == 0, out.exists(), "{}", run.stderr);
+    run
+}
+
+#[test]
+fn a_share_is_of_whole_heads_or_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let model = scratch.path().join("model");
+    fs::create_dir(&model).unwrap();
+    safetensors(
+        &model.join("model.safetensors"),
+        "",
+        &[
+            ("model.layers.0.self_attn.q_proj.weight", &[96, 24]),
+            ("model.layers.0.self_attn.k_proj.weight", &[24, 24]),
+            ("model.layers.0.self_attn.o_proj.weight", &[24, 96]),
+            ("model.norm.weight", &[24]),
+        ],
+    );
+    let config = |kv_heads: u32| {
+        let config = serde_json::json!({"model_type": "llama", "num_attention_heads": 12,
+            "num_key_value_heads": kv_heads, "hidden_size": 96});
+        fs::write(model.join("config.json"), config.to_string()).unwrap();
+    };
+    for (kv_heads, workers, refused) in [
+        (3, 3, None),
+        (3, 6, None),
+        (3, 12, None),
+        (
+            12,
+            5,
+            Some("the 12 heads of the model cannot be shared by 5 workers"),
+        ),
+        (3, 8, Some("the 12 heads")),
+        // 12 heads are 3 for each of 4 workers, whose keys are in two heads
+        (
+            3,
+            4,
+            Some("the 3 heads of keys and values of the model cannot be shared by 4 workers"),
+        ),
+        (6, 4, Some("the 6 heads of keys and values")),
+    ] {
+        config(kv_heads);
+        for dtype in ["stored", "bf16"] {
+            let run = share(&model, workers, &["--dtype", dtype]);
+            match refused {
+                None => assert_eq!(run.code, 0, "{kv_heads} {workers}: {}", run.stderr),
+                Some(what) => {
+                    assert_eq!(run.code, 1, "{kv_heads} {workers} {dtype}: {}", run.stdout);
+                    assert!(run.stderr.contains(what), "{}", run.stderr);
+                    assert!(run.stderr.contains("_proj.weight"), "{}", run.stderr);
+                }
+            }
+        }
+    }
+    // without a configuration it is not known
+    fs::remove_file(model.join("config.json")).unwrap();
+    let run = share(&model, 2, &[]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(
+        run.stdout
+            .contains("number of heads of the model is not known"),
+        "{}",
+        run.stdout
+    );
+}
+
+#[test]
+fn a_share_of_everything_is_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let model = scratch.path().join("model.safetensors");
+    safetensors(
+        &model,
+        "",
+        &[("first.weight", &[8, 8]), ("second.weight", &[8, 8])],
+    );
+    for dtype in ["stored", "bf16"] {
+        let run = share(&model, 2, &["--dtype", dtype]);
+        assert_eq!(run.code, 1, "{}", run.stdout);
+        let said = "no tensor is divided among 2 workers, such as `first.weight`";
+        assert!(run.stderr.contains(said), "{}", run.stderr);
+    }
+}
