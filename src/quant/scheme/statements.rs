@@ -235,12 +235,16 @@ impl FoundNumbers<'_> {
         kind && width && scales && self.shifted_as(stated) && self.spread_as(stated)
     }
 
-    /// Whether the zero points are stored as stated. The writer packs zero points in I8 alone; the width of others decides nothing.
+    /// Whether the zero points are stored as stated. The writer packs zero points in I8 alone; the width of others decides nothing,
+    /// nor does Quark's sign.
     fn shifted_as(&self, stated: &StatedNumbers) -> bool {
         let (Some(stated), Some((found, is_packed))) = (stated.zero_dtype, self.zeros) else {
             return true;
         };
-        let has_sign = |dtype| matches!(dtype, Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::I64);
+        let has_sign = |dtype| match dtype {
+            Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::I64 => true,
+            other => self.is_quark && other == Dtype::U8,
+        };
         match is_packed {
             true => stated == Dtype::I8,
             false => stated == found || (has_sign(stated) && has_sign(found)),

@@ -242,6 +242,23 @@ fn zero_points_in_another_dtype_are_refused() {
     ]);
 }
 
+/// Quark's zero points are integers unless it says that they are floats.
+#[test]
+fn zero_points_of_quark_in_another_kind_of_numbers_are_refused() {
+    const FLOATS: &str = "quark_more/uint2_float";
+    const INTEGERS: &str = "quark_more/int2_per_group";
+    let of = |value: Value| set("global_quant_config/weight/zero_point_type", value);
+    check(vec![
+        (FLOATS, of(json!("float32")), Nothing),
+        (FLOATS, of(json!("int32")), Refused("zero points in F32")),
+        (FLOATS, of(Value::Null), Refused("zero points in F32")),
+        (FLOATS, of(json!("int3")), Refused("zero_point_type")),
+        (INTEGERS, of(json!("int32")), Nothing),
+        (INTEGERS, of(Value::Null), Nothing),
+        (INTEGERS, of(json!("float32")), Refused("zero points in")),
+    ]);
+}
+
 /// TensorRT-LLM writes `group_size`: 128 of all algorithms; ModelOpt writes the size that its groups have.
 #[test]
 fn the_default_size_of_groups_says_nothing_of_an_algorithm_with_its_own() {

@@ -185,5 +185,12 @@ pub(in crate::quant::scheme) fn stated(cx: &Context<'_>, name: &str) -> Alternat
         _ if dtype == "fp4" && text(last, "scale_format") == "e5m3" => None,
         _ => size.filter(|size| *size > 0).map(StatedGranularity::Group),
     };
-    vec![vec![numbers.with_scales(scales)]]
+    // the writer's default is int32; symmetric numbers have zero points of 0, in any dtype
+    let zeros = match text(last, "zero_point_type") {
+        _ if last.get("symmetric").and_then(Json::as_bool) != Some(false) => None,
+        "float32" => Some(Dtype::F32),
+        "int32" | "" => Some(Dtype::I32),
+        _ => None,
+    };
+    vec![vec![numbers.with_scales(scales).shifted_in(zeros)]]
 }

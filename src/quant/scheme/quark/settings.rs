@@ -114,6 +114,6 @@ pub(in crate::quant::scheme) static SETTINGS: SchemeSettings = SchemeSettings {
         ("round_method", Any),
         ("scale_calculation_mode", Any),
         ("scale_type", Any),
-        ("zero_point_type", Any),
+        ("zero_point_type", Texts(&["int32", "float32"])),
     ],
 };
