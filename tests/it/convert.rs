@@ -9,7 +9,7 @@ use crate::support::scratch_dir::ScratchDir;
 use crate::support::writers::{StoredTensor, gguf};
 use crate::support::{fixture, fixtures, sha256};
 use anamnesis::sink::{GGUF, GgufType, GgufValue, NPY, NPZ, SAFETENSORS, Sharding};
-use anamnesis::{Checkpoint, ErrorKind, Result, Value, convert};
+use anamnesis::{Checkpoint, ErrorKind, Result, Value, convert, remember};
 use serde_json::json;
 
 /// A safetensors file of these tensors (name, dtype, shape, bytes) and this metadata.
@@ -321,6 +321,24 @@ fn weights_of_every_scheme_are_renamed() {
         }
     }
     assert!(renamed > 80, "{renamed}");
+}
+
+#[test]
+fn metadata_too_long_for_another_header_is_refused() {
+    let scratch = ScratchDir::new("convert-long-metadata");
+    let text = "x".repeat(65 << 20);
+    let words = StoredTensor::new("a", "0", &[3], random_bytes(2, 12));
+    let path = scratch.path("long.gguf");
+    fs::write(&path, gguf(false, &[("long.text", &text)], &[words])).unwrap();
+    let source = Checkpoint::open(&path).unwrap();
+    for result in [
+        convert(&source).to_file(scratch.path("out.safetensors")),
+        remember(&source).to_file(scratch.path("out.safetensors")),
+    ] {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("long.text"), "{error}");
+        assert!(!scratch.path("out.safetensors").exists());
+    }
 }
 
 #[test]

@@ -1,22 +1,26 @@
 //! A checkpoint's metadata as strings, for a safetensors header.
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::models::architectures::gguf_model;
 use crate::models::conversion::Names;
 use crate::plan::PLAN_ID_KEY;
 use crate::read::catalog::metadata::{OF_GGUF, Value};
+use crate::read::catalog::quote;
 use crate::read::checkpoint::Checkpoint;
 use serde::{Serialize, Serializer};
 
-/// Bytes of metadata that are carried over. A header may have 100 MB, and every reader parses it.
+/// Bytes of metadata that are carried over from another format. A header may have 100 MB, and every reader parses it.
 const MAX_METADATA: usize = 64 << 20;
 
 /// Keys and values for `__metadata__`: the source's, unchanged, for safetensors; for GGUF with the prefix `gguf.` and the
-/// value as JSON, arrays included. Entries beyond [`MAX_METADATA`] are left out, but for the ones of safetensors.
+/// value as JSON, arrays included.
 ///
 /// If the outputs of a GGUF have the `names` of transformers, only texts about the model are left (`general.name`, author,
 /// licence, origin): configuration and tokenizer are files of their own, numbers describe how the file was stored, and the
 /// header of a vocabulary of 150 000 tokens would have 9.5 MB that every client parses.
+///
+/// # Errors
+/// Values that cannot be read, and more than [`MAX_METADATA`] from another format than safetensors.
 pub(in crate::engine) fn safetensors_metadata(
     checkpoint: &Checkpoint,
     names: Names,
@@ -55,10 +59,14 @@ pub(in crate::engine) fn safetensors_metadata(
             ),
         };
         total += pair.0.len() + pair.1.len();
-        // texts that a header has had are kept, or the output is refused
-        let is_own = catalog.format == "safetensors" && names == Names::Stored;
-        if total > MAX_METADATA && !is_own {
-            break;
+        // texts that a header has had are written, and the whole header is compared with the reader's limits
+        if total > MAX_METADATA && catalog.format != "safetensors" {
+            let what = format!(
+                "{} and the keys before it have more than {} MiB of metadata as text, for a header that readers refuse from 100 MB on: take the longest keys out of a copy (`edit --unset`)",
+                quote(key),
+                MAX_METADATA >> 20
+            );
+            return Err(Error::unsupported(what));
         }
         carried.push(pair);
     }
