@@ -29,7 +29,8 @@
 //!
 //! Harmless names are a table with reasons (`harmless.rs`). With `OpenOptions::assume_plain` the refusals become warnings.
 //!
-//! A new scheme needs nothing here: it cannot return a weight without its parts, nor have a row without its settings.
+//! A new scheme needs nothing here: it cannot return a weight without its parts, nor have a row without its settings. Its parts whose codes are
+//! missing altogether are known by their names alone (`orphans.rs`).
 
 mod across_layers;
 mod alterations;
