@@ -50,7 +50,7 @@ pub use objects::Objects;
 pub use options::OpenOptions;
 pub use other_files::UnreadFile;
 pub(crate) use other_files::{
-    DirectoryListing, LEFT_HIDDEN, LEFT_PART, NOT_UTF8, UNFINISHED, is_model_file,
+    DirectoryListing, LEFT_EDIT, LEFT_HIDDEN, LEFT_PART, NOT_UTF8, UNFINISHED, is_model_file,
     is_training_state,
 };
 use read_state::ReadState;

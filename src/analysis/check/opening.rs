@@ -81,7 +81,7 @@ fn placed(
 }
 
 /// The remedy for an edit that was interrupted.
-const RECOVER: &str = "complete it with `anamnesis edit PATH --recover`";
+pub(super) const RECOVER: &str = "complete it with `anamnesis edit PATH --recover`";
 
 /// Adds to a finding about damage that an edit was interrupted, if a journal says so.
 fn hinted(mut found: Finding, file: Option<&Path>, root: &Path, files: &Files) -> Finding {

@@ -9,7 +9,7 @@ use crate::base::limits::Budget;
 use crate::base::quote::path_text;
 use crate::engine::remember::remember;
 use crate::plan::Plan;
-use crate::read::checkpoint::{Checkpoint, LEFT_HIDDEN, LEFT_PART, UNFINISHED};
+use crate::read::checkpoint::{Checkpoint, LEFT_EDIT, LEFT_HIDDEN, LEFT_PART, UNFINISHED};
 use crate::read::digest::Sha256Digest;
 use crate::read::source::files::Files;
 
@@ -102,6 +102,10 @@ impl CheckRun<'_> {
                 LEFT_PART => (
                     "a run of this program was killed while it wrote this file, which belongs to no model",
                     Some("remove the file"),
+                ),
+                LEFT_EDIT => (
+                    "an interrupted edit may need this file",
+                    Some(opening::RECOVER),
                 ),
                 LEFT_HIDDEN => (
                     "a run that replaced this checkpoint was killed, and this file may be the only one of its kind",

@@ -15,6 +15,7 @@ use crate::base::template::is_weight_file;
 use crate::read::catalog::Catalog;
 use crate::read::source::files::Files;
 
+use super::edit_journal::JOURNAL;
 use super::model_names::{ModelNames, models_among};
 use super::named_files::{INDEX, file_name, split_name};
 use super::replaced::{is_hidden_name, is_left, is_part_name};
@@ -115,6 +116,9 @@ pub(crate) const UNFINISHED: &str = "an unfinished download or copy";
 
 /// Why a hidden file was not looked at that a killed run was writing. No model is complete by it.
 pub(crate) const LEFT_PART: &str = "of a run that was writing it and was killed";
+
+/// The same beside the journal of an edit, which may name the file.
+pub(crate) const LEFT_EDIT: &str = "of an edit that was interrupted";
 
 /// The same of one that a killed run has hidden. A model may be complete by it alone.
 pub(crate) const LEFT_HIDDEN: &str = "of a run that was replacing the checkpoint and was killed";
@@ -280,6 +284,7 @@ impl DirectoryListing {
             budget.memory(texts.map(|text| text_cost(text.capacity())).sum(), WHAT)?;
             budget.push(&mut unread, UnreadFile { path, why, models }, WHAT)
         };
+        let has_journal = self.files.iter().any(|name| name.starts_with(JOURNAL));
         for name in self.files.iter().filter(|name| !is_read(name)) {
             // at a URL this is not known without a request, and listings have files only
             let is_regular = !files.is_local() || files.is_file(&directory.join(name));
@@ -288,7 +293,11 @@ impl DirectoryListing {
                 true if is_left(files, directory, name) => LEFT_HIDDEN,
                 true => "of a run that is replacing the checkpoint",
                 false if is_part && is_left_unlocked(&directory.join(name), &mut has_waited) => {
-                    LEFT_PART
+                    if has_journal {
+                        LEFT_EDIT
+                    } else {
+                        LEFT_PART
+                    }
                 }
                 false if is_part => "of a run that is writing it",
                 false => reason(name, is_regular),

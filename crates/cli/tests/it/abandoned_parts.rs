@@ -117,3 +117,23 @@ fn a_file_that_is_being_written_is_no_finding() {
     let report = json_of_check(scratch.path());
     assert!(report["findings"].to_string().contains("unfinished"));
 }
+
+/// A file that the journal of an interrupted edit may name is not to be removed.
+#[test]
+fn a_part_beside_a_journal_belongs_to_the_edit() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    safetensors(&path("model.safetensors"), "", &[("a", &[4])]);
+    let part = part_of("model.safetensors.index.json");
+    fs::write(path(&part), "half").unwrap();
+    fs::write(path(".anamnesis-edit"), "anamnesis edit journal 1\n").unwrap();
+    let report = json_of_check(scratch.path());
+    let mut found = report["findings"].as_array().unwrap().iter();
+    let found = found.find(|found| found["file"] == *part).unwrap();
+    let remedy = found["remedy"].as_str().unwrap();
+    assert!(remedy.contains("--recover"), "{report}");
+    assert!(
+        !report["findings"].to_string().contains("remove"),
+        "{report}"
+    );
+}
