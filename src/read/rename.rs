@@ -9,7 +9,7 @@ use crate::read::catalog::repeated;
 /// A rename of tensors.
 ///
 /// Without `*`, the left side is a whole name, or a prefix at whose end the name has a dot. With `*` it is a pattern of the whole
-/// name, and the n-th `*` of the right side stands for what the n-th of the left has matched.
+/// name, and the n-th `*` of the right side, which has no more of them, stands for what the n-th of the left has matched.
 ///
 /// ```
 /// use anamnesis::Rename;
@@ -21,6 +21,8 @@ use crate::read::catalog::repeated;
 /// assert_eq!(pattern.apply("layers.3.mlp.up").as_deref(), Some("layers.3.ffn.up"));
 /// // an empty right side removes the prefix with its dot
 /// assert_eq!(Rename::new("state_dict", "").apply("state_dict.w").as_deref(), Some("w"));
+/// // a prefix that has its dot removes no other
+/// assert_eq!(Rename::new("m.", "").apply("m..lead").as_deref(), Some(".lead"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rename {
@@ -42,15 +44,25 @@ impl Rename {
         &self.from
     }
 
+    pub(crate) fn to(&self) -> &str {
+        &self.to
+    }
+
+    /// Whether the right side has a `*` more than the left.
+    pub(crate) fn has_spare_stars(&self) -> bool {
+        let stars = |text: &str| text.matches('*').count();
+        stars(&self.from) > 0 && stars(&self.to) > stars(&self.from)
+    }
+
     /// The new name; `None` if the rename is not for this one.
     pub fn apply(&self, name: &str) -> Option<String> {
         if !self.from.contains('*') {
             let rest = name.strip_prefix(&*self.from)?;
-            let is_at_dot = rest.is_empty() || rest.starts_with('.') || self.from.ends_with('.');
-            if !is_at_dot {
+            let has_dot = self.from.ends_with('.');
+            if !(rest.is_empty() || rest.starts_with('.') || has_dot) {
                 return None;
             }
-            let rest = match self.to.is_empty() {
+            let rest = match self.to.is_empty() && !has_dot {
                 true => rest.strip_prefix('.').unwrap_or(rest),
                 false => rest,
             };
