@@ -259,6 +259,14 @@ impl<'c> Convert<'c> {
     /// The errors of [`Remember::plan`]; a part of a weight that is left out alone; a [`rename`](Self::rename) that is for no
     /// tensor, or after which the parts of a weight are no weight.
     pub fn plan(&self) -> Result<Plan> {
+        if let Some(rename) = self.renames.iter().find(|rename| rename.has_spare_stars()) {
+            let what = format!(
+                "the new name {} has more `*` than {}: each stands for what one of them has matched",
+                quote(rename.to()),
+                quote(rename.from())
+            );
+            return Err(Error::invalid_argument(what));
+        }
         let renames = Renames::new(&self.renames);
         let plan = match self.is_stored {
             true => planning::stored(self, &renames)?,

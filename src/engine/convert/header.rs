@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::base::error::{Error, Result};
+use crate::base::kernel::Dtype;
 use crate::base::limits::Budget;
 use crate::base::quote::quote;
 use crate::engine::companions::renamed_metadata;
@@ -51,6 +52,9 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
         // an array of numpy has no metadata
         _ => HeaderValues::new(),
     };
+    if !what.is_stored {
+        state_file_type(&mut values, what.weights.output_dtype()?)?;
+    }
     let has_metadata = *container == SAFETENSORS || *container == GGUF;
     for change in &what.metadata {
         let key = change.key();
@@ -95,6 +99,27 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
     Ok(values)
 }
 
+/// States the dtype of dequantised weights where the source's keys state its quantisation, by the numbers of llama.cpp's `llama_ftype`.
+fn state_file_type(values: &mut HeaderValues, dtype: Dtype) -> Result<()> {
+    let number = match dtype {
+        Dtype::F32 => "0",
+        Dtype::F16 => "1",
+        Dtype::BF16 => "32",
+        // dequantising has no others
+        _ => return Ok(()),
+    };
+    for (key, value) in values {
+        match key.strip_prefix(OF_GGUF) {
+            None if key == gguf::FILE_TYPE => {
+                *value = HeaderValue::Gguf(GgufValue::parse(GgufType::U32, number)?);
+            }
+            Some(gguf::FILE_TYPE) => *value = HeaderValue::Text(number.to_owned()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// The keys and values by which the weights of the output are read. Changes that the output cannot have are left out: making it
 /// refuses them.
 pub(super) fn described(
@@ -105,7 +130,8 @@ pub(super) fn described(
     let checkpoint = &what.weights.checkpoint;
     let format = checkpoint.catalog().format();
     let mut values = Vec::new();
-    if format == "safetensors" {
+    // keys of other formats than a GGUF become texts
+    if format != "gguf" {
         for (key, value) in texts(what)? {
             if let HeaderValue::Text(text) = value {
                 values.push((key, Value::text(text)));

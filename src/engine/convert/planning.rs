@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, Remedy, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, text_cost};
+use crate::base::note::Note;
 use crate::engine::remember::planning::{PLAN, config, context, fits, plain, reader, twice};
 use crate::engine::remember::tied;
 use crate::models::parallel::WorkerShares;
@@ -39,6 +40,9 @@ pub(super) fn dequantised(what: &Convert<'_>, renames: &Renames) -> Result<Plan>
         None => what.weights.clone(),
     };
     let mut plan = weights.plan()?;
+    // a conversion keeps the names, of whichever program they are
+    let is_of_names = |note: &Note| note.remedy() == Some(Remedy::NameAsTransformers);
+    plan.output_notes.retain(|note| !is_of_names(note));
     let budget = what.weights.checkpoint.budget();
     if let Some(parallel) = &what.parallel {
         let shares = parallel.shares(&what.weights.checkpoint, &budget)?;

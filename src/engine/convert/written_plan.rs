@@ -36,8 +36,9 @@ pub(super) fn check(
     (source, kept): (&[PartGroup], &[bool]),
     unexplained: &[String],
 ) -> Result<Vec<Note>> {
-    let metadata_differs =
-        !what.metadata.is_empty() || !as_stored.catalog.differing_values.is_empty();
+    let metadata_differs = !what.metadata.is_empty()
+        || !as_stored.catalog.differing_values.is_empty()
+        || is_of_another_format(as_stored.catalog);
     let is_same = renames.is_empty() && !metadata_differs;
     if is_same || source.iter().all(|group| group.known.is_none()) {
         // tensors that were left out are whole weights, so that the others are what they were
@@ -99,6 +100,12 @@ pub(super) fn check(
         });
         if !same {
             let why = match metadata_differs {
+                true if is_of_another_format(as_stored.catalog) && !renames.is_empty() => {
+                    "under its new name in another format: copy it without a rename first"
+                }
+                true if is_of_another_format(as_stored.catalog) => {
+                    "in another format, which has no place for what describes it: dequantise it (`--dtype`), or keep the file"
+                }
                 true if renames.is_empty() => {
                     "with the metadata of the output: keep the keys that describe it"
                 }
@@ -195,6 +202,11 @@ fn entries_that_stay<'n>(
     ))))
 }
 
+/// Whether no output has the source's format: what describes the weights becomes texts of a header, if anything.
+fn is_of_another_format(source: &Catalog) -> bool {
+    !matches!(source.format, "safetensors" | "gguf")
+}
+
 /// The catalog of the output, and the number of each tensor in the source.
 fn described(
     what: &Convert<'_>,
@@ -203,7 +215,12 @@ fn described(
     budget: &Budget,
 ) -> Result<(Catalog, Vec<usize>)> {
     let source = what.weights.checkpoint.catalog();
-    let mut catalog = Catalog::new(source.format);
+    let is_other = is_of_another_format(source);
+    let mut catalog = Catalog::new(if is_other {
+        "safetensors"
+    } else {
+        source.format
+    });
     let mut stored = Vec::new();
     for job in &plan.jobs {
         let tensor = job.parts[0].tensor;
@@ -219,7 +236,9 @@ fn described(
     for (key, value) in header::described(what, names, budget)? {
         catalog.metadata.push_charged(&key, value, budget)?;
     }
-    catalog.members.clone_from(&source.members);
+    if !is_other {
+        catalog.members.clone_from(&source.members);
+    }
     catalog.files.clone_from(&source.files);
     catalog.index_names(budget)?;
     Ok((catalog, stored))

@@ -13,7 +13,8 @@ use serde::{Serialize, Serializer};
 const MAX_METADATA: usize = 64 << 20;
 
 /// Keys and values for `__metadata__`: the source's, unchanged, for safetensors; for GGUF with the prefix `gguf.` and the
-/// value as JSON, arrays included.
+/// value as JSON, arrays included. Texts of other formats are written as they are, and their other values as JSON: both are read by
+/// schemes from a safetensors header.
 ///
 /// If the outputs of a GGUF have the `names` of transformers, only texts about the model are left (`general.name`, author,
 /// licence, origin): configuration and tokenizer are files of their own, numbers describe how the file was stored, and the
@@ -53,6 +54,7 @@ pub(in crate::engine) fn safetensors_metadata(
                         .expect("strings and numbers serialise to JSON"),
                 )
             }
+            (_, Value::Text(text)) => (key.to_owned(), text.to_string()),
             _ => (
                 key.to_owned(),
                 serde_json::to_string(value).expect("strings and numbers serialise to JSON"),

@@ -68,6 +68,8 @@ pub(crate) fn set_by_writers(key: &str) -> Option<&'static str> {
 const MAGIC: &[u8; 4] = b"GGUF";
 /// The key of the alignment of tensors.
 pub(crate) const ALIGNMENT: &str = "general.alignment";
+/// The key of the quantisation of most weights, a number of llama.cpp's `llama_ftype`.
+pub(crate) const FILE_TYPE: &str = "general.file_type";
 /// The alignment without that key.
 pub(crate) const ALIGNMENT_DEFAULT: u32 = 32;
 /// One more than `GGML_MAX_DIMS`: patch embeddings of video models have five dimensions, which gguf-py and

@@ -203,3 +203,106 @@ fn patterns_of_dynamic_are_named() {
         assert!(run.stdout.contains("renamed.module"), "{}", run.stdout);
     }
 }
+
+/// What a pickle says of its weights is in the header of a safetensors file if it is text, and the output is refused if it is not.
+#[test]
+fn weights_of_a_pickle_are_the_same_ones_in_another_format() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = |name: &str| scratch.path().join(name);
+    let (kept, of_source, of_kept) = (
+        file("kept.safetensors"),
+        file("a.safetensors"),
+        file("b.safetensors"),
+    );
+    let mut copied = 0;
+    for folder in ["hqq", "torchao_pickled"] {
+        let folder = workspace().join("fixtures/quant").join(folder);
+        for case in fs::read_dir(folder).unwrap() {
+            let case = case.unwrap().path();
+            let names = ["model.pth", "qmodel.pt"].map(|name| case.join(name));
+            let Some(source) = names.iter().find(|path| path.is_file()) else {
+                continue;
+            };
+            let source = path_str(source);
+            for rename in [&[][..], &["--add-prefix", "net"]] {
+                let words = ["convert", source, "-o", path_str(&kept), "--overwrite"];
+                let made = run(&[&words[..], rename].concat());
+                if made.code != 0 {
+                    assert!(made.stderr.contains("another format"), "{}", made.stderr);
+                    let is_torchao = made.stderr.contains("torchao,");
+                    assert!(!is_torchao || !rename.is_empty(), "{}", made.stderr);
+                    continue;
+                }
+                copied += 1;
+                let remember = |from: &str, to: &Path| {
+                    let words = ["remember", from, "-o", path_str(to), "--overwrite"];
+                    assert_eq!(run(&words).code, 0, "{from}");
+                };
+                remember(source, &of_source);
+                remember(path_str(&kept), &of_kept);
+                let mut words = vec!["diff", path_str(&of_source), path_str(&of_kept)];
+                if !rename.is_empty() {
+                    words.extend(["--rename", "*=net.*"]);
+                }
+                let same = run(&words);
+                assert_eq!(same.code, 0, "{source}: {}{}", same.stdout, same.stderr);
+            }
+        }
+    }
+    assert!(copied >= 6, "{copied}");
+}
+
+/// The label of a GGUF's quantisation is the label of the output.
+#[test]
+fn a_dequantised_gguf_states_its_dtype() {
+    let scratch = tempfile::tempdir().unwrap();
+    let source = workspace().join("fixtures/model/scribe-Q8_0.gguf");
+    for (dtype, label) in [("f32", "F32"), ("f16", "F16"), ("bf16", "BF16")] {
+        for ending in ["gguf", "safetensors"] {
+            let out = scratch.path().join(format!("out.{ending}"));
+            let out = path_str(&out);
+            let made = run(&[
+                "convert",
+                path_str(&source),
+                "-o",
+                out,
+                "--dtype",
+                dtype,
+                "--overwrite",
+            ]);
+            assert!(
+                made.code == 0 && !made.stdout.contains("--names"),
+                "{}",
+                made.stdout
+            );
+            let back = scratch.path().join("back.gguf");
+            let back = path_str(&back);
+            assert_eq!(run(&["convert", out, "-o", back, "--overwrite"]).code, 0);
+            let row = run(&["ls", "--json", back]).stdout;
+            let row: serde_json::Value = serde_json::from_str(row.trim()).unwrap();
+            assert_eq!(row["quantisation"], *label, "{ending}: {row}");
+        }
+    }
+}
+
+#[test]
+fn a_rename_has_no_more_stars_than_its_pattern() {
+    let scratch = tempfile::tempdir().unwrap();
+    let model = scratch.path().join("model.safetensors");
+    tensors(&model, &[("a.weight", "F32", &[1], &[0; 4])]);
+    let before = fs::read(&model).unwrap();
+    let out = scratch.path().join("out.safetensors");
+    let (model, out) = (path_str(&model), path_str(&out));
+    for words in [
+        &["edit", model][..],
+        &["convert", model, "-o", out],
+        &["remember", model, "-o", out],
+        &["diff", model, model],
+    ] {
+        let refused = run(&[words, &["--rename", "*.weight=*.*.w"]].concat());
+        assert_eq!(refused.code, 2, "{words:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains("more `*`"), "{}", refused.stderr);
+    }
+    assert_eq!(fs::read(model).unwrap(), before);
+    assert!(!Path::new(out).exists());
+}

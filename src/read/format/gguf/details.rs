@@ -103,7 +103,7 @@ pub(super) fn describe(
             &format!("{architecture}.embedding_length"),
         );
     }
-    if let Some(id) = metadata.integer("general.file_type") {
+    if let Some(id) = metadata.integer(super::FILE_TYPE) {
         let known = FILE_TYPES.iter().find(|f| f.0 == id);
         details.push(
             "file_type",
