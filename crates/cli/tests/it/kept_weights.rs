@@ -204,7 +204,7 @@ fn patterns_of_dynamic_are_named() {
     }
 }
 
-/// What a pickle says of its weights is in the header of a safetensors file if it is text, and the output is refused if it is not.
+/// The texts by which a pickle describes its weights go to the header of a safetensors file; weights that it describes otherwise are refused.
 #[test]
 fn weights_of_a_pickle_are_the_same_ones_in_another_format() {
     let scratch = tempfile::tempdir().unwrap();
