@@ -158,7 +158,7 @@ impl OpenOptions {
     /// Whether objects of unknown classes in a pickle are kept as a class name and plain state, instead of refusing the
     /// file. Nothing is called or imported. The tensors around and inside of such objects are read; a tensor that is made
     /// by an unknown function or class is refused. Files and entries that were set aside are in a
-    /// [warning](Catalog::warnings).
+    /// [warning](crate::Catalog::warnings).
     ///
     /// ```
     /// use anamnesis::{ErrorKind, OpenOptions};
