@@ -65,8 +65,7 @@ fn report(args: &EditArgs, interrupt: &Interrupt) -> Result<EditReport, Failure>
         return Ok(edit.recover()?);
     }
     let edit = configure(args, edit)?;
-    require_matches(args, limits, interrupt)?;
-    check_keys(args, limits, interrupt)?;
+    check_against_file(args, limits, interrupt)?;
     // from here on files change, so an interrupt cancels instead of ending the process
     interrupt.handle();
     // the bytes to be copied are known when the run has begun
@@ -133,10 +132,15 @@ fn text_of(path: &Path) -> Result<String, Failure> {
     })
 }
 
-/// Refuses a rename that is for no tensor. The library knows the error too, and not the nearest names.
-fn require_matches(args: &EditArgs, limits: Limits, interrupt: &Interrupt) -> Result<(), Failure> {
-    let is_local = !is_url(&args.path);
-    if args.rename.is_empty() || !is_local {
+/// Refuses a rename that is for no tensor, whose error in the library does not know the nearest names, and new keys of a GGUF with a
+/// colon whose end is no type.
+fn check_against_file(
+    args: &EditArgs,
+    limits: Limits,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let has_colon = args.set.iter().any(|(key, _)| key.contains(':'));
+    if is_url(&args.path) || (args.rename.is_empty() && !has_colon) {
         return Ok(());
     }
     let options = OpenOptions::new().mmap(false).limits(limits);
@@ -148,25 +152,11 @@ fn require_matches(args: &EditArgs, limits: Limits, interrupt: &Interrupt) -> Re
     for tensor in checkpoint.tensors() {
         changes.apply(&tensor.info().name);
     }
-    let matched = changes.require_matches();
-    matched.map_err(|failure| failure.in_file(&args.path))
-}
-
-/// Refuses new keys of a GGUF with a colon whose end is no type.
-fn check_keys(args: &EditArgs, limits: Limits, interrupt: &Interrupt) -> Result<(), Failure> {
-    let has_colon = args.set.iter().any(|(key, _)| key.contains(':'));
-    if !has_colon || is_url(&args.path) {
-        return Ok(());
+    let mut checked = changes.require_matches();
+    if checkpoint.catalog().format() == GGUF.name {
+        checked = checked.and_then(|()| check_new_keys(&checkpoint, &args.set));
     }
-    let options = OpenOptions::new().mmap(false).limits(limits);
-    // an edit that was interrupted is completed first
-    match options.cancel(interrupt.token()).open(&args.path) {
-        Ok(checkpoint) if checkpoint.catalog().format() == GGUF.name => {
-            let checked = check_new_keys(&checkpoint, &args.set);
-            checked.map_err(|failure| failure.in_file(&args.path))
-        }
-        _ => Ok(()),
-    }
+    checked.map_err(|failure| failure.in_file(&args.path))
 }
 
 fn recovered_text(outcome: RecoveredEdit) -> &'static str {
