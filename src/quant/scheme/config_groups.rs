@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::base::kernel::Dtype;
 use crate::quant::settings::{is_nothing, is_off};
+use crate::read::format::TorchDtype;
 
 use super::QuantConfig;
 use super::stated::{Alternatives, ScaleNumbers, StatedGranularity, StatedNumbers};
@@ -188,32 +189,29 @@ fn of_weights(weights: &Value) -> Option<StatedNumbers> {
 
 /// The dtype of zero points by its name in PyTorch. Symmetric groups have none, and often the dtype of one in spite of that.
 fn zero_dtype(name: &str) -> Option<Dtype> {
-    Some(match name.strip_prefix("torch.").unwrap_or(name) {
-        "int8" => Dtype::I8,
-        "int16" => Dtype::I16,
-        "int32" => Dtype::I32,
-        "int64" => Dtype::I64,
-        "uint8" => Dtype::U8,
-        "float8_e4m3fn" => Dtype::F8_E4M3,
-        "float16" => Dtype::F16,
-        "bfloat16" => Dtype::BF16,
-        "float32" => Dtype::F32,
-        "float64" => Dtype::F64,
-        _ => return None,
+    use Dtype::{BF16, F8_E4M3, F16, F32, F64, I8, I16, I32, I64, U8};
+    torch_dtype(name).filter(|dtype| {
+        matches!(
+            dtype,
+            I8 | I16 | I32 | I64 | U8 | F8_E4M3 | F16 | BF16 | F32 | F64
+        )
     })
 }
 
 /// The dtype of scales by its name in PyTorch. Bytes are exponents, also in U8.
 fn scale_dtype(name: &str) -> Option<Dtype> {
-    Some(match name.strip_prefix("torch.").unwrap_or(name) {
-        "float64" => Dtype::F64,
-        "float32" => Dtype::F32,
-        "float16" => Dtype::F16,
-        "bfloat16" => Dtype::BF16,
-        "float8_e4m3fn" => Dtype::F8_E4M3,
-        "float8_e8m0fnu" | "uint8" => Dtype::F8_E8M0,
-        _ => return None,
-    })
+    match torch_dtype(name)? {
+        Dtype::U8 => Some(Dtype::F8_E8M0),
+        dtype => {
+            use Dtype::{BF16, F8_E4M3, F8_E8M0, F16, F32, F64};
+            matches!(dtype, F64 | F32 | F16 | BF16 | F8_E4M3 | F8_E8M0).then_some(dtype)
+        }
+    }
+}
+
+/// A dtype by its name in PyTorch, with its module or without.
+fn torch_dtype(name: &str) -> Option<Dtype> {
+    TorchDtype::named(name.strip_prefix("torch.").unwrap_or(name))?.dtype()
 }
 
 /// The numbers of a format.

@@ -23,6 +23,7 @@ use crate::read::source::Source;
 use crate::read::source::cursor::Cursor;
 
 pub(crate) use archive::{Archive, DirectoryEntry, local_payload};
+pub(crate) use pickle::globals::TorchDtype;
 pub use sniff::begins_as_model;
 pub(crate) use sniff::{is_archive, is_lfs_pointer, not_tensors, resembles};
 

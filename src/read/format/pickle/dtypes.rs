@@ -44,7 +44,7 @@ static DTYPES: &[DtypeRow] = rows![
 ];
 
 impl TorchDtype {
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         Self::find(|row| row.name == name)
     }
 
