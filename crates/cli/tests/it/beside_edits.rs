@@ -128,17 +128,8 @@ fn a_verb_beside_edits_of_a_later_shard_has_its_configuration() {
     let path = late_model(scratch.path());
     let copy = scratch.path().join("copy");
     let (model, out) = (path_str(&path), path_str(&copy));
-    let (end, count) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !end.load(Ordering::Relaxed) {
-                rename_late(&path, count.fetch_add(1, Ordering::Relaxed));
-                let turns = count.load(Ordering::Relaxed);
-                let pause = if turns.is_multiple_of(8) { 200 } else { 5 };
-                std::thread::sleep(Duration::from_millis(pause));
-            }
-        });
-        let _end = EndAtDrop(&end);
+    let change = |turn| rename_late(&path, turn);
+    let edits = beside_edits(change, PAUSE, EDITS_BESIDE_ONE, |counts| {
         for _ in 0..ROUNDS {
             for words in [
                 &["inspect", "--json", model][..],
@@ -147,6 +138,7 @@ fn a_verb_beside_edits_of_a_later_shard_has_its_configuration() {
             ] {
                 let run = finish(command(words));
                 assert_eq!(run.code, 0, "{words:?}: {}{}", run.stdout, run.stderr);
+                counts.runs.fetch_add(1, Ordering::Relaxed);
             }
             let copied = Checkpoint::open(&copy).unwrap();
             let config = fs::read_to_string(copy.join("config.json")).unwrap();
@@ -158,7 +150,7 @@ fn a_verb_beside_edits_of_a_later_shard_has_its_configuration() {
             }
         }
     });
-    println!("{ROUNDS} rounds beside {} edits", count.into_inner());
+    println!("{ROUNDS} rounds beside {edits} edits");
 }
 
 struct EndAtDrop<'e>(&'e AtomicBool);
@@ -176,11 +168,31 @@ struct Counts {
     runs: AtomicU64,
 }
 
+/// Between two edits: an edit by the command takes as long.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// Edits beside one run of a verb, however long it waits for a processor: no user edits a model again and again for seconds.
 const EDITS_BESIDE_ONE: u64 = 8;
 
-/// Renames the tensors there and back while `read` runs, at most `most` times for each run that it counts; how often.
-fn beside_edits(path: &Path, pause: Duration, most: u64, read: impl FnOnce(&Counts)) -> u64 {
+/// Renames the tensors of a model there and back.
+fn rename_all(path: &Path, turn: u64) {
+    let turn = (turn % 2) as usize;
+    let report = edit(path).rename(PREFIXES[turn], PREFIXES[1 - turn]);
+    let report = report.commit().unwrap();
+    let tensors =
+        |file: &&anamnesis::EditedFile| file.path.extension().is_none_or(|ending| ending != "json");
+    let ways = report.files.iter().filter(tensors).map(|file| file.way);
+    // where they are: a copy would be another file
+    assert!(ways.into_iter().all(|way| way == EditWay::Room));
+}
+
+/// Edits by `change` while `read` runs, at most `most` times for each run that it counts; how often.
+fn beside_edits(
+    change: impl Fn(u64) + Sync,
+    pause: Duration,
+    most: u64,
+    read: impl FnOnce(&Counts),
+) -> u64 {
     let (end, counts) = (AtomicBool::new(false), Counts::default());
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -195,15 +207,7 @@ fn beside_edits(path: &Path, pause: Duration, most: u64, read: impl FnOnce(&Coun
                     (edits, runs) = (0, ended);
                 }
                 edits += 1;
-                let turn = (counts.edits.fetch_add(1, Ordering::Relaxed) % 2) as usize;
-                let report = edit(path).rename(PREFIXES[turn], PREFIXES[1 - turn]);
-                let report = report.commit().unwrap();
-                let tensors = |file: &&anamnesis::EditedFile| {
-                    file.path.extension().is_none_or(|ending| ending != "json")
-                };
-                let ways = report.files.iter().filter(tensors).map(|file| file.way);
-                // where they are: a copy would be another file
-                assert!(ways.into_iter().all(|way| way == EditWay::Room));
+                change(counts.edits.fetch_add(1, Ordering::Relaxed));
                 std::thread::sleep(pause);
             }
         });
@@ -237,9 +241,8 @@ fn a_verb_beside_edits_has_all_old_names_or_all_new_ones() {
             &["convert", model, "-o", &copy, "--overwrite"],
         ];
         let mut runs = 0;
-        // an edit by the command takes as long
-        let pause = Duration::from_millis(20);
-        let edits = beside_edits(&path, pause, EDITS_BESIDE_ONE, |counts| {
+        let change = |turn| rename_all(&path, turn);
+        let edits = beside_edits(change, PAUSE, EDITS_BESIDE_ONE, |counts| {
             for words in std::iter::repeat_n(&verbs, ROUNDS).flatten() {
                 let run = finish(command(words));
                 let text = format!("{kind:?} {words:?}: {}{}", run.stdout, run.stderr);
@@ -266,7 +269,8 @@ fn an_opening_beside_edits_has_names_of_one_moment() {
     for kind in KINDS {
         let scratch = tempfile::tempdir().unwrap();
         let path = model(kind, scratch.path());
-        let edits = beside_edits(&path, Duration::ZERO, u64::MAX, |counts| {
+        let change = |turn| rename_all(&path, turn);
+        let edits = beside_edits(change, Duration::ZERO, u64::MAX, |counts| {
             for round in 0.. {
                 if round >= 150 && counts.edits.load(Ordering::Relaxed) >= 50 {
                     break;

@@ -3,28 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::process::{Run, path_str, run, workspace};
-
-/// Writes a safetensors file of tensors of these dtypes, shapes and bytes.
-pub(crate) fn tensors(path: &Path, tensors: &[(&str, &str, &[u64], &[u8])]) {
-    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
-    for (name, dtype, shape, bytes) in tensors {
-        let start = data.len();
-        data.extend_from_slice(bytes);
-        let described = serde_json::json!({"dtype": dtype, "shape": shape, "data_offsets": [start, data.len()]});
-        header.insert((*name).to_owned(), described);
-    }
-    let header = serde_json::Value::Object(header).to_string();
-    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(header.as_bytes());
-    bytes.extend(data);
-    fs::write(path, bytes).unwrap();
-}
+use crate::process::{Run, path_str, run, stored_tensors, workspace};
 
 /// A directory of one FP8 weight `net.a` and one that is not quantised, `net.b`, with this section of quantisation.
 fn fp8_model(directory: &Path, section: &serde_json::Value) {
     fs::create_dir_all(directory).unwrap();
-    tensors(
+    stored_tensors(
         &directory.join("model.safetensors"),
         &[
             ("net.a.weight", "F8_E4M3", &[128, 128], &[0x38; 16384]),
@@ -289,7 +273,7 @@ fn a_dequantised_gguf_states_its_dtype() {
 fn a_rename_has_no_more_stars_than_its_pattern() {
     let scratch = tempfile::tempdir().unwrap();
     let model = scratch.path().join("model.safetensors");
-    tensors(&model, &[("a.weight", "F32", &[1], &[0; 4])]);
+    stored_tensors(&model, &[("a.weight", "F32", &[1], &[0; 4])]);
     let before = fs::read(&model).unwrap();
     let out = scratch.path().join("out.safetensors");
     let (model, out) = (path_str(&model), path_str(&out));

@@ -113,3 +113,19 @@ pub(crate) fn safetensors(path: &Path, metadata: &str, tensors: &[(&str, &[usize
     bytes.resize(bytes.len() + end, 0);
     std::fs::write(path, bytes).expect("a writable directory");
 }
+
+/// Writes a safetensors file of tensors of these dtypes, shapes and bytes.
+pub(crate) fn stored_tensors(path: &Path, tensors: &[(&str, &str, &[u64], &[u8])]) {
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for (name, dtype, shape, bytes) in tensors {
+        let start = data.len();
+        data.extend_from_slice(bytes);
+        let described = serde_json::json!({"dtype": dtype, "shape": shape, "data_offsets": [start, data.len()]});
+        header.insert((*name).to_owned(), described);
+    }
+    let header = serde_json::Value::Object(header).to_string();
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend(data);
+    std::fs::write(path, bytes).unwrap();
+}

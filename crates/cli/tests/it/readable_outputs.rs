@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::kept_weights::tensors;
-use crate::process::{path_str, run, safetensors, workspace};
+use crate::process::{path_str, run, safetensors, stored_tensors, workspace};
 
 /// A header that is over a limit of the reader is not written, by either verb.
 #[test]
@@ -65,7 +64,7 @@ fn headers_over_the_limits_of_the_reader_are_refused() {
 fn shapes_that_readers_refuse_are_not_written() {
     let scratch = tempfile::tempdir().unwrap();
     let source = scratch.path().join("a.safetensors");
-    tensors(
+    stored_tensors(
         &source,
         &[
             ("a", "F32", &[1 << 63, 2, 0], &[]),
