@@ -259,14 +259,7 @@ impl<'c> Convert<'c> {
     /// The errors of [`Remember::plan`]; a part of a weight that is left out alone; a [`rename`](Self::rename) that is for no
     /// tensor, or after which the parts of a weight are no weight.
     pub fn plan(&self) -> Result<Plan> {
-        if let Some(rename) = self.renames.iter().find(|rename| rename.has_spare_stars()) {
-            let what = format!(
-                "the new name {} has more `*` than {}: each stands for what one of them has matched",
-                quote(rename.to()),
-                quote(rename.from())
-            );
-            return Err(Error::invalid_argument(what));
-        }
+        self.renames.iter().try_for_each(Rename::check)?;
         let renames = Renames::new(&self.renames);
         let plan = match self.is_stored {
             true => planning::stored(self, &renames)?,
@@ -311,14 +304,10 @@ impl<'c> Convert<'c> {
     /// # Ok::<(), anamnesis::Error>(())
     /// ```
     pub fn container_for(&self, path: impl AsRef<Path>, sharding: &Sharding) -> &'static Container {
-        self.container_of(path.as_ref(), sharding)
-    }
-
-    fn container_of(&self, path: &Path, sharding: &Sharding) -> &'static Container {
         if let Some(container) = self.container {
             return container;
         }
-        let extension = path.extension().and_then(|extension| extension.to_str());
+        let extension = path.as_ref().extension().and_then(|end| end.to_str());
         let named = extension.filter(|_| *sharding == Sharding::SingleFile);
         let named = named.and_then(Container::for_extension);
         // names of containers are names of formats
@@ -334,7 +323,7 @@ impl<'c> Convert<'c> {
         let path = path.as_ref();
         let checkpoint = &self.weights.checkpoint;
         output::check_not_source(checkpoint, path, &sharding)?;
-        let container = self.container_of(path, &sharding);
+        let container = self.container_for(path, &sharding);
         if self.alignment.is_some() && *container != GGUF {
             let what = format!(
                 "{} has no alignment of tensors: it is a setting of GGUF",
@@ -378,7 +367,7 @@ impl<'c> Convert<'c> {
     /// # Errors
     /// The errors of [`sink`](Self::sink).
     pub fn notes(&self, path: impl AsRef<Path>, sharding: &Sharding) -> Result<Vec<Note>> {
-        notes::of(self, self.container_of(path.as_ref(), sharding), sharding)
+        notes::of(self, self.container_for(path.as_ref(), sharding), sharding)
     }
 
     /// The files that [`to_dir`](Self::to_dir) writes beside the tensors: configuration and tokenizer of the source, with the new

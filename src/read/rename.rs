@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::limits::Budget;
-use crate::read::catalog::repeated;
+use crate::read::catalog::{quote, repeated};
 
 /// A rename of tensors.
 ///
@@ -44,14 +44,27 @@ impl Rename {
         &self.from
     }
 
-    pub(crate) fn to(&self) -> &str {
-        &self.to
-    }
-
-    /// Whether the right side has a `*` more than the left.
-    pub(crate) fn has_spare_stars(&self) -> bool {
+    /// Refuses a right side that has more `*` than a left side with `*`.
+    ///
+    /// ```
+    /// use anamnesis::Rename;
+    ///
+    /// assert!(Rename::new("*.mlp.*", "*.ffn.*").check().is_ok());
+    /// assert!(Rename::new("*.mlp", "*.*.ffn").check().is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// If there is no text for the last `*` of the right side.
+    pub fn check(&self) -> Result<()> {
         let stars = |text: &str| text.matches('*').count();
-        stars(&self.from) > 0 && stars(&self.to) > stars(&self.from)
+        match stars(&self.from) > 0 && stars(&self.to) > stars(&self.from) {
+            true => Err(Error::invalid_argument(format!(
+                "the new name {} has more `*` than {}: each stands for what one of them has matched",
+                quote(&self.to),
+                quote(&self.from)
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// The new name; `None` if the rename is not for this one.

@@ -3,7 +3,7 @@
 use anamnesis::fit::{CacheType, InferenceEngine};
 use anamnesis::format::FORMATS;
 use anamnesis::sink::{Container, HeaderValue};
-use anamnesis::{Checkpoint, Dtype, Format, Names, OutputDtype};
+use anamnesis::{Checkpoint, Dtype, Format, Names, OutputDtype, Rename};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use globset::{Glob, GlobBuilder, GlobMatcher};
 
@@ -114,15 +114,13 @@ pub(super) fn key_replacement(text: &str) -> Result<(String, String), String> {
 
 /// `FROM=TO`.
 pub(super) fn replacement(text: &str) -> Result<(String, String), String> {
-    let stars = |text: &str| text.matches('*').count();
     match text.split_once('=') {
-        // each `*` of TO stands for what one of FROM has matched
-        Some((from, to)) if from.contains('*') && stars(to) > stars(from) => Err(
-            "TO has more `*` than FROM, each of which stands for what one of FROM has matched"
-                .to_owned(),
-        ),
         // an empty FROM would match everywhere; an empty TO removes FROM
-        Some((from, to)) if !from.is_empty() => Ok((from.to_owned(), to.to_owned())),
+        Some((from, to)) if !from.is_empty() => {
+            let checked = Rename::new(from, to).check();
+            checked.map_err(|error| error.kind().to_string())?;
+            Ok((from.to_owned(), to.to_owned()))
+        }
         _ => Err("expected FROM=TO, such as `model.=`".to_owned()),
     }
 }
