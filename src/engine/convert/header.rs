@@ -53,7 +53,7 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
         _ => HeaderValues::new(),
     };
     if !what.is_stored {
-        state_file_type(&mut values, what.weights.output_dtype()?)?;
+        state_file_type(what, &mut values)?;
     }
     let has_metadata = *container == SAFETENSORS || *container == GGUF;
     for change in &what.metadata {
@@ -100,22 +100,23 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
 }
 
 /// States the dtype of dequantised weights where the source's keys state its quantisation, by the numbers of llama.cpp's `llama_ftype`.
-fn state_file_type(values: &mut HeaderValues, dtype: Dtype) -> Result<()> {
-    let number = match dtype {
-        Dtype::F32 => "0",
-        Dtype::F16 => "1",
-        Dtype::BF16 => "32",
-        // dequantising has no others
-        _ => return Ok(()),
-    };
+fn state_file_type(what: &Convert<'_>, values: &mut HeaderValues) -> Result<()> {
     for (key, value) in values {
-        match key.strip_prefix(OF_GGUF) {
-            None if key == gguf::FILE_TYPE => {
-                *value = HeaderValue::Gguf(GgufValue::parse(GgufType::U32, number)?);
-            }
-            Some(gguf::FILE_TYPE) => *value = HeaderValue::Text(number.to_owned()),
-            _ => {}
+        let carried = key.strip_prefix(OF_GGUF);
+        if carried.unwrap_or(key) != gguf::FILE_TYPE {
+            continue;
         }
+        let number = match what.weights.output_dtype()? {
+            Dtype::F32 => "0",
+            Dtype::F16 => "1",
+            Dtype::BF16 => "32",
+            // dequantising has no others
+            _ => return Ok(()),
+        };
+        *value = match carried {
+            None => HeaderValue::Gguf(GgufValue::parse(GgufType::U32, number)?),
+            Some(_) => HeaderValue::Text(number.to_owned()),
+        };
     }
     Ok(())
 }

@@ -26,8 +26,7 @@ const NAMED_ENTRIES: usize = 3;
 
 /// Refuses a plan whose output has other weights than the source. The weights of `source` whose tensors are `kept` must be there, of
 /// the same schemes and shapes, and made from the same parts. Returns notes: about entries that do not follow a rename, or about
-/// metadata that is not known. `as_stored` is the source, and `unexplained` are its
-/// own unknown statements.
+/// metadata that is not known. `as_stored` is the source, and `unexplained` are its own unknown statements.
 pub(super) fn check(
     as_stored: &Context<'_>,
     what: &Convert<'_>,
@@ -99,17 +98,16 @@ pub(super) fn check(
                 && settings == known.settings()
         });
         if !same {
-            let why = match metadata_differs {
-                true if is_of_another_format(as_stored.catalog) && !renames.is_empty() => {
-                    "under its new name in another format: copy it without a rename first"
-                }
-                true if is_of_another_format(as_stored.catalog) => {
+            let why = match (is_of_another_format(as_stored.catalog), renames.is_empty()) {
+                (true, true) => {
                     "in another format, which has no place for what describes it: dequantise it (`--dtype`), or keep the file"
                 }
-                true if renames.is_empty() => {
-                    "with the metadata of the output: keep the keys that describe it"
+                (true, false) => {
+                    "under its new name in another format: copy it without a rename first"
                 }
-                _ => "under the new names of its parts: rename all of them alike",
+                // without a rename, the metadata alone can differ
+                (false, true) => "with the metadata of the output: keep the keys that describe it",
+                (false, false) => "under the new names of its parts: rename all of them alike",
             };
             let what = format!(
                 "the weight {}, {}, would no longer be one, or have other values, {why}",

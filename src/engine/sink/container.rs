@@ -177,31 +177,7 @@ impl HeaderValue {
             }
         }
     }
-}
 
-/// The error of a word behind the colon of a key that is no type.
-fn no_type(word: &str) -> Error {
-    Error::invalid_argument(format!(
-        "{} is no type of a GGUF: u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, bool, str, or one of them in brackets",
-        quote(word)
-    ))
-}
-
-/// Whether the end of a key was meant as a type: `float32`, `U32`, `[[u8]]`.
-fn looks_like_a_type(end: &str) -> bool {
-    let bare = end.trim().trim_matches(['[', ']']).to_ascii_lowercase();
-    let word = bare.trim_end_matches(|c: char| c.is_ascii_digit());
-    let is_sized = word.len() < bare.len();
-    match word {
-        "u" | "i" | "f" | "bf" => is_sized,
-        "int" | "uint" | "float" | "double" | "bool" | "boolean" | "str" | "string" | "text" => {
-            true
-        }
-        _ => false,
-    }
-}
-
-impl HeaderValue {
     /// Refuses a new key of a GGUF with a colon, whose end is no type, although the value has none: `x.size:word`. The key
     /// `x.size:word` is set with its type behind it, `x.size:word:str`.
     ///
@@ -224,6 +200,28 @@ impl HeaderValue {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// The error of a word behind the colon of a key that is no type.
+fn no_type(word: &str) -> Error {
+    Error::invalid_argument(format!(
+        "{} is no type of a GGUF: u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, bool, str, or one of them in brackets",
+        quote(word)
+    ))
+}
+
+/// Whether the end of a key was meant as a type: `float32`, `U32`, `[[u8]]`.
+fn looks_like_a_type(end: &str) -> bool {
+    let bare = end.trim().trim_matches(['[', ']']).to_ascii_lowercase();
+    let word = bare.trim_end_matches(|c: char| c.is_ascii_digit());
+    let is_sized = word.len() < bare.len();
+    match word {
+        "u" | "i" | "f" | "bf" => is_sized,
+        "int" | "uint" | "float" | "double" | "bool" | "boolean" | "str" | "string" | "text" => {
+            true
+        }
+        _ => false,
     }
 }
 
