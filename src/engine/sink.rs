@@ -19,7 +19,7 @@ pub(crate) use files::in_place;
 pub(crate) use files::{FileOrigin, check_replaceable, file_form, file_metadata, found_file};
 pub use files::{
     FileSink, OutputDirectory, OutputFile, SafetensorsSink, Sharding, check_target,
-    write_companions,
+    safetensors_header, write_companions,
 };
 pub use memory::MemorySink;
 pub use null::NullSink;

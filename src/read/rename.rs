@@ -96,6 +96,44 @@ impl Rename {
     }
 }
 
+impl Rename {
+    /// The new names of a list, by rules that are applied one after the other to each.
+    ///
+    /// ```
+    /// use anamnesis::Rename;
+    ///
+    /// let rules = [Rename::new("model", ""), Rename::new("norm.*", "final_norm.*")];
+    /// let names = Rename::apply_all(&rules, &["model.norm.weight", "lm_head.weight"])?;
+    /// assert_eq!(names, ["final_norm.weight", "lm_head.weight"]);
+    /// assert!(Rename::apply_all(&rules, &["lm_head.weight"]).is_err());
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A rule that is for none of the names, one that [`check`](Self::check) refuses, and two equal new names.
+    pub fn apply_all(rules: &[Self], names: &[impl AsRef<str>]) -> Result<Vec<String>> {
+        rules.iter().try_for_each(Self::check)?;
+        let renames = Renames::new(rules);
+        let new: Vec<String> = names
+            .iter()
+            .map(|name| renames.apply(name.as_ref()))
+            .collect();
+        if let Some(unused) = renames.unused() {
+            return Err(Error::invalid_argument(format!(
+                "rename: no tensor is called {}, or is below or like it",
+                quote(unused.from())
+            )));
+        }
+        match repeated(new.iter().map(String::as_str)) {
+            Some(name) => Err(Error::invalid_argument(format!(
+                "rename: two tensors would be called {}",
+                quote(name)
+            ))),
+            None => Ok(new),
+        }
+    }
+}
+
 /// Renames that are applied one after the other, and notice which of them have renamed something.
 #[derive(Debug, Default)]
 pub(crate) struct Renames {

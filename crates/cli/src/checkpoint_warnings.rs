@@ -7,6 +7,7 @@ use anamnesis::source::{cache_warning, local_path};
 use anamnesis::{Checkpoint, Note};
 
 use crate::exit::note_text;
+use crate::messages::message;
 use crate::output::{Screen, WARNING};
 use crate::shown_path::shown;
 
@@ -14,7 +15,7 @@ use crate::shown_path::shown;
 /// of a directory that were not read.
 pub(crate) fn show(checkpoint: &Checkpoint, screen: &Screen) {
     for warning in checkpoint.catalog().warnings() {
-        eprintln!(
+        message!(
             "{} {}",
             screen.paint(WARNING, "warning:"),
             escape(&note_text(warning))
@@ -50,7 +51,7 @@ pub(crate) fn found_path(given: &Path) -> anamnesis::Result<PathBuf> {
 
 fn show_note(path: &Path, note: Option<&Note>) {
     if let Some(note) = note {
-        eprintln!(
+        message!(
             "anamnesis: warning: {}: {}",
             escape(&shown(path)),
             escape(&note_text(note))

@@ -10,6 +10,7 @@ use anamnesis::source::shown_path;
 use anamnesis::{Note, Remedy};
 use serde::Serialize;
 
+use crate::messages;
 use crate::shown_path::shown;
 
 /// The result of a verb whose failures, if any, have been reported.
@@ -97,6 +98,9 @@ pub(crate) struct Failure {
     /// See [`anamnesis::Error::is_replaced`].
     #[serde(skip)]
     is_replaced: bool,
+    /// The library's error, for callers of a verb.
+    #[serde(skip)]
+    error: Option<std::sync::Arc<anamnesis::Error>>,
 }
 
 impl Failure {
@@ -116,6 +120,7 @@ impl Failure {
             stdin: false,
             of_arguments: false,
             is_replaced: false,
+            error: None,
         }
     }
 
@@ -165,7 +170,6 @@ impl Failure {
     }
 
     /// The path and the message, for a line that continues.
-    #[cfg(target_os = "linux")]
     pub(crate) fn text(&self) -> String {
         match &self.path {
             Some(path) => format!("{path}: {}", self.message),
@@ -185,8 +189,25 @@ impl Failure {
         self
     }
 
+    /// The kind, as documents have it.
+    pub(crate) fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// The library's error, if the failure is one, with the path of the failure.
+    pub(crate) fn into_error(self) -> Option<anamnesis::Error> {
+        let error = std::sync::Arc::into_inner(self.error?)?;
+        Some(match &self.path {
+            Some(path) => error.in_file(Path::new(&**path)),
+            None => error,
+        })
+    }
+
     /// Writes the failure to standard error: path, message, offset and remedy.
     pub(crate) fn report(&self) {
+        if messages::keep_failure(self) {
+            return;
+        }
         let mut line = String::from("anamnesis: ");
         let stdin = self.stdin.then_some("standard input");
         for place in [stdin, self.path.as_deref(), self.format]
@@ -299,6 +320,7 @@ impl From<anamnesis::Error> for Failure {
             stdin: false,
             of_arguments: false,
             is_replaced: error.is_replaced(),
+            error: Some(std::sync::Arc::new(error)),
         }
     }
 }
@@ -384,6 +406,13 @@ pub(crate) fn argument_error(message: &clap::Error, words: &[OsString]) -> u8 {
                 text = text.replace(value, &shown(&safe));
             }
         }
+    }
+    if messages::are_kept() && message.exit_code() != 0 {
+        // without the usage of a program that was not called
+        let text = text.trim_start_matches("error: ");
+        let text = text.split("\n\n").next().unwrap_or(text);
+        Failure::new("invalid_argument", text, "see `anamnesis help`").report();
+        return 2;
     }
     let printed = match has_secret {
         false => message.print(),

@@ -15,6 +15,7 @@
 //! assert_eq!(status, 0);
 //! ```
 
+mod answer;
 mod args;
 mod check;
 mod checkpoint_warnings;
@@ -32,6 +33,7 @@ mod interrupt;
 mod load;
 mod ls;
 mod man;
+mod messages;
 #[cfg(target_os = "linux")]
 mod model_argument;
 mod name_filter;
@@ -66,6 +68,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anamnesis::CancelToken;
+pub use answer::{Answer, AnswerFailure, answer};
 use args::{Cli, Verb};
 pub use interrupt::Interrupt;
 use output::Stdout;
@@ -95,33 +98,37 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString>>) -> ExitCode {
 /// does not tell: not every caller is a `main`.
 pub fn run_with(args: impl IntoIterator<Item = impl Into<OsString>>, interrupt: &Interrupt) -> u8 {
     let words: Vec<OsString> = args.into_iter().map(Into::into).collect();
-    let cli = match Cli::read(&words) {
+    run_into(&words, interrupt, &mut Stdout::lock())
+}
+
+/// Runs the command with its output to a writer.
+fn run_into(words: &[OsString], interrupt: &Interrupt, out: &mut Stdout) -> u8 {
+    let cli = match Cli::read(words) {
         Ok(cli) => cli,
         // `--help` and `--version` come here too: clap returns them as errors, with the status 0
-        Err(message) => return exit::argument_error(&message, &words),
+        Err(message) => return exit::argument_error(&message, words),
     };
-    let mut out = Stdout::lock();
     let result = match &cli.verb {
-        Verb::Inspect(args) => inspect::run(args, cli.color, interrupt, &mut out),
-        Verb::Ls(args) => ls::run(args, cli.color, interrupt, &mut out),
-        Verb::Convert(args) => convert::run(args, cli.color, interrupt, &mut out),
-        Verb::Edit(args) => edit::run(args, cli.color, interrupt, &mut out),
-        Verb::Remember(args) => remember::run(args, cli.color, interrupt, &mut out),
-        Verb::Load(args) => load::run(args, cli.color, interrupt, &mut out),
-        Verb::Plan(args) => plan::run(args, cli.color, &mut out),
-        Verb::Fit(args) => fit::run(args, cli.color, interrupt, &mut out),
-        Verb::Diff(args) => diff::run(args, cli.color, interrupt, &mut out),
-        Verb::Check(args) => check::run(args, cli.color, interrupt, &mut out),
+        Verb::Inspect(args) => inspect::run(args, cli.color, interrupt, out),
+        Verb::Ls(args) => ls::run(args, cli.color, interrupt, out),
+        Verb::Convert(args) => convert::run(args, cli.color, interrupt, out),
+        Verb::Edit(args) => edit::run(args, cli.color, interrupt, out),
+        Verb::Remember(args) => remember::run(args, cli.color, interrupt, out),
+        Verb::Load(args) => load::run(args, cli.color, interrupt, out),
+        Verb::Plan(args) => plan::run(args, cli.color, out),
+        Verb::Fit(args) => fit::run(args, cli.color, interrupt, out),
+        Verb::Diff(args) => diff::run(args, cli.color, interrupt, out),
+        Verb::Check(args) => check::run(args, cli.color, interrupt, out),
         #[cfg(target_os = "linux")]
-        Verb::Warm(args) => warm::run(args, interrupt, &mut out),
-        Verb::Report(args) => report::run(args, interrupt, &mut out),
+        Verb::Warm(args) => warm::run(args, interrupt, out),
+        Verb::Report(args) => report::run(args, interrupt, out),
         #[cfg(target_os = "linux")]
-        Verb::Record(args) => record::run(args, interrupt, &mut out),
+        Verb::Record(args) => record::run(args, interrupt, out),
         #[cfg(target_os = "linux")]
-        Verb::Ppc(args) => ppc::run(args, cli.color, interrupt, &mut out),
-        Verb::Template(args) => template::run(args, cli.color, &mut out),
-        Verb::Completions(args) => completions::run(args, &mut out),
-        Verb::Man(args) => man::run(args, &mut out),
+        Verb::Ppc(args) => ppc::run(args, cli.color, interrupt, out),
+        Verb::Template(args) => template::run(args, cli.color, out),
+        Verb::Completions(args) => completions::run(args, out),
+        Verb::Man(args) => man::run(args, out),
     };
     // flushed before the status is decided: a full disk behind standard output is a failure of the run
     let status = exit::status(result.and_then(|completion| Ok(out.finish().map(|()| completion)?)));

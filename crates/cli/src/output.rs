@@ -17,28 +17,54 @@ use anstyle::{AnsiColor, Style};
 
 use crate::args::Color;
 
-/// Standard output, locked and buffered. All output of a verb goes through this one writer.
-pub(crate) struct Stdout(BufWriter<StdoutLock<'static>>);
+/// Standard output, locked and buffered, or memory in its place. All output of a verb goes through this one writer.
+pub(crate) struct Stdout(Destination);
+
+enum Destination {
+    Locked(BufWriter<StdoutLock<'static>>),
+    Kept(Vec<u8>),
+}
 
 impl Stdout {
     pub(crate) fn lock() -> Self {
         // locked once: no other thread of the command writes to standard output
-        Self(BufWriter::with_capacity(64 << 10, io::stdout().lock()))
+        let locked = BufWriter::with_capacity(64 << 10, io::stdout().lock());
+        Self(Destination::Locked(locked))
+    }
+
+    /// Memory, for a caller of the verb.
+    pub(crate) fn kept() -> Self {
+        Self(Destination::Kept(Vec::new()))
+    }
+
+    /// The bytes that were written to memory.
+    pub(crate) fn into_kept(self) -> Vec<u8> {
+        match self.0 {
+            Destination::Locked(_) => Vec::new(),
+            Destination::Kept(bytes) => bytes,
+        }
+    }
+
+    fn writer(&mut self) -> &mut dyn Write {
+        match &mut self.0 {
+            Destination::Locked(locked) => locked,
+            Destination::Kept(bytes) => bytes,
+        }
     }
 
     /// Flushes the buffer and returns the error of a failed write.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.writer().flush()
     }
 }
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
+        self.writer().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.writer().flush()
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::args::{FileArgs, OpenArgs};
+use crate::messages::message;
 
 /// The requests, as a field of `--json`; `None` without `--stats`.
 #[cfg(feature = "remote")]
@@ -78,7 +79,7 @@ pub(crate) fn report(opening: &OpenArgs) {
     }
     for line in lines {
         // standard error: `--json` on standard output stays one document
-        eprintln!("stats: {line}");
+        message!("stats: {line}");
     }
 }
 
@@ -89,7 +90,7 @@ pub(crate) fn report_uncompared(files: &FileArgs) {
 
     let count = files.uncompared_headers();
     if count > 0 {
-        eprintln!(
+        message!(
             "anamnesis: offline: {} from the cache, not compared with the server",
             plural(count, "header")
         );

@@ -15,6 +15,7 @@ use crate::args::WarmArgs;
 use crate::child::{ChildCommand, wait};
 use crate::exit::{Completion, Failure, RunError};
 use crate::interrupt::Interrupt;
+use crate::messages::message;
 use crate::output::{Stdout, json, progress};
 use crate::runtime_failure::failure;
 use crate::shown_path::shown;
@@ -203,7 +204,7 @@ fn warn_uncached(namespace: &Namespace) {
     let found = page_retention(namespace, |_| true);
     if let Some(why) = found.values().find_map(|found| found.reason()) {
         let root = shown(namespace.root());
-        eprintln!(
+        message!(
             "anamnesis: warning: {}: this FUSE file system {why}: what is read now is requested from its server again; an \
              option of its mount, such as kernel_cache, may keep pages",
             escape(&root)
@@ -232,7 +233,7 @@ impl WarmReport {
     pub(crate) fn report_failures(&self) {
         self.failures.iter().for_each(Failure::report);
         if let Some(error) = &self.progress.first_error {
-            eprintln!(
+            message!(
                 "anamnesis: {} could not be read: {}",
                 plural(self.progress.unreadable, "file"),
                 escape(error)
@@ -320,7 +321,7 @@ fn print(args: &WarmArgs, report: &WarmReport, out: &mut Stdout) -> std::io::Res
     if args.command.is_empty() {
         writeln!(out, "{}", report.summary())
     } else {
-        eprintln!("anamnesis: {}", report.summary());
+        message!("anamnesis: {}", report.summary());
         Ok(())
     }
 }

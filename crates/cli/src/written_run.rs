@@ -14,6 +14,7 @@ use indicatif::ProgressBar;
 use crate::args::OpenArgs;
 use crate::exit::{Failure, note_text, refusal_text};
 use crate::interrupt::Interrupt;
+use crate::messages::message;
 use crate::output::{REFUSED, Screen, progress};
 use crate::template::SavedTemplate;
 use crate::written_file::check_apart;
@@ -114,7 +115,7 @@ impl<'r> RecordedRun<'r> {
 pub(crate) fn show_refused(plan: &Plan, screen: &Screen) {
     for refused in plan.refused.iter().skip(1) {
         let text = refusal_text(&refused.error);
-        eprintln!("{} {}", screen.paint(REFUSED, "refused:"), escape(&text));
+        message!("{} {}", screen.paint(REFUSED, "refused:"), escape(&text));
     }
 }
 

@@ -46,8 +46,9 @@ use operations::{FileOperations, SystemFiles};
 use output::{NewFiles, OutputPlace, OutputTarget};
 use written_bytes::WrittenFiles;
 
-pub(crate) use cut::file_metadata;
-pub(crate) use directory::{FileOrigin, file_form, found_file};
+pub use cut::safetensors_header;
+pub(crate) use cut::{file_form, file_metadata};
+pub(crate) use directory::{FileOrigin, found_file};
 pub use directory::{OutputDirectory, OutputFile};
 
 /// How outputs are distributed over files.

@@ -5,6 +5,8 @@ use std::io::{self, IsTerminal, Write};
 use anamnesis::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 
+use crate::messages;
+
 /// Fewer bytes than this take too short a time for a progress bar.
 const MIN_BYTES: u64 = 64 << 20;
 /// Columns kept free after the bar for the `^C` that terminals echo. Without them the echo wraps to a new line, and
@@ -13,7 +15,7 @@ const ECHO_COLUMNS: u16 = 3;
 
 /// A progress bar over `bytes` bytes, labelled with `activity`. The caller clears it, also after an interrupt.
 pub(crate) fn bar(activity: &str, bytes: u64) -> ProgressBar {
-    if bytes < MIN_BYTES || !io::stderr().is_terminal() {
+    if bytes < MIN_BYTES || messages::are_kept() || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     // more often than this is not seen and costs terminals over a network time
@@ -25,10 +27,14 @@ pub(crate) fn bar(activity: &str, bytes: u64) -> ProgressBar {
     bar
 }
 
-/// The progress callback of a run that is shown on a bar. The run's own total takes the place of the bar's.
+/// The progress callback of a run that is shown on a bar, or passed to the caller of the verb. The run's own total takes the place of the bar's.
 pub(crate) fn on(bar: &ProgressBar) -> impl FnMut(Progress) + Send + use<> {
     let bar = bar.clone();
+    let listener = messages::listener();
     move |progress| {
+        if let Some(listener) = &listener {
+            listener(progress);
+        }
         bar.set_length(progress.total);
         bar.set_position(progress.done);
     }

@@ -38,8 +38,11 @@ pub(super) fn check(output: &TensorSpec, _options: &FormOptions) -> Result<()> {
 /// Lays out one file: widest elements first, so that every tensor is aligned to its elements; otherwise in order.
 pub(super) fn lay_out(content: &FileContent<'_>) -> Result<FileForm> {
     let mut all: Vec<_> = content.each().collect();
-    // stable, so that tensors of one width stay in plan order
-    all.sort_by_key(|(_, output, _)| std::cmp::Reverse(output.dtype.bits()));
+    // stable, so that tensors of one width stay in plan order; truth values are last, as the reference writes them
+    all.sort_by_key(|(_, output, _)| match output.dtype {
+        Dtype::BOOL => std::cmp::Reverse(0),
+        other => std::cmp::Reverse(other.bits()),
+    });
     let mut start = 0;
     let placed = all.into_iter().map(|(number, output, nbytes)| {
         let at = start;

@@ -133,3 +133,49 @@ pub(crate) fn file_metadata(
         .chain(id)
         .collect()
 }
+
+/// The header of a file that is made alone, and its length.
+pub(crate) fn file_form(outputs: &[TensorSpec], metadata: &HeaderValues) -> Result<(Vec<u8>, u64)> {
+    let form = alone(outputs, metadata)?;
+    Ok((form.head, form.nbytes))
+}
+
+/// The header of a safetensors file with these tensors, and the indices of the tensors in the order of their bytes behind it. For
+/// programs that keep a file in memory, or send it; [`FileSink`](super::FileSink) writes files.
+///
+/// ```
+/// use anamnesis::catalog::Shape;
+/// use anamnesis::plan::TensorSpec;
+/// use anamnesis::sink::safetensors_header;
+/// use anamnesis::{Dtype, OpenOptions};
+///
+/// let tensor = |name: &str, dtype| TensorSpec::new(name, Shape::from_slice(&[2]), dtype);
+/// let (mut bytes, order) = safetensors_header(&[tensor("b", Dtype::U8), tensor("w", Dtype::F32)], &[])?;
+/// // the widest elements are first
+/// assert_eq!(order, [1, 0]);
+/// bytes.extend([0; 8 + 2]);
+/// assert_eq!(OpenOptions::new().from_bytes(bytes)?.tensors().len(), 2);
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+///
+/// # Errors
+/// A name that is there twice; a name, shape or dtype that the format does not have; a header that would not be read at default
+/// limits.
+pub fn safetensors_header(
+    tensors: &[TensorSpec],
+    metadata: &[(String, String)],
+) -> Result<(Vec<u8>, Vec<usize>)> {
+    let metadata = metadata
+        .iter()
+        .map(|(key, text)| (key.clone(), text.clone().into()));
+    let form = alone(tensors, &metadata.collect())?;
+    let order = form.outputs.iter().map(|(number, _)| *number);
+    Ok((form.head, order.collect()))
+}
+
+/// The form of a file that has all outputs.
+fn alone(outputs: &[TensorSpec], metadata: &HeaderValues) -> Result<FileForm> {
+    let form = ContainerForm::PLAIN;
+    let mut cut = FileCut::new(outputs, &Sharding::SingleFile, &form, metadata, None)?;
+    Ok(cut.files.swap_remove(0))
+}

@@ -29,8 +29,7 @@ use super::cut::FileCut;
 use super::file::{self, Shard};
 use super::local::LocalOutput;
 use super::names::{PartNames, ShardNames, Stem};
-use super::{FileSink, Sharding, check_replaceable, directory_of};
-use crate::engine::sink::container::{ContainerForm, HeaderValues};
+use super::{FileSink, check_replaceable, directory_of};
 
 /// Bytes of a header that are compared at a time.
 const COMPARED: usize = 64 << 10;
@@ -399,12 +398,4 @@ fn plan_of(path: &Path) -> Option<String> {
     };
     let metadata = header.get("__metadata__")?;
     metadata.get(PLAN_ID_KEY)?.as_str().map(str::to_owned)
-}
-
-/// The header of a file that is made alone, and its length.
-pub(crate) fn file_form(outputs: &[TensorSpec], metadata: &HeaderValues) -> Result<(Vec<u8>, u64)> {
-    let form = ContainerForm::PLAIN;
-    let mut cut = FileCut::new(outputs, &Sharding::SingleFile, &form, metadata, None)?;
-    let form = cut.files.swap_remove(0);
-    Ok((form.head, form.nbytes))
 }
