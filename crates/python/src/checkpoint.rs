@@ -7,15 +7,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anamnesis::catalog::Packing;
+use anamnesis::remote::RemoteOptions;
 use anamnesis::{
     Checkpoint, Dtype, Encoding, Endian, Layout, Limits, OpenOptions, TensorInfo, Value,
 };
 use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyList, PyTuple};
 
 use crate::errors::{exception, note};
 use crate::json::loads;
+use crate::reader::PythonSource;
 use crate::run::interruptible;
 
 /// A tensor: name, dtype or block type, whether that is a dtype, shape, bytes, file, offset, elements of a block.
@@ -38,17 +40,18 @@ pub(crate) struct CoreCheckpoint {
 
 /// Opens a path, or the bytes of a file.
 #[pyfunction]
-#[pyo3(signature = (source, *, mmap = true, single = false, opaque = false, assume = None, void_as = None, limits = None))]
+#[pyo3(signature = (source, *, mmap = true, single = false, opaque = false, assume = None, void_as = None, limits = None, storage_options = None))]
 #[allow(clippy::too_many_arguments)] // keywords of Python
 pub(crate) fn open(
     py: Python<'_>,
-    source: &Bound<'_, PyAny>,
+    source: PythonSource,
     mmap: bool,
     single: bool,
     opaque: bool,
     assume: Option<String>,
     void_as: Option<Vec<String>>,
     limits: Option<HashMap<String, Option<u64>>>,
+    storage_options: Option<Vec<(String, String)>>,
 ) -> PyResult<CoreCheckpoint> {
     let mut options = OpenOptions::new()
         .mmap(mmap)
@@ -61,19 +64,20 @@ pub(crate) fn open(
     for name in void_as.unwrap_or_default() {
         options = options.void_as(dtype_named(&name)?);
     }
-    let inner = if let Ok(bytes) = source.cast::<PyBytes>() {
-        // copied: the checkpoint outlives this call, and the object may be collected before it
-        let bytes = bytes.as_bytes().to_vec();
-        interruptible(py, None, |_| options.from_bytes(bytes))?
-    } else {
-        let path: PathBuf = source.extract::<OsString>()?.into();
-        interruptible(py, None, |state| {
-            options.clone().cancel(&state.cancel).open(path)
-        })?
-    };
+    if let Some(variables) = storage_options {
+        options = options.remote(with_variables(variables));
+    }
+    let inner = source.open(py, &options)?;
     Ok(CoreCheckpoint {
         inner: Arc::new(inner),
     })
+}
+
+/// Requests with these variables in the place of the environment's: credentials, endpoints.
+pub(crate) fn with_variables(variables: Vec<(String, String)>) -> RemoteOptions {
+    let mut options = RemoteOptions::default();
+    options.variables = variables.into_iter().collect();
+    options
 }
 
 /// Whether what is not known about stored weights is ignored.

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anamnesis::Rename;
 use anamnesis::sink::Container;
 use anamnesis::template::parallel::Rules;
 use anamnesis::{OpenOptions, OutputDtype};
@@ -124,4 +125,18 @@ impl CoreCheckpoint {
             Ok(sink.files().map(PathBuf::from).collect())
         })
     }
+}
+
+/// The new names of tensors, by renames that are applied one after the other.
+#[pyfunction]
+pub(crate) fn renamed(
+    py: Python<'_>,
+    names: Vec<String>,
+    rename: Vec<(String, String)>,
+) -> PyResult<Vec<String>> {
+    let rules: Vec<_> = rename
+        .iter()
+        .map(|(from, to)| Rename::new(from, to))
+        .collect();
+    Rename::apply_all(&rules, &names).map_err(|error| exception(py, &error))
 }

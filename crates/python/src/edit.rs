@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anamnesis::sink::HeaderValue;
+use anamnesis::sink::{GgufValue, HeaderValue};
 use pyo3::prelude::*;
 
 use crate::errors::exception;
@@ -68,4 +68,11 @@ pub(crate) fn edit(
             )
         })
         .collect())
+}
+
+/// Whether a key has a type of a GGUF behind a colon.
+#[pyfunction]
+pub(crate) fn has_type(key: &str) -> bool {
+    let kind = key.rsplit_once(':').map(|(_, kind)| kind);
+    kind.is_some_and(|kind| GgufValue::parse_named(kind, "").is_some())
 }

@@ -14,8 +14,12 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
         Some(remedy) => format!("{error}\nhelp: {remedy}"),
         None => error.to_string(),
     };
-    let class = match error.kind() {
-        ErrorKind::Io(e) => return system_error(e, error, text),
+    match error.kind() {
+        ErrorKind::Io(e) => {
+            // an exception of a file object of Python
+            let own = e.get_ref().and_then(|e| e.downcast_ref::<PyErr>());
+            return own.map_or_else(|| system_error(e, error, text), |own| own.clone_ref(py));
+        }
         ErrorKind::InvalidArgument(_) => return PyValueError::new_err(text),
         // the name alone, as dictionaries raise it
         ErrorKind::NotFound { name, .. } => return PyKeyError::new_err(name.clone()),
@@ -25,19 +29,28 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
         } => return PyMemoryError::new_err(text),
         // only where the caller raises another exception, which replaces this one
         ErrorKind::Cancelled => return PyRuntimeError::new_err(text),
-        ErrorKind::UnknownFormat { .. } => "UnknownFormatError",
-        ErrorKind::Malformed(_) => "MalformedError",
-        ErrorKind::Unsupported(_) => "UnsupportedError",
-        ErrorKind::Unexplained(_) => "UnexplainedError",
-        ErrorKind::Limit { .. } => "LimitError",
-        ErrorKind::RefusedGlobal { .. } => "RefusedGlobalError",
-        ErrorKind::MissingPart(_) => "MissingPartError",
-        ErrorKind::Replaced(_) => "ReplacedError",
-        // kinds of later versions: their base class is what programs catch
-        _ => "AnamnesisError",
-    };
+        _ => {}
+    }
+    let class = class_of(py, error.kind().name());
+    let made = class.and_then(|class| instance(py, &class, &text, error, remedy));
     // if the class cannot be imported, that error says more than none
-    instance(py, class, &text, error, remedy).unwrap_or_else(|failed| failed)
+    made.unwrap_or_else(|failed| failed)
+}
+
+/// The exception for a failure of a verb that is no error of the library.
+pub(crate) fn exception_of_kind(py: Python<'_>, kind: &str, text: String) -> PyErr {
+    match class_of(py, kind) {
+        Ok(class) => class
+            .call1((text,))
+            .map_or_else(|failed| failed, PyErr::from_value),
+        Err(failed) => failed,
+    }
+}
+
+/// The class for a kind of error: `anamnesis.errors` has the table.
+fn class_of<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyAny>> {
+    let errors = py.import("anamnesis.errors")?;
+    errors.call_method1("class_of", (kind,))
 }
 
 /// Whether an exception says that another process has replaced a checkpoint.
@@ -51,12 +64,11 @@ pub(crate) fn is_replaced(py: Python<'_>, error: &PyErr) -> bool {
 /// An instance of a class of `anamnesis.errors`.
 fn instance(
     py: Python<'_>,
-    class: &str,
+    class: &Bound<'_, PyAny>,
     text: &str,
     error: &Error,
     remedy: Option<String>,
 ) -> PyResult<PyErr> {
-    let class = py.import("anamnesis.errors")?.getattr(class)?;
     let path = error.path().map(std::path::Path::as_os_str);
     let place = (text, path, error.format(), error.offset(), remedy);
     let more = PyDict::new(py);
@@ -134,18 +146,22 @@ fn remedy(remedy: Remedy) -> String {
         Remedy::KeepOpaque => "to read the tensors around such objects without calling anything, pass opaque=True; load \
                                this file elsewhere only if you trust its author"
             .to_owned(),
-        // no keyword renames outputs
-        Remedy::LeaveOut | Remedy::LeaveOutOrRename => "leave the tensor out with filter=".to_owned(),
-        Remedy::LeaveOutOrDequantise => {
-            "dequantise it with remember(), or leave the tensor out with filter=".to_owned()
+        Remedy::LeaveOut => "leave the tensor out with exclude= or filter=".to_owned(),
+        Remedy::LeaveOutOrRename => {
+            "leave the tensor out with exclude= or filter=, or rename it with rename=".to_owned()
         }
-        Remedy::CastOrWriteVoid => "cast it with dtype= and cast=True".to_owned(),
-        Remedy::LeaveOutOrReadItems => "leave the tensor out with filter=, or read its items as a dtype of their width with void_as=".to_owned(),
+        Remedy::LeaveOutOrDequantise => {
+            "dequantise it with remember(), or leave the tensor out with exclude= or filter=".to_owned()
+        }
+        Remedy::CastOrWriteVoid => {
+            "cast it with dtype= and cast=True, or write items without a type with void=True".to_owned()
+        }
+        Remedy::LeaveOutOrReadItems => "leave the tensor out with exclude= or filter=, or read its items as a dtype of their width with void_as=".to_owned(),
         Remedy::ReadItems { dtype } => format!("if you know the dtype, pass void_as=[\"{dtype}\"]"),
         Remedy::RenameOrOpenAlone => "rename it, or open it alone with single=True".to_owned(),
-        Remedy::NameAsTransformers => "names=\"hf\" makes those of transformers".to_owned(),
+        Remedy::NameAsTransformers => "naming=\"hf\" makes those of transformers".to_owned(),
         Remedy::RecoverEdit => "complete it with edit(path, recover=True)".to_owned(),
-        Remedy::ConvertInstead => "write another file with the command `anamnesis convert`".to_owned(),
+        Remedy::ConvertInstead => "write another file with convert(path, out)".to_owned(),
         Remedy::EditCopy => "give this name a file of its own with copy=True".to_owned(),
         Remedy::AllowRequests => "requests are sent unless HF_HUB_OFFLINE is set".to_owned(),
         Remedy::AssumePlain => {

@@ -1,11 +1,12 @@
 //! The Python package over anamnesis. `anamnesis._core` is private: the classes of `python/anamnesis` are the interface.
 //!
-//! Each file here holds one idea: [`checkpoint`] what is opened and described, [`load`] and [`remember`] what is read,
+//! Each file here holds one idea: [`checkpoint`] what is opened and described, [`reader`] from which objects, [`load`] and [`remember`] what is read,
 //! [`convert`] what is copied, [`writer`] what is written, [`list`] what is found, [`parts`] which parts of it, [`objects`] the object of a file of `torch.save`, [`shards`] one conversion by many processes,
 //! [`weights`] weights that are dequantised one at a time, [`template`] which worker reads what, [`memory`] bytes that Python
 //! writes to, [`dlpack`] the same for frameworks, [`run`] calls without the interpreter lock that
-//! can be interrupted, [`edit`] changes of files where they are, [`errors`] the exceptions, [`json`] JSON as objects, [`command`] the command.
+//! can be interrupted, [`edit`] changes of files where they are, [`errors`] the exceptions, [`json`] JSON as objects, [`command`] the command, [`answers`] the answers of its verbs.
 
+mod answers;
 mod checkpoint;
 mod command;
 mod convert;
@@ -18,6 +19,7 @@ mod load;
 mod memory;
 mod objects;
 mod parts;
+mod reader;
 mod remember;
 mod run;
 mod shards;
@@ -49,6 +51,11 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(objects::objects, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
     module.add_function(wrap_pyfunction!(edit::edit, module)?)?;
+    module.add_function(wrap_pyfunction!(edit::has_type, module)?)?;
+    module.add_function(wrap_pyfunction!(answers::answer, module)?)?;
+    module.add_function(wrap_pyfunction!(answers::digests, module)?)?;
+    module.add_function(wrap_pyfunction!(convert::renamed, module)?)?;
     module.add_function(wrap_pyfunction!(run::again, module)?)?;
+    module.add_function(wrap_pyfunction!(writer::safetensors_header, module)?)?;
     Ok(())
 }

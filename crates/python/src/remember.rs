@@ -1,6 +1,6 @@
 //! Dequantising: into memory of Python, or into files.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl RememberOptions {
             "hf" => Names::HuggingFace,
             _ => {
                 return Err(PyValueError::new_err(format!(
-                    "names {names:?}: stored or hf"
+                    "naming {names:?}: stored or hf"
                 )));
             }
         };
@@ -183,7 +183,7 @@ impl CoreCheckpoint {
     }
 
     /// Dequantised weights and plain tensors, in safetensors files. Returns them.
-    #[pyo3(signature = (out, outputs = None, *, dtype = "auto", cast = false, names = "stored", native_rounding = false,
+    #[pyo3(signature = (out, outputs = None, *, renamed = None, dtype = "auto", cast = false, names = "stored", native_rounding = false,
                         shard_size = None, overwrite = false, code = false, untie = false, threads = 0, progress = None))]
     #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)] // keywords of Python
     fn remember_to(
@@ -191,6 +191,7 @@ impl CoreCheckpoint {
         py: Python<'_>,
         out: PathBuf,
         outputs: Option<HashSet<String>>,
+        renamed: Option<HashMap<String, String>>,
         dtype: &str,
         cast: bool,
         names: &str,
@@ -211,6 +212,13 @@ impl CoreCheckpoint {
             let mut remember = options.apply(remember);
             if let Some(outputs) = outputs {
                 remember = remember.filter(move |name| outputs.contains(name));
+            }
+            if let Some(renamed) = renamed.filter(|renamed| !renamed.is_empty()) {
+                // the library's own function of names, which are compared as they were made
+                remember = remember.rename(move |name| match renamed.get(name) {
+                    Some(new) => new.clone(),
+                    None => name.to_owned(),
+                });
             }
             let remember = remember
                 .native_rounding(native_rounding)

@@ -5,11 +5,15 @@ use std::sync::{Mutex, PoisonError};
 
 use anamnesis::catalog::Shape;
 use anamnesis::plan::TensorSpec;
-use anamnesis::sink::{Container, FileSink, SAFETENSORS, Sharding, TensorWriter};
+use anamnesis::sink::{
+    Container, FileSink, SAFETENSORS, Sharding, TensorWriter,
+    safetensors_header as safetensors_bytes,
+};
 use anamnesis::{BlockFormat, Dtype};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::convert::container_named;
 use crate::errors::exception;
@@ -89,6 +93,29 @@ impl CoreWriter {
     fn with<T>(&self, call: impl FnOnce(&mut TensorWriter) -> PyResult<T>) -> PyResult<T> {
         call(self.lock().as_mut().ok_or_else(closed)?)
     }
+}
+
+/// Names and bytes of tensors.
+type NamedSizes = Vec<(String, u64)>;
+
+/// The header of a safetensors file with these tensors (name, dtype, shape), and their names and bytes in its order.
+#[pyfunction]
+pub(crate) fn safetensors_header(
+    py: Python<'_>,
+    tensors: Vec<(String, String, Vec<u64>)>,
+    metadata: Vec<(String, String)>,
+) -> PyResult<(Bound<'_, PyBytes>, NamedSizes)> {
+    let specs = tensors
+        .into_iter()
+        .map(spec)
+        .collect::<PyResult<Vec<_>>>()?;
+    let header = safetensors_bytes(&specs, &metadata);
+    let (header, order) = header.map_err(|error| exception(py, &error))?;
+    let order = order.into_iter().map(|number| {
+        let nbytes = specs[number].nbytes().expect("counted for the header");
+        (specs[number].name.to_string(), nbytes)
+    });
+    Ok((PyBytes::new(py, &header), order.collect()))
 }
 
 fn closed() -> PyErr {

@@ -286,7 +286,7 @@ def test_progress_is_reported_and_its_exceptions_end_the_run(tmp_path: Path) -> 
     path = tmp_path / "large.safetensors"
     large_file(path, 64, 8 << 20)
     with pytest.raises(Stop):
-        anamnesis.remember(path, out, progress=stop)
+        anamnesis.remember_to(path, out, progress=stop)
     assert sorted(p.name for p in tmp_path.iterdir()) in (["large.safetensors"], ["large.safetensors", "out.safetensors"])
 
 
@@ -301,7 +301,7 @@ def test_an_interrupt_ends_a_run_soon_and_leaves_nothing(tmp_path: Path) -> None
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "print('ready', flush=True)\n"
         "try:\n"
-        "    while True: anamnesis.remember(sys.argv[1], sys.argv[2] + '/a.safetensors', overwrite=True)\n"
+        "    while True: anamnesis.remember_to(sys.argv[1], sys.argv[2] + '/a.safetensors', overwrite=True)\n"
         "except KeyboardInterrupt:\n"
         "    print(time.time(), flush=True)\n"
     )
@@ -322,14 +322,14 @@ def test_an_interrupt_ends_a_run_soon_and_leaves_nothing(tmp_path: Path) -> None
 
 def test_remember_writes_what_it_makes(tmp_path: Path) -> None:
     made = anamnesis.open(GGUF).remember("np", dtype="f32")
-    (file,) = anamnesis.remember(GGUF, tmp_path / "a.safetensors", dtype="f32")
+    (file,) = anamnesis.remember_to(GGUF, tmp_path / "a.safetensors", dtype="f32")
     written = anamnesis.load(file, "np")
     assert made.keys() == written.keys()
     assert all(sha(made[name]) == sha(written[name]) for name in made)
     plan = anamnesis.plan(GGUF, dtype="f32")
     assert {output[0] for output in plan["outputs"]} == set(made) and plan["quantised"]
     with pytest.raises(FileExistsError):
-        anamnesis.remember(GGUF, tmp_path / "a.safetensors")
+        anamnesis.remember_to(GGUF, tmp_path / "a.safetensors")
     one = anamnesis.open(GGUF)["blk.0.attn_q.weight"].remember("np", dtype="float32")
     assert sha(one) == sha(made["blk.0.attn_q.weight"])
 

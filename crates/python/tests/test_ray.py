@@ -70,9 +70,9 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 def test_files_are_those_of_one_machine_and_are_made_once(cluster: Cluster, tmp_path: Path) -> None:
     src = source(tmp_path / "in")
-    anamnesis.remember(src, tmp_path / "one", shard_size=SHARD)
+    anamnesis.remember_to(src, tmp_path / "one", shard_size=SHARD)
     reported: list[tuple[int, int]] = []
-    files = anamnesis.ray.remember(src, tmp_path / "many", shard_size=SHARD, progress=lambda *bytes: reported.append(bytes))
+    files = anamnesis.ray.remember_to(src, tmp_path / "many", shard_size=SHARD, progress=lambda *bytes: reported.append(bytes))
     expected = contents(tmp_path / "one")
     assert contents(tmp_path / "many") == expected
     assert len(files) == 12 and all(os.path.exists(file) for file in files)
@@ -81,7 +81,7 @@ def test_files_are_those_of_one_machine_and_are_made_once(cluster: Cluster, tmp_
     # the second run makes nothing
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "many").iterdir()}
     reported.clear()
-    anamnesis.ray.remember(src, tmp_path / "many", shard_size=SHARD, progress=lambda *bytes: reported.append(bytes))
+    anamnesis.ray.remember_to(src, tmp_path / "many", shard_size=SHARD, progress=lambda *bytes: reported.append(bytes))
     assert reported == [(total, total)]
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "many").iterdir()} == times
 
@@ -98,13 +98,13 @@ def test_stale_files_are_made_again_and_missing_ones_refused(cluster: Cluster, t
         directory.complete()
     assert [path.name for path in target.iterdir()] == [name]
     stale = (target / name).read_bytes()
-    anamnesis.ray.remember(src, target, shard_size=SHARD)
-    anamnesis.remember(src, tmp_path / "one", shard_size=SHARD)
+    anamnesis.ray.remember_to(src, target, shard_size=SHARD)
+    anamnesis.remember_to(src, tmp_path / "one", shard_size=SHARD)
     assert contents(target) == contents(tmp_path / "one") and (target / name).read_bytes() != stale
     # a checkpoint of another plan is replaced on request only
     with pytest.raises(FileExistsError):
-        anamnesis.ray.remember(other, target, shard_size=SHARD)
-    anamnesis.ray.remember(other, target, shard_size=SHARD, overwrite=True)
+        anamnesis.ray.remember_to(other, target, shard_size=SHARD)
+    anamnesis.ray.remember_to(other, target, shard_size=SHARD, overwrite=True)
     assert (target / name).read_bytes() == stale
 
 
@@ -112,7 +112,7 @@ def test_progress_is_reported_within_files(cluster: Cluster, tmp_path: Path) -> 
     src = source(tmp_path / "in", layers=96)
     reported: list[int] = []
     # one file of 400 MB
-    anamnesis.ray.remember(src, tmp_path / "out", dtype="float32", cast=True, progress=lambda done, _: reported.append(done))
+    anamnesis.ray.remember_to(src, tmp_path / "out", dtype="float32", cast=True, progress=lambda done, _: reported.append(done))
     total = 96 * 1024 * 2048 * 4
     assert reported[0] == 0 and reported[-1] == total and reported == sorted(reported)
     actor = ray.remote(anamnesis.ray._BytesMade).remote()
@@ -151,7 +151,7 @@ def running(cluster: Cluster) -> list[int]:
 
 def test_a_lost_worker_and_a_lost_node_cost_no_file(cluster: Cluster, tmp_path: Path) -> None:
     src = source(tmp_path / "in", layers=48)
-    anamnesis.remember(src, tmp_path / "one", shard_size=SHARD)
+    anamnesis.remember_to(src, tmp_path / "one", shard_size=SHARD)
     lost: list[str] = []
 
     def lose(done: int, total: int) -> None:
@@ -165,7 +165,7 @@ def test_a_lost_worker_and_a_lost_node_cost_no_file(cluster: Cluster, tmp_path: 
             lost.append("node")
 
     try:
-        anamnesis.ray.remember(src, tmp_path / "many", shard_size=SHARD, max_retries=5, progress=lose)
+        anamnesis.ray.remember_to(src, tmp_path / "many", shard_size=SHARD, max_retries=5, progress=lose)
     finally:
         if "node" in lost:
             cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
@@ -181,11 +181,11 @@ def test_an_interrupt_leaves_complete_files_only(cluster: Cluster, tmp_path: Pat
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        anamnesis.ray.remember(src, target, shard_size=SHARD, progress=interrupt)
+        anamnesis.ray.remember_to(src, target, shard_size=SHARD, progress=interrupt)
     names = {path.name for path in target.iterdir()}
     assert names and all(name.startswith("model-") and name.endswith("-of-00012.safetensors") for name in names), names
-    anamnesis.ray.remember(src, target, shard_size=SHARD)
-    anamnesis.remember(src, tmp_path / "one", shard_size=SHARD)
+    anamnesis.ray.remember_to(src, target, shard_size=SHARD)
+    anamnesis.remember_to(src, tmp_path / "one", shard_size=SHARD)
     assert contents(target) == contents(tmp_path / "one")
 
 
@@ -193,7 +193,7 @@ def test_a_malformed_source_is_refused_without_repetition(cluster: Cluster, tmp_
     src = source(tmp_path / "in", layers=2)
     (src / "model.safetensors").write_bytes((src / "model.safetensors").read_bytes()[:-5])
     with pytest.raises(anamnesis.MalformedError):
-        anamnesis.ray.remember(src, tmp_path / "out")
+        anamnesis.ray.remember_to(src, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -206,7 +206,7 @@ def test_files_are_made_where_their_caller_says(cluster: Cluster, tmp_path: Path
         offered.append(file)
         return nodes[0] if len(offered) == 1 else None
 
-    anamnesis.ray.remember(src, tmp_path / "out", shard_size=SHARD, locality=locality)
+    anamnesis.ray.remember_to(src, tmp_path / "out", shard_size=SHARD, locality=locality)
     assert [file.name for file in offered] == ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
     assert offered[0].nbytes == SHARD and offered[0].outputs[0] == "model.layers.0.mlp.up_proj.weight"
 

@@ -145,7 +145,7 @@ def test_the_shares_of_all_workers_are_the_weights(world: int) -> None:
 def test_dequantised_loads_have_the_names_of_pytorch() -> None:
     checkpoint = anamnesis.open(GGUF)
     loaded = checkpoint.load("np", dequantise=True)
-    expected = checkpoint.remember("np", names="hf")
+    expected = checkpoint.remember("np", naming="hf")
     assert "model.embed_tokens.weight" in loaded and loaded.keys() == expected.keys()
     assert all(np.array_equal(loaded[name], expected[name]) for name in loaded)
     one = checkpoint.load("np", dequantise=True, filter="*norm*", names=["model.norm.weight", "model.embed_tokens.weight"])

@@ -279,7 +279,7 @@ def test_dtypes(dtype: Any, tmp_path: Path) -> None:
 
 
 def test_gguf_files_are_loaded_with_derived_configuration_and_tokenizer(tmp_path: Path) -> None:
-    anamnesis.remember(SCRIBE, f"{tmp_path}/", dtype="float32")
+    anamnesis.remember_to(SCRIBE, f"{tmp_path}/", dtype="float32")
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     ours, info = anamnesis.transformers.from_pretrained(AutoModelForCausalLM, SCRIBE, dtype="float32", output_loading_info=True)
     assert not any(info.values()), info

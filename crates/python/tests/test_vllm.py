@@ -129,7 +129,7 @@ def test_a_model_of_the_hub_is_found_in_its_cache(vllm: Any, folder: Path, tmp_p
 
 
 def test_a_gguf_is_dequantised_for_the_model_of_a_directory(vllm: Any, folder: Path) -> None:
-    expected = anamnesis.open(SCRIBE).remember("pt", dtype="bfloat16", names="hf")
+    expected = anamnesis.open(SCRIBE).remember("pt", dtype="bfloat16", naming="hf")
     before = in_use()
     model = Model({name: tuple(value.shape) for name, value in expected.items()}, torch.bfloat16)
     largest = max(value.nbytes for value in expected.values())

@@ -11,9 +11,10 @@ The frameworks are imported when tensors of theirs are requested.
 
 from __future__ import annotations
 
-from ._checkpoint import Checkpoint, Loaded, Plan, Stream, Summary
+from ._checkpoint import Checkpoint
 from ._core import __version__, trim
-from ._functions import edit, inspect, load, load_file, open, plan, remember
+from ._functions import edit, inspect, load, load_file, open, plan, remember, remember_to
+from ._results import Loaded, Plan, Stream, Summary
 from ._tensor import Tensor
 from .errors import (
     AnamnesisError,
@@ -31,6 +32,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from . import diffusers, documents, ray, safetensors, torch, transformers, vllm
+    from ._answers import check, diff, digest, fit, report, warm
     from ._convert import convert
     from ._list import ModelEntry, ls
     from ._template import Coverage, Group, Template, predict
@@ -46,13 +49,22 @@ _LATER = {
     "predict": "_template",
     "TensorWriter": "_writer",
     "convert": "_convert",
+    "check": "_answers",
+    "diff": "_answers",
+    "digest": "_answers",
+    "fit": "_answers",
+    "report": "_answers",
+    "warm": "_answers",
 }
+_MODULES = ("diffusers", "documents", "ray", "safetensors", "torch", "transformers", "vllm")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
+    if name in _LATER or name in _MODULES:
         from importlib import import_module
 
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
         return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -79,8 +91,14 @@ __all__ = [
     "UnknownFormatError",
     "UnsupportedError",
     "__version__",
+    "check",
     "convert",
+    "diff",
+    "diffusers",
+    "digest",
+    "documents",
     "edit",
+    "fit",
     "inspect",
     "load",
     "load_file",
@@ -88,6 +106,18 @@ __all__ = [
     "open",
     "plan",
     "predict",
+    "ray",
     "remember",
+    "remember_to",
+    "report",
+    "safetensors",
+    "torch",
+    "transformers",
     "trim",
+    "vllm",
+    "warm",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -7,121 +7,105 @@ from _collections_abc import Mapping
 from os import fsdecode
 
 from . import _core
+from ._dtype import dtype_name
 from ._frameworks import wrap_for
-from ._index import WHOLE, selection
-from ._select import chosen_names
+from ._index import selection
+from ._progress import reporting
+from ._results import Loaded, Plan, Stream, Summary, boxes, wrapped
+from ._select import Chosen, choose
+from ._source import opened, variables
 from ._tensor import Tensor
 
 # avoids importing `typing`, which takes as long as starting the interpreter
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from os import PathLike
     from typing import Any
 
-    from ._frameworks import Wrap
-    from ._index import Box, Selection
+    from ._index import Selection
+    from ._options import Borrow, Framework, Limits, Loader, Naming, Source
+    from ._progress import Progress
     from ._select import Filter
 
     Path = str | PathLike[str]
-    Progress = Callable[[int, int], object]
     # the part of a tensor that is read, by the tensor's name
     Slices = Mapping[str, Any]
     # patterns of names, and how tensors are split over workers
     Rules = Mapping[str, str]
 
 
-def boxes(chosen: Mapping[str, Selection]) -> dict[str, Box] | None:
-    """The boxes that are read; ``None`` if all tensors are read whole."""
-    return {name: one.box for name, one in chosen.items() if one.box is not None} or None
+class _Closed:
+    """In the place of what a closed checkpoint had."""
 
+    def __getattr__(self, name: str) -> Any:
+        raise ValueError("the checkpoint is closed")
 
-def _wrapped(wrap: Wrap, chosen: Mapping[str, Selection], row: _core._Loaded) -> Any:
-    name, dtype, is_dtype, shape, memory = row
-    return chosen.get(name, WHOLE).apply(wrap(dtype, is_dtype, shape, memory), shape)
+    def __len__(self) -> int:
+        raise ValueError("the checkpoint is closed")
 
-
-class Summary(dict[str, "Any"]):
-    """The document that ``anamnesis inspect --json`` prints of a checkpoint: ``docs/json.md`` describes it."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(self)
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        rows = "".join(
-            f"<tr><td>{escape(t['name'])}<td>{escape(t['dtype'])}<td>{t['shape']}<td style='text-align:right'>{t['nbytes']:,}"
-            for t in self["tensors"][:200]
-        )
-        totals = self["totals"]
-        more = "" if len(self["tensors"]) <= 200 else f"<p>and {len(self['tensors']) - 200:,} more"
-        return (
-            f"<b>{escape(str(self['path']))}</b>: {self['format']}, {totals['tensors']:,} tensors, {totals['nbytes']:,} bytes"
-            f"<table><tr><th>name<th>dtype<th>shape<th>bytes{rows}</table>{more}"
-        )
-
-
-class Plan(dict[str, "Any"]):
-    """The result that dequantising would have: ``outputs`` (name, scheme, dtype, shape, bytes), ``refused`` (name, reason),
-    ``quantised`` and ``notes``."""
-
-
-class Loaded(dict[str, "Any"]):
-    """Tensors by name. ``loader`` and ``reason`` say how they were read."""
-
-    loader: str = ""
-    reason: str = ""
-
-
-class Stream:
-    """An iterator over names and tensors, which are read ahead. Each tensor has memory of its own. As a context manager, it
-    ends the load when it is left."""
-
-    def __init__(self, core: _core.CoreStream, wrap: Wrap, chosen: Mapping[str, Selection]) -> None:
-        self._core = core
-        self._wrap = wrap
-        self._chosen = chosen
-
-    def __iter__(self) -> Stream:
-        return self
-
-    def __next__(self) -> tuple[str, Any]:
-        row = next(self._core)
-        return row[0], _wrapped(self._wrap, self._chosen, row)
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._core.close()
+    def __contains__(self, name: object) -> bool:
+        raise ValueError("the checkpoint is closed")
 
 
 class Checkpoint(Mapping[str, Tensor]):
-    """The tensors of a file, a directory, an index or a split, by name. Opening reads headers only."""
+    """The tensors of a file, a directory, an index or a split, by name. Opening reads headers only.
+
+    ``source``: a path or a URL; the bytes of a file (``bytes``, ``bytearray``, ``memoryview``, ``mmap``), or a file object that has
+    ``seek`` and ``read``, such as ``io.BytesIO`` or a file of fsspec or obstore, which is used while the checkpoint is.
+
+    ``mmap``: files may be mapped. ``single``: one file of several, alone. ``opaque``: objects of unknown classes in PyTorch files are kept as
+    what they are called. ``assume="plain"``: weights are as they are stored, whatever is said about them. ``void_as``: dtypes of items without a type in
+    NumPy files. ``limits``: bounds of what a file may cost. ``storage_options``: credentials and endpoints, as variables of the
+    environment are called (``aws_access_key_id``).
+
+    Raises ``OSError``; ``AnamnesisError`` and its subclasses for what cannot be read; ``TypeError`` for what is no source.
+
+        >>> with anamnesis.open("fixtures/model/scribe-Q8_0.gguf") as checkpoint:
+        ...     checkpoint["blk.0.attn_q.weight"].shape
+        (64, 64)
+    """
 
     def __init__(
         self,
-        source: Path | bytes,
+        source: Source,
         *,
         mmap: bool = True,
         single: bool = False,
         opaque: bool = False,
         assume: str | None = None,
         void_as: Iterable[str] = (),
-        limits: Mapping[str, int | None] | None = None,
+        limits: Limits | Mapping[str, int | None] | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        plain = source if isinstance(source, bytes) else fsdecode(source)
-        self._arguments: tuple[Any, ...] = (plain, mmap, single, opaque, assume, list(void_as), dict(limits or {}))
-        plain, mmap, single, opaque, assume, void, bounds = self._arguments
-        self._core = _core.open(plain, mmap=mmap, single=single, opaque=opaque, assume=assume, void_as=void, limits=bounds)
+        plain = opened(source)
+        self._arguments: tuple[Any, ...] = (plain, mmap, single, opaque, assume, list(void_as), dict(limits or {}), storage_options)
+        plain, mmap, single, opaque, assume, void, bounds, _ = self._arguments
+        self._core = _core.open(
+            plain,
+            mmap=mmap,
+            single=single,
+            opaque=opaque,
+            assume=assume,
+            void_as=void,
+            limits=bounds,
+            storage_options=variables(storage_options),
+        )
         self._tied: dict[str, str] | None = None
-        self.path: str | None = None if isinstance(plain, bytes) else plain
+        self.path: str | None = plain if isinstance(plain, str) else None
         # path and length
         self.files: list[tuple[str | None, int]] = self._core.files
+
+    def close(self) -> None:
+        """Closes the files. Tensors that were loaded stay valid; nothing more can be read."""
+        self._core = _Closed()  # type: ignore[assignment]
+
+    def __enter__(self) -> Checkpoint:
+        self._core.format  # noqa: B018  raises if it is closed
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def format(self) -> str:
@@ -167,13 +151,21 @@ class Checkpoint(Mapping[str, Tensor]):
         return isinstance(name, str) and name in self._core
 
     def __repr__(self) -> str:
-        return f"<Checkpoint {self.path or 'of bytes'!r}: {self.format}, {len(self)} tensors>"
+        what = self.path or "of bytes"
+        if isinstance(self._core, _Closed):
+            return f"<Checkpoint {what!r}: closed>"
+        return f"<Checkpoint {what!r}: {self.format}, {len(self)} tensors>"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
 
     def _repr_html_(self) -> str:
         return self.inspect()._repr_html_()
 
     # opened again, in another process for example: nothing that is open can be sent
     def __reduce__(self) -> tuple[Any, ...]:
+        if not isinstance(self._arguments[0], (str, bytes)):
+            raise TypeError(f"a checkpoint of a {type(self._arguments[0]).__name__} cannot be pickled: it has no path to be opened again")
         return _opened, self._arguments
 
     def inspect(self) -> Summary:
@@ -182,28 +174,34 @@ class Checkpoint(Mapping[str, Tensor]):
 
     def load(
         self,
-        framework: str = "torch",
+        framework: Framework = "torch",
         *,
         filter: Filter | None = None,
         names: Iterable[str] | None = None,
+        exclude: Filter | None = None,
+        rename: Mapping[str, str] | None = None,
+        strip_prefix: str | None = None,
         device: Any = None,
-        borrow: bool | str = "auto",
-        loader: str | None = None,
+        borrow: Borrow = "auto",
+        loader: Loader | None = None,
         align: int = 1,
         dequantise: bool = False,
         tp: tuple[int, int] | None = None,
         rules: Rules | None = None,
         slices: Slices | None = None,
         out: Mapping[str, Any] | None = None,
-        progress: Progress | None = None,
+        progress: Progress = None,
     ) -> Loaded:
         """Stored tensors in memory; quantised ones are still quantised (see :meth:`remember`).
 
         ``borrow``: with ``"auto"`` tensors of local files in the page cache lie in a private map of the file, which is
         copied on write, and others in memory of their own; ``False`` always copies, ``True`` always maps. ``progress`` is
-        called with the number of complete bytes and of all bytes; an exception of it, or an interrupt, ends the load.
+        called with the number of complete bytes and of all bytes, or ``True`` for a bar (of tqdm where it is installed); an exception
+        of it, or an interrupt, ends the load.
 
-        ``names`` and ``filter`` say which tensors, ``slices`` which parts of some of them: an index, by name. ``tp=(rank,
+        ``names``, ``filter`` and ``exclude`` say which tensors: a pattern, names and patterns, or a function; one that is for no
+        tensor is an error. ``strip_prefix`` and ``rename`` give them other names in the result: ``rename`` maps a whole name, a prefix
+        at a dot, or a pattern with ``*``, in order. ``slices`` says which parts of some of them: an index, by stored name. ``tp=(rank,
         world)`` loads a tensor-parallel worker's share of each, by the rules of ``anamnesis template predict``, which
         ``rules`` precede: patterns of names, each with ``column``, ``row``, ``replicated``, ``vocab``, ``kv``, ``qkv`` or ``gate-up``.
         ``dequantise``: as :meth:`remember`, with the names that the weights have in PyTorch.
@@ -213,28 +211,33 @@ class Checkpoint(Mapping[str, Tensor]):
 
         ``out``: contiguous tensors of PyTorch or numpy by name, which are loaded into and returned; each has the dtype and the
         shape of what is loaded. After an error their content is unspecified.
+
+            >>> loaded = anamnesis.open("fixtures/safetensors/sharded").load("np", filter="lm_head.*")
+            >>> list(loaded), loaded["lm_head.weight"].shape
+            (['lm_head.weight'], (32, 16))
         """
         if out is not None:
-            if dequantise or filter is not None or names is not None or device is not None or borrow is True or align != 1:
-                raise ValueError("out: it names the tensors and has their memory; filter, names, device, borrow, align and "
-                                 "dequantise are for other loads")
+            names_or_memory = (filter, names, exclude, rename, strip_prefix, device)
+            if dequantise or any(one is not None for one in names_or_memory) or borrow is True or align != 1:
+                raise ValueError("out: it names the tensors and has their memory; filter, names, exclude, rename, strip_prefix, device, "
+                                 "borrow, align and dequantise are for other loads")
             from ._out import outputs
 
             chosen = self._selections(slices)
             memory = outputs(framework, self, out, chosen, tp is not None)
             loaded = Loaded(out)
-            loaded.loader, loaded.reason = self._core.load_into(
-                memory, loader=loader, slices=boxes(chosen), tp=tp, rules=_rows_of(rules), progress=progress
-            )
+            with reporting(progress, "load") as report:
+                loaded.loader, loaded.reason = self._core.load_into(
+                    memory, loader=loader, slices=boxes(chosen), tp=tp, rules=_rows_of(rules), progress=report
+                )
             return loaded
         if dequantise:
             if borrow != "auto" or loader is not None or align != 1:
                 raise ValueError("dequantise: borrow, loader and align are for stored tensors")
-            style = self._core.client_names
-            return self.remember(
+            return self._remember(
                 framework,
-                names=style,
-                filter=self._outputs(filter, "auto", False, style, names),
+                self._core.client_names,
+                dict(filter=filter, names=names, exclude=exclude, rename=rename, strip_prefix=strip_prefix),
                 device=device,
                 tp=tp,
                 rules=rules,
@@ -243,48 +246,82 @@ class Checkpoint(Mapping[str, Tensor]):
             )
         if borrow is True and loader is None:
             loader = "mmap"
-        wanted = chosen_names(filter, names, self)
+        wanted = choose(self, filter=filter, names=names, exclude=exclude, rename=rename, strip_prefix=strip_prefix)
         if tp is None and _is_cuda(framework, device):
             from ._device import CudaCopies
             from ._device import load as load_to_device
 
-            listed = self if wanted is None else [name for name in self if name in wanted]
+            listed = self if wanted.names is None else [name for name in self if name in wanted.names]
             copies = CudaCopies(_torch_device(device))
-            return load_to_device(self, copies, listed, self._selections(slices), loader=loader, progress=progress)
+            with reporting(progress, "load") as report:
+                loaded = load_to_device(self, copies, listed, self._selections(slices), loader=loader, progress=report)
+            if not wanted.new:
+                return loaded
+            renamed = Loaded({wanted.name(name): tensor for name, tensor in loaded.items()})
+            renamed.loader, renamed.reason = loaded.loader, loaded.reason
+            return renamed
         wrap, chosen = wrap_for(framework, device), self._selections(slices)
-        rows, used, reason = self._core.load(
-            wanted,
-            borrow=bool(borrow),
-            loader=loader,
-            align=align,
-            slices=boxes(chosen),
-            tp=tp,
-            rules=_rows_of(rules),
-            progress=progress,
-        )
-        loaded = Loaded({row[0]: _wrapped(wrap, chosen, row) for row in rows})
+        with reporting(progress, "load") as report:
+            rows, used, reason = self._core.load(
+                wanted.names,
+                borrow=bool(borrow),
+                loader=loader,
+                align=align,
+                slices=boxes(chosen),
+                tp=tp,
+                rules=_rows_of(rules),
+                progress=report,
+            )
+        loaded = Loaded({wanted.name(row[0]): wrapped(wrap, chosen, row) for row in rows})
         loaded.loader, loaded.reason = used, reason
         return loaded
 
     def stream(
         self,
-        framework: str = "torch",
+        framework: Framework = "torch",
         *,
         filter: Filter | None = None,
         names: Iterable[str] | None = None,
+        exclude: Filter | None = None,
+        rename: Mapping[str, str] | None = None,
+        strip_prefix: str | None = None,
         device: Any = None,
-        loader: str | None = None,
+        loader: Loader | None = None,
         align: int = 1,
         read_ahead: int = 256 << 20,
+        dequantise: bool = False,
+        dtype: Any = "auto",
+        naming: Naming | None = None,
         tp: tuple[int, int] | None = None,
         rules: Rules | None = None,
         slices: Slices | None = None,
     ) -> Stream:
         """Names and tensors, one by one, while the next ones are read: at most ``read_ahead`` bytes of them. The other
-        options are the options of :meth:`load`."""
+        options are the options of :meth:`load`.
+
+        ``dequantise``: weights as :meth:`remember` makes them, in ``dtype``, one at a time, with the names that they have in PyTorch
+        unless ``naming`` says otherwise. They are planned before the first one: what cannot be made is an error then.
+
+            >>> stream = anamnesis.open("fixtures/model/scribe-Q8_0.gguf").stream("np", dequantise=True, dtype="float32")
+            >>> next(stream)[0]
+            'model.embed_tokens.weight'
+        """
+        options: dict[str, Any] = dict(filter=filter, names=names, exclude=exclude, rename=rename, strip_prefix=strip_prefix)
+        if dequantise:
+            if loader is not None or align != 1 or tp is not None or rules is not None or slices is not None:
+                raise ValueError("dequantise: loader, align, tp, rules and slices are for stored tensors; load(dequantise=True) has tp, "
+                                 "rules and slices")
+            core = self._core.weights(dtype=dtype_name(dtype), names=naming)
+            made = [row[0] for row in core.rows()]
+            weights = choose(made, **options)
+            each = (core.make(name) for name in made if weights.names is None or name in weights.names)
+            return Stream(each, wrap_for(framework, device), {}, weights.name)
+        if dtype != "auto" or naming is not None:
+            raise ValueError("dtype and naming are for weights that are made: pass dequantise=True")
+        wanted = choose(self, **options)
         wrap, chosen = wrap_for(framework, device), self._selections(slices)
-        core = self._core.stream(
-            chosen_names(filter, names, self),
+        rows = self._core.stream(
+            wanted.names,
             loader=loader,
             align=align,
             read_ahead=read_ahead,
@@ -292,104 +329,165 @@ class Checkpoint(Mapping[str, Tensor]):
             tp=tp,
             rules=_rows_of(rules),
         )
-        return Stream(core, wrap, chosen)
+        return Stream(rows, wrap, chosen, wanted.name)
 
     def _selections(self, slices: Slices | None) -> dict[str, Selection]:
         return {name: self[name].selection(index) for name, index in (slices or {}).items()}
 
-    def plan(self, *, dtype: str = "auto", cast: bool = False, names: str = "stored") -> Plan:
-        """The plan of :meth:`remember`."""
-        return Plan(self._core.plan(dtype=dtype, cast=cast, names=names))
+    def plan(self, *, dtype: Any = "auto", cast: bool = False, naming: Naming = "stored") -> Plan:
+        """The plan of :meth:`remember`: no tensor is read."""
+        return Plan(self._core.plan(dtype=dtype_name(dtype), cast=cast, names=naming))
 
-    def _outputs(
-        self, wanted: Filter | None, dtype: str, cast: bool, names: str, listed: Iterable[str] | None = None
-    ) -> set[str] | None:
-        if wanted is None and listed is None:
-            return None
-        plan = self._core.plan(dtype=dtype, cast=cast, names=names)
+    def _outputs(self, dtype: str, cast: bool, naming: str, options: Mapping[str, Any]) -> Chosen:
+        """The outputs that are chosen, and their new names."""
+        if all(one is None for one in options.values()):
+            return Chosen(None, {})
+        plan = self._core.plan(dtype=dtype, cast=cast, names=naming)
         # a refused weight exists, and its refusal is the better error
         known = [output[0] for output in plan["outputs"]] + [name for name, _ in plan["refused"]]
-        return chosen_names(wanted, listed, known)
+        return choose(known, **options)
 
     def remember(
         self,
-        framework: str = "torch",
+        framework: Framework = "torch",
         *,
-        dtype: str = "auto",
+        dtype: Any = "auto",
         cast: bool = False,
-        names: str = "stored",
+        naming: Naming = "stored",
         filter: Filter | None = None,
+        names: Iterable[str] | None = None,
+        exclude: Filter | None = None,
+        rename: Mapping[str, str] | None = None,
+        strip_prefix: str | None = None,
         native_rounding: bool = False,
         device: Any = None,
         threads: int = 0,
         tp: tuple[int, int] | None = None,
         rules: Rules | None = None,
         slices: Slices | None = None,
-        progress: Progress | None = None,
+        progress: Progress = None,
     ) -> Loaded:
-        """All weights, dequantised to ``bfloat16``, ``float16`` or ``float32`` as their schemes' references do, and the
-        plain tensors, in memory. ``names="hf"`` gives the tensors of a GGUF the names of transformers. ``tp``, ``rules`` and
-        ``slices`` are as for :meth:`load`, of the outputs: these have no blocks, so that any range of elements is made."""
-        outputs = self._outputs(filter, dtype, cast, names)
-        chosen: dict[str, Selection] = {}
-        if slices:
-            shapes = {output[0]: output[3] for output in self._core.plan(dtype=dtype, cast=cast, names=names)["outputs"]}
-            chosen = {name: selection(index, shapes[name]) for name, index in slices.items()}
-        wrap = wrap_for(framework, device)
-        rows = self._core.remember(
-            outputs,
-            dtype=dtype,
+        """All weights, dequantised to ``bfloat16``, ``float16`` or ``float32`` (or a framework's dtype) as their schemes' references do,
+        and the plain tensors, in memory. ``naming="hf"`` gives the tensors of a GGUF the names of transformers. ``names``, ``filter``,
+        ``exclude``, ``rename``, ``strip_prefix``, ``tp``, ``rules`` and ``slices`` are as for :meth:`load`, of the outputs: these have no
+        blocks, so that any range of elements is made.
+
+            >>> weights = anamnesis.open("fixtures/model/scribe-Q8_0.gguf").remember("np", dtype="float32", filter="blk.0.attn_q.*")
+            >>> weights["blk.0.attn_q.weight"].dtype.name
+            'float32'
+        """
+        return self._remember(
+            framework,
+            naming,
+            dict(filter=filter, names=names, exclude=exclude, rename=rename, strip_prefix=strip_prefix),
+            dtype=dtype_name(dtype),
             cast=cast,
-            names=names,
             native_rounding=native_rounding,
+            device=device,
             threads=threads,
-            slices=boxes(chosen),
             tp=tp,
-            rules=_rows_of(rules),
+            rules=rules,
+            slices=slices,
             progress=progress,
         )
-        return Loaded({row[0]: _wrapped(wrap, chosen, row) for row in rows})
+
+    def _remember(
+        self,
+        framework: str,
+        naming: str,
+        options: Mapping[str, Any],
+        *,
+        dtype: str = "auto",
+        cast: bool = False,
+        native_rounding: bool = False,
+        device: Any = None,
+        threads: int = 0,
+        tp: tuple[int, int] | None = None,
+        rules: Rules | None = None,
+        slices: Slices | None = None,
+        progress: Progress = None,
+    ) -> Loaded:
+        outputs = self._outputs(dtype, cast, naming, options)
+        chosen: dict[str, Selection] = {}
+        if slices:
+            shapes = {output[0]: output[3] for output in self._core.plan(dtype=dtype, cast=cast, names=naming)["outputs"]}
+            chosen = {name: selection(index, shapes[name]) for name, index in slices.items()}
+        wrap = wrap_for(framework, device)
+        with reporting(progress, "remember") as report:
+            rows = self._core.remember(
+                outputs.names,
+                dtype=dtype,
+                cast=cast,
+                names=naming,
+                native_rounding=native_rounding,
+                threads=threads,
+                slices=boxes(chosen),
+                tp=tp,
+                rules=_rows_of(rules),
+                progress=report,
+            )
+        return Loaded({outputs.name(row[0]): wrapped(wrap, chosen, row) for row in rows})
 
     def remember_to(
         self,
         out: Path,
         *,
-        dtype: str = "auto",
+        dtype: Any = "auto",
         cast: bool = False,
-        names: str | None = None,
+        naming: Naming | None = None,
         filter: Filter | None = None,
+        exclude: Filter | None = None,
+        rename: Mapping[str, str] | None = None,
+        strip_prefix: str | None = None,
         native_rounding: bool = False,
         shard_size: int | None = None,
         overwrite: bool = False,
         code: bool = False,
         untie: bool = False,
         threads: int = 0,
-        progress: Progress | None = None,
+        progress: Progress = None,
     ) -> list[str]:
-        """As :meth:`remember`, into a safetensors file, or into a directory that clients open. Returns the files."""
-        path = fsdecode(out)
-        names = names or self._core.names_in(path, shard_size)
-        files = self._core.remember_to(
-            path,
-            self._outputs(filter, dtype, cast, names),
-            dtype=dtype,
-            cast=cast,
-            names=names,
-            native_rounding=native_rounding,
-            shard_size=shard_size,
-            overwrite=overwrite,
-            code=code,
-            untie=untie,
-            threads=threads,
-            progress=progress,
-        )
+        """As :meth:`remember`, into a safetensors file, or into a directory that clients open. Returns the files.
+
+        ``out``: a directory (one that exists, a path that ends in ``/``, or with ``shard_size`` in bytes), or a file. By default a directory
+        has the names of transformers. Raises ``FileExistsError`` unless ``overwrite``.
+        """
+        path, kind = fsdecode(out), dtype_name(dtype)
+        style = naming or self._core.names_in(path, shard_size)
+        options = dict(filter=filter, exclude=exclude, rename=rename, strip_prefix=strip_prefix)
+        outputs = self._outputs(kind, cast, style, options)
+        with reporting(progress, "remember") as report:
+            files = self._core.remember_to(
+                path,
+                outputs.names,
+                renamed=outputs.new,
+                dtype=kind,
+                cast=cast,
+                names=style,
+                native_rounding=native_rounding,
+                shard_size=shard_size,
+                overwrite=overwrite,
+                code=code,
+                untie=untie,
+                threads=threads,
+                progress=report,
+            )
         return [fsdecode(file) for file in files]
 
 
 def _opened(
-    source: str | bytes, mmap: bool, single: bool, opaque: bool, assume: str | None, void: list[str], limits: dict[str, int | None]
+    source: str | bytes,
+    mmap: bool,
+    single: bool,
+    opaque: bool,
+    assume: str | None,
+    void: list[str],
+    limits: dict[str, int | None],
+    storage_options: Mapping[str, str] | None = None,
 ) -> Checkpoint:
-    return Checkpoint(source, mmap=mmap, single=single, opaque=opaque, assume=assume, void_as=void, limits=limits)
+    return Checkpoint(
+        source, mmap=mmap, single=single, opaque=opaque, assume=assume, void_as=void, limits=limits, storage_options=storage_options
+    )
 
 
 def _is_cuda(framework: str, device: Any) -> bool:

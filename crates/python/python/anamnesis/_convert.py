@@ -7,25 +7,32 @@ from typing import TYPE_CHECKING
 
 from . import _core
 from ._checkpoint import Checkpoint
+from ._dtype import dtype_name
+from ._progress import reporting
 from ._select import select
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ._checkpoint import Path, Progress
+    from typing import Any
+
+    from ._checkpoint import Path
+    from ._options import Container, Source
+    from ._progress import Progress
     from ._select import Filter
 
 
 def convert(
-    source: Checkpoint | Path | Sequence[Path],
+    source: Checkpoint | Source | Sequence[Path],
     out: Path,
     *,
-    dtype: str = "stored",
+    dtype: Any = "stored",
     cast: bool = False,
     filter: Filter | None = None,
     exclude: Filter | None = None,
     rename: Mapping[str, str] | None = None,
-    container: str | None = None,
+    strip_prefix: str | None = None,
+    container: Container | None = None,
     metadata: Mapping[str, str | None] | None = None,
     void: bool = False,
     alignment: int | None = None,
@@ -35,7 +42,7 @@ def convert(
     code: bool = False,
     untie: bool = False,
     threads: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = None,
 ) -> list[str]:
     """Copies tensors **as they are stored** into a file or a directory: merges, splits, renames, leaves out, or writes another
     container. Returns the files.
@@ -45,7 +52,7 @@ def convert(
     ``safetensors``, ``gguf``, ``npz`` or ``npy``.
 
     ``filter`` and ``exclude`` are for names of tensors and of weights; the stored parts of a quantised weight go together.
-    ``rename`` maps a whole name, a prefix at a dot, or a pattern with ``*`` to another one, in order; one that is for no tensor is a
+    ``strip_prefix``, and then ``rename``, give other names: ``rename`` maps a whole name, a prefix at a dot, or a pattern with ``*`` to another one, in order; one that is for no tensor is a
     ``ValueError``. ``metadata`` sets keys, and leaves out those with ``None``. ``dtype="bfloat16"`` dequantises, as
     :func:`remember`. ``tp=(rank, world)`` writes a tensor-parallel worker's share.
 
@@ -59,26 +66,29 @@ def convert(
             plan = core.plan()
             weights = [output[0] for output in plan["outputs"]] + [name for name, _ in plan["refused"]]
             known = {*core.names(), *weights}
-            selected, excluded = select(filter, known), select(exclude, known)
-        files = core.convert_to(
-            fsdecode(out),
-            selected=selected,
-            excluded=excluded,
-            dtype=dtype,
-            cast=cast,
-            rename=list((rename or {}).items()),
-            container=container,
-            metadata=list((metadata or {}).items()),
-            void=void,
-            alignment=alignment,
-            tp=tp,
-            shard_size=shard_size,
-            overwrite=overwrite,
-            code=code,
-            untie=untie,
-            threads=threads,
-            progress=progress,
-        )
+            selected, excluded = select(filter, known), select(exclude, known, "exclude")
+        renames = [] if strip_prefix is None else [(strip_prefix, "")]
+        renames += (rename or {}).items()
+        with reporting(progress, "convert") as report:
+            files = core.convert_to(
+                fsdecode(out),
+                selected=selected,
+                excluded=excluded,
+                dtype=dtype_name(dtype),
+                cast=cast,
+                rename=renames,
+                container=container,
+                metadata=list((metadata or {}).items()),
+                void=void,
+                alignment=alignment,
+                tp=tp,
+                shard_size=shard_size,
+                overwrite=overwrite,
+                code=code,
+                untie=untie,
+                threads=threads,
+                progress=report,
+            )
         return [fsdecode(file) for file in files]
 
     if isinstance(source, Checkpoint):

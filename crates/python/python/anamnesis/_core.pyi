@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, TypeVar, final
 
 __all__ = [
-    "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "CoreWeights", "CoreWriter", "Memory", "__version__", "again", "command",
-    "dlpack", "edit", "load_template", "ls", "new_memory", "objects", "open", "pool_bytes", "trim", "union",
+    "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "CoreWeights", "CoreWriter", "Memory", "__version__", "again", "answer",
+    "command", "digests", "dlpack", "edit", "has_type", "load_template", "ls", "new_memory", "objects", "open", "pool_bytes", "renamed", "safetensors_header", "trim", "union",
 ]  # fmt: skip
 
 __version__: str
@@ -154,6 +154,7 @@ class CoreCheckpoint:
         out: str,
         outputs: set[str] | None = None,
         *,
+        renamed: dict[str, str] | None = None,
         dtype: str = "auto",
         cast: bool = False,
         names: str = "stored",
@@ -254,7 +255,7 @@ def again(call: Callable[[], _T]) -> _T: ...
 def union(sources: Sequence[str]) -> CoreCheckpoint: ...
 def load_template(path: str) -> CoreTemplate: ...
 def open(
-    source: str | bytes,
+    source: Any,
     *,
     mmap: bool = True,
     single: bool = False,
@@ -262,6 +263,7 @@ def open(
     assume: str | None = None,
     void_as: Sequence[str] | None = None,
     limits: dict[str, int | None] | None = None,
+    storage_options: Sequence[tuple[str, str]] | None = None,
 ) -> CoreCheckpoint: ...
 # kind and contents of each node of the object, and its storages
 def objects(
@@ -277,6 +279,9 @@ def dlpack(memory: Memory, code: int, bits: int, lanes: int, shape: Sequence[int
 def pool_bytes() -> tuple[int, int]: ...
 def trim() -> int: ...
 def command(arguments: Sequence[str]) -> int: ...
+def answer(arguments: Sequence[str], progress: _Progress = None) -> Any: ...
+# paths below the directory of a model, and digests
+def digests(path: str, progress: _Progress = None) -> list[tuple[str, str]]: ...
 
 class _Changes(TypedDict):
     set: list[tuple[str, str]]
@@ -286,6 +291,15 @@ class _Changes(TypedDict):
     copy: bool
     compact: bool
     recover: bool
+
+# whether a key has a type of a GGUF behind a colon
+def has_type(key: str) -> bool: ...
+def renamed(names: Sequence[str], rename: Sequence[tuple[str, str]]) -> list[str]: ...
+
+# the header, and names and bytes in its order
+def safetensors_header(
+    tensors: Sequence[tuple[str, str, Sequence[int]]], metadata: Sequence[tuple[str, str]]
+) -> tuple[bytes, list[tuple[str, int]]]: ...
 
 # path, way, bytes written
 def edit(path: str, changes: _Changes, progress: _Progress = None) -> list[tuple[str, str, int]]: ...

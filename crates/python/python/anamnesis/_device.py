@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from ._checkpoint import Loaded, boxes
 from ._frameworks.torch import kind_and_shape
 from ._index import WHOLE
+from ._results import Loaded, boxes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ._checkpoint import Checkpoint, Progress
+    from ._checkpoint import Checkpoint
+    from ._progress import Report
     from ._index import Selection
     from ._tensor import Tensor
 
@@ -113,7 +114,7 @@ def load(
     chosen: Mapping[str, Selection],
     *,
     loader: str | None = None,
-    progress: Progress | None = None,
+    progress: Report | None = None,
     slot_bytes: int = SLOT_BYTES,
 ) -> Loaded:
     """Loads tensors to the device of ``copies``. Tied tensors are tied there too."""
@@ -164,7 +165,7 @@ def load(
     return loaded
 
 
-def _after(progress: Progress | None, done: int, total: int) -> Progress | None:
+def _after(progress: Report | None, done: int, total: int) -> Report | None:
     """The callback of a part of the load."""
     if progress is None:
         return None

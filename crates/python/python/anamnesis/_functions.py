@@ -1,4 +1,4 @@
-"""The methods of a checkpoint as functions of a path. Options of opening are the parameters of :class:`Checkpoint`."""
+"""The methods of a checkpoint as functions of a source. Options of opening are the parameters of :class:`Checkpoint`."""
 
 from __future__ import annotations
 
@@ -6,43 +6,55 @@ import os
 
 from . import _core
 from ._checkpoint import Checkpoint
+from ._progress import reporting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any
+    from typing import Any, Unpack
 
-    from ._checkpoint import Loaded, Path, Plan, Progress, Rules, Slices, Summary
+    from ._checkpoint import Path, Rules, Slices
+    from ._options import Borrow, Framework, Loader, Naming, OpenOptions, RememberOptions, Source
+    from ._progress import Progress
+    from ._results import Loaded, Plan, Summary
     from ._select import Filter
 
 
-def open(source: Path | bytes, **options: Any) -> Checkpoint:
-    """Opens a file, a directory, an index, any part of a split, or the bytes of a file. Headers are read, no tensors."""
+def open(source: Source, **options: Unpack[OpenOptions]) -> Checkpoint:
+    """Opens a file, a directory, an index, any part of a split, a URL, the bytes of a file, or a file object. Headers are read, no
+    tensors. See :class:`Checkpoint`."""
     return Checkpoint(source, **options)
 
 
-def inspect(source: Path | bytes, **options: Any) -> Summary:
-    """The document that ``anamnesis inspect --json`` prints."""
+def inspect(source: Source, **options: Unpack[OpenOptions]) -> Summary:
+    """The document that ``anamnesis inspect --json`` prints.
+
+        >>> anamnesis.inspect("fixtures/safetensors/sharded")["totals"]["tensors"]
+        4
+    """
     return _core.again(lambda: Checkpoint(source, **options).inspect())
 
 
 def load(
-    source: Path | bytes,
-    framework: str = "torch",
+    source: Source,
+    framework: Framework = "torch",
     *,
     filter: Filter | None = None,
     names: Iterable[str] | None = None,
+    exclude: Filter | None = None,
+    rename: Mapping[str, str] | None = None,
+    strip_prefix: str | None = None,
     device: Any = None,
-    borrow: bool | str = "auto",
-    loader: str | None = None,
+    borrow: Borrow = "auto",
+    loader: Loader | None = None,
     align: int = 1,
     dequantise: bool = False,
     tp: tuple[int, int] | None = None,
     rules: Rules | None = None,
     slices: Slices | None = None,
     out: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
-    **options: Any,
+    progress: Progress = None,
+    **options: Unpack[OpenOptions],
 ) -> Loaded:
     """The stored tensors of a checkpoint: see :meth:`Checkpoint.load`."""
     checkpoint = Checkpoint(source, **options)
@@ -50,6 +62,9 @@ def load(
         framework,
         filter=filter,
         names=names,
+        exclude=exclude,
+        rename=rename,
+        strip_prefix=strip_prefix,
         device=device,
         borrow=borrow,
         loader=loader,
@@ -63,28 +78,80 @@ def load(
     )
 
 
-def load_file(source: Path | bytes, device: Any = "cpu") -> dict[str, Any]:
+def load_file(source: Source, device: Any = "cpu") -> dict[str, Any]:
     """The tensors of a file for PyTorch, as ``safetensors.torch.load_file`` returns them, of every format."""
     return dict(load(source, "torch", device=device))
 
 
-def plan(source: Path | bytes, *, dtype: str = "auto", cast: bool = False, names: str = "stored", **options: Any) -> Plan:
-    """The plan of :func:`remember`."""
-    return _core.again(lambda: Checkpoint(source, **options).plan(dtype=dtype, cast=cast, names=names))
+def plan(
+    source: Source, *, dtype: Any = "auto", cast: bool = False, naming: Naming = "stored", **options: Unpack[OpenOptions]
+) -> Plan:
+    """The plan of :func:`remember`: no tensor is read."""
+    return _core.again(lambda: Checkpoint(source, **options).plan(dtype=dtype, cast=cast, naming=naming))
 
 
-def remember(source: Path | bytes, out: Path, **options: Any) -> list[str]:
+def remember(
+    source: Source,
+    framework: Framework = "torch",
+    *,
+    dtype: Any = "auto",
+    cast: bool = False,
+    naming: Naming = "stored",
+    filter: Filter | None = None,
+    names: Iterable[str] | None = None,
+    exclude: Filter | None = None,
+    rename: Mapping[str, str] | None = None,
+    strip_prefix: str | None = None,
+    native_rounding: bool = False,
+    device: Any = None,
+    threads: int = 0,
+    tp: tuple[int, int] | None = None,
+    rules: Rules | None = None,
+    slices: Slices | None = None,
+    progress: Progress = None,
+    **options: Unpack[OpenOptions],
+) -> Loaded:
+    """The weights of a checkpoint, dequantised, in memory: see :meth:`Checkpoint.remember`. :func:`remember_to` writes them."""
+    checkpoint = Checkpoint(source, **options)
+    return checkpoint.remember(
+        framework,
+        dtype=dtype,
+        cast=cast,
+        naming=naming,
+        filter=filter,
+        names=names,
+        exclude=exclude,
+        rename=rename,
+        strip_prefix=strip_prefix,
+        native_rounding=native_rounding,
+        device=device,
+        threads=threads,
+        tp=tp,
+        rules=rules,
+        slices=slices,
+        progress=progress,
+    )
+
+
+def remember_to(source: Checkpoint | Source, out: Path, **options: Unpack[RememberOptions]) -> list[str]:
     """Dequantises a checkpoint into a safetensors file or a directory: see :meth:`Checkpoint.remember_to`. Returns the files."""
+    if isinstance(source, Checkpoint):
+        return source.remember_to(out, **options)
     return _core.again(lambda: Checkpoint(source).remember_to(out, **options))
 
 
-def _text(value: Any) -> str:
+def _text(path: Path, key: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     # numbers, booleans and lists as JSON has them
     import json
 
-    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    text = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    if not _core.has_type(key):
+        checkpoint = Checkpoint(path)
+        if checkpoint.format != "gguf" or key not in checkpoint.metadata:
+            raise TypeError(f"set: {key!r}: {value!r} is no text: a new key of a GGUF needs a type ({key + ':u32'!r}), and other keys have texts ({text!r})")
+    return text
 
 
 def edit(
@@ -97,17 +164,17 @@ def edit(
     copy: bool = False,
     compact: bool = False,
     recover: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = None,
 ) -> list[dict[str, Any]]:
     """Changes metadata and names of tensors in safetensors and GGUF files that exist, without writing the tensors where possible.
 
-    Keys of ``set`` may have a type of a GGUF behind a colon (``"x.size:u32"``); a key that exists keeps its type. ``rename`` has whole names,
-    prefixes that end at a dot, or patterns with ``*``, which are applied in this order. ``copy`` writes new files also where the old
-    ones could be changed, ``compact`` removes the room for later edits, and ``recover`` completes an edit that was interrupted and
-    changes nothing else. Returns the path, the way and the written bytes of each file.
+    Keys of ``set`` may have a type of a GGUF behind a colon (``"x.size:u32"``), which values other than texts need; a key that exists keeps
+    its type. ``rename`` has whole names, prefixes that end at a dot, or patterns with ``*``, which are applied in this order. ``copy`` writes new
+    files also where the old ones could be changed, ``compact`` removes the room for later edits, and ``recover`` completes an edit that was
+    interrupted and changes nothing else. Returns the path, the way and the written bytes of each file.
     """
     changes: _core._Changes = {
-        "set": [(key, _text(value)) for key, value in (set or {}).items()],
+        "set": [(key, _text(path, key, value)) for key, value in (set or {}).items()],
         "unset": list(unset),
         "rename_key": list((rename_key or {}).items()),
         "rename": list((rename or {}).items()),
@@ -115,5 +182,6 @@ def edit(
         "compact": compact,
         "recover": recover,
     }
-    edited = _core.edit(os.fspath(path), changes, progress)
+    with reporting(progress, "edit") as report:
+        edited = _core.edit(os.fspath(path), changes, report)
     return [{"path": path, "way": way, "bytes_written": nbytes} for path, way, nbytes in edited]

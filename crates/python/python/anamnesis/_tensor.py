@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from . import _core
     from ._index import Box
     from ._checkpoint import Checkpoint
+    from ._options import Framework
 
 
 class Tensor:
@@ -37,6 +38,12 @@ class Tensor:
     def __repr__(self) -> str:
         return f"<Tensor {self.name!r}: {self.dtype} {list(self.shape)}>"
 
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        place = "" if self.file is None else f"<br>{escape(self.file)}" + ("" if self.offset is None else f", byte {self.offset:,}")
+        return f"<b>{escape(self.name)}</b>: {escape(self.dtype)} {list(self.shape)}, {self.nbytes:,} bytes{place}"
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("a tensor without axes has no length")
@@ -55,7 +62,7 @@ class Tensor:
         shape = tuple(end - start for start, end in chosen.box)
         return shape, self.nbytes * prod(shape) // max(prod(self.shape), 1)
 
-    def to(self, framework: str, index: Any = ..., device: Any = None) -> Any:
+    def to(self, framework: Framework, index: Any = ..., device: Any = None) -> Any:
         """The tensor, or what ``index`` selects of it, as numpy indexes. A basic index (numbers, ranges, an ellipsis,
         ``None``) reads only the box of elements that contains it; masks and arrays select from the whole tensor."""
         chosen = self.selection(index)
@@ -95,7 +102,7 @@ class Tensor:
         """The stored bytes, as ``memoryview(tensor)`` has them from Python 3.12 on."""
         return memoryview(self._load()[4])
 
-    def remember(self, framework: str = "torch", dtype: str = "auto", device: Any = None, index: Any = ...) -> Any:
+    def remember(self, framework: Framework = "torch", dtype: Any = "auto", device: Any = None, index: Any = ...) -> Any:
         """The weight of this name, dequantised, or what ``index`` selects of it: an index may begin inside of a block."""
         slices = {self.name: index}
         made = self.checkpoint.remember(framework, dtype=dtype, filter=[self.name], device=device, slices=slices)

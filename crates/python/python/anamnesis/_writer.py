@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ._checkpoint import Path
 
 # bytes that are copied at a time
-_PIECE = 1 << 20
+PIECE = 1 << 20
 
 
 class TensorWriter:
@@ -61,8 +61,8 @@ class TensorWriter:
             raise KeyError(name)
         contents = memoryview(_contents(name, data, *self._tensors[name]))
         # at least once: the library knows what is missing
-        for start in range(0, max(len(contents), 1), _PIECE):
-            self._core.write(name, contents[start : start + _PIECE])
+        for start in range(0, max(len(contents), 1), PIECE):
+            self._core.write(name, contents[start : start + PIECE])
 
     def finish(self) -> list[str]:
         """Gives the files their names, and returns them. Raises ``ValueError`` for a tensor of which bytes are missing."""

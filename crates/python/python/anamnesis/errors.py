@@ -93,3 +93,22 @@ class RefusedGlobalError(AnamnesisError):
         super().__init__(message, path, format, offset, remedy)
         self.module = module
         self.name = name
+
+
+# by the kind that documents and the library have for an error
+_CLASSES: dict[str, type[Exception]] = {
+    "unknown_format": UnknownFormatError,
+    "malformed": MalformedError,
+    "unsupported": UnsupportedError,
+    "unexplained": UnexplainedError,
+    "limit": LimitError,
+    "refused_global": RefusedGlobalError,
+    "missing_part": MissingPartError,
+    "replaced": ReplacedError,
+    "invalid_argument": ValueError,
+}
+
+
+def class_of(kind: str) -> type[Exception]:
+    """The class of the exceptions for a kind of error; of a kind that is not known here, the base class."""
+    return _CLASSES.get(kind, AnamnesisError)

@@ -7,15 +7,21 @@ from the source to the file that is written. ``docs/many-machines.md`` has the a
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._checkpoint import Checkpoint
+from ._dtype import dtype_name
+from ._progress import reporting
 
 if TYPE_CHECKING:
-    from ._checkpoint import Loaded, Path, Progress
+    from typing import Unpack
+
+    from ._checkpoint import Path
+    from ._options import Framework, Naming, OpenOptions
+    from ._progress import Progress
+    from ._results import Loaded
     from ._select import Filter
 
 # between two reports of a worker, and two of the driver
@@ -32,14 +38,14 @@ class File(NamedTuple):
     outputs: list[str]
 
 
-def remember(
+def remember_to(
     src: Path,
     dst: Path,
     *,
-    dtype: str = "auto",
+    dtype: Any = "auto",
     shard_size: int = 5_000_000_000,
     cast: bool = False,
-    names: str | None = None,
+    naming: Naming | None = None,
     filter: Filter | None = None,
     native_rounding: bool = False,
     overwrite: bool = False,
@@ -49,12 +55,12 @@ def remember(
     memory: float | None = None,
     max_retries: int = 3,
     locality: Callable[[File], str | None] | None = None,
-    progress: Progress | bool | None = None,
-    **options: Any,
+    progress: Progress = None,
+    **options: Unpack[OpenOptions],
 ) -> list[str]:
     """Dequantises a checkpoint into the directory ``dst``, a task for each file. Returns the files.
 
-    The directory has the bytes that :func:`anamnesis.remember` writes on one machine, and the index comes last: a reader finds
+    The directory has the bytes that :func:`anamnesis.remember_to` writes on one machine, and the index comes last: a reader finds
     a checkpoint or none. Files that are there, complete and of the same plan, are not made again, so that a second call goes on
     where the first one ended. A task is repeated up to ``max_retries`` times after an ``OSError`` and where its worker or node
     is lost; errors of the source are not repeated.
@@ -68,65 +74,64 @@ def remember(
 
     src, dst = os.path.abspath(os.fsdecode(src)), os.path.abspath(os.fsdecode(dst))
     checkpoint = Checkpoint(src, **options)
+    kind = dtype_name(dtype)
     # the options of the driver and of all workers
     shared: dict[str, Any] = {
-        "dtype": dtype,
+        "dtype": kind,
         "cast": cast,
-        "names": names,
+        "names": naming,
         "native_rounding": native_rounding,
         "overwrite": overwrite,
         "untie": untie,
     }
     # outputs have the names that clients of a directory need
-    outputs = checkpoint._outputs(filter, dtype, cast, names or checkpoint._core.client_names)
-    directory = checkpoint._core.output_directory(dst, shard_size, outputs, code=code, **shared)
+    outputs = checkpoint._outputs(kind, cast, naming or checkpoint._core.client_names, {"filter": filter})
+    directory = checkpoint._core.output_directory(dst, shard_size, outputs.names, code=code, **shared)
     described = directory.files()
     to_make = directory.prepare()
-    if callable(progress):
-        report: Progress = progress
-    else:
-        report = _bar if progress else _silent
-    total = sum(nbytes for _, nbytes, _, _ in described)
-    done = total - sum(described[number][1] for number in to_make)
-    report(done, total)
-    task = ray.remote(_make)
-    # by file; without a listener nothing is sent
-    bytes_made = _listener() if progress else None
-    waiting: dict[Any, int] = {}
-    try:
-        for number in to_make:
-            name, nbytes, made, text = described[number]
-            node = None if locality is None else locality(File(name, nbytes, made))
-            settings = task.options(
-                name=f"remember {name}",
-                num_cpus=cpus,
-                memory=memory,
-                max_retries=max_retries,
-                retry_exceptions=[OSError],
-                scheduling_strategy=_strategy(node),
-            )
-            made_by = settings.remote(src, options, dst, text, max(1, int(cpus)), shared, bytes_made, number)
-            waiting[made_by] = number
-        reported = done
-        while waiting:
-            # an interrupt is handled between two waits
-            ready, _ = ray.wait(list(waiting), timeout=SECONDS)
-            for reference in ready:
-                _value(reference)
-                done += described[waiting.pop(reference)][1]
-            # a file that is made again begins again
-            if (made_now := done + _bytes_of(bytes_made, list(waiting.values()))) > reported:
-                reported = made_now
-                report(reported, total)
-    except BaseException:
-        _cancel(waiting)
-        directory.remove_abandoned()
-        raise
+    with reporting(progress, "remember") as report:
+        total = sum(nbytes for _, nbytes, _, _ in described)
+        done = total - sum(described[number][1] for number in to_make)
+        # by file; without a listener nothing is sent
+        bytes_made = None if report is None else _listener()
+        task = ray.remote(_make)
+        waiting: dict[Any, int] = {}
+        try:
+            for number in to_make:
+                name, nbytes, made, text = described[number]
+                node = None if locality is None else locality(File(name, nbytes, made))
+                settings = task.options(
+                    name=f"remember {name}",
+                    num_cpus=cpus,
+                    memory=memory,
+                    max_retries=max_retries,
+                    retry_exceptions=[OSError],
+                    scheduling_strategy=_strategy(node),
+                )
+                made_by = settings.remote(src, options, dst, text, max(1, int(cpus)), shared, bytes_made, number)
+                waiting[made_by] = number
+            reported = done
+            if report is not None:
+                report(done, total)
+            while waiting:
+                # an interrupt is handled between two waits
+                ready, _ = ray.wait(list(waiting), timeout=SECONDS)
+                for reference in ready:
+                    _value(reference)
+                    done += described[waiting.pop(reference)][1]
+                # a file that is made again begins again
+                if report is not None and (made_now := done + _bytes_of(bytes_made, list(waiting.values()))) > reported:
+                    reported = made_now
+                    report(reported, total)
+        except BaseException:
+            _cancel(waiting)
+            directory.remove_abandoned()
+            raise
     return [os.fsdecode(file) for file in directory.complete()]
 
 
 def _make(
-    src: str, options: dict[str, Any], dst: str, text: str, threads: int, shared: dict[str, Any], bytes_made: Any, number: int
+    src: str, options: OpenOptions, dst: str, text: str, threads: int, shared: dict[str, Any], bytes_made: Any, number: int
 ) -> bool:
     """One file, in a worker."""
     sent = time.monotonic()
@@ -203,32 +208,22 @@ def _cancel(waiting: dict[Any, int]) -> None:
         ray.wait(list(waiting), num_returns=len(waiting), timeout=30)
 
 
-def _silent(done: int, total: int) -> None:
-    pass
-
-
-def _bar(done: int, total: int) -> None:
-    filled = 40 * done // total if total else 40
-    end = "\n" if done >= total else ""
-    print(f"\r[{'#' * filled:40}] {done:,} of {total:,} bytes{end}", end="", file=sys.stderr, flush=True)
-
-
 def load(
     src: Path,
     rank: int,
     world: int,
-    framework: str = "torch",
+    framework: Framework = "torch",
     *,
     device: Any = None,
     filter: Filter | None = None,
-    **options: Any,
+    **options: Unpack[OpenOptions],
 ) -> Loaded:
     """The tensor-parallel share of worker ``rank`` of ``world``, for a call in an actor: it reads the bytes of its share
     only. ``options`` are the parameters of :class:`Checkpoint`."""
     return Checkpoint(src, **options).load(framework, device=device, filter=filter, tp=(rank, world))
 
 
-def inspect(prefix: Path, **options: Any) -> list[dict[str, Any]]:
+def inspect(prefix: Path, **options: Unpack[OpenOptions]) -> list[dict[str, Any]]:
     """The checkpoints in and below a directory, a task for each: ``path``, ``format``, ``tensors``, ``nbytes``, and
     ``quantisation``, the names of their schemes. One that cannot be read has ``error`` instead."""
     import ray
@@ -239,7 +234,7 @@ def inspect(prefix: Path, **options: Any) -> list[dict[str, Any]]:
     return list(described)
 
 
-def _describe(path: str, options: dict[str, Any]) -> dict[str, Any]:
+def _describe(path: str, options: OpenOptions) -> dict[str, Any]:
     from .errors import AnamnesisError
 
     try:

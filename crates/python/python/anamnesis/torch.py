@@ -16,6 +16,7 @@ from .errors import UnsupportedError
 
 if TYPE_CHECKING:
     from ._checkpoint import Path
+    from ._options import Borrow
 
 _DICTS: dict[str, Any] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter, "defaultdict": defaultdict}
 
@@ -71,7 +72,7 @@ def load(
     # without a map no loader can borrow
     mapped = mmap is not False
     found = _core.objects(plain, mmap=mapped, opaque=opaque, limits=dict(limits or {}))
-    borrow = "auto" if mmap is None else mmap
+    borrow: Borrow = "auto" if mmap is None else mmap
     if found is None:
         checkpoint = Checkpoint(source, mmap=mapped, opaque=opaque, limits=limits)
         return dict(checkpoint.load("torch", device=device, borrow=borrow))

@@ -1,8 +1,48 @@
-"""``load_file`` and ``load`` as in ``safetensors.mlx``, for every format."""
+"""The functions of ``safetensors.mlx``; reading is for every format."""
 
-from functools import partial
+from __future__ import annotations
 
-from . import load_file_for, load_for
+from typing import TYPE_CHECKING, Any
 
-load_file = partial(load_file_for, "mlx")
-load = partial(load_for, "mlx")
+from . import load_file_for, load_for, numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .._checkpoint import Path
+
+
+def _arrays(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    import mlx.core as mx
+    import numpy as np
+
+    made = {}
+    for name, array in tensors.items():
+        if array.dtype == mx.bfloat16:
+            import ml_dtypes
+
+            # MLX has no buffer of this dtype
+            made[name] = np.asarray(array.view(mx.uint16)).view(ml_dtypes.bfloat16)
+        else:
+            made[name] = np.asarray(array)
+    return made
+
+
+def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of a safetensors file with these arrays, by name."""
+    return numpy.save(_arrays(tensors), metadata)
+
+
+def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Writes a safetensors file with these arrays, by name. A file that exists is replaced when the new one is complete."""
+    numpy.save_file(_arrays(tensors), filename, metadata)
+
+
+def load_file(filename: Path, *, backend: str = "mmap") -> dict[str, Any]:
+    """The tensors of a file as arrays of MLX."""
+    return load_file_for("mlx", filename, backend=backend)
+
+
+def load(data: bytes) -> dict[str, Any]:
+    """The tensors in the bytes of a file as arrays of MLX."""
+    return load_for("mlx", data)

@@ -1,8 +1,57 @@
-"""``load_file`` and ``load`` as in ``safetensors.numpy``, for every format."""
+"""The functions of ``safetensors.numpy``; reading is for every format."""
 
-from functools import partial
+from __future__ import annotations
 
-from . import load_file_for, load_for
+from typing import TYPE_CHECKING, Any
 
-load_file = partial(load_file_for, "numpy")
-load = partial(load_for, "numpy")
+import numpy as np
+
+from . import TensorSpec, load_file_for, load_for, serialize, serialize_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .._checkpoint import Path
+
+    Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+def _contiguous(tensors: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+    """Arrays whose memory is what a file has: in C order, little endian. They are kept until they are written."""
+    made = {}
+    for name, array in tensors.items():
+        if not isinstance(array, np.ndarray | np.generic):
+            raise ValueError(f"Key `{name}` is invalid, expected np.ndarray but received {type(array)}")
+        # numpy gives an array without axes one axis here
+        made[name] = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
+    return made
+
+
+def _specs(arrays: dict[str, np.ndarray[Any, Any]]) -> dict[str, TensorSpec]:
+    return {
+        name: TensorSpec(dtype=array.dtype.name, shape=array.shape, data_ptr=array.ctypes.data, data_len=array.nbytes)
+        for name, array in arrays.items()
+    }
+
+
+def save(tensor_dict: Arrays, metadata: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of a safetensors file with these arrays, by name. Raises ``SafetensorError`` for a dtype that the format does not
+    have."""
+    arrays = _contiguous(tensor_dict)
+    return serialize(_specs(arrays), metadata)
+
+
+def save_file(tensor_dict: Arrays, filename: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Writes a safetensors file with these arrays, by name. A file that exists is replaced when the new one is complete."""
+    arrays = _contiguous(tensor_dict)
+    serialize_file(_specs(arrays), filename, metadata)
+
+
+def load_file(filename: Path, *, backend: str = "mmap") -> dict[str, Any]:
+    """The tensors of a file as arrays."""
+    return load_file_for("numpy", filename, backend=backend)
+
+
+def load(data: bytes) -> dict[str, Any]:
+    """The tensors in the bytes of a file as arrays."""
+    return load_for("numpy", data)

@@ -1,0 +1,97 @@
+"""The results of calls: documents, loaded tensors, and streams of them."""
+
+from __future__ import annotations
+
+from ._index import WHOLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
+
+    from . import _core
+    from ._frameworks import Wrap
+    from ._index import Box, Selection
+
+
+def boxes(chosen: Mapping[str, Selection]) -> dict[str, Box] | None:
+    """The boxes that are read; ``None`` if all tensors are read whole."""
+    return {name: one.box for name, one in chosen.items() if one.box is not None} or None
+
+
+def wrapped(wrap: Wrap, chosen: Mapping[str, Selection], row: _core._Loaded) -> Any:
+    name, dtype, is_dtype, shape, memory = row
+    return chosen.get(name, WHOLE).apply(wrap(dtype, is_dtype, shape, memory), shape)
+
+
+class Summary(dict[str, "Any"]):
+    """The document that ``anamnesis inspect --json`` prints of a checkpoint: ``docs/json.md`` describes it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = "".join(
+            f"<tr><td>{escape(t['name'])}<td>{escape(t['dtype'])}<td>{t['shape']}<td style='text-align:right'>{t['nbytes']:,}"
+            for t in self["tensors"][:200]
+        )
+        totals = self["totals"]
+        more = "" if len(self["tensors"]) <= 200 else f"<p>and {len(self['tensors']) - 200:,} more"
+        return (
+            f"<b>{escape(str(self['path']))}</b>: {self['format']}, {totals['tensors']:,} tensors, {totals['nbytes']:,} bytes"
+            f"<table><tr><th>name<th>dtype<th>shape<th>bytes{rows}</table>{more}"
+        )
+
+
+class Plan(dict[str, "Any"]):
+    """The result that dequantising would have: ``outputs`` (name, scheme, dtype, shape, bytes), ``refused`` (name, reason),
+    ``quantised`` and ``notes``."""
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = "".join(
+            f"<tr><td>{escape(name)}<td>{escape(scheme)}<td>{escape(dtype)}<td>{list(shape)}<td style='text-align:right'>{nbytes:,}"
+            for name, scheme, dtype, shape, nbytes in self["outputs"][:200]
+        )
+        more = "" if len(self["outputs"]) <= 200 else f"<p>and {len(self['outputs']) - 200:,} more"
+        refused = "".join(f"<p>refused: {escape(name)}: {escape(why)}" for name, why in self["refused"])
+        notes = "".join(f"<p>{escape(note)}" for note in self["notes"])
+        return f"<table><tr><th>name<th>scheme<th>dtype<th>shape<th>bytes{rows}</table>{more}{refused}{notes}"
+
+
+class Loaded(dict[str, "Any"]):
+    """Tensors by name. ``loader`` and ``reason`` say how they were read."""
+
+    loader: str = ""
+    reason: str = ""
+
+
+class Stream:
+    """An iterator over names and tensors, which are read ahead. Each tensor has memory of its own. As a context manager, it
+    ends the load when it is left."""
+
+    def __init__(self, rows: Iterator[_core._Loaded], wrap: Wrap, chosen: Mapping[str, Selection], name: Callable[[str], str]) -> None:
+        self._rows = rows
+        self._wrap = wrap
+        self._chosen = chosen
+        self._name = name
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> tuple[str, Any]:
+        row = next(self._rows)
+        return self._name(row[0]), wrapped(self._wrap, self._chosen, row)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        # of the compiled module, or of a generator
+        self._rows.close()  # type: ignore[attr-defined]
