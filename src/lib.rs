@@ -215,7 +215,7 @@ pub use engine::convert::{Convert, convert};
 pub use engine::edit::{Edit, EditReport, EditWay, EditedFile, RecoveredEdit, edit};
 pub use engine::load::{Load, Loaded, load};
 pub use engine::predict::{Predict, predict};
-pub use engine::remember::{OutputDtype, Remember, Remembered, remember};
+pub use engine::remember::{MadePart, OutputDtype, Remember, Remembered, remember};
 pub use models::config::{ConfigField, ModelConfig};
 pub use models::conversion::Names;
 pub use plan::Plan;

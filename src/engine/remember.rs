@@ -35,6 +35,7 @@ use crate::read::slice::TensorSlice;
 
 pub use dtype::OutputDtype;
 pub use in_memory::Remembered;
+pub use shards::MadePart;
 use slices::OutputSlices;
 
 /// A function from the name of an output to the name that it is written under.

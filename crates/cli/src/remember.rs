@@ -1,5 +1,6 @@
 //! `anamnesis remember`: dequantises a checkpoint to safetensors.
 
+mod part;
 mod pipeline;
 mod planned_output;
 
@@ -39,6 +40,9 @@ pub(crate) fn run(
         args.json,
         &args.opening,
     );
+    if let Some(part) = args.part {
+        return part::run(args, part, &screen, interrupt, out);
+    }
     let names = OutputNames {
         filter: args.weights.name_filter(),
         changes: NameChanges::new(args.strip_prefix.as_deref(), &args.rename),

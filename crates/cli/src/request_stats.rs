@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::args::{FileArgs, OpenArgs};
+#[cfg(feature = "remote")]
 use crate::messages::message;
 
 /// The requests, as a field of `--json`; `None` without `--stats`.

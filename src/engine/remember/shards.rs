@@ -1,6 +1,6 @@
 //! One conversion by many workers: each makes one file of the output directory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
@@ -16,6 +16,18 @@ use crate::plan::{Plan, PlanId, TensorSpec};
 use crate::read::source::files::url;
 
 use super::{Remember, metadata, output};
+
+/// The result of [`Remember::make_part`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MadePart {
+    /// The files that were made now.
+    pub made: Vec<PathBuf>,
+    /// The number of files that other parts have not made yet.
+    pub missing: usize,
+    /// All files of tensors, if none is missing: the directory is complete then.
+    pub files: Option<Vec<PathBuf>>,
+}
 
 const FILES: &str = "the list of output files";
 
@@ -95,6 +107,63 @@ impl<'c> Remember<'c> {
         let sink = self.safetensors(path, Sharding::Shards(shard_bytes))?;
         sink.into_directory(outputs.cloned().collect(), plan.id(catalog), |range| {
             PlanId::of(&plan.jobs[range], catalog)
+        })
+    }
+
+    /// Makes one of `count` parts of an [`output_directory`](Self::output_directory): every `count`-th file from the `index`-th on,
+    /// from 0. Each process of a job makes one; the last one that ends completes the directory, and a part that is made again has
+    /// nothing to do.
+    ///
+    /// ```
+    /// use anamnesis::{Checkpoint, remember};
+    ///
+    /// # let target = std::env::temp_dir().join(format!("anamnesis-parts-{}", std::process::id()));
+    /// let checkpoint = Checkpoint::open("fixtures/model/scribe-Q8_0.gguf")?;
+    /// let remember = remember(&checkpoint);
+    /// let plan = remember.plan()?;
+    /// let first = remember.make_part(&plan, &target, 100_000, 0, 2)?;
+    /// assert!(first.files.is_none() && first.missing > 0);
+    /// let second = remember.make_part(&plan, &target, 100_000, 1, 2)?;
+    /// assert!(second.files.is_some() && second.missing == 0);
+    /// # std::fs::remove_dir_all(&target)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`output_directory`](Self::output_directory), [`OutputDirectory::prepare`], [`make_file`](Self::make_file)
+    /// and [`OutputDirectory::complete`]; `InvalidArgument` for an index that is not below the count.
+    pub fn make_part(
+        &self,
+        plan: &Plan,
+        path: impl AsRef<Path>,
+        shard_bytes: u64,
+        index: usize,
+        count: usize,
+    ) -> Result<MadePart> {
+        if index >= count {
+            let what = format!("part {index} of {count}: parts are counted from 0");
+            return Err(Error::invalid_argument(what));
+        }
+        let mut directory = self.output_directory(plan, path, shard_bytes)?;
+        // files that are complete are not made again, whichever part has made them
+        let to_make = directory.prepare()?.into_iter();
+        let mut made = Vec::new();
+        for number in to_make.filter(|number| number % count == index) {
+            let file = &directory.files()[number];
+            if self.make_file(directory.path(), file)? {
+                made.push(directory.path().join(&file.name));
+            }
+        }
+        let missing = directory.missing()?;
+        let files = match missing {
+            // two parts that end at once both do it
+            0 => Some(directory.complete()?),
+            _ => None,
+        };
+        Ok(MadePart {
+            made,
+            missing,
+            files,
         })
     }
 

@@ -7,7 +7,9 @@ use clap::{Args, ValueHint};
 use globset::GlobMatcher;
 
 use super::OpenArgs;
-use super::values::{name_pattern, output_dtype, replacement, shard_size, tensor_names, threads};
+use super::values::{
+    name_pattern, output_dtype, part, replacement, shard_size, tensor_names, threads,
+};
 use crate::name_filter::NameFilter;
 
 const EXAMPLES: &str = "\
@@ -15,6 +17,7 @@ Examples:
   anamnesis remember model-Q4_K_M.gguf -o model.safetensors
   anamnesis remember lightning.ckpt -o weights.safetensors --strip-prefix state_dict.model
   anamnesis remember llama-fp8/ -o llama-bf16/                   a directory that clients open
+  anamnesis remember llama-fp8/ -o llama-bf16/ --part $SLURM_ARRAY_TASK_ID/16
   anamnesis remember model.safetensors -o layer0.safetensors --filter 'model.layers.0.*'
 
 Exit status: 0 success, 1 failure (no output file is left), 2 invalid arguments, 130 interrupted.";
@@ -37,6 +40,12 @@ pub(crate) struct RememberArgs {
     /// Write a directory of shards of at most BYTES tensor bytes each (5GB, 500MiB) [default: 5GB for a directory].
     #[arg(long, value_name = "BYTES", value_parser = shard_size, help_heading = "Output")]
     pub(crate) shard_size: Option<u64>,
+    /// Make part I of N alone, from 1: every N-th file of an output directory. The last part that ends completes it.
+    ///
+    /// For jobs of many processes, each of which makes one part: they need the same source, options and directory, and a file system
+    /// whose locks they all see. A part that is run again makes what is missing.
+    #[arg(long, value_name = "I/N", value_parser = part, conflicts_with = "record", help_heading = "Output")]
+    pub(crate) part: Option<(usize, usize)>,
     /// Copy Python files of the source to an output directory.
     ///
     /// They are code, which clients run with `trust_remote_code`, and are not copied by default.

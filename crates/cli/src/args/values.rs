@@ -174,6 +174,19 @@ fn bytes(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
+/// A part of several, `3/16`: its index from 0, and their number.
+pub(super) fn part(text: &str) -> Result<(usize, usize), String> {
+    let wrong = || "a part and the number of parts, such as 1/16".to_owned();
+    let (number, count) = text.split_once('/').ok_or_else(wrong)?;
+    let number: usize = number.parse().map_err(|_| wrong())?;
+    let count: usize = count.parse().map_err(|_| wrong())?;
+    match number {
+        0 => Err("parts are counted from 1".to_owned()),
+        number if number > count => Err(format!("there is no part {number} of {count}")),
+        number => Ok((number - 1, count)),
+    }
+}
+
 /// A size of shards. A number alone is one of bytes, as for `max_shard_size` of transformers.
 pub(super) fn shard_size(text: &str) -> Result<u64, String> {
     whole_bytes(text, "GB")

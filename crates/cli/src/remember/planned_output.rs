@@ -19,7 +19,7 @@ pub(super) struct PlannedOutput<'c> {
     source: &'c Path,
     output: &'c Path,
     sharding: Sharding,
-    remember: anamnesis::Remember<'c>,
+    pub(super) remember: anamnesis::Remember<'c>,
     recording: Option<RecordedRun<'c>>,
     pub(super) plan: Plan,
 }

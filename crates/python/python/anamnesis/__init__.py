@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ._answers import check, diff, digest, fit, report, warm
     from ._convert import convert
     from ._list import ModelEntry, ls
+    from ._parts import Parts, parts
     from ._template import Coverage, Group, Template, predict
     from ._writer import TensorWriter
 
@@ -55,6 +56,8 @@ _LATER = {
     "fit": "_answers",
     "report": "_answers",
     "warm": "_answers",
+    "Parts": "_parts",
+    "parts": "_parts",
 }
 _MODULES = ("diffusers", "documents", "ray", "safetensors", "torch", "transformers", "vllm")
 
@@ -79,6 +82,7 @@ __all__ = [
     "MalformedError",
     "MissingPartError",
     "ModelEntry",
+    "Parts",
     "Plan",
     "RefusedGlobalError",
     "ReplacedError",
@@ -104,6 +108,7 @@ __all__ = [
     "load_file",
     "ls",
     "open",
+    "parts",
     "plan",
     "predict",
     "ray",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._checkpoint import Checkpoint
 from ._dtype import dtype_name
+from ._parts import make_file
 from ._progress import reporting
 
 if TYPE_CHECKING:
@@ -142,8 +143,7 @@ def _make(
             sent = time.monotonic()
             bytes_made.made.remote(number, done)
 
-    progress = None if bytes_made is None else send
-    return Checkpoint(src, **options)._core.make_file(dst, text, threads=threads, progress=progress, **shared)
+    return make_file(src, options, dst, text, shared, threads, None if bytes_made is None else send)
 
 
 class _BytesMade:

@@ -27,7 +27,7 @@ use crate::read::source::regular::open_regular;
 use super::companion_files::{self, Companion, remove_if_there};
 use super::cut::FileCut;
 use super::file::{self, Shard};
-use super::local::LocalOutput;
+use super::local::{LocalOutput, lock_when_free};
 use super::names::{PartNames, ShardNames, Stem};
 use super::{FileSink, check_replaceable, directory_of};
 
@@ -158,7 +158,7 @@ impl OutputDirectory {
     /// # Errors
     /// I/O, too little space for the files that have to be made, or what is there must not be replaced.
     pub fn prepare(&mut self) -> Result<Vec<usize>> {
-        let _lock = self.sink.create_and_lock_directory()?;
+        let _lock = lock_when_free(|| self.sink.create_and_lock_directory())?;
         for created in std::mem::take(&mut self.sink.created_directories) {
             // now: the workers sync their files' directory and not those above it
             self.sink.sync_directory(directory_of(&created))?;
@@ -208,7 +208,7 @@ impl OutputDirectory {
     /// [`ErrorKind::MissingPart`] names the first file that is missing, incomplete or of another plan; nothing is written then.
     /// I/O, and as [`prepare`](Self::prepare).
     pub fn complete(&self) -> Result<Vec<PathBuf>> {
-        let _lock = self.sink.lock_directory()?;
+        let _lock = lock_when_free(|| self.sink.lock_directory())?;
         for (number, file) in self.files.iter().enumerate() {
             let what = match self.origin(number)? {
                 FileOrigin::Complete => continue,
@@ -252,6 +252,17 @@ impl OutputDirectory {
         self.remove_abandoned();
         let names = self.files.iter();
         Ok(names.map(|file| self.path().join(&file.name)).collect())
+    }
+
+    /// The number of files that are not complete.
+    ///
+    /// # Errors
+    /// I/O.
+    pub fn missing(&self) -> Result<usize> {
+        let origins = (0..self.files.len()).map(|file| self.origin(file));
+        let origins = origins.collect::<Result<Vec<_>>>()?;
+        let is_missing = |origin: &&FileOrigin| **origin != FileOrigin::Complete;
+        Ok(origins.iter().filter(is_missing).count())
     }
 
     /// Removes what killed processes left in the directory. The files that have been made stay.

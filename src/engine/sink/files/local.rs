@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anamnesis_os::directory_lock::DirectoryLock;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::companions::CompanionFile;
 
 use super::companion_files::{self, Companion};
@@ -41,6 +43,26 @@ pub(super) struct LocalOutput {
     /// From before the directory is looked at until the old files are removed. Two runs that each remove what they found
     /// would otherwise remove each other's checkpoint, and leave none. Dropped last.
     pub(super) lock: Option<DirectoryLock>,
+}
+
+/// How long a process waits for the directory's lock, and how often it tries.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Locks a directory by this function, and waits for processes that make parts of the same output: each has the lock for a
+/// moment. A run that writes all of the output has it until it ends, which is an error then.
+pub(super) fn lock_when_free<T>(mut lock: impl FnMut() -> Result<T>) -> Result<T> {
+    let end = Instant::now() + LOCK_WAIT;
+    loop {
+        match lock() {
+            Err(error) if is_busy(&error) && Instant::now() < end => thread::sleep(LOCK_PAUSE),
+            locked => return locked,
+        }
+    }
+}
+
+fn is_busy(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Io(e) if e.kind() == io::ErrorKind::ResourceBusy)
 }
 
 impl LocalOutput {
