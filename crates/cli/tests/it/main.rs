@@ -96,6 +96,8 @@ mod signs;
 mod template;
 #[cfg(target_os = "linux")]
 mod trusted_places;
+#[cfg(unix)]
+mod unread_configurations;
 mod unread_parts;
 #[cfg(target_os = "linux")]
 mod verb_rules;
