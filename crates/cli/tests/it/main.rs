@@ -93,6 +93,7 @@ mod shares;
 #[cfg(target_os = "linux")]
 mod shim_recording;
 mod signs;
+mod silent_readings;
 mod template;
 #[cfg(target_os = "linux")]
 mod trusted_places;
