@@ -139,6 +139,8 @@ fn remedy(remedy: Remedy) -> String {
         Remedy::LeaveOutOrDequantise => {
             "dequantise it with remember(), or leave the tensor out with filter=".to_owned()
         }
+        Remedy::DequantiseShare => "dequantise it with dtype=, or leave the weight out with exclude=".to_owned(),
+        Remedy::ConvertAligned => "write another file with convert(…, alignment=…)".to_owned(),
         Remedy::CastOrWriteVoid => "cast it with dtype= and cast=True".to_owned(),
         Remedy::LeaveOutOrReadItems => "leave the tensor out with filter=, or read its items as a dtype of their width with void_as=".to_owned(),
         Remedy::ReadItems { dtype } => format!("if you know the dtype, pass void_as=[\"{dtype}\"]"),
