@@ -6,6 +6,7 @@
 mod header;
 mod notes;
 mod planning;
+mod refused_parts;
 mod shares;
 mod united;
 mod weight_parts;
@@ -17,7 +18,6 @@ use std::sync::Arc;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::kernel::Dtype;
 use crate::base::note::Note;
-use crate::base::quote::quote;
 use crate::base::template::parallel::Rules;
 use crate::engine::companions::Companions;
 use crate::engine::load::Loader;
@@ -265,10 +265,7 @@ impl<'c> Convert<'c> {
             true => planning::stored(self, &renames)?,
             false => planning::dequantised(self, &renames)?,
         };
-        if let Some(unused) = renames.unused() {
-            let what = format!("no tensor is renamed by {}", quote(unused.from()));
-            return Err(Error::invalid_argument(what));
-        }
+        renames.check_used()?;
         Ok(plan)
     }
 

@@ -197,7 +197,11 @@ impl Edit<'_> {
         // in files of their own both could have it
         if let Some(name) = names.as_ref().and_then(RenamedTensors::twice) {
             let what = format!("two tensors would be called {}", quote(name));
-            return Err(Error::invalid_argument(what).with_remedy(Remedy::CheckName));
+            let remedy = match renames.swap() {
+                true => Remedy::RenameApart,
+                false => Remedy::CheckName,
+            };
+            return Err(Error::invalid_argument(what).with_remedy(remedy));
         }
         let mut headers = opened_files::open(&place, &checkpoint, self.files.copy, &budget)?;
         self.metadata.apply(&mut headers)?;

@@ -372,7 +372,11 @@ impl<'c> Remember<'c> {
             Sharding::SingleFile => Companions::default(),
         };
         // read before the sink is made: arrays of a GGUF are still in the file
-        let metadata = metadata::safetensors_metadata(&self.checkpoint, self.names)?;
+        let metadata = metadata::safetensors_metadata(
+            &self.checkpoint,
+            self.names,
+            Some(self.output_dtype()?),
+        )?;
         Ok(SafetensorsSink::new(path, sharding)
             .overwrite(self.overwrite)
             .file_stem(output::file_stem(&self.checkpoint))

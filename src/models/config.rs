@@ -128,8 +128,8 @@ impl ModelConfig {
         let read = || match document::read(files, NamedPath::below(folder, &at), budget) {
             Ok(map) => Ok(Some(map)),
             // no configuration is usual for a single file, and a rule that needs one says so
-            Err(e) if document::is_absent(&e) => Ok(None),
-            Err(e) => Err(e.in_file(&at)),
+            Err(e) if document::is_absent(files, &at, &e) => Ok(None),
+            Err(e) => Err(document::unreadable(files, &at, e)),
         };
         let map = read_of_checkpoint(checkpoint, folder, Option::is_some, read)?;
         Ok(map.map(Self::from_document).unwrap_or_default())

@@ -126,6 +126,12 @@ impl WorkerShares<'_> {
         self.rules.rule(name) != Rule::Replicated
     }
 
+    /// Whether a tensor of this name has the rows of a vocabulary, of which the first workers have all where its padding is longer than
+    /// the vocabulary: others then have none, and it is divided nevertheless.
+    pub(crate) fn is_of_vocabulary(&self, name: &str) -> bool {
+        self.rules.rule(name) == Rule::Vocab
+    }
+
     /// The number of workers.
     pub(crate) fn workers(&self) -> u32 {
         self.split.world

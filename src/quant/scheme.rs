@@ -75,7 +75,7 @@ pub(crate) use fp8::SCALED as SCALED_FP8;
 pub(crate) use module_entries::{ModuleEntry, entries_of_module};
 pub(crate) use module_lists::Exclusion;
 pub(crate) use module_names::{
-    MODULE_LISTS, QUANTISATION_SECTIONS, SKIPPED_LISTS, module_of_weight,
+    MODULE_LISTS, QUANTISATION_SECTIONS, SKIPPED_LISTS, TENSOR_NAMES, module_of_weight,
 };
 pub(crate) use module_settings::settings_of_module;
 pub(crate) use statements::{contradiction, note_assumptions, odd_scales};

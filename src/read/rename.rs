@@ -67,6 +67,15 @@ impl Rename {
         }
     }
 
+    /// The error of a rename that has changed names, of which none is another one behind the renames that follow.
+    pub(crate) fn undone(&self) -> Error {
+        Error::invalid_argument(format!(
+            "no name is another one by {}={}: its sides are equal, or a later rename undoes it",
+            quote(&self.from),
+            quote(&self.to)
+        ))
+    }
+
     /// The new name; `None` if the rename is not for this one.
     pub fn apply(&self, name: &str) -> Option<String> {
         if !self.from.contains('*') {
@@ -137,14 +146,24 @@ impl Rename {
 /// Renames that are applied one after the other, and notice which of them have renamed something.
 #[derive(Debug, Default)]
 pub(crate) struct Renames {
-    rules: Vec<(Rename, AtomicBool)>,
+    rules: Vec<AppliedRename>,
+}
+
+/// A rename, and what has become of it.
+#[derive(Debug)]
+struct AppliedRename {
+    rule: Rename,
+    /// Whether it has renamed something.
+    used: AtomicBool,
+    /// Whether a name that it has renamed is another one behind all renames.
+    changed: AtomicBool,
 }
 
 impl Renames {
     pub(crate) fn new(rules: &[Rename]) -> Self {
         let rules = rules.iter().cloned();
         Self {
-            rules: rules.map(|rule| (rule, AtomicBool::new(false))).collect(),
+            rules: rules.map(AppliedRename::new).collect(),
         }
     }
 
@@ -154,7 +173,13 @@ impl Renames {
 
     /// The new name, and notices which rules it is by.
     pub(crate) fn apply(&self, name: &str) -> String {
-        self.applied(name, |used| used.store(true, Ordering::Relaxed))
+        let new = self.applied(name, |rename| rename.used.store(true, Ordering::Relaxed));
+        if new != name {
+            self.applied(name, |rename| {
+                rename.changed.store(true, Ordering::Relaxed);
+            });
+        }
+        new
     }
 
     /// The new name.
@@ -162,21 +187,59 @@ impl Renames {
         self.applied(name, |_| {})
     }
 
-    fn applied(&self, name: &str, notice: impl Fn(&AtomicBool)) -> String {
+    fn applied(&self, name: &str, notice: impl Fn(&AppliedRename)) -> String {
         let mut current = name.to_owned();
-        for (rule, used) in &self.rules {
-            if let Some(new) = rule.apply(&current) {
-                notice(used);
+        for rename in &self.rules {
+            if let Some(new) = rename.rule.apply(&current) {
+                notice(rename);
                 current = new;
             }
         }
         current
     }
 
-    /// The first rule that has renamed nothing.
-    pub(crate) fn unused(&self) -> Option<&Rename> {
-        let unused = |(_, used): &&(Rename, AtomicBool)| !used.load(Ordering::Relaxed);
-        self.rules.iter().find(unused).map(|(rule, _)| rule)
+    /// Refuses a rule that has renamed nothing, or nothing in the end.
+    ///
+    /// # Errors
+    /// The first such rule.
+    pub(crate) fn check_used(&self) -> Result<()> {
+        let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        for AppliedRename {
+            rule,
+            used,
+            changed,
+        } in &self.rules
+        {
+            if !is_set(used) {
+                let what = format!("no tensor is renamed by {}", quote(rule.from()));
+                return Err(Error::invalid_argument(what));
+            }
+            if !is_set(changed) {
+                return Err(rule.undone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether two rules are for each other's names, as those of a swap are: the second then finds what the first has renamed, too.
+    pub(crate) fn swap(&self) -> bool {
+        let mut rules = self.rules.iter().enumerate();
+        rules.any(|(i, first)| {
+            let mut later = self.rules[i + 1..].iter();
+            later.any(|second| {
+                first.rule.from == second.rule.to && first.rule.to == second.rule.from
+            })
+        })
+    }
+}
+
+impl AppliedRename {
+    fn new(rule: Rename) -> Self {
+        Self {
+            rule,
+            used: AtomicBool::new(false),
+            changed: AtomicBool::new(false),
+        }
     }
 }
 
@@ -345,8 +408,28 @@ mod tests {
         // its two tensors are of two modules now
         assert_eq!(renamed("m.a"), None);
         assert_eq!(renamed("Linear"), None);
-        assert!(renames.unused().is_some());
+        assert!(renames.check_used().is_err());
         names.iter().for_each(|name| drop(renames.apply(name)));
-        assert!(renames.unused().is_none());
+        assert!(renames.check_used().is_ok() && !renames.swap());
+    }
+
+    #[test]
+    fn a_rename_that_is_undone_is_refused() {
+        for (renames, is_swap) in [
+            (&[("a", "b"), ("b", "a")][..], true),
+            (&[("a", "a")], false),
+            (&[("a", "c"), ("c", "d"), ("d", "a")], false),
+        ] {
+            let rules: Vec<_> = renames.iter().map(|(a, b)| Rename::new(a, b)).collect();
+            let renames = Renames::new(&rules);
+            assert_eq!(renames.apply("a.w"), "a.w");
+            assert!(renames.check_used().is_err());
+            assert_eq!(renames.swap(), is_swap);
+        }
+        // the third name of a swap
+        let rules = [("a", "c"), ("b", "a"), ("c", "b")].map(|(a, b)| Rename::new(a, b));
+        let renames = Renames::new(&rules);
+        assert_eq!((&*renames.apply("a"), &*renames.apply("b")), ("b", "a"));
+        assert!(renames.check_used().is_ok() && !renames.swap());
     }
 }

@@ -1,5 +1,7 @@
 //! `anamnesis convert`: copies tensors as they are stored.
 
+use std::path::PathBuf;
+
 use anamnesis::sink::GGUF;
 use anamnesis::{Checkpoint, Convert, OutputDtype, convert};
 
@@ -9,6 +11,7 @@ use crate::exit::{Completion, Failure, RunError, again, note_text};
 use crate::interrupt::Interrupt;
 use crate::name_filter::{NameChanges, NameFilter, of_missing_key};
 use crate::output::{Screen, Stdout, progress};
+use crate::paths::{InputPath, expand};
 use crate::remember::ReportedRun;
 use crate::written_file::check_tensor_output;
 use crate::written_run::{
@@ -22,13 +25,42 @@ pub(crate) fn run(
     out: &mut Stdout,
 ) -> Result<Completion, RunError> {
     let screen = Screen::new(color);
-    let reported = ReportedRun::begin(&args.sources, &args.output, args.json, &args.opening);
-    let written = again(|| write(args, &screen, interrupt));
+    let sources = SourceFiles::of(&args.sources)?;
+    let reported = ReportedRun::begin(&sources.paths, &args.output, args.json, &args.opening);
+    let written = again(|| write(args, &sources, &screen, interrupt));
     reported.end(written, &screen, interrupt, out)
+}
+
+/// The sources, with the files that patterns match in the place of each.
+struct SourceFiles {
+    paths: Vec<PathBuf>,
+    /// Of each that a pattern matches, the directory within which links are followed.
+    roots: Vec<Option<PathBuf>>,
+}
+
+impl SourceFiles {
+    fn of(arguments: &[PathBuf]) -> Result<Self, Failure> {
+        let mut found = Self {
+            paths: Vec::new(),
+            roots: Vec::new(),
+        };
+        for input in expand(arguments) {
+            let (path, root) = match input? {
+                // standard input is no file: its name is an error of opening
+                InputPath::Stdin => ("-".into(), None),
+                InputPath::Path(path) => (path, None),
+                InputPath::Found { root, path } => (path, Some(root)),
+            };
+            found.paths.push(path);
+            found.roots.push(root);
+        }
+        Ok(found)
+    }
 }
 
 fn write(
     args: &ConvertArgs,
+    sources: &SourceFiles,
     screen: &Screen,
     interrupt: &Interrupt,
 ) -> Result<WrittenReport, Failure> {
@@ -37,11 +69,12 @@ fn write(
         args.record.as_ref(),
         &args.output,
         args.overwrite,
-        &args.sources,
+        &sources.paths,
     )?;
     let filter = args.name_filter();
     let options = args.opening.options().cancel(interrupt.token());
-    let checkpoint = options.open_union(&args.sources)?;
+    let roots = sources.roots.iter().map(Option::as_ref);
+    let checkpoint = options.open_union_found(sources.paths.iter().zip(roots))?;
     checkpoint_warnings::show(&checkpoint, screen);
     let changes = NameChanges::new(args.strip_prefix.as_deref(), &args.rename);
     let builder = configure(&checkpoint, args, &filter, &changes)?;
@@ -52,7 +85,7 @@ fn write(
     let recording = RecordedRun::new(args.record.as_ref(), &checkpoint);
     let loader = recording.iter().map(|recording| recording.loader.clone());
     let builder = loader.fold(builder, Convert::loader);
-    let source = &args.sources[0];
+    let source = &sources.paths[0];
     // the library knows the error too, and not the nearest names
     for tensor in checkpoint.tensors() {
         changes.apply(&tensor.info().name);
@@ -122,10 +155,14 @@ fn configure<'c>(
     }
     if let Some((of, rank)) = args.tp.zip(args.rank) {
         if rank >= of {
-            let what =
-                format!("--rank {rank} is no worker of --tp {of}: ranks are numbered from 0");
-            let failure = Failure::new("invalid_argument", what, "give a smaller --rank");
-            return Err(failure.of_arguments());
+            let (what, help) = match of {
+                0 => ("--tp 0 has no workers".to_owned(), "give --tp 1 or more"),
+                _ => (
+                    format!("--rank {rank} is no worker of --tp {of}: ranks are numbered from 0"),
+                    "give a smaller --rank",
+                ),
+            };
+            return Err(Failure::new("invalid_argument", what, help));
         }
         builder = builder.tensor_parallel(rank, of, &Default::default());
     }

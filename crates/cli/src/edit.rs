@@ -13,7 +13,7 @@ use anamnesis_os::whole_file;
 use serde_json::json;
 
 use crate::args::{Color, EditArgs, check_new_keys, typed_value};
-use crate::exit::{Completion, Failure, RunError, note_text};
+use crate::exit::{Completion, Failure, RunError, note_text, report_after};
 use crate::interrupt::Interrupt;
 use crate::name_filter::{NameChanges, of_missing_key};
 use crate::output::{Screen, Stdout, WARNING, json, progress};
@@ -32,12 +32,12 @@ pub(crate) fn run(
 ) -> Result<Completion, RunError> {
     let (screen, started) = (Screen::new(color), Instant::now());
     match report(args, interrupt) {
-        Ok(report) if args.json => {
-            write_document(args, &report, started, out)?;
-            Ok(Completion::Done)
-        }
         Ok(report) => {
-            write_lines(args, &report, &screen, out)?;
+            let done = "the edit is complete, and the report about it is not written";
+            report_after(done, out, |out| match args.json {
+                true => write_document(args, &report, started, out),
+                false => write_lines(args, &report, &screen, out),
+            })?;
             Ok(Completion::Done)
         }
         Err(failure) => {

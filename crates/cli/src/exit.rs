@@ -51,6 +51,27 @@ impl From<Failure> for RunError {
     }
 }
 
+/// Writes the report about files that are changed already: where that fails, the files are as they should be, and the failure says so.
+pub(crate) fn report_after<W: Write>(
+    done: &str,
+    out: &mut W,
+    write: impl FnOnce(&mut W) -> Result<(), RunError>,
+) -> Result<(), RunError> {
+    let written = write(out).and_then(|()| Ok(out.flush()?));
+    match written {
+        Err(RunError::Output(e)) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(output_failure(&e).after(done).into())
+        }
+        written => written,
+    }
+}
+
+/// The failure of writing to standard output.
+fn output_failure(error: &io::Error) -> Failure {
+    let what = format!("standard output: {error}");
+    Failure::new("io", what, "check the destination of standard output")
+}
+
 /// Runs what opens models, and has no effect if it fails, again while another run replaces one of them.
 pub(crate) fn again<T, E: MayBeReplaced>(run: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     anamnesis::again_if_replaced(E::is_replaced, run)
@@ -79,6 +100,9 @@ impl MayBeReplaced for RunError {
         matches!(self, Self::Failure(failure) if failure.is_replaced)
     }
 }
+
+/// The kind of failures of arguments, which end with status 2 in every verb.
+const INVALID_ARGUMENT: &str = "invalid_argument";
 
 /// One failure: an `error` object under `--json` and a message on standard error.
 #[derive(Clone, Debug, Serialize)]
@@ -118,7 +142,7 @@ impl Failure {
             offset: None,
             remedy,
             stdin: false,
-            of_arguments: false,
+            of_arguments: kind == INVALID_ARGUMENT,
             is_replaced: false,
             error: None,
         }
@@ -282,6 +306,15 @@ pub(crate) fn remedy_text(remedy: Remedy) -> String {
         Remedy::LeaveOutOrDequantise => {
             "dequantise it with --dtype bf16, write a GGUF, or leave the tensor out with --exclude or --filter".into()
         }
+        Remedy::RenameApart => {
+            "to swap two names, take a third: --rename A=C --rename B=A --rename C=B".into()
+        }
+        Remedy::DequantiseShare => {
+            "dequantise it with --dtype bf16, or leave the weight out with --exclude or --filter".into()
+        }
+        Remedy::ConvertAligned => {
+            "write another file with `anamnesis convert PATH -o OUT --alignment N`".into()
+        }
         Remedy::CastOrWriteVoid => {
             "cast it with --dtype f32 --cast, or write items without a type with --void".into()
         }
@@ -318,7 +351,7 @@ impl From<anamnesis::Error> for Failure {
             offset: error.offset(),
             remedy: error.remedy().map(|remedy| remedy_text(remedy).into()),
             stdin: false,
-            of_arguments: false,
+            of_arguments: error.kind().name() == INVALID_ARGUMENT,
             is_replaced: error.is_replaced(),
             error: Some(std::sync::Arc::new(error)),
         }
@@ -362,12 +395,7 @@ pub(crate) fn status(result: Result<Completion, RunError>) -> u8 {
         }
         Err(RunError::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(RunError::Output(e)) => {
-            Failure::new(
-                "io",
-                format!("standard output: {e}"),
-                "check the destination of standard output",
-            )
-            .report();
+            output_failure(&e).report();
             1
         }
         Err(RunError::Failure(failure)) => {

@@ -198,6 +198,8 @@ struct NameChange<'a> {
     to: &'a str,
     rename: Rename,
     used: AtomicBool,
+    /// Whether a name that it has changed is another one behind all changes.
+    lasts: AtomicBool,
     /// Whether a tensor would have no name.
     leaves_none: AtomicBool,
 }
@@ -210,6 +212,7 @@ impl<'a> NameChanges<'a> {
             to,
             rename: Rename::new(text, to),
             used: AtomicBool::new(false),
+            lasts: AtomicBool::new(false),
             leaves_none: AtomicBool::new(false),
         };
         // people write the prefix with its dot or without
@@ -240,18 +243,25 @@ impl<'a> NameChanges<'a> {
         seen.add(name);
         drop(seen);
         let mut changed = name.to_owned();
+        let mut applied = Vec::new();
         for change in &self.changes {
             if let Some(new) = change.rename.apply(&changed) {
                 change.used.store(true, Ordering::Relaxed);
+                applied.push(&change.lasts);
                 changed = new;
             } else if changed == change.text {
                 change.leaves_none.store(true, Ordering::Relaxed);
             }
         }
+        if changed != name {
+            let lasting = applied.into_iter();
+            lasting.for_each(|lasts| lasts.store(true, Ordering::Relaxed));
+        }
         changed
     }
 
-    /// Refuses the first change that has matched none of the names so far, with the names that are most like it.
+    /// Refuses the first change that has matched none of the names so far, with the names that are most like it, and one after which
+    /// all names are as they were.
     ///
     /// # Errors
     ///
@@ -259,7 +269,7 @@ impl<'a> NameChanges<'a> {
     pub(crate) fn require_matches(&self) -> Result<(), Failure> {
         let mut changes = self.changes.iter();
         let Some(unused) = changes.find(|change| !change.used.load(Ordering::Relaxed)) else {
-            return Ok(());
+            return self.require_lasting();
         };
         if unused.leaves_none.load(Ordering::Relaxed) {
             let (text, option) = (quoted(unused.text), unused.option);
@@ -269,6 +279,21 @@ impl<'a> NameChanges<'a> {
         }
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         Err(seen.without_match(unused.option, unused.text))
+    }
+
+    /// Refuses a change that later ones undo: a name is then as it was, without a word.
+    fn require_lasting(&self) -> Result<(), Failure> {
+        let mut changes = self.changes.iter();
+        let undone = changes.find(|change| {
+            change.used.load(Ordering::Relaxed) && !change.lasts.load(Ordering::Relaxed)
+        });
+        let Some(undone) = undone else { return Ok(()) };
+        let (text, option) = (quoted(undone.text), undone.option);
+        let what = format!(
+            "no name is another one by {option} of {text}: its sides are equal, or a later rename undoes it"
+        );
+        let help = "leave both out; to swap two names, take a third: --rename A=C --rename B=A --rename C=B";
+        Err(Failure::new("invalid_argument", what, help))
     }
 }
 

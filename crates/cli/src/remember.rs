@@ -14,7 +14,7 @@ use anamnesis::{Checkpoint, Dtype, Plan, remember};
 use serde_json::json;
 
 use crate::args::{Color, OpenArgs, RememberArgs, WeightArgs};
-use crate::exit::{Completion, Failure, RunError, again};
+use crate::exit::{Completion, Failure, RunError, again, report_after};
 use crate::interrupt::Interrupt;
 use crate::name_filter::{NameChanges, NameFilter};
 use crate::output::{Screen, Stdout, WARNING, json};
@@ -91,12 +91,12 @@ impl<'a> ReportedRun<'a> {
         out: &mut Stdout,
     ) -> Result<Completion, RunError> {
         match written {
-            Ok(report) if self.json => {
-                self.write_document(&report, out)?;
-                Ok(Completion::Done)
-            }
             Ok(report) => {
-                self.write_lines(&report, screen, out)?;
+                let done = "the output is complete, and the report about it is not written";
+                report_after(done, out, |out| match self.json {
+                    true => self.write_document(&report, out),
+                    false => self.write_lines(&report, screen, out),
+                })?;
                 Ok(Completion::Done)
             }
             Err(failure) => {

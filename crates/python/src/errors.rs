@@ -150,9 +150,10 @@ fn remedy(remedy: Remedy) -> String {
         Remedy::LeaveOutOrRename => {
             "leave the tensor out with exclude= or filter=, or rename it with rename=".to_owned()
         }
-        Remedy::LeaveOutOrDequantise => {
-            "dequantise it with remember(), or leave the tensor out with exclude= or filter=".to_owned()
+        Remedy::DequantiseShare => {
+            "dequantise it with dtype=, or leave the weight out with exclude=".to_owned()
         }
+        Remedy::ConvertAligned => "write another file with convert(…, alignment=…)".to_owned(),
         Remedy::CastOrWriteVoid => {
             "cast it with dtype= and cast=True, or write items without a type with void=True".to_owned()
         }

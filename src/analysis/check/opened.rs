@@ -176,8 +176,13 @@ impl OpenedModels {
                 | ErrorKind::Limit { .. }
                 | ErrorKind::InvalidArgument(_)
                 | ErrorKind::Replaced(_) => return Err(error),
-                // a path that is not there is the caller's mistake, and a server that fails says nothing about the file
-                ErrorKind::Io(_) if !place.files.exists(path) || !place.files.is_local() => {
+                // a server that fails says nothing about the file
+                ErrorKind::Io(_) if !place.files.is_local() => return Err(error),
+                // a path that is not there is the caller's mistake; a link in a directory that leads nowhere is a finding
+                ErrorKind::Io(_)
+                    if !place.files.exists(path)
+                        && (path == place.directory || !path.is_symlink()) =>
+                {
                     return Err(error);
                 }
                 // the error was that the directory has several checkpoints: each is checked by itself

@@ -60,6 +60,21 @@ impl LookedAtSubjects {
         *own = own.saturating_add(count);
     }
 
+    /// How many of `read` tensors were looked at by rules with these subjects: each tensor is read for all of them, whatever it has.
+    pub(super) fn tensors(&self, subjects: impl Iterator<Item = RuleSubject>, read: u64) -> u64 {
+        use RuleSubject::{Checksums, Digests, Indices, Scales, Tensors, Values};
+        let of_subject = |subject| match subject {
+            Tensors | Values => read,
+            Checksums | Digests | Indices | Scales => self.0[subject as usize],
+            RuleSubject::Files
+            | RuleSubject::Pickles
+            | RuleSubject::Indexes
+            | RuleSubject::Directories => 0,
+        };
+        let all = subjects.map(of_subject).fold(0, u64::saturating_add);
+        all.min(read)
+    }
+
     /// Why rules with these subjects have looked at nothing; `None` if one of them has.
     pub(super) fn why_idle(
         &self,

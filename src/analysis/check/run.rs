@@ -181,6 +181,11 @@ impl CheckRun<'_> {
             // all reading was for other rules
             (checked.tensors, checked.files) = (0, 0);
         }
+        if !check.only.is_empty() {
+            let applied = rules().iter().filter(|rule| check.reports(rule.id));
+            let subjects = applied.map(|rule| rule.subject);
+            checked.tensors = looked_at.tensors(subjects, checked.tensors);
+        }
         let order = |finding: &Finding| rules().iter().position(|rule| rule.id == finding.rule);
         // stable: findings of one rule keep the order of the files
         list.sort_by_key(|finding| (std::cmp::Reverse(finding.level), order(finding)));

@@ -52,8 +52,8 @@ fn read(checkpoint: &Checkpoint, budget: &Budget) -> Result<Option<Map<String, J
     files.begin(&mut std::iter::once(at.clone()));
     match document::read(files, NamedPath::below(&folder, &at), budget) {
         Ok(map) => Ok(Some(map)),
-        Err(e) if document::is_absent(&e) => Ok(None),
-        Err(e) => Err(e.in_file(&at)),
+        Err(e) if document::is_absent(files, &at, &e) => Ok(None),
+        Err(e) => Err(document::unreadable(files, &at, e)),
     }
 }
 

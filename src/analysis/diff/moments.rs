@@ -135,9 +135,9 @@ impl Moments {
                 value[0]
             };
             let (x, y) = (float(a), float(b));
-            // both as integers where both are: F64 would round them equal
+            // as integers where both values are some: F64 would round them equal
             #[allow(clippy::cast_precision_loss)] // the difference as a measure; equality is exact
-            let (same, d) = match (at(a), at(b)) {
+            let (same, d) = match (at(a).or(whole(x)), at(b).or(whole(y))) {
                 (Some(m), Some(n)) => (m == n, (m - n) as f64),
                 _ => (x == y, x - y),
             };
@@ -202,6 +202,14 @@ impl Moments {
     }
 }
 
+/// A float as an integer, if it is one in the range of those that 64 bits have.
+fn whole(value: f64) -> Option<i128> {
+    /// From here on the sums of two fit no longer, and no integer of a tensor is as large.
+    const LIMIT: f64 = 1e30;
+    #[allow(clippy::cast_possible_truncation)] // a whole number below the limit
+    (value.fract() == 0.0 && value.abs() < LIMIT).then_some(value as i128)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,6 +239,19 @@ mod tests {
         let unsigned = (i64::MAX.unsigned_abs()).to_le_bytes();
         let sums = Moments::of((Dtype::I64, &a), (Dtype::U64, &unsigned), 0);
         assert_eq!((sums.differing, sums.differing_bits), (0, 0));
+        // an F64 has no neighbour of 2⁵³ above it but 2⁵³ + 2
+        let large = 1i64 << 53;
+        for (integer, float, differing) in [
+            (large + 1, 9_007_199_254_740_992.0, 1),
+            (large, 9_007_199_254_740_992.0_f64, 0),
+            (large, 0.5, 1),
+            (large, f64::NAN, 1),
+            (large, f64::INFINITY, 1),
+        ] {
+            let (a, b) = (integer.to_le_bytes(), float.to_le_bytes());
+            let sums = Moments::of((Dtype::I64, &a), (Dtype::F64, &b), 0);
+            assert_eq!(sums.differing, differing, "{integer} {float}");
+        }
     }
 
     #[test]

@@ -54,8 +54,12 @@ pub enum Remedy {
     LeaveOut,
     /// The output cannot have a tensor of this name.
     LeaveOutOrRename,
+    /// The names that two renames swap go by way of a third one.
+    RenameApart,
     /// The container has no such blocks: the tensor can be dequantised.
     LeaveOutOrDequantise,
+    /// One worker's share of a weight is no share of its stored parts: that of the dequantised weight is.
+    DequantiseShare,
     /// NumPy has no such dtype: elements can be cast, or written as items without a type.
     CastOrWriteVoid,
     /// Items without a type cannot be made, and can be read as a dtype of their width.
@@ -75,6 +79,8 @@ pub enum Remedy {
     AllowRequests,
     /// Other users can change a cache that this process reads.
     OwnCache,
+    /// Tensors of a GGUF have another alignment only in another file.
+    ConvertAligned,
     /// An edit was interrupted, and its journal completes it.
     RecoverEdit,
     /// The file is not changed where it is; another one can be written.
@@ -129,6 +135,13 @@ impl fmt::Display for Remedy {
             Self::LeaveOutOrDequantise => {
                 "dequantise it (`Convert::dtype`), write a GGUF, or leave the tensor out with a filter"
             }
+            Self::RenameApart => {
+                "to swap two names, rename the first to a third one, then the second to the first, then the third to the second"
+            }
+            Self::DequantiseShare => {
+                "dequantise it (`Convert::dtype`), or leave the weight out with a filter"
+            }
+            Self::ConvertAligned => "write another file with `convert` and `Convert::alignment`",
             Self::CastOrWriteVoid => {
                 "cast it (`Convert::dtype` and `Convert::cast`), or write such items with `Convert::void`"
             }

@@ -88,8 +88,9 @@ pub(crate) fn renamed_metadata(
     } else if MODULE_LISTS.contains(&key) {
         edits.list(0)?;
     }
-    // torchao describes a weight under its name; other keys have dots too
-    let new_key = match key.contains('.') {
+    // torchao describes a weight under its name; other keys have dots too, and a weight outside of modules has none
+    let is_description = value.starts_with('{') && value.contains("\"_type\"");
+    let new_key = match key.contains('.') || is_description {
         true => names.renamed_tensor(key, budget)?,
         false => None,
     };

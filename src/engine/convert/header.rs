@@ -7,7 +7,7 @@ use crate::base::kernel::Dtype;
 use crate::base::limits::Budget;
 use crate::base::quote::quote;
 use crate::engine::companions::renamed_metadata;
-use crate::engine::remember::metadata::safetensors_metadata;
+use crate::engine::remember::metadata::{file_type, safetensors_metadata};
 use crate::engine::sink::container::{HeaderValue, HeaderValues, TYPED_KEY};
 use crate::engine::sink::{Container, GGUF, GgufType, GgufValue, SAFETENSORS};
 use crate::models::conversion::Names;
@@ -38,7 +38,7 @@ pub(super) enum MetadataChange {
 }
 
 impl MetadataChange {
-    fn key(&self) -> &str {
+    pub(super) fn key(&self) -> &str {
         let (Self::Set(key, _) | Self::Drop(key) | Self::Rename(key, _)) = self;
         key
     }
@@ -52,8 +52,8 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
         // an array of numpy has no metadata
         _ => HeaderValues::new(),
     };
-    if !what.is_stored {
-        state_file_type(what, &mut values)?;
+    if let Some(dtype) = what.output_dtype()? {
+        state_file_type(dtype, &mut values)?;
     }
     let has_metadata = *container == SAFETENSORS || *container == GGUF;
     for change in &what.metadata {
@@ -99,24 +99,12 @@ pub(super) fn values(what: &Convert<'_>, container: &'static Container) -> Resul
     Ok(values)
 }
 
-/// States the dtype of dequantised weights where the source's keys state its quantisation, by the numbers of llama.cpp's `llama_ftype`.
-fn state_file_type(what: &Convert<'_>, values: &mut HeaderValues) -> Result<()> {
+/// States the dtype of dequantised weights where the source's keys state its quantisation.
+fn state_file_type(dtype: Dtype, values: &mut HeaderValues) -> Result<()> {
     for (key, value) in values {
-        let carried = key.strip_prefix(OF_GGUF);
-        if carried.unwrap_or(key) != gguf::FILE_TYPE {
-            continue;
+        if let (Some(number), HeaderValue::Gguf(_)) = (file_type(key, dtype), &*value) {
+            *value = HeaderValue::Gguf(GgufValue::parse(GgufType::U32, number)?);
         }
-        let number = match what.weights.output_dtype()? {
-            Dtype::F32 => "0",
-            Dtype::F16 => "1",
-            Dtype::BF16 => "32",
-            // dequantising has no others
-            _ => return Ok(()),
-        };
-        *value = match carried {
-            None => HeaderValue::Gguf(GgufValue::parse(GgufType::U32, number)?),
-            Some(_) => HeaderValue::Text(number.to_owned()),
-        };
     }
     Ok(())
 }
@@ -227,7 +215,7 @@ fn texts(what: &Convert<'_>) -> Result<HeaderValues> {
     let names = what.renamed_tensors(&renames);
     let format = checkpoint.catalog().format();
     let mut values = HeaderValues::new();
-    for (key, text) in safetensors_metadata(checkpoint, Names::Stored)? {
+    for (key, text) in safetensors_metadata(checkpoint, Names::Stored, what.output_dtype()?)? {
         if format == "gguf" {
             let inner = key.strip_prefix(OF_GGUF).unwrap_or(&key);
             if gguf::SPLIT_KEYS.contains(&inner) {

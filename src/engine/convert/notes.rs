@@ -1,15 +1,20 @@
 //! Notes about an output: what its container or its place takes from it.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsStr;
+use std::path::Path;
 
 use crate::base::error::Result;
 use crate::base::note::Note;
+use crate::engine::companions::Companions;
 use crate::engine::remember::planning::{config, context, reader};
 use crate::engine::sink::{Container, GGUF, NPY, NPZ, SAFETENSORS, Sharding};
 use crate::models::config::keys;
 use crate::plan::Plan;
 use crate::quant::scheme::{QuantConfig, Sidecars};
 use crate::read::catalog::{Catalog, quote};
+use crate::read::format::gguf::SPLIT_KEYS;
+use crate::read::source::files::Files;
 
 use super::weight_parts::{KnownWeight, PartGroup, groups};
 use super::{Convert, header, united};
@@ -55,7 +60,8 @@ fn differing_keys(catalog: &Catalog) -> Option<Note> {
         .differing_values
         .iter()
         .map(|(key, _)| &**key)
-        .filter(|key| !united::is_united(key))
+        // the numbers of a split are written anew
+        .filter(|key| !united::is_united(key) && !SPLIT_KEYS.contains(key))
         .collect();
     let mut named: Vec<String> = keys.iter().take(NAMED_KEYS).map(|key| quote(key)).collect();
     if let Some(more @ 1..) = keys.len().checked_sub(NAMED_KEYS) {
@@ -73,15 +79,35 @@ fn differing_keys(catalog: &Catalog) -> Option<Note> {
 fn other_companions(what: &Convert<'_>, sharding: &Sharding) -> Option<Note> {
     let checkpoint = &what.weights.checkpoint;
     let own = checkpoint.path();
-    let mut others = checkpoint.joined().map(|(path, _)| path);
-    let other = others.find(|path| Some(*path) != own)?;
-    let is_directory = matches!(sharding, Sharding::Shards(_));
-    is_directory.then(|| {
-        Note::from(format!(
-            "the first source has the configuration and the companion files of the output: none of {} is copied",
-            other.display()
-        ))
-    })
+    if !matches!(sharding, Sharding::Shards(_)) {
+        return None;
+    }
+    let first = own.map(|path| checkpoint.files().folder_of(path));
+    let mut others = checkpoint.joined();
+    let (other, _) = others.find(|(path, files)| {
+        let folder = files.folder_of(path);
+        Some(folder) != first && has_companions(files, folder)
+    })?;
+    Some(Note::from(format!(
+        "the first source has the configuration and the companion files of the output: none of {} is copied",
+        other.display()
+    )))
+}
+
+/// Whether a directory has a file that an output directory of its model would have.
+fn has_companions(files: &Files, folder: &Path) -> bool {
+    if !files.is_local() {
+        return true;
+    }
+    let is_known = |name: &OsStr| name.to_str().is_some_and(Companions::is_known_name);
+    // the directory of a bare name has none itself
+    let (folder, mut found) = (Path::new(".").join(folder), false);
+    let listed = files.list(&folder, &is_known, &mut |_| {
+        found = true;
+        Ok(())
+    });
+    // one that cannot be listed may have some
+    found || listed.is_err()
 }
 
 /// The notes about schemes, and settings of them, that only the configuration tells: beside a file there is none.
@@ -98,7 +124,7 @@ fn unrecognised(what: &Convert<'_>) -> Result<Vec<Note>> {
     let check = || weights.options.control.check();
     let found = |config: &QuantConfig| {
         let cx = context(weights, config, &read, &sidecars, &budget);
-        groups(&cx, &mut Plan::default(), &check)
+        groups(&cx, &mut Plan::default(), &check).map(|weights| weights.groups)
     };
     let (with, without) = (found(&configured)?, found(&none)?);
     let known = |group: &PartGroup| Some((group.name.clone(), group.known.clone()?));

@@ -67,14 +67,15 @@ pub(super) fn stored(what: &Convert<'_>, renames: &Renames) -> Result<Plan> {
     let cx = context(weights, &config, &read, &sidecars, &budget);
     let check = || weights.options.control.check();
     let mut plan = Plan::default();
-    let groups = groups(&cx, &mut plan, &check)?;
+    let weights_of_source = groups(&cx, &mut plan, &check)?;
+    let groups = &weights_of_source.groups;
     // copies are as they were, whatever explains them
     let unexplained = std::mem::take(&mut plan.unexplained);
     let includes = |name: &str| weights.options.selection.contains(name);
     let excludes = |name: &str| what.excludes(name);
-    let kept = selected(&cx, &groups, &includes, &excludes)?;
+    let kept = selected(&cx, groups, &includes, &excludes)?;
     let mut is_part = vec![false; kept.len()];
-    for group in &groups {
+    for group in groups {
         group.tensors.iter().for_each(|&part| is_part[part] = true);
     }
     for tensor in (0..kept.len()).filter(|&tensor| kept[tensor]) {
@@ -115,14 +116,15 @@ pub(super) fn stored(what: &Convert<'_>, renames: &Renames) -> Result<Plan> {
     plan.notes.extend(cx.take_notes());
     plan.notes.dedup();
     if plan.refused.is_empty() {
-        let notes = written_plan::check(&cx, what, renames, &plan, (&groups, &kept), &unexplained)?;
+        let source = (&weights_of_source, &*kept);
+        let notes = written_plan::check(&cx, what, renames, &plan, source, &unexplained)?;
         plan.output_notes.extend(notes);
     }
     if let Some(parallel) = &what.parallel {
         let shares = parallel.shares(checkpoint, &budget)?;
         let names = plan.jobs.iter().map(|job| cx.info(job.parts[0].tensor));
         let about_heads = shares.check_heads(names.map(|info| &*info.name))?;
-        let is_cut = shares::cut(&cx, &mut plan, &groups, &shares)?;
+        let is_cut = shares::cut(&cx, &mut plan, &weights_of_source, &shares)?;
         check_cut(&plan, &shares, is_cut)?;
         plan.notes.extend(about_heads);
         plan.notes.push(SHARE.to_owned());
@@ -151,7 +153,11 @@ fn rename(plan: &mut Plan, renames: &Renames, budget: &Budget) -> Result<()> {
             job.output.name = renamed.into();
         }
     }
-    twice(plan, budget)
+    let remedy = match renames.swap() {
+        true => Remedy::RenameApart,
+        false => Remedy::LeaveOutOrRename,
+    };
+    twice(plan, remedy, budget)
 }
 
 /// The job that copies a tensor.

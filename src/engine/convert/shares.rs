@@ -15,15 +15,16 @@ use crate::quant::scheme::Context;
 use crate::read::catalog::{Encoding, quote};
 use crate::read::slice::TensorSlice;
 
-use super::weight_parts::{KnownWeight, PartGroup};
+use super::weight_parts::{KnownWeight, PartGroup, StoredWeights};
 
 /// Cuts the jobs of a plan, whose parts are the tensors of the context's catalog. Whether one of them is divided.
 pub(super) fn cut(
     cx: &Context<'_>,
     plan: &mut Plan,
-    groups: &[PartGroup],
+    weights: &StoredWeights,
     shares: &WorkerShares<'_>,
 ) -> Result<bool> {
+    let groups = &weights.groups;
     let mut is_cut = false;
     let mut owners = vec![None; cx.catalog.tensors().len()];
     for (number, group) in groups.iter().enumerate() {
@@ -38,19 +39,26 @@ pub(super) fn cut(
             Some(number) => of_part(cx, &groups[number], tensor, shares)?,
             None => shares.stored(cx.catalog, cx.info(tensor))?,
         };
+        if slice != TensorSlice::Whole && weights.is_refused[tensor] {
+            let (name, why) = weights.refusal(cx, tensor);
+            let remedy = Remedy::LeaveOut;
+            return Err(indivisible(&name, &why).with_remedy(remedy));
+        }
         if slice != TensorSlice::Whole {
-            is_cut |= apply(cx, job, slice)?;
+            let is_of_vocabulary = shares.is_of_vocabulary(&cx.info(tensor).name);
+            is_cut |= apply(cx, job, slice)? || is_of_vocabulary;
         }
     }
     Ok(is_cut)
 }
 
 fn refused(group: &PartGroup, what: &str) -> Error {
-    let what = format!(
-        "the weight {} cannot be divided as it is stored: {what}",
-        quote(&group.name)
-    );
-    Error::unsupported(what).with_remedy(Remedy::LeaveOutOrDequantise)
+    indivisible(&quote(&group.name), what)
+}
+
+fn indivisible(name: &str, why: &str) -> Error {
+    let what = format!("the weight {name} cannot be divided as it is stored: {why}");
+    Error::unsupported(what).with_remedy(Remedy::DequantiseShare)
 }
 
 /// The slice of a part of a weight.
@@ -61,7 +69,8 @@ fn of_part(
     shares: &WorkerShares<'_>,
 ) -> Result<TensorSlice> {
     let Some(known) = &group.known else {
-        return Err(refused(group, "its scheme is not known"));
+        // it cannot be dequantised either
+        return Err(refused(group, "its scheme is not known").with_remedy(Remedy::LeaveOut));
     };
     let (axis, ranges) = match shares.output(&group.name, &known.shape, Dtype::BF16)? {
         TensorSlice::Whole => return Ok(TensorSlice::Whole),

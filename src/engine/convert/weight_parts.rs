@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
-use crate::plan::{Decoder, Plan, StoredPart};
-use crate::quant::account::{TensorClaim, claims};
+use crate::plan::{Decoder, Plan, RefusedWeight, StoredPart};
+use crate::quant::account::{TensorClaim, claims, classify_unclaimed};
 use crate::quant::scheme::Context;
 use crate::read::catalog::{Shape, quote};
 
@@ -48,17 +48,67 @@ impl KnownWeight {
     }
 }
 
+/// The weights of a checkpoint, and its tensors that are none because something about them is not known.
+pub(super) struct StoredWeights {
+    pub(super) groups: Vec<PartGroup>,
+    /// Whether each stored tensor is a part of a weight that is refused, or refused itself.
+    pub(super) is_refused: Vec<bool>,
+    refusals: Vec<RefusedWeight>,
+}
+
+impl StoredWeights {
+    /// Whether a tensor is refused.
+    pub(super) fn has_refused(&self) -> bool {
+        self.is_refused.contains(&true)
+    }
+
+    /// The name of the refused weight that a tensor is a part of, and the reason.
+    pub(super) fn refusal(&self, cx: &Context<'_>, tensor: usize) -> (String, String) {
+        let own = &*cx.info(tensor).name;
+        let group = self
+            .groups
+            .iter()
+            .find(|group| group.known.is_none() && group.tensors.contains(&tensor));
+        let name = group.map_or(own, |group| &group.name);
+        let is_of = |refused: &&RefusedWeight| {
+            let module = refused.name.rsplit_once('.').map(|(module, _)| module);
+            *refused.name == *name || *refused.name == *own || module == Some(name)
+        };
+        let found = self.refusals.iter().find(is_of);
+        let why = found.map_or_else(
+            || "what is beside it is not known".to_owned(),
+            |refused| refused.error.kind().to_string(),
+        );
+        (quote(name), why)
+    }
+}
+
 /// The weights of a checkpoint with several parts, or of a scheme. Notes of planning are added to the plan.
 pub(super) fn groups(
     cx: &Context<'_>,
     plan: &mut Plan,
     check: &dyn Fn() -> Result<()>,
-) -> Result<Vec<PartGroup>> {
+) -> Result<StoredWeights> {
     let mut planned = Plan::default();
     let slots = claims(cx, &mut planned, &|_| true, check)?;
     let mut found = Vec::new();
+    let mut is_refused = Vec::new();
+    cx.budget.reserve(&mut is_refused, slots.len(), WHAT)?;
+    for (tensor, slot) in slots.iter().enumerate() {
+        is_refused.push(match slot {
+            // where nothing is refused, there is no note about it either
+            TensorClaim::Free => !cx.assume_plain && classify_unclaimed(cx, tensor).is_err(),
+            TensorClaim::Weight(_) => false,
+            // until its weight is found
+            TensorClaim::Refused(_) | TensorClaim::Taken => true,
+        });
+        cx.check()?;
+    }
+    let mut refused_weights = Vec::new();
     for slot in slots {
-        if let TensorClaim::Weight(weight) = slot {
+        if let TensorClaim::Refused(weight) = slot {
+            cx.budget.push(&mut refused_weights, weight, WHAT)?;
+        } else if let TensorClaim::Weight(weight) = slot {
             let group = PartGroup {
                 name: weight.name,
                 tensors: weight.parts.iter().map(|part| part.tensor).collect(),
@@ -80,6 +130,8 @@ pub(super) fn groups(
             .iter()
             .for_each(|&tensor| taken[tensor] = true);
     }
+    let parts = found.iter().flat_map(|group| &group.tensors);
+    parts.for_each(|&part| is_refused[part] = false);
     let mut refused = planned.refused.iter().peekable();
     if refused.peek().is_some() {
         let first = &refused.peek().expect("there is one").error;
@@ -90,10 +142,29 @@ pub(super) fn groups(
         ));
     }
     let refused = refused.filter(|refused| is_recognised(&refused.error));
-    let mut below = match refused.clone().next() {
-        Some(_) => by_module(cx)?,
-        None => HashMap::new(),
+    let mut below = match refused.clone().next().is_some() || !refused_weights.is_empty() {
+        true => by_module(cx)?,
+        false => HashMap::new(),
     };
+    for weight in refused_weights {
+        let module = weight.name.strip_suffix(".weight");
+        let beside = module.and_then(|module| below.remove(module));
+        let parts = weight.parts.iter().map(|part| part.tensor);
+        let mut tensors = Vec::new();
+        for tensor in parts.chain(beside.unwrap_or_default()) {
+            if !std::mem::replace(&mut taken[tensor], true) {
+                cx.budget.push(&mut tensors, tensor, WHAT)?;
+            }
+        }
+        if !tensors.is_empty() {
+            let group = PartGroup {
+                name: weight.name,
+                known: None,
+                tensors,
+            };
+            cx.budget.push(&mut found, group, WHAT)?;
+        }
+    }
     for refused in refused {
         let Some((module, _)) = refused.name.rsplit_once('.') else {
             continue;
@@ -112,7 +183,26 @@ pub(super) fn groups(
     }
     plan.notes.extend(planned.notes);
     plan.unexplained.extend(planned.unexplained);
-    Ok(found)
+    Ok(StoredWeights {
+        groups: found,
+        is_refused,
+        refusals: planned.refused,
+    })
+}
+
+/// Whether no other tensor stands in the module of one, or is named after it: nothing that it could be a part of.
+pub(super) fn is_tensor_alone(cx: &Context<'_>, tensor: usize) -> Result<bool> {
+    let name = &*cx.info(tensor).name;
+    let module = name.rsplit_once('.').map(|(module, _)| module);
+    let tensors = cx.catalog.tensors();
+    cx.budget.steps(tensors.len() as u64, WHAT)?;
+    Ok(!tensors.iter().enumerate().any(|(other, info)| {
+        let beside = match module {
+            Some(module) => info.name.strip_prefix(module),
+            None => info.name.strip_prefix(name),
+        };
+        other != tensor && beside.is_some_and(|rest| rest.starts_with(['.', '_']))
+    }))
 }
 
 /// The tensors right below each module.

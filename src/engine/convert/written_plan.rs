@@ -12,12 +12,14 @@ use crate::base::note::Note;
 use crate::engine::companions::renamed_configuration;
 use crate::engine::remember::planning::{config_edited, context, reader};
 use crate::plan::{Plan, StoredPart};
-use crate::quant::scheme::{Context, ModuleEntry, Sidecars, entries_of_module, module_of_weight};
+use crate::quant::scheme::{
+    Context, ModuleEntry, TENSOR_NAMES, entries_of_module, module_of_weight,
+};
 use crate::read::catalog::{Catalog, TensorInfo, quote};
 use crate::read::rename::{RenamedTensors, Renames};
 
-use super::weight_parts::{PartGroup, groups};
-use super::{Convert, header};
+use super::weight_parts::{PartGroup, StoredWeights, groups};
+use super::{Convert, header, refused_parts};
 
 const WHAT: &str = "the plan of the output";
 
@@ -25,24 +27,30 @@ const WHAT: &str = "the plan of the output";
 const NAMED_ENTRIES: usize = 3;
 
 /// Refuses a plan whose output has other weights than the source. The weights of `source` whose tensors are `kept` must be there, of
-/// the same schemes and shapes, and made from the same parts. Returns notes: about entries that do not follow a rename, or about
+/// the same schemes and shapes, and made from the same parts; those that it refuses must be refused. Returns notes: about entries that do not follow a rename, or about
 /// metadata that is not known. `as_stored` is the source, and `unexplained` are its own unknown statements.
 pub(super) fn check(
     as_stored: &Context<'_>,
     what: &Convert<'_>,
     renames: &Renames,
     plan: &Plan,
-    (source, kept): (&[PartGroup], &[bool]),
+    (weights_of_source, kept): (&StoredWeights, &[bool]),
     unexplained: &[String],
 ) -> Result<Vec<Note>> {
     let metadata_differs = !what.metadata.is_empty()
         || !as_stored.catalog.differing_values.is_empty()
         || is_of_another_format(as_stored.catalog);
+    let source = &weights_of_source.groups;
+    let has_refused = weights_of_source.has_refused();
     let is_same = renames.is_empty() && !metadata_differs;
-    if is_same || source.iter().all(|group| group.known.is_none()) {
-        // tensors that were left out are whole weights, so that the others are what they were
+    // tensors that were left out are whole weights, so that the others are what they were, unless one of them is the reason for a
+    // refusal
+    let is_as_it_was = is_same && !(has_refused && kept.contains(&false));
+    if is_as_it_was || (!has_refused && source.iter().all(|group| group.known.is_none())) {
         return Ok(Vec::new());
     }
+    refused_parts::check_names(as_stored, weights_of_source, kept, renames)?;
+    check_list(as_stored, what, (source, kept))?;
     let budget = as_stored.budget;
     let weights = &what.weights;
     let checkpoint = &*weights.checkpoint;
@@ -52,15 +60,17 @@ pub(super) fn check(
     let edit = |file: &str, text: Vec<u8>| renamed_configuration(file, &text, &names, budget);
     let config = config_edited(weights, &edit, budget)?;
     let read = reader(checkpoint);
-    let sidecars = Sidecars::default();
-    let mut cx = context(weights, &config, &read, &sidecars, budget);
+    let mut cx = context(weights, &config, &read, as_stored.sidecars, budget);
     cx.catalog = &catalog;
     let check = || weights.options.control.check();
     let mut described = Plan::default();
-    let written = groups(&cx, &mut described, &check)?;
+    let weights_of_output = groups(&cx, &mut described, &check)?;
+    let outputs = (&weights_of_output, &*stored);
+    refused_parts::check_output(as_stored, weights_of_source, outputs)?;
+    let written = &weights_of_output.groups;
     // by the first part, in the source's numbers
     let mut found = HashMap::new();
-    for group in &written {
+    for group in written {
         if let Some(known) = &group.known {
             found.insert(stored[group.tensors[0]], (&*group.name, known));
         }
@@ -137,6 +147,35 @@ pub(super) fn check(
     let new = described.unexplained.iter();
     let new = new.filter(|note| !unexplained.contains(note));
     Ok(new.map(|note| Note::from(note.clone())).collect())
+}
+
+/// Refuses to take away or change the list by which torchao finds its weights; names in it follow a rename.
+fn check_list(
+    as_stored: &Context<'_>,
+    what: &Convert<'_>,
+    (source, kept): (&[PartGroup], &[bool]),
+) -> Result<()> {
+    let is_changed = what
+        .metadata
+        .iter()
+        .any(|change| change.key() == TENSOR_NAMES);
+    if !is_changed || as_stored.catalog.metadata.get(TENSOR_NAMES).is_none() {
+        return Ok(());
+    }
+    let is_listed = |group: &&PartGroup| {
+        let is_torchao = group
+            .known
+            .as_ref()
+            .is_some_and(|known| known.scheme == "torchao");
+        is_torchao && kept[group.tensors[0]]
+    };
+    match source.iter().find(is_listed) {
+        None => Ok(()),
+        Some(group) => Err(Error::invalid_argument(format!(
+            "torchao reads the weight {} by its list `{TENSOR_NAMES}`: keep the keys that describe it",
+            quote(&group.name)
+        ))),
+    }
 }
 
 /// The note about entries of the configuration that match other modules than before: parts of names and regular expressions stay.

@@ -181,7 +181,7 @@ impl GgufHeader {
             "the tensors have an alignment of {}, and {ALIGNMENT} would be another: they would have to be moved",
             self.alignment
         );
-        Err(Error::invalid_argument(what).with_remedy(Remedy::ConvertInstead))
+        Err(Error::invalid_argument(what).with_remedy(Remedy::ConvertAligned))
     }
 
     fn push_text(&self, text: &str, out: &mut Vec<u8>) {

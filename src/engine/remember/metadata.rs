@@ -1,12 +1,14 @@
 //! A checkpoint's metadata as strings, for a safetensors header.
 
 use crate::base::error::{Error, Result};
+use crate::base::kernel::Dtype;
 use crate::models::architectures::gguf_model;
 use crate::models::conversion::Names;
 use crate::plan::PLAN_ID_KEY;
 use crate::read::catalog::metadata::{OF_GGUF, Value};
 use crate::read::catalog::quote;
 use crate::read::checkpoint::Checkpoint;
+use crate::read::format::gguf;
 use serde::{Serialize, Serializer};
 
 /// Bytes of metadata that are carried over from another format. A header may have 100 MB, and every reader parses it.
@@ -20,11 +22,14 @@ const MAX_METADATA: usize = 64 << 20;
 /// licence, origin): configuration and tokenizer are files of their own, numbers describe how the file was stored, and the
 /// header of a vocabulary of 150 000 tokens would have 9.5 MB that every client parses.
 ///
+/// `dequantised`: the dtype of the output's weights, where they are not copied as they are stored.
+///
 /// # Errors
 /// Values that cannot be read, and more than [`MAX_METADATA`] from another format than safetensors.
 pub(in crate::engine) fn safetensors_metadata(
     checkpoint: &Checkpoint,
     names: Names,
+    dequantised: Option<Dtype>,
 ) -> Result<Vec<(String, String)>> {
     let catalog = checkpoint.catalog();
     // transformers refuses safetensors files whose metadata does not say `format`
@@ -60,6 +65,10 @@ pub(in crate::engine) fn safetensors_metadata(
                 serde_json::to_string(value).expect("strings and numbers serialise to JSON"),
             ),
         };
+        let mut pair = pair;
+        if let Some(number) = dequantised.and_then(|dtype| file_type(&pair.0, dtype)) {
+            number.clone_into(&mut pair.1);
+        }
         total += pair.0.len() + pair.1.len();
         // texts that a header has had are written, and the whole header is compared with the reader's limits
         if total > MAX_METADATA && catalog.format != "safetensors" {
@@ -73,6 +82,21 @@ pub(in crate::engine) fn safetensors_metadata(
         carried.push(pair);
     }
     Ok(carried)
+}
+
+/// The value of a key that states the quantisation of a GGUF, in an output whose weights are of this dtype: a number of llama.cpp's
+/// `llama_ftype`. `None` for other keys, and for a dtype that has none.
+pub(in crate::engine) fn file_type(key: &str, dtype: Dtype) -> Option<&'static str> {
+    if key.strip_prefix(OF_GGUF).unwrap_or(key) != gguf::FILE_TYPE {
+        return None;
+    }
+    Some(match dtype {
+        Dtype::F32 => "0",
+        Dtype::F16 => "1",
+        Dtype::BF16 => "32",
+        // dequantising has no others
+        _ => return None,
+    })
 }
 
 /// Serialises a value with the digits of an F32 as they are, not through an F64.

@@ -23,7 +23,7 @@ static OTHER_FORMATS: &[&str] = &[
 /// The files are of this `container`, or of the one that the path's ending names.
 ///
 /// A directory: a path that ends in a separator, an existing directory, a URL without an ending, a size of shards, or a source that is a directory
-/// or several files. A name that ends in `.safetensors` is a file.
+/// or several files. A name that ends in `.safetensors` is a file, for which a size of shards is an error.
 pub(in crate::engine) fn sharding(
     checkpoint: &Checkpoint,
     path: &Path,
@@ -45,6 +45,12 @@ pub(in crate::engine) fn sharding(
     }
     // after the check of the name: `model.bin` with a size of shards would become a directory of that name
     if let Some(bytes) = shard_bytes {
+        if !is_directory && named.is_some() {
+            let what = format!(
+                "a size of shards makes a directory, and the output has the name of a .{extension} file: name it NAME/, or leave the size out"
+            );
+            return Err(Error::invalid_argument(what).in_file(path));
+        }
         return Ok(Sharding::Shards(bytes));
     }
     if is_directory {

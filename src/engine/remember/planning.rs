@@ -137,7 +137,10 @@ pub(in crate::engine) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Pl
                 }
                 cx.check()?;
             }
-            TensorClaim::Free | TensorClaim::Weight(_) | TensorClaim::Taken => {}
+            TensorClaim::Free
+            | TensorClaim::Weight(_)
+            | TensorClaim::Refused(_)
+            | TensorClaim::Taken => {}
         }
     }
     // entries that the format lists and cannot read are outputs that would be missing
@@ -174,7 +177,7 @@ pub(in crate::engine) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Pl
     }
     // two schemes can give one name to different tensors (`X.qweight` and `X.weight_packed`), and so can the caller; a file
     // has room for one
-    twice(&mut plan, budget)?;
+    twice(&mut plan, Remedy::LeaveOutOrRename, budget)?;
     plan.quantised = cx.quantised();
     plan.notes = cx.take_notes();
     Ok(plan)
@@ -395,7 +398,7 @@ pub(in crate::engine) fn plain(
 }
 
 /// Refuses the later of two outputs with the same name.
-pub(in crate::engine) fn twice(plan: &mut Plan, budget: &Budget) -> Result<()> {
+pub(in crate::engine) fn twice(plan: &mut Plan, remedy: Remedy, budget: &Budget) -> Result<()> {
     // a hash table has up to 16/7 slots per entry
     const NAME: u64 = 3 * size_of::<&str>() as u64;
     let _seen = budget.temporary(NAME * plan.jobs.len() as u64, PLAN)?;
@@ -408,7 +411,7 @@ pub(in crate::engine) fn twice(plan: &mut Plan, budget: &Budget) -> Result<()> {
     for &row in &repeated {
         let name = plan.jobs[row].output.name.clone();
         let error = Error::unexplained(format!("two weights would be called {}", quote(&name)))
-            .with_remedy(Remedy::LeaveOutOrRename);
+            .with_remedy(remedy);
         plan.refuse(&name, error, budget)?;
     }
     let (mut row, mut repeated) = (0, repeated.into_iter().peekable());

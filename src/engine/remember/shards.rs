@@ -199,7 +199,11 @@ impl<'c> Remember<'c> {
             let what = "the file was planned from another source, with other options, or by another version";
             return Err(Error::invalid_argument(what).in_file(&path));
         }
-        let all = metadata::safetensors_metadata(&self.checkpoint, self.names)?;
+        let all = metadata::safetensors_metadata(
+            &self.checkpoint,
+            self.names,
+            Some(self.output_dtype()?),
+        )?;
         let all = all.into_iter();
         let all = all
             .map(|(key, text)| (key, HeaderValue::Text(text)))

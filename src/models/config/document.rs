@@ -1,6 +1,7 @@
 //! Reading a configuration: a JSON object of a file next to the weights.
 
 use std::io;
+use std::path::Path;
 
 use serde_json::{Map, Value};
 
@@ -21,14 +22,29 @@ pub(crate) fn read(
     parse(&text, budget)
 }
 
-/// Whether a configuration file cannot be opened, most often because there is none.
-pub(crate) fn is_absent(error: &Error) -> bool {
+/// Whether there is no configuration file. One that cannot be read, and a link that leads to nothing, may decide how weights are read.
+pub(crate) fn is_absent(files: &Files, path: &Path, error: &Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     let ErrorKind::Io(e) = error.kind() else {
         return false;
     };
-    // a configuration that this user may not read must not keep the weights from being read
-    matches!(e.kind(), NotFound | PermissionDenied | NotADirectory)
+    match e.kind() {
+        NotFound | NotADirectory => !(files.is_local() && path.is_symlink()),
+        // buckets refuse a name that they do not have where listing is not allowed
+        PermissionDenied => !files.is_local(),
+        _ => false,
+    }
+}
+
+/// The error of a configuration file that is there and cannot be read.
+pub(crate) fn unreadable(files: &Files, path: &Path, error: Error) -> Error {
+    let is_missing =
+        matches!(error.kind(), ErrorKind::Io(e) if e.kind() == io::ErrorKind::NotFound);
+    match is_missing && files.is_local() {
+        true => error.with_note("it is a link to a file that does not exist".to_owned()),
+        false => error,
+    }
+    .in_file(path)
 }
 
 /// Parses a configuration, whose memory stays charged. The last of two equal names counts, as in Python.

@@ -173,7 +173,7 @@ fn take(cx: &Context<'_>, slots: &mut [TensorClaim], weight: &Weight) -> Result<
             // it precedes the weight, and was recognised as a weight of its own
             // of one part only: a weight with siblings has better evidence than this one and keeps its parts
             TensorClaim::Weight(other) => other.parts.len() == 1,
-            TensorClaim::Taken => false,
+            TensorClaim::Refused(_) | TensorClaim::Taken => false,
         };
         if !free
             || weight.parts[..i]
@@ -308,12 +308,16 @@ fn refuse_all(
                 .push(format!("ignored: {}: {why}", quote(&cx.info(tensor).name)));
             continue;
         }
-        let name = match &slots[tensor] {
+        let (name, refused) = match std::mem::replace(&mut slots[tensor], TensorClaim::Taken) {
             TensorClaim::Taken => continue,
-            TensorClaim::Weight(weight) => weight.name.clone(),
-            TensorClaim::Free => cx.info(tensor).name.clone(),
+            TensorClaim::Refused(weight) => {
+                slots[tensor] = TensorClaim::Refused(weight);
+                continue;
+            }
+            TensorClaim::Weight(weight) => (weight.name.clone(), TensorClaim::Refused(weight)),
+            TensorClaim::Free => (cx.info(tensor).name.clone(), TensorClaim::Taken),
         };
-        slots[tensor] = TensorClaim::Taken;
+        slots[tensor] = refused;
         // the checkpoint is quantised in a way that is not known
         cx.caches.claimed.set(true);
         if wanted(&name) {

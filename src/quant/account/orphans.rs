@@ -169,7 +169,7 @@ fn beside_codes(
                 "{name} beside it is not known to its scheme ({scheme})"
             ))
         }
-        TensorClaim::Weight(_) | TensorClaim::Taken => FoundCodes::Made,
+        TensorClaim::Weight(_) | TensorClaim::Refused(_) | TensorClaim::Taken => FoundCodes::Made,
         TensorClaim::Free if info.shape.len() < 2 || is_integer(&info.encoding) => FoundCodes::Made,
         TensorClaim::Free => {
             let why = || {

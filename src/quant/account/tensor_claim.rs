@@ -9,6 +9,8 @@ pub(crate) enum TensorClaim {
     Free,
     /// A scheme has recognised a weight by it.
     Weight(Box<Weight>),
+    /// A scheme has recognised a weight by it, and the account refuses it.
+    Refused(Box<Weight>),
     /// It is a part of a weight, possibly of a refused one.
     Taken,
 }

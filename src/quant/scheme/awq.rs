@@ -11,7 +11,8 @@
 //!
 //! Scales are F16, BF16 or F32. In `gemm`, codes of 2, 3 and 5 to 8 bits are a bit stream in their natural order.
 //!
-//! Refused: a group index (`g_idx`), which AWQ does not have; missing zero points; padding that does not cover all groups, or has scales.
+//! Refused: a group index (`g_idx`), which AWQ does not have; missing zero points; padding that does not cover all groups, or has scales;
+//! groups that do not divide the inputs (`assert` of AutoAWQ `modules/linear/gemm.py`).
 //!
 //! Sources: AutoAWQ 0.2.9, `modules/linear/{gemv,gemv_fast}.py`, `utils/packing_utils.py`; GPTQModel 7.7,
 //! `quantization/awq/utils/packing_utils.py` (widths other than 4).
@@ -163,7 +164,7 @@ pub(super) fn gemm(
         codes,
         stored: (depth, words * 4),
         groups,
-        group_of: GroupOf::Every(packed.group_size(cx, depth, groups)?),
+        group_of: GroupOf::Every(packed.whole_group_size(cx, depth, groups)?),
         scales: (1, packed.scale_dtype),
         zeros: ColumnZeros::Packed {
             part: 2,

@@ -263,7 +263,7 @@ impl QuantConfig {
                 continue;
             }
             let at = folder.join(file);
-            // a file that cannot be opened counts as absent: weights are recognised without a configuration too
+            // weights are recognised without a configuration too
             let named = NamedPath::below(folder, &at);
             let read = || {
                 let (text, _charge) = files.read_whole(named, budget, "the configuration")?;
@@ -271,8 +271,8 @@ impl QuantConfig {
             };
             let (mut whole, repeats) = match read() {
                 Ok(whole) => whole,
-                Err(e) if document::is_absent(&e) => continue,
-                Err(e) => return Err(e.in_file(&at)),
+                Err(e) if document::is_absent(files, &at, &e) => continue,
+                Err(e) => return Err(document::unreadable(files, &at, e)),
             };
             let repeats = repeats::statements(&repeats, file, place != ConfigPlace::Section);
             found.statements.extend(repeats);

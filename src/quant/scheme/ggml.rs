@@ -12,7 +12,8 @@ mod blocks;
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
-use crate::read::catalog::{Encoding, Endian};
+use crate::models::names::is_in_front;
+use crate::read::catalog::{Encoding, Endian, quote};
 
 use super::Weight;
 use super::context::{Context, not_known, plain, stem};
@@ -51,6 +52,14 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
                 "factors `X{suffix}` are multiplied in, as `X.scale` is, which llama.cpp alone reads"
             ));
         }
+        let layer = stem(info, ".weight").unwrap_or_default();
+        if is_in_front(layer.rsplit_once('.').map_or(layer, |(_, last)| last)) {
+            cx.note(format!(
+                "{}: the factor {} of an embedding is multiplied in, which llama.cpp does in matrix products alone",
+                quote(&info.name),
+                quote(&cx.info(scale).name)
+            ));
+        }
         // one factor per expert: stacked experts are one tensor in GGUF
         let (found, experts) = (
             cx.info(scale),
@@ -78,9 +87,8 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         parts.push(("scale", scale));
     }
     // whether the kernels decode this type; types without a kernel can be listed, not dequantised
-    crate::base::kernel::builds(format).map_err(|e| {
-        crate::base::error::Error::from(e).context(&crate::read::catalog::quote(&info.name))
-    })?;
+    crate::base::kernel::builds(format)
+        .map_err(|e| crate::base::error::Error::from(e).context(&quote(&info.name)))?;
     Ok(Some(cx.weight(
         "ggml",
         &*info.name,

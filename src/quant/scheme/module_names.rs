@@ -24,7 +24,10 @@ pub(crate) static SKIPPED_LISTS: &[&str] = &[
 
 /// The keys of other lists with names of modules, among classes and settings.
 pub(crate) static MODULE_LISTS: &[&str] =
-    &["targets", "modules_in_block_to_quantize", "tensor_names"];
+    &["targets", "modules_in_block_to_quantize", TENSOR_NAMES];
+
+/// The key of a header in which torchao lists its weights, all of which its reader needs.
+pub(crate) const TENSOR_NAMES: &str = "tensor_names";
 
 /// The keys of sections that describe quantisation, in the configuration of a model.
 pub(crate) static QUANTISATION_SECTIONS: &[&str] =

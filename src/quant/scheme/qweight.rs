@@ -164,8 +164,24 @@ impl<'c> Qweight<'c> {
         format!("{}.weight", self.stem)
     }
 
-    /// Consecutive elements of `depth` that share one of `groups` scales: the configured size if it fits the shapes, else
-    /// the quotient.
+    /// Like [`group_size`](Self::group_size), for writers whose groups divide the inputs: a configured size that makes that number of
+    /// groups only with a shorter last one is none of theirs.
+    pub(super) fn whole_group_size(
+        &self,
+        cx: &Context<'_>,
+        depth: u64,
+        groups: u64,
+    ) -> Result<u64> {
+        let size = self.group_size(cx, depth, groups)?;
+        if size < depth && !depth.is_multiple_of(size) {
+            let what = format!("groups of {size} do not divide {depth} inputs");
+            return Err(not_known(cx.info(self.scales), what));
+        }
+        Ok(size)
+    }
+
+    /// Consecutive elements of `depth` that share one of `groups` scales: the configured size if it fits the shapes, also with a
+    /// shorter last group, else the quotient.
     pub(super) fn group_size(&self, cx: &Context<'_>, depth: u64, groups: u64) -> Result<u64> {
         let configured = self.group;
         let fits = |size: &u64| *size > 0 && depth.div_ceil(*size) == groups;

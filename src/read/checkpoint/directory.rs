@@ -251,8 +251,16 @@ fn ambiguous(directory: &Path, names: &[&String], options: &OpenOptions, budget:
     const SHOWN: usize = 4;
     let ranks = names.iter().filter(|name| rank_of(name).is_some()).count();
     if ranks > 1 {
+        let models = models_among(names.iter().map(|name| name.as_str()), budget);
+        let lacking = match &models {
+            Ok(models) => models.iter().find_map(ModelNames::missing),
+            Err(_) => None,
+        };
+        let lacking = lacking.map_or(String::new(), |missing| {
+            format!("; of a set that lacks {}", missing.text())
+        });
         return Error::unsupported(format!(
-            "the directory has {ranks} files of ranks ({}, {}, …), each of which holds a part of every tensor that tensor \
+            "the directory has {ranks} files of ranks ({}, {}, …{lacking}), each of which holds a part of every tensor that tensor \
              parallelism divides; join them with the program that wrote them",
             names[0],
             names[names.len() - 1]

@@ -43,8 +43,9 @@ pub(super) fn models_among<'n>(
         models.push(ModelNames { key, names });
     }
     for model in &mut models {
-        let count = model.names.len();
-        model.key.take_if(|key| !key.is_set_of(count));
+        let names = &model.names;
+        let key = &mut model.key;
+        key.take_if(|key| !key.is_set_of(names.len()) && !key.lacks_ranks(names));
     }
     Ok(models)
 }
@@ -93,6 +94,11 @@ impl SetKey {
         }
     }
 
+    /// Whether the numbers of these names, which say nothing of a total, are ranks with a gap.
+    fn lacks_ranks(&self, names: &[&str]) -> bool {
+        self.kind == (SetKind::Ranks { of: None }) && self.missing(names).is_some()
+    }
+
     /// Whether its files are one checkpoint by their directory, and a checkpoint each by their own paths.
     pub(super) fn opens_by_directory(&self) -> bool {
         let is_by_number = matches!(self.kind, SetKind::Shards { .. } | SetKind::Pieces);
@@ -103,14 +109,19 @@ impl SetKey {
     /// The files that a set with these names lacks; `None` where nothing is known to be missing.
     pub(super) fn missing(&self, names: &[&str]) -> Option<MissingFiles> {
         match self.kind {
-            SetKind::Pieces | SetKind::Ranks { of: None } => None,
+            SetKind::Pieces => None,
             SetKind::Shards { .. } | SetKind::Underscored { .. } => {
                 NumberedSet::of(names.iter().copied())?.missing()
             }
-            SetKind::Ranks { of: Some(of) } => {
+            SetKind::Ranks { of } => {
                 let (first, ranks) = (names.first()?, names.iter());
                 let ranks = ranks.filter_map(|name| Some(rank_in(name)?.rank));
-                let ranks: BTreeSet<u64> = ranks.filter(|rank| *rank < of).collect();
+                let mut ranks: BTreeSet<u64> = ranks.collect();
+                let of = match of {
+                    Some(of) => of,
+                    None => ranks_with_gap(&ranks)?,
+                };
+                ranks.retain(|rank| *rank < of);
                 let place = rank_in(first)?;
                 let absent = (0..of).filter(|rank| !ranks.contains(rank));
                 let absent = absent.map(|rank| place.name_of(first, rank));
@@ -118,6 +129,15 @@ impl SetKey {
             }
         }
     }
+}
+
+/// How many ranks there are by their numbers, which count from 0: at least to the highest. `None` where more would be missing than are
+/// there: other numbers are called ranks too, such as the sizes of factors.
+fn ranks_with_gap(ranks: &BTreeSet<u64>) -> Option<u64> {
+    let (first, last) = (ranks.first()?, ranks.last()?);
+    let of = last.checked_add(1)?;
+    let missing = of - ranks.len() as u64;
+    (*first == 0 && missing < ranks.len() as u64).then_some(of)
 }
 
 /// The files that a set lacks.
@@ -143,6 +163,11 @@ impl MissingFiles {
         let text = format!("{}{more} ({missing} of {count} files)", shown.join(", "));
         let first = shown.into_iter().next();
         Some(Self { first, text })
+    }
+
+    /// Their names and number.
+    pub(super) fn text(&self) -> &str {
+        &self.text
     }
 
     /// The error of opening the set in this directory: of the first missing file, if its name is known.
@@ -285,6 +310,18 @@ mod tests {
                     "rank_1_of_12.pt, rank_2_of_12.pt, rank_3_of_12.pt and 7 more (10 of 12 files)",
                 )],
             ),
+            // without a total, a gap is known
+            (
+                &[
+                    "rank0.safetensors",
+                    "rank1.safetensors",
+                    "rank3.safetensors",
+                ],
+                &[Some("rank2.safetensors (1 of 4 files)")],
+            ),
+            (&["rank0.safetensors", "rank1.safetensors"], &[None]),
+            (&["rank0.safetensors", "rank16.safetensors"], &[None]),
+            (&["rank8.safetensors", "rank9.safetensors"], &[None]),
             (
                 &["m_world_size_2_rank_1.pt"],
                 &[Some("m_world_size_2_rank_0.pt (1 of 2 files)")],

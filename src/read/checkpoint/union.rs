@@ -46,15 +46,42 @@ impl OpenOptions {
         &self,
         paths: impl IntoIterator<Item = P>,
     ) -> Result<Checkpoint> {
+        let paths = paths.into_iter();
+        self.open_union_found(paths.map(|path| (path, None::<&Path>)))
+    }
+
+    /// Like [`open_union`](Self::open_union), with the directory in which each path was [found](Self::found_in), if the caller has not
+    /// named it.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use anamnesis::OpenOptions;
+    ///
+    /// let directory = Path::new("fixtures/gguf/split");
+    /// let listed = (1..=3).map(|n| directory.join(format!("m-0000{n}-of-00003.gguf")));
+    /// let whole = OpenOptions::new().open_union_found(listed.map(|path| (path, Some(directory))))?;
+    /// assert_eq!(whole.catalog().files().len(), 3);
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`open_union`](Self::open_union).
+    pub fn open_union_found<P: AsRef<Path>, D: AsRef<Path>>(
+        &self,
+        paths: impl IntoIterator<Item = (P, Option<D>)>,
+    ) -> Result<Checkpoint> {
         let mut opened: Vec<(Checkpoint, HashSet<PathBuf>)> = Vec::new();
-        for path in paths {
+        for (path, directory) in paths {
             let path = path.as_ref();
             let own = identity(path);
             // another file of a set that was opened as a whole
             if opened.iter().any(|(_, files)| files.contains(&own)) {
                 continue;
             }
-            let next = self.open(path)?;
+            let next = match directory {
+                Some(directory) => self.clone().found_in(directory).open(path)?,
+                None => self.open(path)?,
+            };
             let files = next.catalog.files().iter();
             let files = files.filter_map(|file| file.path.as_deref());
             let files: HashSet<PathBuf> = files.map(identity).collect();

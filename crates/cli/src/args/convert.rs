@@ -72,7 +72,7 @@ pub(crate) struct ConvertArgs {
     /// Rename tensors; may be repeated, in this order.
     ///
     /// FROM is a whole name, a prefix that ends at a dot, or a pattern of the whole name, of which the n-th `*` of TO is what the
-    /// n-th `*` has matched. Names of modules in configurations are renamed too. A FROM that is for no tensor is an error.
+    /// n-th `*` has matched; an `=` in a name is written `\=`. Names of modules in configurations are renamed too. A FROM that is for no tensor is an error.
     #[arg(long, value_name = "FROM=TO", value_parser = replacement, help_heading = "Names and metadata")]
     pub(crate) rename: Vec<(String, String)>,
     /// Put PREFIX and a dot in front of all names, after --rename.

@@ -44,7 +44,7 @@ pub(crate) struct EditArgs {
     /// Rename tensors; may be repeated, in this order.
     ///
     /// FROM is a whole name, a prefix that ends at a dot, or a pattern of the whole name, of which the n-th `*` of TO is what the
-    /// n-th `*` has matched. The index and the names of modules in configurations are renamed too. A FROM that is for no
+    /// n-th `*` has matched; an `=` in a name is written `\=`. The index and the names of modules in configurations are renamed too. A FROM that is for no
     /// tensor is an error.
     #[arg(long, value_name = "FROM=TO", value_parser = replacement, group = "edits", help_heading = "Tensors")]
     pub(crate) rename: Vec<(String, String)>,

@@ -112,14 +112,22 @@ pub(super) fn key_replacement(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// `FROM=TO`.
+/// `FROM=TO`, of which an `=` in a name is written `\=`.
 pub(super) fn replacement(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
+    const ESCAPED: &str = "\\=";
+    // no argument has this character
+    const EQUALS: &str = "\0";
+    let hidden = text.replace(ESCAPED, EQUALS);
+    match hidden.split_once('=') {
+        Some((_, to)) if to.contains('=') => {
+            Err(r"several `=`: one in a name is written `\=`".to_owned())
+        }
         // an empty FROM would match everywhere; an empty TO removes FROM
         Some((from, to)) if !from.is_empty() => {
-            let checked = Rename::new(from, to).check();
+            let (from, to) = (from.replace(EQUALS, "="), to.replace(EQUALS, "="));
+            let checked = Rename::new(&from, &to).check();
             checked.map_err(|error| error.kind().to_string())?;
-            Ok((from.to_owned(), to.to_owned()))
+            Ok((from, to))
         }
         _ => Err("expected FROM=TO, such as `model.=`".to_owned()),
     }

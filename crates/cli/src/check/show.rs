@@ -62,7 +62,7 @@ fn one(
     // one column for all findings: texts that begin below each other are easier to compare
     let rule_width = rules.fold(RULE_WIDTH, usize::max);
     for finding in &report.findings {
-        line(finding, rule_width, screen, out)?;
+        line(finding, report.models.len() > 1, rule_width, screen, out)?;
     }
     for OmittedFindings { rule, count } in omitted {
         let more = format!("… {} more of {rule}", ExactCount(*count));
@@ -183,8 +183,10 @@ fn speed(report: &CheckReport, screen: &Screen) -> String {
     format!(", {:.1} s ({rate}/s)", report.seconds)
 }
 
+/// Writes a finding. `several`: the models of a directory may have tensors of one name, which their files tell apart.
 fn line(
     finding: &Finding,
+    several: bool,
     rule_width: usize,
     screen: &Screen,
     out: &mut impl Write,
@@ -195,8 +197,12 @@ fn line(
         FindingLevel::Note => Style::new(),
     };
     let level = screen.paint(style, format!("{:LEVEL_WIDTH$}", finding.level.name()));
-    let subject = finding.tensor.as_deref().or(finding.file.as_deref());
-    let subject = subject.map_or(String::new(), |subject| format!("{}: ", escape(subject)));
+    let (file, tensor) = (finding.file.as_deref(), finding.tensor.as_deref());
+    let file = file.filter(|_| several || tensor.is_none());
+    let subjects = file.into_iter().chain(tensor);
+    let subject: String = subjects
+        .map(|subject| format!("{}: ", escape(subject)))
+        .collect();
     let text = format!("{subject}{}", finding_text(finding));
     let text = wrap(&text, screen.width, LEVEL_WIDTH + rule_width);
     writeln!(out, "{level}{:rule_width$}{text}", finding.rule)

@@ -10,15 +10,15 @@ use super::RowWriter;
 use crate::exit::{RunError, remedy_text};
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{DTYPE, REFUSED, Screen, Stdout};
-use crate::text::{ByteSize, ExactCount, ShortCount, cut_end};
+use crate::text::{ByteSize, ExactCount, ShortCount, wrap};
 
 /// Rows of one table: widths need all of them, and a tree may have any number.
 const ROWS: usize = 4096;
 /// The longest that rows wait for others on a terminal.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The narrowest screen with all columns. On others, the format and the context are left out, and an error is below its path.
+/// The narrowest screen with all columns. On others, the format and the context are left out.
 const WIDE: usize = 120;
-/// Columns in front of an error below its path.
+/// Columns in front of an error below its path, where a screen has not room for all of it.
 const INDENT: usize = 2;
 
 /// Tables of the models, each with as many as are known at its time.
@@ -60,9 +60,9 @@ fn empty(screen: &Screen) -> Table {
     if is_wide(screen) {
         columns.push(Column::right("context"));
     }
-    let fit = match is_wide(screen) {
-        true => ColumnFit::End,
-        false => ColumnFit::Below,
+    let fit = match screen.width {
+        None => ColumnFit::End,
+        Some(_) => ColumnFit::Below,
     };
     columns.push(Column::left("error or note").fit(fit).style(REFUSED));
     Table::new(columns, 0)
@@ -88,14 +88,7 @@ impl RowWriter for TableRows {
         }
         let error = problem(model);
         let error = text(error.as_deref());
-        match self.screen.width.filter(|_| !wide) {
-            Some(width) => {
-                let mut cut = String::new();
-                cut_end(&mut cut, &error, width.saturating_sub(INDENT));
-                table.cell(cut);
-            }
-            None => table.cell(error),
-        }
+        table.cell(wrap(&error, self.screen.width, INDENT));
         self.rows += 1;
         let is_late = self.screen.terminal && self.began.elapsed() > PATIENCE;
         if self.rows == ROWS || is_late {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::process::{Run, command, finish, run, stdout_of};
+use crate::process::{Run, command, finish, path_str, run, stdout_of, stored_tensors};
 use crate::schema;
 
 const BASE: &str = "fixtures/ask/diff/base/model.safetensors";
@@ -40,6 +40,28 @@ fn texts_match_their_snapshots() {
             let run = at_width(width, args);
             assert!(run.stderr.is_empty(), "{}", run.stderr);
             insta::assert_snapshot!(format!("{name}_{width}"), run.stdout);
+        }
+    }
+}
+
+/// 2⁵³ + 1 is no F64: the nearest is another number, and not the same.
+#[test]
+fn integers_and_floats_are_compared_exactly() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    let large = 1i64 << 53;
+    for (number, code) in [(large + 1, 1), (large, 0)] {
+        let (integer, float) = (path("i.safetensors"), path("f.safetensors"));
+        stored_tensors(&integer, &[("w", "I64", &[1], &number.to_le_bytes())]);
+        let bytes = 9_007_199_254_740_992f64.to_le_bytes();
+        stored_tensors(&float, &[("w", "F64", &[1], &bytes)]);
+        for (a, b) in [(&integer, &float), (&float, &integer)] {
+            let found = run(&["diff", "--values", path_str(a), path_str(b)]);
+            assert_eq!(
+                found.code, code,
+                "{number}: {}{}",
+                found.stdout, found.stderr
+            );
         }
     }
 }

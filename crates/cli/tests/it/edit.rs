@@ -474,6 +474,17 @@ fn a_list_says_how_a_broken_edit_is_completed() {
         assert_eq!(said, is_edited, "{}", list.stdout);
         let said = list.stdout.contains("an edit of it was interrupted");
         assert_eq!(said, is_edited, "{}", list.stdout);
+        // on a screen of any width the reason is whole
+        for width in ["60", "80", "130"] {
+            let mut list = crate::process::command(&["ls", path_str(&model)]);
+            list.env("COLUMNS", width);
+            let list = crate::process::finish(list).stdout;
+            let words: Vec<&str> = list.split_whitespace().collect();
+            let said = words
+                .join(" ")
+                .contains("complete it with `anamnesis edit PATH --recover`");
+            assert_eq!(said, is_edited, "{width}: {list}");
+        }
         let json = run(&["ls", "--json", path_str(&model)]);
         let row: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
         assert!(row["error"].is_string(), "{row}");

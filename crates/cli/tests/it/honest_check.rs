@@ -673,6 +673,68 @@ fn other_evidence_is_named() {
     assert_eq!(document["evidence"][0]["unused"], "headers alone were read");
 }
 
+/// A link that leads nowhere is a finding beside those of the other models, each of which names its file.
+#[cfg(unix)]
+#[test]
+fn a_dangling_link_does_not_end_a_check() {
+    let model = Model::new(&[]);
+    let tensors = |name: &str, value: f32| {
+        let mut bytes = value.to_le_bytes().to_vec();
+        bytes.extend(value.to_le_bytes());
+        let path = model.0.path().join(name);
+        crate::process::stored_tensors(&path, &[("w", "F32", &[2], &bytes)]);
+    };
+    tensors("a.safetensors", f32::NAN);
+    tensors("b.safetensors", f32::INFINITY);
+    std::os::unix::fs::symlink("nowhere", model.file("c.safetensors")).unwrap();
+    let found = run(&["check", model.path()]);
+    assert_eq!(found.code, 2, "{}", found.stdout);
+    for text in [
+        "a.safetensors: w: 2 of 2",
+        "b.safetensors: w: 2 of 2",
+        "c.safetensors: ",
+    ] {
+        assert!(found.stdout.contains(text), "{text}: {}", found.stdout);
+    }
+    let (document, code) = checked(&[model.path()]);
+    assert_eq!(
+        (code, &document["checked"]["tensors"]),
+        (2, &Value::from(2))
+    );
+}
+
+/// A tensor that is read for other rules is not counted for those that were chosen.
+#[test]
+fn tensors_that_no_chosen_rule_looks_at_are_not_counted() {
+    let model = Model::new(&[]);
+    let path = model.0.path().join("m.safetensors");
+    crate::process::stored_tensors(
+        &path,
+        &[
+            ("v", "F32", &[2], &[0, 0, 128, 63, 0, 0, 0, 64]),
+            ("x.weight", "F8_E4M3", &[8, 8], &[0x38; 64]),
+            ("x.weight_scale", "F32", &[1], &[0, 0, 128, 63]),
+        ],
+    );
+    for (more, checked_tensors, code) in [
+        (&["--only", "nan"][..], 3, 0),
+        (&["--only", "nan", "--filter", "v"], 1, 0),
+        (&["--only", "truncated", "--filter", "v"], 0, 0),
+        (&["--only", "scale-zero"], 1, 0),
+        (&["--only", "scale-zero", "--filter", "x*"], 1, 0),
+        // nothing to look at
+        (&["--only", "scale-zero", "--filter", "v"], 0, 2),
+    ] {
+        let (document, found) = checked(&[more, &[path_str(&path)]].concat());
+        let tensors = &document["checked"]["tensors"];
+        assert_eq!(
+            (tensors, found),
+            (&Value::from(checked_tensors), code),
+            "{more:?}"
+        );
+    }
+}
+
 /// Lines that are no digests do not make a list unreadable, but a text with a digest in it is no list that may be replaced.
 #[test]
 fn a_text_with_a_digest_is_not_replaced() {

@@ -15,6 +15,7 @@ mod concurrent_runs;
 #[cfg(target_os = "linux")]
 mod containers;
 mod convert;
+mod convert_arguments;
 mod diff;
 mod documents;
 #[cfg(unix)]
@@ -64,6 +65,7 @@ mod ppc_change;
 mod ppc_status;
 mod process;
 mod readable_outputs;
+mod refused_parts;
 mod remember;
 #[cfg(feature = "remote")]
 mod remote;
@@ -93,9 +95,12 @@ mod shares;
 #[cfg(target_os = "linux")]
 mod shim_recording;
 mod signs;
+mod silent_readings;
 mod template;
 #[cfg(target_os = "linux")]
 mod trusted_places;
+#[cfg(unix)]
+mod unread_configurations;
 mod unread_parts;
 #[cfg(target_os = "linux")]
 mod verb_rules;

@@ -205,3 +205,36 @@ fn a_split_beside_another_model_is_counted_once() {
     let warmed: Value = serde_json::from_str(&warmed.stdout).unwrap();
     assert_eq!(warmed["warm"]["models"], 2, "{warmed}");
 }
+
+/// Names of ranks say nothing of their number: a gap among them is a file that is missing.
+#[test]
+fn a_gap_among_ranks_is_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path();
+    for rank in [0, 1, 2, 4, 5, 6, 7] {
+        let name = format!("rank{rank}.safetensors");
+        safetensors(&directory.join(name), &["w.weight"]);
+    }
+    let dir = path_str(directory);
+    let words: [&[&str]; 6] = [
+        &["check", dir],
+        &["ls", dir],
+        &["plan", dir],
+        &["inspect", dir],
+        &["load", dir],
+        &["convert", dir, "-o", "/nonexistent/out/"],
+    ];
+    for words in words {
+        let found = run(words);
+        let text = found.stdout + &found.stderr;
+        assert_ne!(found.code, 0, "{words:?}: {text}");
+        assert!(text.contains("rank3.safetensors"), "{words:?}: {text}");
+    }
+    safetensors(&directory.join("rank3.safetensors"), &["w.weight"]);
+    let (code, report) = check(directory);
+    assert_eq!(
+        found(&report, "index-missing-file").len(),
+        0,
+        "{code} {report}"
+    );
+}

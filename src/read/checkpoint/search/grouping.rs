@@ -238,7 +238,7 @@ impl Grouping<'_> {
                 if files.len() < 2 && !key.is_set_of(files.len()) {
                     return None;
                 }
-                match of.and_then(|_| self.missing(key, files)) {
+                match self.missing(key, files) {
                     Some(error) => Some(FilesOfModel::Fault(error)),
                     // the numbers are no ranks
                     None if of.is_none() && !is_whole => None,

@@ -137,24 +137,25 @@ impl EditRun<'_> {
                 Some(_) => FileMark::of(old_len, &file.old),
                 None => FileMark::of(old_len, &whole(&file.target)?),
             };
+            let (at, nbytes) = (journal.headers.len() as u64, file.new.len() as u64);
+            journal.headers.extend(&file.new);
             let change = match &mut file.shard {
                 Some(shard) => JournaledChange::Replace {
                     part: shard
                         .keep_name()
                         .map(|path| file_name(&path))
                         .expect("it was named above"),
+                    format: file.format.map(str::to_owned),
+                    at,
+                    nbytes,
                 },
-                None => {
-                    let at = journal.headers.len() as u64;
-                    journal.headers.extend(&file.new);
-                    JournaledChange::Header {
-                        format: file.format.unwrap_or_default().to_owned(),
-                        at,
-                        nbytes: file.new.len() as u64,
-                        inserted: file.inserted,
-                        data: data_marks(&file.target, file.old.len() as u64)?,
-                    }
-                }
+                None => JournaledChange::Header {
+                    format: file.format.unwrap_or_default().to_owned(),
+                    at,
+                    nbytes,
+                    inserted: file.inserted,
+                    data: data_marks(&file.target, file.old.len() as u64)?,
+                },
             };
             let path = &file.target.path;
             let relative = path.strip_prefix(self.directory).unwrap_or(path);

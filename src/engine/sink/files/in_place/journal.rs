@@ -27,7 +27,7 @@ pub(super) const MARKED: u64 = 4096;
 #[serde(deny_unknown_fields)]
 pub(super) struct EditJournal {
     pub(super) files: Vec<JournalEntry>,
-    /// The new headers, one after the other.
+    /// The new headers, and the new bytes of files without one, one after the other.
     #[serde(skip)]
     pub(super) headers: Vec<u8>,
 }
@@ -47,8 +47,14 @@ pub(super) struct JournalEntry {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum JournaledChange {
-    /// By the name of another file in its directory.
-    Replace { part: String },
+    /// By the name of another file in its directory; if that is not there, by these bytes: a header in front of the data, or the
+    /// whole file where there is no format.
+    Replace {
+        part: String,
+        format: Option<String>,
+        at: u64,
+        nbytes: u64,
+    },
     /// By another header, of which `at` is the offset among the headers.
     Header {
         format: String,

@@ -210,7 +210,7 @@ fn state_of(entry: &JournalEntry, target: &EditTarget) -> Result<EntryState> {
 
 /// The file that is to take the place of another, and the bytes that tell it.
 fn part_of<'j>(entry: &'j JournalEntry, target: &EditTarget) -> Option<(PathBuf, &'j FileMark)> {
-    let JournaledChange::Replace { part } = &entry.change else {
+    let JournaledChange::Replace { part, .. } = &entry.change else {
         return None;
     };
     // as the writer names files under construction
@@ -237,15 +237,33 @@ fn complete(
             return Ok(());
         }
         match &entry.change {
-            JournaledChange::Replace { .. } => {
-                let missing =
-                    || Error::malformed("the file that the edit wrote for it is not there");
-                let (part, mark) = part_of(entry, &target).ok_or_else(missing)?;
-                let written = EditTarget::open(&**system, &part, false)?;
-                if !matches(mark, &written)? {
-                    return Err(missing());
+            JournaledChange::Replace {
+                format, at, nbytes, ..
+            } => {
+                let odd = || Error::malformed("the journal names no file that the edit wrote");
+                let (part, mark) = part_of(entry, &target).ok_or_else(odd)?;
+                let is_missing = part
+                    .symlink_metadata()
+                    .is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound);
+                let is_written = !is_missing && {
+                    let written = EditTarget::open(&**system, &part, false)?;
+                    matches(mark, &written)?
+                };
+                if is_written {
+                    return system.rename(&part, &target.path).map_err(Error::from);
                 }
-                system.rename(&part, &target.path).map_err(Error::from)
+                // it was removed by hand: the file is as before, and the journal has what is new
+                let new = journal.header(*at, *nbytes)?;
+                match format {
+                    Some(format) => {
+                        check_header(new, format, entry.new.nbytes, budget)?;
+                        copied(system, target, entry.old.front, new)
+                    }
+                    None => {
+                        let whole = Decided::new(target, Vec::new(), new.to_vec(), EditWay::Copy);
+                        replaced(system, whole)
+                    }
+                }
             }
             JournaledChange::Header {
                 format,
@@ -291,13 +309,27 @@ fn anew(
         }
     }
     let _ = inserted;
+    copied(system, target, entry.old.front, header)
+}
+
+/// Replaces a file by one with another header in front of the same data, which are behind `front` bytes.
+fn copied(
+    system: &Arc<dyn FileOperations>,
+    target: EditTarget,
+    front: u64,
+    header: &[u8],
+) -> Result<()> {
     // its length alone is of interest: the pages are never touched
-    let front = usize::try_from(entry.old.front).ok();
+    let front = usize::try_from(front).ok();
     let old = front.and_then(crate::base::limits::zeroed);
     let old = old.ok_or_else(|| Error::unsupported("the header does not fit in memory"))?;
     let mut copy = Decided::new(target, old, header.to_vec(), EditWay::Copy);
     copy.format = Some("");
+    replaced(system, copy)
+}
+
+fn replaced(system: &Arc<dyn FileOperations>, mut file: Decided) -> Result<()> {
     let control = RunControl::default();
-    write_copy(system, &mut copy, &RunProgress::new(0, &control))?;
-    copy.shard.as_mut().expect("written").publish_over()
+    write_copy(system, &mut file, &RunProgress::new(0, &control))?;
+    file.shard.as_mut().expect("written").publish_over()
 }
