@@ -127,12 +127,7 @@ impl Rename {
             .iter()
             .map(|name| renames.apply(name.as_ref()))
             .collect();
-        if let Some(unused) = renames.unused() {
-            return Err(Error::invalid_argument(format!(
-                "rename: no tensor is called {}, or is below or like it",
-                quote(unused.from())
-            )));
-        }
+        renames.check_used()?;
         match repeated(new.iter().map(String::as_str)) {
             Some(name) => Err(Error::invalid_argument(format!(
                 "rename: two tensors would be called {}",
