@@ -1,7 +1,7 @@
 //! The command as a library, in a process that is not `anamnesis`: statuses, interrupts, and handlers of signals that stay.
 
 use anamnesis::CancelToken;
-use anamnesis_cli::{Interrupt, run_with};
+use anamnesis_cli::{Answer, Interrupt, answer, run_with};
 
 use crate::process::{path_str, stdout_of, workspace};
 
@@ -26,6 +26,40 @@ fn statuses_are_those_of_the_program() {
     assert_eq!(status(&words), 1);
     assert_eq!(status(&["anamnesis", "remember"]), 2);
     assert_eq!(status(&["anamnesis", "--version"]), 0);
+}
+
+fn answered(args: &[&str]) -> Answer {
+    let interrupt = Interrupt::by_token(&CancelToken::new());
+    let words = std::iter::once("anamnesis").chain(args.iter().copied());
+    answer(words, &interrupt, |_| {})
+}
+
+#[test]
+fn an_answer_is_what_the_program_writes() {
+    let source = workspace().join("fixtures/model/scribe-Q8_0.gguf");
+    let arguments = ["fit", "--json", path_str(&source)];
+    let found = answered(&arguments);
+    assert_eq!((found.status, found.failures.len()), (0, 0));
+    assert_eq!(
+        String::from_utf8(found.output).unwrap(),
+        stdout_of(&arguments)
+    );
+    let missing = answered(&["fit", "--json", "no such model"]);
+    let [failure] = &missing.failures[..] else {
+        panic!("{:?}", missing.failures)
+    };
+    assert_eq!((missing.status, failure.kind), (2, "io"));
+    assert!(failure.message.contains("no such model"), "{failure:?}");
+    let error = failure.error.as_ref().expect("an error of the library");
+    assert!(
+        matches!(error.kind(), anamnesis::ErrorKind::Io(e) if e.kind() == std::io::ErrorKind::NotFound)
+    );
+    let wrong = answered(&["fit", "--engine", "bogus"]);
+    assert_eq!(
+        (wrong.status, wrong.failures[0].kind),
+        (2, "invalid_argument")
+    );
+    assert!(wrong.failures[0].error.is_none());
 }
 
 #[test]

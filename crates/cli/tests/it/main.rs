@@ -52,6 +52,7 @@ mod numbers;
 mod output_size;
 #[cfg(target_os = "linux")]
 mod page_cache;
+mod parts_of_conversions;
 mod parts_of_sets;
 #[cfg(target_os = "linux")]
 mod policy_library;
