@@ -286,7 +286,23 @@ impl<'r> RenamedTensors<'r> {
     /// The errors of [`renamed`](Self::renamed).
     pub(crate) fn renamed_tensor(&self, name: &str, budget: &Budget) -> Result<Option<String>> {
         let found = self.found(name, budget)?;
-        // a weight of a module whose tensors are its parts: `a.weight` of `a._weight_scale`
+        // torchao's parts: `a._weight_scale` of `a.weight`, and `_w_scale` of `w`
+        let (front, last) = match name.rfind('.') {
+            Some(dot) => name.split_at(dot + 1),
+            None => ("", name),
+        };
+        if let (FoundName::None, FoundName::Renamed(new)) =
+            (&found, self.found(&[front, "_", last].concat(), budget)?)
+        {
+            let (front, last) = match new.rfind('.') {
+                Some(dot) => new.split_at(dot + 1),
+                None => ("", &*new),
+            };
+            if let Some(last) = last.strip_prefix('_') {
+                return Ok(Some([front, last].concat()));
+            }
+        }
+        // a weight of a module whose tensors are its parts
         if let (FoundName::None, Some((module, rest))) = (&found, name.rsplit_once('.'))
             && let FoundName::Renamed(new) = self.found(module, budget)?
         {

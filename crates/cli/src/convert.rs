@@ -28,6 +28,7 @@ pub(crate) fn run(
     let sources = SourceFiles::of(&args.sources)?;
     let reported = ReportedRun::begin(&sources.paths, &args.output, args.json, &args.opening);
     let written = again(|| write(args, &sources, &screen, interrupt));
+    let written = written.map_err(Failure::of_invalid_arguments);
     reported.end(written, &screen, interrupt, out)
 }
 

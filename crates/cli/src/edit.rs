@@ -31,7 +31,7 @@ pub(crate) fn run(
     out: &mut Stdout,
 ) -> Result<Completion, RunError> {
     let (screen, started) = (Screen::new(color), Instant::now());
-    match report(args, interrupt) {
+    match report(args, interrupt).map_err(Failure::of_invalid_arguments) {
         Ok(report) => {
             let done = "the edit is complete, and the report about it is not written";
             report_after(done, out, |out| match args.json {

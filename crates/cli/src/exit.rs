@@ -101,9 +101,6 @@ impl MayBeReplaced for RunError {
     }
 }
 
-/// The kind of failures of arguments, which end with status 2 in every verb.
-const INVALID_ARGUMENT: &str = "invalid_argument";
-
 /// One failure: an `error` object under `--json` and a message on standard error.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Failure {
@@ -142,7 +139,7 @@ impl Failure {
             offset: None,
             remedy,
             stdin: false,
-            of_arguments: kind == INVALID_ARGUMENT,
+            of_arguments: false,
             is_replaced: false,
             error: None,
         }
@@ -182,6 +179,12 @@ impl Failure {
     /// Says that the arguments are at fault: the exit status is 2 in every verb.
     pub(crate) fn of_arguments(mut self) -> Self {
         self.of_arguments = true;
+        self
+    }
+
+    /// Says that the arguments are at fault, of an error that the library calls one of arguments.
+    pub(crate) fn of_invalid_arguments(mut self) -> Self {
+        self.of_arguments |= self.kind == "invalid_argument";
         self
     }
 
@@ -351,7 +354,7 @@ impl From<anamnesis::Error> for Failure {
             offset: error.offset(),
             remedy: error.remedy().map(|remedy| remedy_text(remedy).into()),
             stdin: false,
-            of_arguments: error.kind().name() == INVALID_ARGUMENT,
+            of_arguments: false,
             is_replaced: error.is_replaced(),
             error: Some(std::sync::Arc::new(error)),
         }

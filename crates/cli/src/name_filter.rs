@@ -293,7 +293,7 @@ impl<'a> NameChanges<'a> {
             "no name is another one by {option} of {text}: its sides are equal, or a later rename undoes it"
         );
         let help = "leave both out; to swap two names, take a third: --rename A=C --rename B=A --rename C=B";
-        Err(Failure::new("invalid_argument", what, help))
+        Err(Failure::new("invalid_argument", what, help).of_arguments())
     }
 }
 

@@ -385,7 +385,13 @@ impl CheckRun<'_> {
             control: &check.options.control,
             statistics: check.statistics,
         };
-        let looked = values.run(plan, &mut |tensor| seen.add(tensor), looked_at, add)?;
+        let looked = values.run(
+            plan,
+            &wanted,
+            &mut |tensor| seen.add(tensor),
+            looked_at,
+            add,
+        )?;
         let tensors = match check.statistics || !digests.is_empty() {
             true => checked_tensors(checkpoint, looked, digests, budget)?,
             false => Vec::new(),

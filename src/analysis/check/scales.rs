@@ -47,7 +47,11 @@ static ROLES: &[&str] = &["scale", "scales", "scale_of_scales"];
 
 impl ScaleTensor {
     /// The scales of the plan's weights, and tensors that are named as scales, each once.
-    pub(super) fn list(checkpoint: &Checkpoint, plan: &Plan) -> Vec<Self> {
+    pub(super) fn list(
+        checkpoint: &Checkpoint,
+        plan: &Plan,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> Vec<Self> {
         let catalog = checkpoint.catalog();
         let mut taken = vec![false; catalog.tensors().len()];
         let mut scales = Vec::new();
@@ -87,7 +91,12 @@ impl ScaleTensor {
         for (tensor, info) in catalog.tensors().iter().enumerate() {
             let last = info.name.rsplit('.').next().unwrap_or_default();
             // scales of schemes that are not decoded here, and learned scales of layers
-            if !taken[tensor] && last.contains("scale") && is_float(info) && readable(info) {
+            if !taken[tensor]
+                && last.contains("scale")
+                && is_float(info)
+                && readable(info)
+                && wanted(&info.name)
+            {
                 scales.push(Self {
                     tensor,
                     exponents: false,

@@ -45,19 +45,21 @@ const GROUP_INDEX: &str = "group_index";
 
 impl ValueCheck<'_, '_> {
     /// Looks at the values of all jobs of a plan, and at the scales of all weights. `see` receives the stored tensors of
-    /// those whose values could be looked at, and `looked_at` counts scales and group indices.
+    /// those whose values could be looked at, and `looked_at` counts scales and group indices. Scales that no job has are looked at where
+    /// their names are `wanted`.
     ///
     /// # Errors
     /// Cancellation; memory over the limits.
     pub(super) fn run(
         &self,
         mut plan: Plan,
+        wanted: &dyn Fn(&str) -> bool,
         see: &mut dyn FnMut(usize),
         looked_at: &mut LookedAtSubjects,
         add: &mut dyn FnMut(Finding) -> Result<()>,
     ) -> Result<Vec<ScannedWeight>> {
         let catalog = self.checkpoint.catalog();
-        let scale_tensors = ScaleTensor::list(self.checkpoint, &plan);
+        let scale_tensors = ScaleTensor::list(self.checkpoint, &plan, wanted);
         let counted =
             scales::count_all(self.checkpoint, &scale_tensors, self.threads, self.control)?;
         looked_at.add(RuleSubject::Scales, scale_tensors.len() as u64);

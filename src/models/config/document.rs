@@ -30,8 +30,9 @@ pub(crate) fn is_absent(files: &Files, path: &Path, error: &Error) -> bool {
     };
     match e.kind() {
         NotFound | NotADirectory => !(files.is_local() && path.is_symlink()),
-        // buckets refuse a name that they do not have where listing is not allowed
-        PermissionDenied => !files.is_local(),
+        // buckets refuse a name that they do not have where listing is not allowed; a link of another user is not followed, and is
+        // named with the files that do not come along
+        PermissionDenied => !files.is_local() || anamnesis_os::links::is_refused(e),
         _ => false,
     }
 }

@@ -62,7 +62,7 @@ pub(crate) struct RememberArgs {
     /// Rename tensors; may be repeated, in this order, after --strip-prefix.
     ///
     /// FROM is a whole name, a prefix that ends at a dot, or a pattern of the whole name, of which the n-th `*` of TO is what the
-    /// n-th `*` has matched. A FROM that is for no tensor is an error.
+    /// n-th `*` has matched; an `=` in a name is written `\=`. A FROM that is for no tensor is an error.
     #[arg(long, value_name = "FROM=TO", value_parser = replacement, help_heading = "Output")]
     pub(crate) rename: Vec<(String, String)>,
     /// Replace existing files.

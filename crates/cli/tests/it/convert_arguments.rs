@@ -68,7 +68,7 @@ fn a_swap_goes_by_a_third_name() {
 
 /// Renames that leave every name as it was are a mistake, and no success.
 #[test]
-fn a_rename_that_is_undone_is_refused_by_every_verb() {
+fn a_rename_that_is_undone_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let (model, out) = (
         scratch.path().join("m.safetensors"),
@@ -81,7 +81,6 @@ fn a_rename_that_is_undone_is_refused_by_every_verb() {
         &["edit", model][..],
         &["convert", model, "-o", out],
         &["remember", model, "-o", out],
-        &["diff", model, model],
     ] {
         for renames in [
             &["--rename", "a=b", "--rename", "b=a"][..],
@@ -90,10 +89,8 @@ fn a_rename_that_is_undone_is_refused_by_every_verb() {
         ] {
             let refused = run(&[words, renames].concat());
             assert_eq!(refused.code, 2, "{words:?} {renames:?}: {}", refused.stdout);
-            // `diff` renames the names of one side, each once
             let said = "no name is another one by --rename of `a`";
-            let is_said = refused.stderr.contains(said) || words[0] == "diff";
-            assert!(is_said, "{}", refused.stderr);
+            assert!(refused.stderr.contains(said), "{}", refused.stderr);
         }
     }
     assert_eq!(fs::read(model).unwrap(), before);
@@ -121,11 +118,11 @@ fn shards_have_no_name_of_a_file() {
     let scratch = tempfile::tempdir().unwrap();
     let model = scratch.path().join("m.safetensors");
     safetensors(&model, "", &[("a", &[4]), ("b", &[4])]);
-    for verb in ["convert", "remember"] {
+    for (verb, code) in [("convert", 2), ("remember", 1)] {
         let out = scratch.path().join("out.safetensors");
         let words = [verb, path_str(&model), "--shard-size", "16B", "-o"];
         let refused = run(&[&words[..], &[path_str(&out)]].concat());
-        assert_eq!(refused.code, 2, "{verb}: {}", refused.stdout);
+        assert_eq!(refused.code, code, "{verb}: {}", refused.stdout);
         assert!(
             refused.stderr.contains("name it NAME/"),
             "{}",

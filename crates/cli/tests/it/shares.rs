@@ -59,7 +59,7 @@ fn a_share_is_of_whole_heads_or_refused() {
             match refused {
                 None => assert_eq!(run.code, 0, "{kv_heads} {workers}: {}", run.stderr),
                 Some(what) => {
-                    assert_eq!(run.code, 1, "{kv_heads} {workers} {dtype}: {}", run.stdout);
+                    assert_eq!(run.code, 2, "{kv_heads} {workers} {dtype}: {}", run.stdout);
                     assert!(run.stderr.contains(what), "{}", run.stderr);
                     assert!(run.stderr.contains("_proj.weight"), "{}", run.stderr);
                 }
@@ -89,7 +89,7 @@ fn a_share_of_everything_is_refused() {
     );
     for dtype in ["stored", "bf16"] {
         let run = share(&model, 2, &["--dtype", dtype]);
-        assert_eq!(run.code, 1, "{}", run.stdout);
+        assert_eq!(run.code, 2, "{}", run.stdout);
         let said = "no tensor is divided among 2 workers, such as `first.weight`";
         assert!(run.stderr.contains(said), "{}", run.stderr);
     }
