@@ -32,7 +32,9 @@ impl OwningPool for Engine {
         PutRules {
             pool: self.id,
             wipe: self.settings.zero_on_return,
-            fast: class.is_unlimited() && self.flags.allows_fast_path(),
+            fast: class.is_unlimited()
+                && self.settings.idle.is_none()
+                && self.flags.allows_fast_path(),
             cached: class.cached,
         }
     }
@@ -42,10 +44,15 @@ impl OwningPool for Engine {
     }
 
     fn put_shared(self: Arc<Self>, object: Object) {
+        let capacity = object.capacity();
         self.store_free(object);
         // a request may wait, or the pool be closed
         if !self.flags.allows_fast_path() {
-            self.finish_put();
+            Arc::clone(&self).finish_put();
+        }
+        // after the queue was served: the buffer may be in use again
+        if let Some(idle) = &self.settings.idle {
+            idle.record_put(&self, capacity);
         }
     }
 
@@ -134,7 +141,7 @@ impl Engine {
     }
 
     /// Bytes of all free objects.
-    pub(super) fn free(&self) -> usize {
+    pub(crate) fn free(&self) -> usize {
         Class::all()
             .map(|class| self.free_in(class) * class.capacity())
             .sum()
