@@ -259,7 +259,8 @@ impl PoolBuilder {
     }
 
     /// Releases free buffers to the system, all but `keep` bytes of them, when they have been free for `period` to twice that:
-    /// for a program whose memory others should have when it does not use it, and that may load again at once. A thread does
+    /// for a program whose memory others should have when it does not use it, and that may load again at once. Requests
+    /// that find buffers meanwhile keep others for longer, up to 64 times their bytes. A thread does
     /// so, which is started when more than `keep` bytes become free and ends when no more are. Thread-local magazines are off.
     /// Default: free buffers are kept.
     pub fn release_after(mut self, period: Duration, keep: usize) -> Self {

@@ -8,6 +8,7 @@ use crate::class::Class;
 use crate::clockpro::FreeBuffers;
 use crate::engine::{Engine, Grant};
 use crate::evict::Evictable;
+use crate::idle::{IdleRelease, Trimmable};
 use crate::magazine::tls::NOT_CACHED;
 use crate::slab::{Object, OwningPool, PutRules};
 use crate::stats::Stats;
@@ -91,6 +92,20 @@ impl Evictable for Engine {
     }
 }
 
+impl Trimmable for Engine {
+    fn free_bytes(&self) -> usize {
+        self.free()
+    }
+
+    fn release_to(self: &Arc<Self>, keep: usize) {
+        self.trim_to(keep);
+    }
+
+    fn idle(&self) -> Option<&IdleRelease> {
+        self.settings.idle.as_ref()
+    }
+}
+
 impl Engine {
     fn store_free(&self, object: Object) {
         let class = self.settings.class(object.class());
@@ -141,7 +156,7 @@ impl Engine {
     }
 
     /// Bytes of all free objects.
-    pub(crate) fn free(&self) -> usize {
+    pub(super) fn free(&self) -> usize {
         Class::all()
             .map(|class| self.free_in(class) * class.capacity())
             .sum()

@@ -180,6 +180,14 @@ fn idle_buffers_are_released_and_others_are_found_again() {
         assert!(is_met_soon(|| pool.stats().free <= A), "{:?}", pool.stats());
         assert!(is_hit(&pool, A), "the kept bytes, round {round}");
     }
+    // requests keep other buffers for those that follow
+    drop((pool.get(B), pool.get(C)));
+    for _ in 0..30 {
+        assert!(is_hit(&pool, A));
+        std::thread::sleep(Duration::from_millis(40));
+    }
+    assert!(is_hit(&pool, C), "{:?}", pool.stats());
+    assert!(is_met_soon(|| pool.stats().free <= A), "{:?}", pool.stats());
     // a pool that is used all the time keeps its buffers
     let hits = (0..20).filter(|_| {
         std::thread::sleep(Duration::from_millis(20));
