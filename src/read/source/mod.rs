@@ -40,6 +40,7 @@ mod mmap;
 #[cfg(target_os = "linux")]
 mod nowait;
 pub(crate) mod ollama;
+pub(crate) mod open_files;
 pub(crate) mod range;
 pub(crate) mod range_reader;
 mod reader;
@@ -47,6 +48,8 @@ pub(crate) mod regular;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
 pub(crate) mod snapshot;
+#[cfg(unix)]
+mod source_fd;
 mod stream;
 
 use std::io;
@@ -66,6 +69,8 @@ pub use memory::MemorySource;
 pub use mmap::MmapSource;
 pub use reader::ReaderSource;
 pub use snapshot::{cache_warning, local_path};
+#[cfg(unix)]
+pub use source_fd::SourceFd;
 pub use stream::StreamSource;
 
 /// A sequence of bytes that is read at offsets.
@@ -243,9 +248,10 @@ pub trait Source: Send + Sync {
 
     /// The file descriptor, if offset `n` of the source is offset `n` of that file.
     ///
-    /// Loaders then read through it (`pread`, io_uring, `O_DIRECT`) instead of [`read_at`](Source::read_at).
+    /// Loaders then read through it (`pread`, io_uring, `O_DIRECT`) instead of [`read_at`](Source::read_at). A source may close
+    /// its file while no such value exists.
     #[cfg(unix)]
-    fn as_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+    fn as_fd(&self) -> Option<SourceFd<'_>> {
         None
     }
 }

@@ -126,8 +126,8 @@ impl Source for EditTarget {
     }
 
     #[cfg(unix)]
-    fn as_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        Some(std::os::fd::AsFd::as_fd(&self.file))
+    fn as_fd(&self) -> Option<crate::read::source::SourceFd<'_>> {
+        Some(std::os::fd::AsFd::as_fd(&self.file).into())
     }
 }
 
