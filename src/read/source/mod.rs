@@ -62,6 +62,7 @@ pub(crate) use concurrent::any_concurrent;
 pub use concurrent::{ConcurrentReads, ReadReceiver, StartedRead};
 pub use file::FileSource;
 pub(crate) use file::SMALL;
+pub use files::is_url;
 pub use function::FnSource;
 pub use mapped_bytes::MappedBytes;
 pub use memory::MemorySource;
