@@ -51,6 +51,7 @@ pub(crate) mod snapshot;
 #[cfg(unix)]
 mod source_fd;
 mod stream;
+mod unmapped;
 
 use std::io;
 
@@ -73,6 +74,7 @@ pub use snapshot::{cache_warning, local_path};
 #[cfg(unix)]
 pub use source_fd::SourceFd;
 pub use stream::StreamSource;
+pub(crate) use unmapped::UnmappedSource;
 
 /// A sequence of bytes that is read at offsets.
 ///
