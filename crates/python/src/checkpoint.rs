@@ -36,14 +36,16 @@ pub(crate) struct CoreCheckpoint {
     pub(crate) inner: Arc<Checkpoint>,
 }
 
-/// Opens a path, or the bytes of a file.
+/// Opens a path, or the bytes of a file. With `mmap` files are mapped whose writers make new ones, and with `all_maps` all.
 #[pyfunction]
-#[pyo3(signature = (source, *, mmap = true, single = false, opaque = false, assume = None, void_as = None, limits = None))]
+#[pyo3(signature = (source, *, mmap = true, all_maps = false, single = false, opaque = false, assume = None, void_as = None,
+                    limits = None))]
 #[allow(clippy::too_many_arguments)] // keywords of Python
 pub(crate) fn open(
     py: Python<'_>,
     source: &Bound<'_, PyAny>,
     mmap: bool,
+    all_maps: bool,
     single: bool,
     opaque: bool,
     assume: Option<String>,
@@ -71,9 +73,33 @@ pub(crate) fn open(
             options.clone().cancel(&state.cancel).open(path)
         })?
     };
+    let inner = match all_maps || writers_replace(&inner) {
+        true => inner,
+        false => inner.unmapped(),
+    };
     Ok(CoreCheckpoint {
         inner: Arc::new(inner),
     })
+}
+
+/// Whether the usual writers of the checkpoint's format make a new file, which leaves a map of the old one whole. `torch.save`,
+/// `numpy.save` and gguf-py truncate the file that is there.
+fn writers_replace(checkpoint: &Checkpoint) -> bool {
+    checkpoint.catalog().format() == "safetensors"
+}
+
+/// Whether a path is a URL; `ValueError` for one that is not opened.
+#[pyfunction]
+pub(crate) fn is_url(py: Python<'_>, path: OsString) -> PyResult<bool> {
+    anamnesis::source::is_url(PathBuf::from(path).as_path()).map_err(|error| exception(py, &error))
+}
+
+/// A path as it is shown: a URL without what may be a secret.
+#[pyfunction]
+pub(crate) fn shown_path(path: OsString) -> OsString {
+    anamnesis::source::shown_path(PathBuf::from(path).as_path())
+        .into_owned()
+        .into_os_string()
 }
 
 /// Whether what is not known about stored weights is ignored.
@@ -153,6 +179,12 @@ impl CoreCheckpoint {
     #[getter]
     fn format(&self) -> &'static str {
         self.inner.catalog().format()
+    }
+
+    /// Whether tensors lie in a map of the file by default.
+    #[getter]
+    fn is_mapped(&self) -> bool {
+        writers_replace(&self.inner)
     }
 
     #[getter]

@@ -32,7 +32,9 @@ pub(crate) fn pool() -> BufferPool {
         _ => {
             // without magazines: they are for frequent requests, and loads make few; a pool with magazines registers for
             // `membarrier`, which takes milliseconds in a process with threads (PyTorch's, for example)
-            let builder = BufferPool::builder().thread_cache(0).release_after(PERIOD, KEPT);
+            let builder = BufferPool::builder()
+                .thread_cache(0)
+                .release_after(PERIOD, KEPT);
             let new = builder.build().expect("these settings suit every machine");
             // the parent's buffers belong to tensors that the child still has: the pool is left to them
             if let Some(parents) = pool.replace((own, new.clone())) {
