@@ -456,6 +456,13 @@ impl std::error::Error for Error {
 
 impl From<io::Error> for Error {
     fn from(e: io::Error) -> Self {
+        // by a file that was closed and is another one when it is opened again (`read::source::open_files`), and by a file server that
+        // has lost one
+        #[cfg(unix)]
+        if e.raw_os_error() == Some(rustix::io::Errno::STALE.raw_os_error()) {
+            let what = "this file was changed, replaced or removed after it was opened";
+            return Self::new(ErrorKind::Replaced(what.to_owned()));
+        }
         Self::new(ErrorKind::Io(e))
     }
 }

@@ -34,9 +34,9 @@ use crate::base::limits::{Budget, KeptMemory, Limits, Usage};
 use crate::base::note::Note;
 use crate::read::catalog::{Catalog, Value};
 use crate::read::format;
-use crate::read::source::Source;
 use crate::read::source::cursor::Cursor;
 use crate::read::source::files::Files;
+use crate::read::source::{Source, UnmappedSource};
 
 pub use beside_runs::again_if_replaced;
 pub(crate) use beside_runs::{read_beside_runs, read_of_checkpoint};
@@ -234,6 +234,25 @@ impl Checkpoint {
 
     pub(crate) fn source(&self, file: u32) -> &dyn Source {
         &*self.sources[file as usize]
+    }
+
+    /// The same checkpoint, whose files are read and not mapped from now on: for files that their writers change where they are, so
+    /// that a map of them may end the process. Nothing is borrowed from them.
+    ///
+    /// ```
+    /// use anamnesis::{Checkpoint, load};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/safetensors/sharded")?.unmapped();
+    /// assert!(checkpoint.sources().iter().all(|source| source.mapped().is_none() || source.in_memory().is_some()));
+    /// assert_eq!(load(&checkpoint).run()?.tensors().len(), checkpoint.catalog().tensors().len());
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    #[must_use]
+    pub fn unmapped(mut self) -> Self {
+        for source in &mut self.sources {
+            *source = Arc::new(UnmappedSource(Arc::clone(source)));
+        }
+        self
     }
 
     /// Whether loads borrow from private maps.

@@ -14,6 +14,8 @@ pub struct ObjectTree {
     pub nodes: Vec<ObjectNode>,
     /// Number of storages. Tensors refer to them by number, and tensors over one storage are tied.
     pub storages: u32,
+    /// By a storage's number, the device that it was saved from, as PyTorch names it (`cuda:0`); empty where the file names none.
+    pub locations: Vec<Box<str>>,
 }
 
 /// The class of a dictionary.

@@ -211,8 +211,9 @@ impl Source for FaultySource {
             .then(|| &self.bytes[..self.varying(self.bytes.len())])
     }
 
-    fn as_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.descriptor.as_ref().map(std::os::fd::AsFd::as_fd)
+    fn as_fd(&self) -> Option<anamnesis::source::SourceFd<'_>> {
+        let fd = self.descriptor.as_ref()?;
+        Some(std::os::fd::AsFd::as_fd(fd).into())
     }
 }
 

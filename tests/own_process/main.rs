@@ -10,6 +10,8 @@ mod support;
 
 mod charged_memory;
 #[cfg(target_os = "linux")]
+mod few_descriptors;
+#[cfg(target_os = "linux")]
 mod io_faults;
 mod large_file_memory;
 mod malformed_files_memory;

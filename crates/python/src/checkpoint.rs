@@ -38,14 +38,16 @@ pub(crate) struct CoreCheckpoint {
     pub(crate) inner: Arc<Checkpoint>,
 }
 
-/// Opens a path, or the bytes of a file.
+/// Opens a path, or the bytes of a file. With `mmap` files are mapped whose writers make new ones, and with `all_maps` all.
 #[pyfunction]
-#[pyo3(signature = (source, *, mmap = true, single = false, opaque = false, assume = None, void_as = None, limits = None, storage_options = None))]
+#[pyo3(signature = (source, *, mmap = true, all_maps = false, single = false, opaque = false, assume = None, void_as = None,
+                    limits = None, storage_options = None))]
 #[allow(clippy::too_many_arguments)] // keywords of Python
 pub(crate) fn open(
     py: Python<'_>,
     source: PythonSource,
     mmap: bool,
+    all_maps: bool,
     single: bool,
     opaque: bool,
     assume: Option<String>,
@@ -68,6 +70,10 @@ pub(crate) fn open(
         options = options.remote(with_variables(variables));
     }
     let inner = source.open(py, &options)?;
+    let inner = match all_maps || writers_replace(&inner) {
+        true => inner,
+        false => inner.unmapped(),
+    };
     Ok(CoreCheckpoint {
         inner: Arc::new(inner),
     })
@@ -78,6 +84,26 @@ pub(crate) fn with_variables(variables: Vec<(String, String)>) -> RemoteOptions 
     let mut options = RemoteOptions::default();
     options.variables = variables.into_iter().collect();
     options
+}
+
+/// Whether the usual writers of the checkpoint's format make a new file, which leaves a map of the old one whole. `torch.save`,
+/// `numpy.save` and gguf-py truncate the file that is there.
+fn writers_replace(checkpoint: &Checkpoint) -> bool {
+    checkpoint.catalog().format() == "safetensors"
+}
+
+/// Whether a path is a URL; `ValueError` for one that is not opened.
+#[pyfunction]
+pub(crate) fn is_url(py: Python<'_>, path: OsString) -> PyResult<bool> {
+    anamnesis::source::is_url(PathBuf::from(path).as_path()).map_err(|error| exception(py, &error))
+}
+
+/// A path as it is shown: a URL without what may be a secret.
+#[pyfunction]
+pub(crate) fn shown_path(path: OsString) -> OsString {
+    anamnesis::source::shown_path(PathBuf::from(path).as_path())
+        .into_owned()
+        .into_os_string()
 }
 
 /// Whether what is not known about stored weights is ignored.
@@ -157,6 +183,12 @@ impl CoreCheckpoint {
     #[getter]
     fn format(&self) -> &'static str {
         self.inner.catalog().format()
+    }
+
+    /// Whether tensors lie in a map of the file by default.
+    #[getter]
+    fn is_mapped(&self) -> bool {
+        writers_replace(&self.inner)
     }
 
     #[getter]

@@ -3,8 +3,9 @@
 //! Each file here holds one idea: [`checkpoint`] what is opened and described, [`reader`] from which objects, [`load`] and [`remember`] what is read,
 //! [`convert`] what is copied, [`writer`] what is written, [`list`] what is found, [`parts`] which parts of it, [`objects`] the object of a file of `torch.save`, [`shards`] one conversion by many processes,
 //! [`weights`] weights that are dequantised one at a time, [`template`] which worker reads what, [`memory`] bytes that Python
-//! writes to, [`dlpack`] the same for frameworks, [`run`] calls without the interpreter lock that
-//! can be interrupted, [`edit`] changes of files where they are, [`errors`] the exceptions, [`json`] JSON as objects, [`command`] the command, [`answers`] the answers of its verbs.
+//! writes to, [`elements`] the same with format and shape, [`dlpack`] the same for frameworks, [`run`] calls without the interpreter lock that
+//! can be interrupted, [`edit`] changes of files where they are, [`errors`] the exceptions, [`json`] JSON as objects, [`command`] the command,
+//! [`answers`] the answers of its verbs.
 
 mod answers;
 mod checkpoint;
@@ -12,6 +13,7 @@ mod command;
 mod convert;
 mod dlpack;
 mod edit;
+mod elements;
 mod errors;
 mod json;
 mod list;
@@ -35,6 +37,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<checkpoint::CoreCheckpoint>()?;
     module.add_class::<memory::TensorMemory>()?;
+    module.add_class::<elements::TensorElements>()?;
     module.add_class::<load::CoreStream>()?;
     module.add_class::<shards::CoreDirectory>()?;
     module.add_class::<template::CoreTemplate>()?;
@@ -47,6 +50,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(memory::pool_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(memory::trim, module)?)?;
     module.add_function(wrap_pyfunction!(memory::new_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(elements::elements, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::is_url, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::shown_path, module)?)?;
     module.add_function(wrap_pyfunction!(dlpack::dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(objects::objects, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;

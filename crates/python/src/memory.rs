@@ -4,6 +4,7 @@
 
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anamnesis::pool::{BufferPart, BufferPool};
 use pyo3::buffer::PyBuffer;
@@ -13,6 +14,13 @@ use pyo3::prelude::*;
 
 /// One pool for all loads of the process, so that the memory of tensors that have died serves the next load.
 static POOL: Mutex<Option<(u32, BufferPool)>> = Mutex::new(None);
+
+/// Memory of tensors that have died is kept for the next load this long, and at most twice as long: a load that follows at once
+/// finds it, and it is back with the system within a second.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// Bytes that are kept longer, for loads of single tensors.
+const KEPT: usize = 32 << 20;
 
 /// The pool of this process. A child of `fork` has a pool of its own: a thread that the child does not have may have held
 /// a lock of its parent's.
@@ -24,7 +32,9 @@ pub(crate) fn pool() -> BufferPool {
         _ => {
             // without magazines: they are for frequent requests, and loads make few; a pool with magazines registers for
             // `membarrier`, which takes milliseconds in a process with threads (PyTorch's, for example)
-            let builder = BufferPool::builder().thread_cache(0);
+            let builder = BufferPool::builder()
+                .thread_cache(0)
+                .release_after(PERIOD, KEPT);
             let new = builder.build().expect("these settings suit every machine");
             // the parent's buffers belong to tensors that the child still has: the pool is left to them
             if let Some(parents) = pool.replace((own, new.clone())) {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from pathlib import Path
 
 import anamnesis
@@ -41,7 +40,7 @@ def test_every_dtype_is_that_of_pytorch() -> None:
 
 def test_blocks_are_bytes() -> None:
     tensor = anamnesis.open(GGUF)["blk.0.attn_q.weight"]
-    assert np.array_equal(np.from_dlpack(tensor), tensor.numpy())
+    assert np.array_equal(np.from_dlpack(tensor.to("dlpack")), tensor.numpy())
     assert tensor.to("dlpack").dtype == "Q8_0"
 
 
@@ -107,9 +106,15 @@ def test_a_range_is_loaded_alone() -> None:
     assert np.array_equal(torch.from_dlpack(part).view(torch.uint16).numpy(), whole[2:5, :4])
 
 
-def test_the_buffer_of_a_tensor_is_its_stored_bytes() -> None:
+def test_stored_bytes_have_a_name_of_their_own() -> None:
     tensor = anamnesis.open(SHARDED)[NAME]
-    stored = tensor.__buffer__(0)
+    stored = tensor.raw()
     assert bytes(stored) == tensor.numpy().tobytes() and stored.nbytes == tensor.nbytes
-    if sys.version_info >= (3, 12):
-        assert bytes(memoryview(tensor)) == bytes(stored)
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, -1), (0,), (1 << 62, 1 << 62, 0)])
+def test_elements_that_do_not_fill_the_memory_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="elements"):
+        _core.elements(_core.new_memory(16), "f", shape)
+    with pytest.raises(ValueError, match="format"):
+        _core.elements(_core.new_memory(16), "g", (1,))

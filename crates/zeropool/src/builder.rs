@@ -11,6 +11,7 @@ use crate::callbacks::SlabCallbacks;
 use crate::class::Class;
 use crate::error::BuildError;
 use crate::evict::EvictionPolicy;
+use crate::idle::IdleRelease;
 use crate::magazine::SLOTS_PER_CLASS;
 use crate::pool::BufferPool;
 use crate::settings::{ClassSettings, Pinning, Settings};
@@ -45,6 +46,7 @@ pub struct PoolBuilder {
     node: Option<u32>,
     callbacks: Option<Arc<SlabCallbacks>>,
     watch: Option<(f32, Duration)>,
+    release: Option<(Duration, usize)>,
 }
 
 impl Default for PoolBuilder {
@@ -73,6 +75,7 @@ impl Default for PoolBuilder {
             node: None,
             callbacks: None,
             watch: None,
+            release: None,
         }
     }
 }
@@ -255,6 +258,16 @@ impl PoolBuilder {
         self
     }
 
+    /// Releases free buffers to the system, all but `keep` bytes of them, when they have been free for `period` to twice that:
+    /// for a program whose memory others should have when it does not use it, and that may load again at once. Requests
+    /// that find buffers meanwhile keep others for longer, up to 64 times their bytes. A thread does
+    /// so, which is started when more than `keep` bytes become free and ends when no more are. Thread-local magazines are off.
+    /// Default: free buffers are kept.
+    pub fn release_after(mut self, period: Duration, keep: usize) -> Self {
+        self.release = Some((period, keep));
+        self
+    }
+
     /// Builds the pool. Maps no memory yet.
     ///
     /// # Errors
@@ -286,8 +299,11 @@ impl PoolBuilder {
             classes: Class::all()
                 .map(|class| self.class_settings(class))
                 .collect(),
+            idle: self
+                .release
+                .map(|(period, keep)| IdleRelease::new(period, keep)),
             // registering waits for milliseconds in a process with several threads
-            may_bias: self.thread_cache > 0 && barrier::register(),
+            may_bias: self.thread_cache > 0 && self.release.is_none() && barrier::register(),
         })
     }
 
@@ -312,6 +328,8 @@ impl PoolBuilder {
         let cached = pooled
             && limit == usize::MAX
             && self.thread_cache > 0
+            // puts to magazines are not counted
+            && self.release.is_none()
             && class.capacity() <= self.thread_cache_max;
         ClassSettings {
             pooled,

@@ -109,7 +109,9 @@ impl Engine {
         if !self.flags.allows_fast_path() {
             return None;
         }
-        self.caches.get(self, class, len)
+        let object = self.caches.get(self, class, len)?;
+        self.record_hit(class);
+        Some(object)
     }
 
     /// An object without waiting.
@@ -289,6 +291,13 @@ impl Engine {
         }
     }
 
+    /// For buffers that are released when nothing requests them.
+    fn record_hit(&self, class: Class) {
+        if let Some(idle) = &self.settings.idle {
+            idle.record_hit(class.capacity());
+        }
+    }
+
     fn take_free(&self, class: Class) -> Option<Object> {
         if self.ledger.held_in(class) == 0 {
             return None;
@@ -302,6 +311,7 @@ impl Engine {
     fn fulfil(self: &Arc<Self>, grant: Grant, len: usize) -> Result<Object, GetError> {
         match grant {
             Grant::Object(object) => {
+                self.record_hit(object.class());
                 self.counters.hits.fetch_add(1, Relaxed);
                 let pages = len.min(object.dirty()).div_ceil(PAGE) as u64;
                 self.counters.pages.fetch_add(pages, Relaxed);

@@ -14,6 +14,7 @@ mod flags;
 mod future;
 #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
 mod huge_pages;
+mod idle;
 mod magazine;
 mod part;
 mod pool;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::callbacks::SlabCallbacks;
 use crate::class::Class;
 use crate::evict::EvictionPolicy;
+use crate::idle::IdleRelease;
 use crate::region::{RegionError, RegionOptions};
 use crate::slab::Slab;
 use crate::stats::PoolCounters;
@@ -60,6 +61,8 @@ pub(crate) struct Settings {
     pub(crate) callbacks: Option<Arc<SlabCallbacks>>,
     /// By class.
     pub(crate) classes: Box<[ClassSettings]>,
+    /// Buffers that nothing requests are released.
+    pub(crate) idle: Option<IdleRelease>,
     /// Magazines may be biased: `membarrier` can be called.
     pub(crate) may_bias: bool,
 }
@@ -129,6 +132,7 @@ mod tests {
                     limit: 0,
                 })
                 .collect(),
+            idle: None,
             may_bias: false,
         };
         let class = Class::of(100).unwrap();

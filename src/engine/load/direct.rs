@@ -5,7 +5,7 @@ mod interleavings;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
@@ -15,6 +15,7 @@ use rustix::fs::{Mode, OFlags, StatxFlags};
 use super::report::ReportBuilder;
 use super::storage::{StorageKind, storage_kind};
 use crate::base::sync::AtomicBool;
+use crate::read::source::open_files::{DescriptorCount, with_descriptor};
 use crate::read::source::{Source, uninterrupted};
 
 /// All files of a checkpoint, opened for direct I/O, and the alignment that they need.
@@ -22,6 +23,7 @@ use crate::read::source::{Source, uninterrupted};
 pub(super) struct DirectFiles {
     files: Vec<DirectFile>,
     align: u64,
+    _open: DescriptorCount,
 }
 
 #[derive(Debug)]
@@ -48,12 +50,14 @@ impl DirectFiles {
     }
 
     fn open_all(sources: &[Arc<dyn Source>], report: &Arc<ReportBuilder>) -> io::Result<Self> {
+        let open = DescriptorCount::of_files(sources.len())?;
         let mut align = PAGE;
         let mut files = Vec::with_capacity(sources.len());
         for source in sources {
             let fd = source
                 .as_fd()
                 .ok_or_else(|| unsupported("a source has no descriptor"))?;
+            let fd = fd.as_fd();
             // a file system in memory accepts the flag, and copies from the page cache all the same
             if let StorageKind::Memory(name) = storage_kind(fd) {
                 return Err(unsupported(&format!("{name} is in memory")));
@@ -72,7 +76,11 @@ impl DirectFiles {
                 report: Arc::clone(report),
             });
         }
-        Ok(Self { files, align })
+        Ok(Self {
+            files,
+            align,
+            _open: open,
+        })
     }
 
     /// Offsets, lengths and addresses of direct reads are multiples of it.
@@ -176,11 +184,8 @@ impl DirectFile {
 /// Opens the file of a descriptor again, so that the flags and read-ahead of the first descriptor do not change.
 pub(super) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let opened = rustix::fs::open(
-        path,
-        OFlags::RDONLY | OFlags::CLOEXEC | flags,
-        Mode::empty(),
-    )?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
+    let opened = with_descriptor(|| Ok(rustix::fs::open(&path, flags, Mode::empty())?))?;
     Ok(File::from(opened))
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+#[cfg(target_os = "linux")]
+use std::os::fd::AsFd;
 
 #[cfg(target_os = "linux")]
 use anamnesis_os::residency::resident_bytes;
@@ -124,7 +126,7 @@ impl StorageInfo {
         #[cfg(target_os = "linux")]
         for source in sources() {
             let Some(fd) = source.as_fd() else { continue };
-            let kind = storage_kind(fd);
+            let kind = storage_kind(fd.as_fd());
             // the load waits for the slowest file
             // network before local before memory
             let slower = match (info.kind, kind) {
@@ -140,7 +142,8 @@ impl StorageInfo {
         {
             let is_file = |(source, _): &&(&dyn Source, Range<u64>)| source.as_fd().is_some();
             let resident = |(source, range): &(&dyn Source, Range<u64>)| {
-                resident_bytes(source.as_fd()?, range.start, range.end - range.start)
+                let fd = source.as_fd()?;
+                resident_bytes(fd.as_fd(), range.start, range.end - range.start)
             };
             let total_resident: Option<u64> = ranges.iter().filter(is_file).map(resident).sum();
             let files = bytes(&mut ranges.iter().filter(is_file));

@@ -23,6 +23,7 @@ use super::{Consumer, LoadContext, Loader, PreadLoader, direct};
 use crate::base::error::Result;
 use crate::base::threads::thread_count;
 use crate::read::catalog::ByteRange;
+use crate::read::source::open_files::DescriptorCount;
 use crate::read::source::{MAX_INTERRUPTIONS, Source, too_often_interrupted, uninterrupted};
 use ring::{EndedRead, ReadRing, RingOperations};
 
@@ -89,7 +90,7 @@ const MOST_THREADS: usize = 4;
 
 /// The files, opened again for the ring: flags and read-ahead of the caller's descriptors stay as they are.
 enum RingFiles {
-    Buffered(Vec<File>),
+    Buffered(Vec<File>, #[allow(dead_code)] DescriptorCount),
     Direct(direct::DirectFiles),
 }
 
@@ -103,7 +104,7 @@ impl RingFiles {
         // at the offset where the read began, and reports other bytes as a success (Linux 6.18; `tests/own_process/io_faults.rs`). No
         // query tells which files are such.
         let is_fuse = |source: &dyn Source| {
-            let kind = source.as_fd().map(storage_kind);
+            let kind = source.as_fd().map(|fd| storage_kind(fd.as_fd()));
             kind == Some(StorageKind::Network("fuse"))
         };
         if sources.iter().any(|source| is_fuse(&**source)) {
@@ -116,29 +117,31 @@ impl RingFiles {
             let fd = source
                 .as_fd()
                 .ok_or_else(|| io::Error::other("a source has no descriptor"))?;
-            direct::reopen(fd, rustix::fs::OFlags::empty())
+            direct::reopen(fd.as_fd(), rustix::fs::OFlags::empty())
         };
+        let open = DescriptorCount::of_files(sources.len())?;
         let files = sources.iter().map(|source| reopen(&**source));
-        files.collect::<io::Result<_>>().map(Self::Buffered)
+        let files = files.collect::<io::Result<_>>()?;
+        Ok(Self::Buffered(files, open))
     }
 
     fn align(&self) -> u64 {
         match self {
-            Self::Buffered(_) => BUFFERED_ALIGN,
+            Self::Buffered(..) => BUFFERED_ALIGN,
             Self::Direct(files) => files.align(),
         }
     }
 
     fn file(&self, number: u32) -> &File {
         match self {
-            Self::Buffered(files) => &files[number as usize],
+            Self::Buffered(files, _) => &files[number as usize],
             Self::Direct(files) => &files.files()[number as usize].file,
         }
     }
 
     fn direct_file(&self, number: u32) -> Option<&direct::DirectFile> {
         match self {
-            Self::Buffered(_) => None,
+            Self::Buffered(..) => None,
             Self::Direct(files) => Some(&files.files()[number as usize]),
         }
     }

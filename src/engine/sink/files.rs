@@ -36,7 +36,7 @@ use anamnesis_os::files::{directory_of, is_protected};
 use crate::base::error::{Error, Result};
 use crate::engine::companions::{CompanionFile, Companions};
 use crate::plan::{PlanId, TensorSpec};
-use crate::read::source::files::url;
+use crate::read::source::files::{check_no_url, url};
 
 use super::container::{Container, ContainerForm, FormOptions, HeaderValue, HeaderValues};
 use super::{Sink, StoredCopies};
@@ -251,7 +251,7 @@ impl FileSink {
     }
 }
 
-/// Refuses the URL of an output that has a query or a fragment: they would be a part of the objects' names, and a signature would be
+/// Refuses a path that was meant as a URL, and the URL of an output that has a query or a fragment: they would be a part of the objects' names, and a signature would be
 /// one of everything that shows them.
 ///
 /// ```
@@ -270,7 +270,9 @@ pub fn check_target(target: &Path) -> Result<()> {
                         the environment";
             Err(Error::invalid_argument(what).in_file(target))
         }
-        _ => Ok(()),
+        Some(_) => Ok(()),
+        // a directory such as `s3:` would be made
+        None => check_no_url(target),
     }
 }
 

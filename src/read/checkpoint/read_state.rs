@@ -5,6 +5,8 @@
 //! reader notices the time before it reads, and looks for a journal and at the time when it has read: what it has is of one
 //! moment, or it begins again.
 
+#[cfg(unix)]
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -38,7 +40,7 @@ impl ReadState {
     /// Notices the state of a file. Others than regular ones have none.
     pub(super) fn of(source: &dyn Source) -> Self {
         #[cfg(unix)]
-        return Self(source.as_fd().and_then(number_of_fd));
+        return Self(source.as_fd().and_then(|fd| number_of_fd(fd.as_fd())));
         #[cfg(not(unix))]
         {
             let _ = source;

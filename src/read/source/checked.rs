@@ -108,12 +108,12 @@ impl<S: Source> Source for CheckedSource<S> {
     }
 
     #[cfg(unix)]
-    fn as_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+    fn as_fd(&self) -> Option<super::SourceFd<'_>> {
         let fd = self.source.as_fd()?;
         // io_uring ignores the offset of a read from a pipe or a socket, and waits for bytes that may never arrive
         let is_file = self.fd_is_file.get_or_init(|| {
             use rustix::fs::FileType;
-            rustix::fs::fstat(fd).is_ok_and(|stat| {
+            rustix::fs::fstat(&fd).is_ok_and(|stat| {
                 let kind = FileType::from_raw_mode(stat.st_mode);
                 matches!(kind, FileType::RegularFile | FileType::BlockDevice)
             })

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 
+use super::open_files::{HeldFile, SourceFile};
 use super::{Source, copy_at, fill};
 
 /// A file read with positioned reads (`pread`).
@@ -11,7 +12,7 @@ use super::{Source, copy_at, fill};
 /// [`MmapSource`](super::MmapSource) for files that other programs may truncate, and on network file systems: a read of a
 /// missing byte is an error, a touch of a missing page ends the process.
 pub struct FileSource {
-    file: File,
+    file: SourceFile,
     len: u64,
     /// The content of a file of at most [`SMALL`] bytes. One read replaces one for the header and one per tensor.
     content: Option<Box<[u8]>>,
@@ -35,31 +36,33 @@ impl FileSource {
 
     /// A source for an open file of a known length. `keep`: read all of it now and keep it in memory.
     pub(crate) fn with_len(file: File, len: u64, keep: bool) -> Self {
-        let mut source = Self {
-            len,
-            file,
-            content: None,
-        };
+        let mut kept = None;
         if keep {
             // one read at opening replaces a read per header window: 7.6 to 6.0 µs for a load of a file of 704 bytes
             // (experiment 43)
             let mut content = vec![0; usize::try_from(len).unwrap_or(0)];
             #[cfg(target_os = "linux")]
-            let polled = super::nowait::read(&source.file, &mut content);
+            let polled = super::nowait::read(&file, &mut content);
             #[cfg(not(target_os = "linux"))]
             let polled = 0;
             // An error is not reported here: the content is then not kept, and the next read returns the error.
-            let rest = source.read_at(polled as u64, &mut content[polled..]);
-            source.content = rest
+            let rest = read_at(&file, polled as u64, &mut content[polled..]);
+            kept = rest
                 .is_ok_and(|n| polled + n == content.len())
                 .then(|| content.into());
         }
         // The cursor reads headers in windows of its own. Without this advice, the kernel would read another 128 KiB
         // around each of them. A file that is shorter than that is read with one request either way.
-        if len > KERNEL_READ_AHEAD {
-            source.advise(0, 0, FileAdvice::Random);
+        let prepare: fn(&File) = match len > KERNEL_READ_AHEAD {
+            true => |file| advise(file, 0, 0, FileAdvice::Random),
+            false => |_| {},
+        };
+        prepare(&file);
+        Self {
+            len,
+            file: SourceFile::new(file, prepare),
+            content: kept,
         }
-        source
     }
 }
 
@@ -77,25 +80,39 @@ enum FileAdvice {
     DontNeed,
 }
 
-impl FileSource {
-    /// `posix_fadvise`; a `len` of 0 means to the end. The result is ignored because advice is only a hint.
-    fn advise(&self, start: u64, len: u64, advice: FileAdvice) {
-        #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-        {
-            let advice = match advice {
-                FileAdvice::Random => rustix::fs::Advice::Random,
-                FileAdvice::WillNeed => rustix::fs::Advice::WillNeed,
-                FileAdvice::DontNeed => rustix::fs::Advice::DontNeed,
-            };
-            let _ = rustix::fs::fadvise(&self.file, start, std::num::NonZeroU64::new(len), advice);
-        }
-        #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
-        let _ = (start, len, advice);
+/// `posix_fadvise`; a `len` of 0 means to the end. The result is ignored because advice is only a hint.
+fn advise(file: &File, start: u64, len: u64, advice: FileAdvice) {
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+    {
+        let advice = match advice {
+            FileAdvice::Random => rustix::fs::Advice::Random,
+            FileAdvice::WillNeed => rustix::fs::Advice::WillNeed,
+            FileAdvice::DontNeed => rustix::fs::Advice::DontNeed,
+        };
+        let _ = rustix::fs::fadvise(file, start, std::num::NonZeroU64::new(len), advice);
     }
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+    let _ = (file, start, len, advice);
+}
 
+/// Reads until `buf` is full or the file ends.
+fn read_at(file: &File, start: u64, buf: &mut [u8]) -> io::Result<usize> {
+    let mut at = start;
+    fill(buf, |buf| {
+        #[cfg(unix)]
+        let n = std::os::unix::fs::FileExt::read_at(file, buf, at)?;
+        #[cfg(windows)]
+        let n = std::os::windows::fs::FileExt::seek_read(file, buf, at)?;
+        at += n as u64;
+        Ok(n)
+    })
+}
+
+impl FileSource {
+    /// The file, open.
     #[cfg(feature = "mmap")]
-    pub(super) fn file(&self) -> &File {
-        &self.file
+    pub(super) fn file(&self) -> io::Result<HeldFile<'_>> {
+        self.file.get()
     }
 }
 
@@ -112,40 +129,38 @@ impl Source for FileSource {
         if let Some(content) = &self.content {
             return Ok(copy_at(content, start, buf));
         }
-        let mut at = start;
-        fill(buf, |buf| {
-            #[cfg(unix)]
-            let n = std::os::unix::fs::FileExt::read_at(&self.file, buf, at)?;
-            #[cfg(windows)]
-            let n = std::os::windows::fs::FileExt::seek_read(&self.file, buf, at)?;
-            at += n as u64;
-            Ok(n)
-        })
+        read_at(&*self.file.get()?, start, buf)
     }
 
     fn will_need(&self, start: u64, len: u64) {
         if self.content.is_some() {
             return;
         }
+        // a hint: that the file cannot be opened again is for the read to say
+        let Ok(file) = self.file.get() else {
+            return;
+        };
         // `POSIX_FADV_WILLNEED` of resident pages still costs a lookup of each page; a sample is cheaper.
         #[cfg(target_os = "linux")]
         if anamnesis_os::residency::is_probably_resident(
-            std::os::fd::AsFd::as_fd(&self.file),
+            std::os::fd::AsFd::as_fd(&*file),
             start,
             len,
         ) {
             return;
         }
         // a length of 0 would mean the whole rest of the file
-        self.advise(start, len.max(1), FileAdvice::WillNeed);
+        advise(&file, start, len.max(1), FileAdvice::WillNeed);
     }
 
     fn dont_need(&self, start: u64, len: u64) {
-        self.advise(start, len.max(1), FileAdvice::DontNeed);
+        if let Ok(file) = self.file.get() {
+            advise(&file, start, len.max(1), FileAdvice::DontNeed);
+        }
     }
 
     #[cfg(unix)]
-    fn as_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        Some(std::os::fd::AsFd::as_fd(&self.file))
+    fn as_fd(&self) -> Option<super::SourceFd<'_>> {
+        self.file.get().ok().map(Into::into)
     }
 }

@@ -59,7 +59,10 @@ impl Files {
         memory: u64,
     ) -> Result<(Self, Cow<'p, Path>)> {
         match url(path) {
-            None => Ok((Self::default(), Cow::Borrowed(path))),
+            None => {
+                check_no_url(path)?;
+                Ok((Self::default(), Cow::Borrowed(path)))
+            }
             Some(url) => Self::of_url(url, options, memory).map_err(|e| e.in_file(path)),
         }
     }
@@ -120,6 +123,66 @@ pub(crate) fn url(path: &Path) -> Option<&str> {
     is_url.then(|| path.to_str()).flatten()
 }
 
+/// Whether a path is the text of a URL of a scheme that is opened: with the feature `remote`, as this is about its text alone.
+///
+/// ```
+/// use anamnesis::source::is_url;
+///
+/// assert!(is_url("s3://bucket/model".as_ref())?);
+/// assert!(!is_url("/models/llama".as_ref())?);
+/// assert!(is_url("s3:/bucket/model".as_ref()).is_err());
+/// # Ok::<(), anamnesis::Error>(())
+/// ```
+///
+/// # Errors
+/// It is the text of a URL that has lost a slash, or of another scheme. [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument).
+pub fn is_url(path: &Path) -> Result<bool> {
+    match url(path) {
+        Some(_) => Ok(true),
+        None => check_no_url(path).map(|()| false),
+    }
+}
+
+/// Refuses a path that was meant as a URL: of a scheme that is not opened, or of one that has lost a slash, as functions that
+/// join paths make them. As a path it would be a directory such as `s3:`, and an output would be written there.
+///
+/// A directory of such a name that exists is one, and any name behind `./`.
+pub(crate) fn check_no_url(path: &Path) -> Result<()> {
+    /// The longest scheme that is looked for; a drive of Windows has one letter.
+    const LENGTHS: std::ops::RangeInclusive<usize> = 2..=12;
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let Some(colon) = bytes.iter().take(13).position(|&byte| byte == b':') else {
+        return Ok(());
+    };
+    let (scheme, rest) = bytes.split_at(colon);
+    let is_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    if !LENGTHS.contains(&colon) || !scheme.iter().all(is_scheme) || !rest.starts_with(b":/") {
+        return Ok(());
+    }
+    let mut own = path.components();
+    if own
+        .next()
+        .is_some_and(|directory| Path::new(&directory).is_dir())
+    {
+        return Ok(());
+    }
+    let scheme = String::from_utf8_lossy(scheme).to_ascii_lowercase();
+    let what = if SCHEMES.contains(&&*scheme) {
+        format!(
+            "a URL that has lost a slash: it begins with {scheme}://, which programs that join paths shorten"
+        )
+    } else if scheme == "file" {
+        "a URL of this machine: leave out file://".to_owned()
+    } else {
+        let known = SCHEMES.join("://, ");
+        format!("URLs begin with {known}://, and a directory of this name is written ./{scheme}:")
+    };
+    // as a URL, of which an error shows neither credentials nor a query
+    let behind = String::from_utf8_lossy(rest);
+    let shown = format!("{scheme}://{}", behind.trim_start_matches([':', '/']));
+    Err(Error::invalid_argument(what).in_file(Path::new(&shown)))
+}
+
 /// Refuses a checkpoint whose files have no paths in the file system, where those are needed.
 pub(crate) fn require_local(files: &Files, path: &Path, what: &str) -> Result<()> {
     if files.is_local() {
@@ -134,6 +197,7 @@ pub(crate) fn require_local(files: &Files, path: &Path, what: &str) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::ErrorKind;
 
     #[test]
     fn urls_are_known_by_their_scheme() {
@@ -156,6 +220,37 @@ mod tests {
             "s3",
         ] {
             assert_eq!(url(Path::new(path)), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_url_with_a_mistake_is_no_path() {
+        for path in [
+            "https:/h",
+            "s3:/b/k",
+            "HF:/o/n",
+            "ftp://h/a",
+            "gcs://b",
+            "file:///a",
+            "r2:/b",
+        ] {
+            let error = is_url(Path::new(path)).unwrap_err();
+            assert!(
+                matches!(error.kind(), ErrorKind::InvalidArgument(_)),
+                "{path}: {error}"
+            );
+            assert!(Files::of(Path::new(path)).is_err(), "{path}");
+        }
+        for path in [
+            "C:/a",
+            "C:\\a",
+            "a:b",
+            "./s3:/b",
+            "/s3:/b",
+            "model:latest",
+            "a b:/c",
+        ] {
+            assert!(!is_url(Path::new(path)).unwrap(), "{path}");
         }
     }
 

@@ -10,6 +10,7 @@ use crate::base::limits::{Budget, TemporaryCharge};
 use crate::base::progress::CancelToken;
 
 use super::file_system::{FileSystem, MapMode, NamedPath, OpenedPath};
+use super::open_files::with_descriptor;
 use super::regular::{check_directory, open_named, open_without_waiting, read_named, read_opened};
 use super::{FileSource, SMALL, Source, StreamSource};
 
@@ -82,7 +83,7 @@ impl FileSystem for LocalFiles {
         budget: &Budget,
     ) -> Result<OpenedPath> {
         // `open` would wait for the writer of a FIFO, whatever is cancelled meanwhile
-        let file = match open_without_waiting(path) {
+        let file = match with_descriptor(|| open_without_waiting(path)) {
             // Windows cannot open a directory as a file
             Err(_) if path.is_dir() => return Ok(OpenedPath::Directory),
             file => file?,

@@ -78,7 +78,7 @@ impl Source for MmapSource {
             // SAFETY: the map is private to this value, read-only, and lives as long as every slice
             // borrowed from it. That no process truncates or rewrites the file meanwhile cannot be proved
             // here; it is the documented condition of this type, as of every file map.
-            let map = unsafe { memmap2::Mmap::map(self.file.file()) }.ok()?;
+            let map = unsafe { memmap2::Mmap::map(&*self.file.file().ok()?) }.ok()?;
             // The header was checked against the length at open. A file of another length is read instead, because a
             // read behind the end is an error and a touch behind the end is a signal.
             (Some(map.len() as u64) == self.len()).then_some(map)
@@ -95,7 +95,7 @@ impl Source for MmapSource {
         let mut options = memmap2::MmapOptions::new();
         options.no_reserve_swap();
         // SAFETY: as in `mapped`. Writes go to pages of this process alone.
-        let map = unsafe { options.map_copy(self.file.file()) }.ok()?;
+        let map = unsafe { options.map_copy(&*self.file.file().ok()?) }.ok()?;
         (Some(map.len() as u64) == self.len()).then(|| DividedBuffer::of_owner(map))
     }
 
@@ -120,7 +120,7 @@ impl Source for MmapSource {
     }
 
     #[cfg(unix)]
-    fn as_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+    fn as_fd(&self) -> Option<super::SourceFd<'_>> {
         self.file.as_fd()
     }
 }

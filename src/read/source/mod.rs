@@ -40,6 +40,7 @@ mod mmap;
 #[cfg(target_os = "linux")]
 mod nowait;
 pub(crate) mod ollama;
+pub(crate) mod open_files;
 pub(crate) mod range;
 pub(crate) mod range_reader;
 mod reader;
@@ -47,7 +48,10 @@ pub(crate) mod regular;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
 pub(crate) mod snapshot;
+#[cfg(unix)]
+mod source_fd;
 mod stream;
+mod unmapped;
 
 use std::io;
 
@@ -59,6 +63,7 @@ pub(crate) use concurrent::any_concurrent;
 pub use concurrent::{ConcurrentReads, ReadReceiver, StartedRead};
 pub use file::FileSource;
 pub(crate) use file::SMALL;
+pub use files::is_url;
 pub use function::FnSource;
 pub use mapped_bytes::MappedBytes;
 pub use memory::MemorySource;
@@ -66,7 +71,10 @@ pub use memory::MemorySource;
 pub use mmap::MmapSource;
 pub use reader::ReaderSource;
 pub use snapshot::{cache_warning, local_path};
+#[cfg(unix)]
+pub use source_fd::SourceFd;
 pub use stream::StreamSource;
+pub(crate) use unmapped::UnmappedSource;
 
 /// A sequence of bytes that is read at offsets.
 ///
@@ -243,9 +251,10 @@ pub trait Source: Send + Sync {
 
     /// The file descriptor, if offset `n` of the source is offset `n` of that file.
     ///
-    /// Loaders then read through it (`pread`, io_uring, `O_DIRECT`) instead of [`read_at`](Source::read_at).
+    /// Loaders then read through it (`pread`, io_uring, `O_DIRECT`) instead of [`read_at`](Source::read_at). A source may close
+    /// its file while no such value exists.
     #[cfg(unix)]
-    fn as_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+    fn as_fd(&self) -> Option<SourceFd<'_>> {
         None
     }
 }

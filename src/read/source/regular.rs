@@ -16,10 +16,11 @@ use crate::base::limits::{Budget, TemporaryCharge, zeroed};
 
 use super::file_system::NamedPath;
 use super::fill;
+use super::open_files::with_descriptor;
 
 /// Opens a regular file of the caller's own and returns its length.
 pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
-    regular(open_without_waiting(path)?)
+    regular(with_descriptor(|| open_without_waiting(path))?)
 }
 
 /// Opens a regular file by a path that the caller or a directory names, and returns its length.
@@ -28,10 +29,11 @@ pub(crate) fn open_named(path: NamedPath<'_>) -> Result<(File, u64)> {
         NamedPath::Given(path) => return open_regular(path),
         NamedPath::Below { directory, path } => (directory, path),
     };
-    let opened = match links::open_below(directory, path) {
+    let below = |directory| with_descriptor(|| links::open_below(directory, path));
+    let opened = match below(directory) {
         // its own directory holds the file at any other path
         Err(e) if e.kind() == ErrorKind::InvalidInput && !path.starts_with(directory) => {
-            links::open_below(path.parent().unwrap_or(Path::new("")), path)
+            below(path.parent().unwrap_or(Path::new("")))
         }
         opened => opened,
     };

@@ -23,6 +23,8 @@ mod edit;
 mod exit_status;
 #[cfg(target_os = "linux")]
 mod failing_pages;
+#[cfg(target_os = "linux")]
+mod few_descriptors;
 mod fit;
 #[cfg(target_os = "linux")]
 mod foreign_links;

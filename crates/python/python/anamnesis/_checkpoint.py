@@ -117,6 +117,28 @@ class Checkpoint(Mapping[str, Tensor]):
         return self._core.nbytes
 
     @property
+    def _borrows(self) -> bool:
+        """Whether tensors lie in a map of the file by default: where the usual writers make a new file."""
+        return self._core.is_mapped
+
+    def _mapping(self) -> _core.CoreCheckpoint:
+        """The checkpoint with maps of its files, whatever their format is."""
+        plain, mmap, single, opaque, assume, void, limits, storage_options = self._arguments
+        if self._borrows or not mmap or not isinstance(plain, str):
+            return self._core
+        return _core.open(
+            plain,
+            mmap=True,
+            all_maps=True,
+            single=single,
+            opaque=opaque,
+            assume=assume,
+            void_as=void,
+            limits=limits,
+            storage_options=variables(storage_options),
+        )
+
+    @property
     def warnings(self) -> list[str]:
         """Findings about the files that do not prevent reading them."""
         return self._core.warnings
@@ -194,8 +216,8 @@ class Checkpoint(Mapping[str, Tensor]):
     ) -> Loaded:
         """Stored tensors in memory; quantised ones are still quantised (see :meth:`remember`).
 
-        ``borrow``: with ``"auto"`` tensors of local files in the page cache lie in a private map of the file, which is
-        copied on write, and others in memory of their own; ``False`` always copies, ``True`` always maps. ``progress`` is
+        ``borrow``: with ``"auto"`` tensors of local safetensors files in the page cache lie in a private map of the file, which
+        is copied on write, and others in memory of their own; ``False`` always copies, ``True`` always maps. ``progress`` is
         called with the number of complete bytes and of all bytes, or ``True`` for a bar (of tqdm where it is installed); an exception
         of it, or an interrupt, ends the load.
 
@@ -261,10 +283,11 @@ class Checkpoint(Mapping[str, Tensor]):
             renamed.loader, renamed.reason = loaded.loader, loaded.reason
             return renamed
         wrap, chosen = wrap_for(framework, device), self._selections(slices)
+        core = self._mapping() if loader == "mmap" else self._core
         with reporting(progress, "load") as report:
-            rows, used, reason = self._core.load(
+            rows, used, reason = core.load(
                 wanted.names,
-                borrow=bool(borrow),
+                borrow=self._borrows if borrow == "auto" else bool(borrow),
                 loader=loader,
                 align=align,
                 slices=boxes(chosen),

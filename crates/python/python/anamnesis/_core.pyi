@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, TypeVar, final
 
 __all__ = [
-    "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "CoreWeights", "CoreWriter", "Memory", "__version__", "again", "answer",
-    "command", "digests", "dlpack", "edit", "has_type", "load_template", "ls", "new_memory", "objects", "open", "pool_bytes", "renamed", "safetensors_header", "trim", "union",
+    "CoreCheckpoint", "CoreDirectory", "CoreStream", "CoreTemplate", "CoreWeights", "CoreWriter", "Elements", "Memory", "__version__", "again",
+    "answer", "command", "digests", "dlpack", "edit", "elements", "has_type", "is_url", "load_template", "ls", "new_memory", "objects", "open",
+    "pool_bytes", "renamed", "safetensors_header", "shown_path", "trim", "union",
 ]  # fmt: skip
 
 __version__: str
@@ -38,6 +39,10 @@ class Memory:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
+class Elements:
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
 class CoreStream:
     def __iter__(self) -> Iterator[_Loaded]: ...
     def __next__(self) -> _Loaded: ...
@@ -65,6 +70,8 @@ class CoreWeights:
 class CoreCheckpoint:
     @property
     def format(self) -> str: ...
+    @property
+    def is_mapped(self) -> bool: ...
     @property
     def nbytes(self) -> int: ...
     @property
@@ -258,6 +265,7 @@ def open(
     source: Any,
     *,
     mmap: bool = True,
+    all_maps: bool = False,
     single: bool = False,
     opaque: bool = False,
     assume: str | None = None,
@@ -265,15 +273,19 @@ def open(
     limits: dict[str, int | None] | None = None,
     storage_options: Sequence[tuple[str, str]] | None = None,
 ) -> CoreCheckpoint: ...
-# kind and contents of each node of the object, and its storages
+# kind and contents of each node of the object, the place that each storage was saved from, and the storages
 def objects(
     source: str | bytes,
     *,
     mmap: bool = True,
     opaque: bool = False,
     limits: dict[str, int | None] | None = None,
-) -> tuple[list[tuple[Any, ...]], CoreCheckpoint] | None: ...
+) -> tuple[list[tuple[Any, ...]], list[str], CoreCheckpoint] | None: ...
 def new_memory(nbytes: int) -> Memory: ...
+# the same bytes as elements of a format of `struct`
+def elements(memory: Memory, format: str, shape: Sequence[int]) -> Elements: ...
+def is_url(path: str) -> bool: ...
+def shown_path(path: str) -> str: ...
 # a capsule
 def dlpack(memory: Memory, code: int, bits: int, lanes: int, shape: Sequence[int], *, versioned: bool) -> Any: ...
 def pool_bytes() -> tuple[int, int]: ...

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from os import fsdecode
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core
 from ._checkpoint import Checkpoint
+from ._paths import local
 
 if TYPE_CHECKING:
     from ._checkpoint import Path, Rules
@@ -40,7 +40,7 @@ class Template:
     @classmethod
     def open(cls, path: Path) -> Template:
         """A template that was saved, recorded or predicted."""
-        return cls(_core.load_template(fsdecode(path)))
+        return cls(_core.load_template(local(path, "a template is read from")))
 
     @property
     def groups(self) -> list[Group]:
@@ -67,7 +67,7 @@ class Template:
 
     def save(self, path: Path, overwrite: bool = False) -> None:
         """Writes the binary form, or JSON if the path ends in ``.json``."""
-        self._core.save(fsdecode(path), overwrite)
+        self._core.save(local(path, "a template is written to"), overwrite)
 
     def __repr__(self) -> str:
         return f"<Template: {len(self._core.groups)} workers, {len(self.files)} files, {self.nbytes} bytes>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from . import _core
 from ._frameworks import wrap_for
 from ._index import Selection, check_blocks, selection
 
@@ -11,10 +12,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from . import _core
     from ._index import Box
     from ._checkpoint import Checkpoint
     from ._options import Framework
+
+
+# formats of the module `struct`, and complex ones of PEP 3118, of the dtypes that have one. Loaded bytes are little endian
+_FORMATS = {
+    "F64": "d", "F32": "f", "F16": "e", "I64": "q", "I32": "i", "I16": "h", "I8": "b",
+    "U64": "Q", "U32": "I", "U16": "H", "U8": "B", "BOOL": "?", "C64": "Zf", "C128": "Zd",
+}  # fmt: skip
+
+
+# `PyBUF_FORMAT`: the consumer looks at the format
+_FORMAT = 4
 
 
 class Tensor:
@@ -70,8 +81,14 @@ class Tensor:
         return chosen.apply(wrap_for(framework, device)(dtype, is_dtype, shape, memory), shape)
 
     def _load(self, box: Box | None = None) -> _core._Loaded:
-        loaded, _, _ = self.checkpoint._core.load({self.name}, slices=None if box is None else {self.name: box})
+        loaded, _, _ = self.checkpoint._core.load(
+            {self.name}, borrow=self.checkpoint._borrows, slices=None if box is None else {self.name: box}
+        )
         return loaded[0]
+
+    def raw(self) -> memoryview:
+        """The stored bytes, whatever they mean."""
+        return memoryview(self._load()[4])
 
     def torch(self, index: Any = ..., device: Any = None) -> Any:
         """As a tensor of PyTorch."""
@@ -86,12 +103,33 @@ class Tensor:
         return self.numpy(index)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """The elements as numpy has them, with the dtypes of ``ml_dtypes``. Raises ``TypeError`` where numpy has no dtype for them: bytes
+        in the place of values would be computed with."""
+        from ._frameworks.numpy import has_dtype
+
+        if not has_dtype(self.dtype, self._is_dtype):
+            raise TypeError(self._without_dtype("numpy"))
         array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
+        if dtype is None or array.dtype == dtype:
+            return array
+        if copy is False:
+            raise ValueError(f"tensor {self.name!r}: {array.dtype} becomes {dtype} by a copy only")
+        return array.astype(dtype)
 
     def __dlpack__(self, **options: Any) -> Any:
-        """The tensor for ``from_dlpack`` of any framework: of its own dtype, or bytes where DLPack has none."""
+        """The tensor for ``from_dlpack`` of any framework. Raises ``BufferError`` where DLPack has no type for its elements:
+        ``to("dlpack")`` gives the bytes of these."""
+        from ._frameworks.dlpack import DTYPES
+
+        if not (self._is_dtype and self.dtype in DTYPES):
+            raise BufferError(self._without_dtype("DLPack"))
         return self.to("dlpack").__dlpack__(**options)
+
+    def _without_dtype(self, what: str) -> str:
+        return (
+            f"tensor {self.name!r}: {what} has no type for {self.dtype}: .numpy() and .raw() have its bytes, and .remember() "
+            "the values of a quantised weight"
+        )
 
     def __dlpack_device__(self) -> tuple[int, int]:
         from ._frameworks.dlpack import CPU
@@ -99,8 +137,15 @@ class Tensor:
         return CPU
 
     def __buffer__(self, flags: int, /) -> memoryview:
-        """The stored bytes, as ``memoryview(tensor)`` has them from Python 3.12 on."""
-        return memoryview(self._load()[4])
+        """The elements with their format and shape, as ``memoryview(tensor)`` and numpy have them from Python 3.12 on. Raises
+        ``BufferError`` where the protocol has no format for them (BF16, blocks): numpy then calls ``__array__``; and for bytes
+        without their format, which ``torch.asarray`` takes for numbers of its default dtype."""
+        if not flags & _FORMAT:
+            raise BufferError(f"tensor {self.name!r}: elements are not passed without their format: .raw() is the bytes")
+        element = _FORMATS.get(self.dtype) if self._is_dtype else None
+        if element is None:
+            raise BufferError(self._without_dtype("the protocol of buffers"))
+        return memoryview(_core.elements(self._load()[4], element, self.shape))
 
     def remember(self, framework: Framework = "torch", dtype: Any = "auto", device: Any = None, index: Any = ...) -> Any:
         """The weight of this name, dequantised, or what ``index`` selects of it: an index may begin inside of a block."""

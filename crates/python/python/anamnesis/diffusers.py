@@ -26,7 +26,7 @@ def _state_dict_reader(original: Any) -> Any:
         if path.endswith(".safetensors") and not disable_mmap:
             return safetensors.load_file(path, map_location)
         # called for safetensors files too, by name
-        return torch.load(path, map_location, False if disable_mmap else None)
+        return torch.load(path, map_location, mmap=False if disable_mmap else None)
 
     return load_state_dict
 

@@ -1,6 +1,6 @@
 """Checkpoints converted, loaded and listed by many machines, with Ray, which is imported when a function is called.
 
-The paths must lead to the same files on every node: a shared file system. Only names go through Ray's object store; bytes go
+The paths must lead to the same files on every node: a shared file system, or a URL where files are read. Only names go through Ray's object store; bytes go
 from the source to the file that is written. ``docs/many-machines.md`` has the arithmetic.
 """
 
@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from errno import ENOENT
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._checkpoint import Checkpoint
 from ._dtype import dtype_name
 from ._parts import make_file
+from ._paths import is_url, local, shown
 from ._progress import reporting
 
 if TYPE_CHECKING:
@@ -71,9 +73,10 @@ def remember_to(
     interrupt, or an exception of ``progress``, cancels the tasks, which leave no unfinished file. ``options`` are the
     parameters of :class:`Checkpoint`.
     """
+    # before Ray is imported, which takes seconds
+    src, dst = _shared(src), os.path.abspath(local(dst, "many machines write to"))
     import ray
 
-    src, dst = os.path.abspath(os.fsdecode(src)), os.path.abspath(os.fsdecode(dst))
     checkpoint = Checkpoint(src, **options)
     kind = dtype_name(dtype)
     # the options of the driver and of all workers
@@ -223,15 +226,35 @@ def load(
     return Checkpoint(src, **options).load(framework, device=device, filter=filter, tp=(rank, world))
 
 
+def _shared(path: Path) -> str:
+    """A path as it is on every node."""
+    text = os.fsdecode(path)
+    return text if is_url(text) else os.path.abspath(text)
+
+
 def inspect(prefix: Path, **options: Unpack[OpenOptions]) -> list[dict[str, Any]]:
-    """The checkpoints in and below a directory, a task for each: ``path``, ``format``, ``tensors``, ``nbytes``, and
-    ``quantisation``, the names of their schemes. One that cannot be read has ``error`` instead."""
+    """The checkpoints in and below a directory or a URL, a task for each: ``path``, ``format``, ``tensors``, ``nbytes``, and
+    ``quantisation``, the names of their schemes. One that cannot be read has ``error`` instead. Raises ``FileNotFoundError`` if
+    there is none."""
+    found = _found(_shared(prefix))
     import ray
 
-    prefix = os.path.abspath(os.fsdecode(prefix))
     task = ray.remote(_describe).options(scheduling_strategy="SPREAD", num_cpus=1)
-    described = ray.get([task.remote(path, options) for path in _checkpoints(prefix)])
+    described = ray.get([task.remote(path, options) for path in found])
     return list(described)
+
+
+def _found(prefix: str) -> list[str]:
+    """The paths of the checkpoints in and below a directory or a URL, of which there is one at least."""
+    if is_url(prefix):
+        from ._list import ls
+
+        found, prefix = [model.path for model in ls(prefix)], shown(prefix)
+    else:
+        found = list(_checkpoints(prefix))
+    if not found:
+        raise FileNotFoundError(ENOENT, "no checkpoint is in or below it", prefix)
+    return found
 
 
 def _describe(path: str, options: OpenOptions) -> dict[str, Any]:

@@ -3,10 +3,11 @@ called."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import fsdecode
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 
@@ -17,6 +18,10 @@ from .errors import UnsupportedError
 if TYPE_CHECKING:
     from ._checkpoint import Path
     from ._options import Borrow
+
+    # puts a storage, which was saved from a place, where it is wanted
+    _Restore = Callable[[torch.UntypedStorage, str], torch.UntypedStorage]
+    _MapLocation = str | torch.device | Mapping[str, str | torch.device] | Callable[[Any, str], Any] | None
 
 _DICTS: dict[str, Any] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter, "defaultdict": defaultdict}
 
@@ -46,48 +51,125 @@ class RefusedValue:
 
 
 def load(
-    source: Path | bytes,
-    map_location: Any = None,
-    mmap: bool | None = None,
-    weights_only: bool = True,
+    f: Path | bytes | BinaryIO,
+    map_location: _MapLocation = None,
+    pickle_module: None = None,
     *,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
     opaque: bool = False,
     limits: Mapping[str, int | None] | None = None,
 ) -> Any:
-    """The object that ``torch.load(path, weights_only=True)`` returns: the same containers, tensors, parameters, strides and
-    ties.
+    """The object that ``torch.load(f, weights_only=True)`` returns: the same containers, tensors, parameters, strides and ties.
     For other formats, and for directories, the tensors by name.
 
-    Tensors are on the CPU, or on the device ``map_location``. ``mmap``: ``True`` maps the file (privately), ``False`` copies, and
-    ``None`` maps what is local and in the page cache. ``opaque`` keeps objects of unknown classes as :class:`OpaqueObject`
-    instead of refusing the file, and what depends on
-    them as :class:`RefusedValue`.
+    ``f``: a path, a URL, the bytes of a file, or an object with ``read``, which is read from its position to its end; of a file that is
+    open at its beginning, the path is used. ``map_location``: a device or its name; a dictionary of them by the place that a tensor was
+    saved from (``{"cuda:1": "cpu"}``); or a function of a storage and its place, which returns a storage, or ``None`` to leave it.
+    Without one, and where it says nothing, tensors are on the CPU. ``mmap``: ``True`` maps the file (privately), and otherwise the
+    bytes are copied, as the file may be saved again while its tensors are in use. ``opaque`` keeps objects of unknown
+    classes as :class:`OpaqueObject` instead of refusing the file, and what depends on them as :class:`RefusedValue`.
     """
-    if not weights_only:
+    if weights_only is not None and not weights_only:
         raise ValueError("weights_only=False would run the code that a file names, which this package never does")
-    if map_location is not None and not isinstance(map_location, str | torch.device):
-        raise TypeError("map_location must be a device, its name or None")
-    device = None if map_location is None else torch.device(map_location)
-    plain = source if isinstance(source, bytes) else fsdecode(source)
-    # without a map no loader can borrow
-    mapped = mmap is not False
-    found = _core.objects(plain, mmap=mapped, opaque=opaque, limits=dict(limits or {}))
-    borrow: Borrow = "auto" if mmap is None else mmap
+    if pickle_module is not None:
+        raise ValueError("pickle_module would run the code that a file names, which this package never does")
+    restore = _restore(map_location)
+    source = _source(f)
+    if mmap and isinstance(source, bytes):
+        raise ValueError("mmap=True needs the path of a file")
+    found = _core.objects(source, mmap=bool(mmap), opaque=opaque, limits=dict(limits or {}))
     if found is None:
-        checkpoint = Checkpoint(source, mmap=mapped, opaque=opaque, limits=limits)
-        return dict(checkpoint.load("torch", device=device, borrow=borrow))
-    nodes, core = found
-    loader = "mmap" if mmap and not isinstance(plain, bytes) else None
-    rows, _, _ = core.load(None, borrow=mapped, loader=loader)
-    storages = {int(row[0]): _storage(row[4], device) for row in rows}
-    path = None if isinstance(plain, bytes) else plain
+        checkpoint = Checkpoint(source, mmap=mmap is not False, opaque=opaque, limits=limits)
+        device = torch.device(map_location) if isinstance(map_location, str | torch.device) else None
+        borrow: Borrow = "auto" if mmap is None else mmap
+        loaded = checkpoint.load("torch", device=device, borrow=borrow)
+        if device is not None or map_location is None:
+            return dict(loaded)
+        moved: dict[tuple[int, int], torch.UntypedStorage] = {}
+        return {name: _restored(tensor, restore, moved) for name, tensor in loaded.items()}
+    nodes, locations, core = found
+    loader = "mmap" if mmap else None
+    rows, _, _ = core.load(None, borrow=bool(mmap), loader=loader)
+    storages = {int(row[0]): restore(_storage(row[4]), locations[int(row[0])]) for row in rows}
+    path = None if isinstance(source, bytes) else source
     return _Builder(nodes, storages, path, opaque).build()
 
 
-def _storage(memory: _core.Memory, device: torch.device | None) -> torch.UntypedStorage:
+def _source(f: Any) -> str | bytes:
+    """The path of what is loaded, or its bytes."""
+    if isinstance(f, bytes):
+        return f
+    if not hasattr(f, "read"):
+        return fsdecode(f)
+    path = _path_of(f)
+    if path is not None:
+        return path
+    content = f.read()
+    if not isinstance(content, bytes):
+        raise TypeError(f"{type(f).__name__}: read() returns {type(content).__name__}, and not bytes: open the file in binary mode")
+    return content
+
+
+def _path_of(f: Any) -> str | None:
+    """The path of a file that is open at its beginning and is still found by it."""
+    name = getattr(f, "name", None)
+    if not isinstance(name, str):
+        return None
+    try:
+        same = os.path.samestat(os.fstat(f.fileno()), os.stat(name))
+        return os.path.abspath(name) if same and f.tell() == 0 and isinstance(f.read(0), bytes) else None
+    # such objects have only a part of the methods of files
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _restore(map_location: _MapLocation) -> _Restore:
+    """The function that puts a storage, which was saved from a place, where it is wanted."""
+    if map_location is None:
+        return lambda storage, _: storage
+    if isinstance(map_location, str | torch.device):
+        device = torch.device(map_location)
+        return lambda storage, _: _moved(storage, device)
+    if isinstance(map_location, Mapping):
+        devices = {place: torch.device(device) for place, device in map_location.items()}
+        return lambda storage, place: _moved(storage, devices[place]) if place in devices else storage
+    if not callable(map_location):
+        raise TypeError("map_location must be a device, its name, a dictionary of places, a function or None")
+    function = map_location
+
+    def restore(storage: torch.UntypedStorage, place: str) -> torch.UntypedStorage:
+        moved = function(storage, place)
+        if isinstance(moved, torch.storage.TypedStorage):
+            moved = moved._untyped_storage
+        if moved is not None and not isinstance(moved, torch.UntypedStorage):
+            raise TypeError(f"map_location returned {type(moved).__name__}, and neither a storage nor None")
+        return storage if moved is None else moved
+
+    return restore
+
+
+def _moved(storage: torch.UntypedStorage, device: torch.device) -> torch.UntypedStorage:
+    if device.type == "cpu":
+        return storage
+    return torch.empty(0, dtype=torch.uint8).set_(storage).to(device).untyped_storage()
+
+
+def _restored(tensor: torch.Tensor, restore: _Restore, moved: dict[tuple[int, int], torch.UntypedStorage]) -> torch.Tensor:
+    """A tensor in the storage that takes the place of its own. ``moved``: by address and length, the storages of tensors before it, which may be tied to it."""
+    storage = tensor.untyped_storage()
+    # storages without bytes have one address
+    key = (storage.data_ptr(), storage.nbytes())
+    if key not in moved:
+        moved[key] = restore(storage, "cpu")
+    made = torch.empty(0, dtype=tensor.dtype, device=moved[key].device)
+    return made.set_(moved[key], tensor.storage_offset(), tensor.shape, tensor.stride())
+
+
+def _storage(memory: _core.Memory) -> torch.UntypedStorage:
     # `frombuffer` refuses memory without bytes
     made = torch.frombuffer(memory, dtype=torch.uint8) if len(memory) else torch.empty(0, dtype=torch.uint8)
-    return (made if device is None else made.to(device)).untyped_storage()
+    return made.untyped_storage()
 
 
 class _Builder:

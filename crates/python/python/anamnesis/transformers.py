@@ -29,7 +29,7 @@ def _state_dict_reader(original: Any) -> Any:
         if path.endswith(".safetensors"):
             # it calls `safe_open`, which is replaced
             return original(checkpoint_file, map_location, weights_only, disable_mmap)
-        return torch.load(path, map_location, False if disable_mmap else None, weights_only)
+        return torch.load(path, map_location, mmap=False if disable_mmap else None, weights_only=weights_only)
 
     return load_state_dict
 

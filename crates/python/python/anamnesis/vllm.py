@@ -9,6 +9,7 @@ from glob import escape, glob
 from typing import Any
 
 from ._checkpoint import Checkpoint
+from ._paths import is_url, shown
 
 # keys of `model_loader_extra_config`, with their types
 OPTIONS: dict[str, type] = {"source": str, "dequantise": bool, "read_ahead": int, "loader": str}
@@ -93,9 +94,9 @@ def checked_options(given: Any) -> dict[str, Any]:
 def folder(
     model: str, revision: str | None, patterns: list[str] | None = None, subfolder: str | None = None, *, load_config: Any
 ) -> str:
-    """A local path as it is; of a model's name its directory in the hub's cache, where vLLM downloads it if it is not offline."""
+    """A local path and a URL as they are; of a model's name its directory in the hub's cache, where vLLM downloads it if it is not offline."""
     found = model
-    if not os.path.exists(model):
+    if not is_url(model) and not os.path.exists(model):
         from vllm.model_executor.model_loader.weight_utils import download_weights_from_hf
 
         found = download_weights_from_hf(
@@ -111,6 +112,8 @@ def folder(
 
 def paths(found: str, patterns: list[str] | None) -> list[str]:
     """The checkpoint, or each of its files that a model names by patterns: the matches of the first pattern that has any."""
+    if patterns and is_url(found):
+        raise ValueError(f"{shown(found)}: files by patterns ({', '.join(patterns)}), which the model reads, are found in a directory only")
     for pattern in patterns or ():
         files = sorted(glob(os.path.join(escape(found), pattern)))
         if files:

@@ -8,6 +8,7 @@ use crate::class::Class;
 use crate::clockpro::FreeBuffers;
 use crate::engine::{Engine, Grant};
 use crate::evict::Evictable;
+use crate::idle::{IdleRelease, Trimmable};
 use crate::magazine::tls::NOT_CACHED;
 use crate::slab::{Object, OwningPool, PutRules};
 use crate::stats::Stats;
@@ -32,7 +33,9 @@ impl OwningPool for Engine {
         PutRules {
             pool: self.id,
             wipe: self.settings.zero_on_return,
-            fast: class.is_unlimited() && self.flags.allows_fast_path(),
+            fast: class.is_unlimited()
+                && self.settings.idle.is_none()
+                && self.flags.allows_fast_path(),
             cached: class.cached,
         }
     }
@@ -42,10 +45,15 @@ impl OwningPool for Engine {
     }
 
     fn put_shared(self: Arc<Self>, object: Object) {
+        let capacity = object.capacity();
         self.store_free(object);
         // a request may wait, or the pool be closed
         if !self.flags.allows_fast_path() {
-            self.finish_put();
+            Arc::clone(&self).finish_put();
+        }
+        // after the queue was served: the buffer may be in use again
+        if let Some(idle) = &self.settings.idle {
+            idle.record_put(&self, capacity);
         }
     }
 
@@ -81,6 +89,20 @@ impl Evictable for Engine {
         self.stacks
             .pop_coldest(class)
             .or_else(|| self.caches.take_remote(class))
+    }
+}
+
+impl Trimmable for Engine {
+    fn free_bytes(&self) -> usize {
+        self.free()
+    }
+
+    fn release_to(self: &Arc<Self>, keep: usize) {
+        self.trim_to(keep);
+    }
+
+    fn idle(&self) -> Option<&IdleRelease> {
+        self.settings.idle.as_ref()
     }
 }
 

@@ -147,3 +147,74 @@ fn statistics_count_hits_misses_and_avoided_faults() {
     );
     assert!(stats.mapped >= stats.resident && stats.pinned == 0);
 }
+
+/// Waits for a condition, and says whether it was met.
+#[cfg(not(miri))]
+fn is_met_soon(condition: impl Fn() -> bool) -> bool {
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < std::time::Duration::from_secs(20) {
+        if condition() {
+            return true;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    false
+}
+
+#[test]
+#[cfg(not(miri))]
+fn idle_buffers_are_released_and_others_are_found_again() {
+    use std::time::{Duration, Instant};
+    let period = Duration::from_millis(400);
+    let pool = BufferPool::builder()
+        .budget(1 << 20)
+        .release_after(period, A)
+        .build()
+        .unwrap();
+    for round in 0..2 {
+        drop((pool.get(A), pool.get(B), pool.get(C)));
+        let dropped = Instant::now();
+        // at once, unless this machine has stopped for a while
+        let found = is_hit(&pool, B) && is_hit(&pool, C);
+        assert!(found || dropped.elapsed() >= period, "round {round}");
+        assert!(is_met_soon(|| pool.stats().free <= A), "{:?}", pool.stats());
+        assert!(is_hit(&pool, A), "the kept bytes, round {round}");
+    }
+    // requests keep other buffers for those that follow
+    drop((pool.get(B), pool.get(C)));
+    for _ in 0..30 {
+        assert!(is_hit(&pool, A));
+        std::thread::sleep(Duration::from_millis(40));
+    }
+    assert!(is_hit(&pool, C), "{:?}", pool.stats());
+    assert!(is_met_soon(|| pool.stats().free <= A), "{:?}", pool.stats());
+    // a pool that is used all the time keeps its buffers
+    let hits = (0..20).filter(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        is_hit(&pool, B)
+    });
+    assert!(hits.count() >= 18);
+    drop(pool);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+#[cfg(not(miri))]
+fn the_thread_that_releases_ends_with_its_work() {
+    let is_running = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names =
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names
+            .into_iter()
+            .any(|name| name.trim() == "zeropool-releas")
+    };
+    // the only test that runs in this process, under nextest; else the other test's thread ends soon too
+    let pool = BufferPool::builder()
+        .release_after(std::time::Duration::from_millis(20), 0)
+        .build()
+        .unwrap();
+    drop(pool.get(C));
+    assert!(is_met_soon(|| pool.stats().free == 0));
+    assert!(is_met_soon(|| !is_running()));
+}

@@ -96,12 +96,14 @@ impl CopiedRun<'_> {
     /// Copies the first bytes of the run without reading them. Returns how many; 0 where this is not possible.
     #[cfg(target_os = "linux")]
     fn copy_within_system(&self, file: &Shard, tools: &mut CopyTools) -> Result<u64> {
+        use std::os::fd::AsFd;
+
         use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         let Some(from) = self.source.as_fd() else {
             return Ok(0);
         };
         let range = CopiedRange {
-            from,
+            from: from.as_fd(),
             start: self.start,
             at: self.at,
             // later pieces begin at blocks, which files can share

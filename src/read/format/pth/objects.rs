@@ -72,6 +72,7 @@ pub(super) fn build(
     let tree = ObjectTree {
         nodes,
         storages: count,
+        locations: storages.locations(heap)?,
     };
     Ok((tree, storages.catalog(heap, rebuilt.members)?))
 }

@@ -15,9 +15,11 @@ use crate::read::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
 const KEY_MAX: usize = 256;
 
 /// A persistent id: `('storage', class, key, location, numel[, view])`. The location (`cuda:0`) is the device that the
-/// tensor was on when it was saved; it is ignored.
+/// tensor was on when it was saved; tensors are described and read without it.
 pub(super) struct PersistentId<'h> {
     pub(super) key: &'h str,
+    /// Empty if it is no text.
+    pub(super) location: &'h str,
     /// `None` for an untyped storage, whose dtype the tensors give.
     pub(super) dtype: Option<TorchDtype>,
     /// Number of elements; number of bytes if untyped.
@@ -41,7 +43,7 @@ impl<'h> PersistentId<'h> {
             return Err(invalid("does not begin with `storage`"));
         }
         // the view is a sixth item, which only legacy streams have
-        let (&[class, key, _location, numel], view) = (match rest {
+        let (&[class, key, location, numel], view) = (match rest {
             [first @ .., view] if first.len() == 4 => (first, Some(*view)),
             _ => (rest, None),
         }) else {
@@ -82,6 +84,7 @@ impl<'h> PersistentId<'h> {
         };
         Ok(Self {
             key,
+            location: heap.text_of(location).unwrap_or_default(),
             dtype,
             numel,
             item_bytes,

@@ -33,9 +33,14 @@ def _ml_dtype(name: str) -> np.dtype[Any]:
 
 def _kind(dtype: str, is_dtype: bool) -> np.dtype[Any] | None:
     """The dtype of arrays; ``None`` for what becomes bytes."""
-    if is_dtype and dtype in DTYPES:
-        return np.dtype(DTYPES[dtype])
-    return _ml_dtype(ML_DTYPES[dtype]) if is_dtype and dtype in ML_DTYPES else None
+    if not has_dtype(dtype, is_dtype):
+        return None
+    return np.dtype(DTYPES[dtype]) if dtype in DTYPES else _ml_dtype(ML_DTYPES[dtype])
+
+
+def has_dtype(dtype: str, is_dtype: bool) -> bool:
+    """Whether arrays have elements of this dtype, or bytes."""
+    return is_dtype and (dtype in DTYPES or dtype in ML_DTYPES)
 
 
 def memory_of(name: str, array: Any, dtype: str, is_dtype: bool, shape: tuple[int, ...] | None, nbytes: int) -> Any:

@@ -9,7 +9,7 @@ use anamnesis_os::hub_cache;
 use crate::base::error::{Error, Remedy, Result};
 use crate::engine::sink::files::operations::FileOperations;
 use crate::read::digest::Sha256Digest;
-use crate::read::source::files::url;
+use crate::read::source::files::{check_no_url, url};
 use crate::read::source::{Source, fill};
 
 /// A file that is open to be changed, and locked.
@@ -22,7 +22,7 @@ pub(crate) struct EditTarget {
 /// Refuses a URL.
 pub(crate) fn check_local(path: &Path) -> Result<()> {
     match url(path) {
-        None => Ok(()),
+        None => check_no_url(path),
         Some(_) => Err(refused(
             "a file at a URL is not changed where it is",
             Remedy::ConvertInstead,
@@ -126,8 +126,8 @@ impl Source for EditTarget {
     }
 
     #[cfg(unix)]
-    fn as_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        Some(std::os::fd::AsFd::as_fd(&self.file))
+    fn as_fd(&self) -> Option<crate::read::source::SourceFd<'_>> {
+        Some(std::os::fd::AsFd::as_fd(&self.file).into())
     }
 }
 

@@ -4,6 +4,7 @@ use hashbrown::HashMap;
 
 use crate::base::error::{Error, Result};
 use crate::base::kernel::Dtype;
+use crate::base::limits::text_cost;
 use crate::read::catalog::{ByteRange, Catalog, Encoding, Endian, Member, Packing, TensorInfo};
 use crate::read::format::pickle::globals::TorchDtype;
 use crate::read::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
@@ -12,18 +13,19 @@ use crate::read::format::pth::storage::PersistentId;
 
 use super::{ObjectSource, WHAT};
 
-struct StorageRow {
+struct StorageRow<'h> {
     nbytes: u64,
     endian: Endian,
     deflated: bool,
     /// The dtype whose numbers are swapped; bytes if little endian.
     dtype: Dtype,
+    location: &'h str,
 }
 
 /// The storages, numbered as the members of the interpreted calls are: in the order of their first use.
 pub(super) struct ObjectStorages<'h> {
     by_key: HashMap<&'h str, u32>,
-    rows: Vec<StorageRow>,
+    rows: Vec<StorageRow<'h>>,
 }
 
 impl<'h> ObjectStorages<'h> {
@@ -49,6 +51,7 @@ impl<'h> ObjectStorages<'h> {
                     (Endian::Big, Some(dtype)) if dtype.swap_unit() > 1 => dtype,
                     _ => Dtype::U8,
                 },
+                location: storage.location,
             };
             heap.budget().push(&mut found.rows, row, WHAT)?;
             found.by_key.insert(storage.key, number);
@@ -73,6 +76,19 @@ impl<'h> ObjectStorages<'h> {
             }
         }
         Ok(found)
+    }
+
+    /// The devices that the storages were saved from.
+    pub(super) fn locations(&self, heap: &ValueHeap<'_>) -> Result<Vec<Box<str>>> {
+        let budget = heap.budget();
+        let mut locations = Vec::new();
+        budget.reserve(&mut locations, self.rows.len(), WHAT)?;
+        for row in &self.rows {
+            // each has a text of its own, and the pickle may have one for all
+            budget.memory(text_cost(row.location.len()), WHAT)?;
+            locations.push(row.location.into());
+        }
+        Ok(locations)
     }
 
     /// The number of the storage that a persistent id names, and its dtype.
