@@ -216,7 +216,7 @@ impl Renames {
         Ok(())
     }
 
-    /// Whether two rules are for each other's names, as those of a swap are: the second then finds what the first has renamed, too.
+    /// Whether two rules are for each other's names, as the rules of a swap are: the second then finds what the first has renamed, too.
     pub(crate) fn swap(&self) -> bool {
         let mut rules = self.rules.iter().enumerate();
         rules.any(|(i, first)| {

@@ -35,7 +35,7 @@ pub(crate) fn run(
 /// The sources, with the files that patterns match in the place of each.
 struct SourceFiles {
     paths: Vec<PathBuf>,
-    /// Of each that a pattern matches, the directory within which links are followed.
+    /// The directory within which links are followed, for each that a pattern matches.
     roots: Vec<Option<PathBuf>>,
 }
 

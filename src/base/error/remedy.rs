@@ -58,7 +58,7 @@ pub enum Remedy {
     RenameApart,
     /// The container has no such blocks: the tensor can be dequantised.
     LeaveOutOrDequantise,
-    /// One worker's share of a weight is no share of its stored parts: that of the dequantised weight is.
+    /// One worker's share of a weight is no share of its stored parts; the dequantised weight has one.
     DequantiseShare,
     /// NumPy has no such dtype: elements can be cast, or written as items without a type.
     CastOrWriteVoid,

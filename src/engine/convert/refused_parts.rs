@@ -11,7 +11,7 @@ use crate::read::rename::Renames;
 
 use super::weight_parts::{PartGroup, StoredWeights, is_tensor_alone};
 
-/// Refuses new names by which the parts of a refused weight are not those of one module any more.
+/// Refuses new names by which the parts of a refused weight are no parts of one module any more.
 pub(super) fn check_names(
     cx: &Context<'_>,
     weights: &StoredWeights,

@@ -673,7 +673,7 @@ fn other_evidence_is_named() {
     assert_eq!(document["evidence"][0]["unused"], "headers alone were read");
 }
 
-/// A link that leads nowhere is a finding beside those of the other models, each of which names its file.
+/// A link that leads nowhere is a finding beside the findings of the other models, each of which names its file.
 #[cfg(unix)]
 #[test]
 fn a_dangling_link_does_not_end_a_check() {

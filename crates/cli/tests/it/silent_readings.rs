@@ -13,7 +13,7 @@ fn model(directory: &Path, config: &serde_json::Value, tensors: &[(&str, &str, &
     fs::write(directory.join("config.json"), config.to_string()).unwrap();
 }
 
-/// Two groups of 64 have 128 inputs. Of 96, GPTQ's second group is shorter; AWQ and compressed-tensors write no such weight.
+/// Two groups of 64 have 128 inputs. GPTQ's second group of 96 is shorter; AWQ and compressed-tensors write no such weight.
 #[test]
 fn groups_divide_the_rows_where_their_writers_say_so() {
     let scratch = tempfile::tempdir().unwrap();
