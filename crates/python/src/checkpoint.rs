@@ -40,7 +40,7 @@ pub(crate) struct CoreCheckpoint {
 #[pyfunction]
 #[pyo3(signature = (source, *, mmap = true, all_maps = false, single = false, opaque = false, assume = None, void_as = None,
                     limits = None))]
-#[allow(clippy::too_many_arguments)] // keywords of Python
+#[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)] // keywords of Python
 pub(crate) fn open(
     py: Python<'_>,
     source: &Bound<'_, PyAny>,
@@ -73,9 +73,10 @@ pub(crate) fn open(
             options.clone().cancel(&state.cancel).open(path)
         })?
     };
-    let inner = match all_maps || writers_replace(&inner) {
-        true => inner,
-        false => inner.unmapped(),
+    let inner = if all_maps || writers_replace(&inner) {
+        inner
+    } else {
+        inner.unmapped()
     };
     Ok(CoreCheckpoint {
         inner: Arc::new(inner),

@@ -91,17 +91,20 @@ impl TensorElements {
             readonly: 0,
             ndim: c_int::try_from(own.shape.len())
                 .map_err(|_| PyBufferError::new_err("too many axes"))?,
-            format: match wants(ffi::PyBUF_FORMAT) {
-                true => own.format.as_ptr().cast_mut(),
-                false => std::ptr::null_mut(),
+            format: if wants(ffi::PyBUF_FORMAT) {
+                own.format.as_ptr().cast_mut()
+            } else {
+                std::ptr::null_mut()
             },
-            shape: match wants(ffi::PyBUF_ND) {
-                true => own.shape.as_ptr().cast_mut(),
-                false => std::ptr::null_mut(),
+            shape: if wants(ffi::PyBUF_ND) {
+                own.shape.as_ptr().cast_mut()
+            } else {
+                std::ptr::null_mut()
             },
-            strides: match wants(ffi::PyBUF_STRIDES) {
-                true => own.strides.as_ptr().cast_mut(),
-                false => std::ptr::null_mut(),
+            strides: if wants(ffi::PyBUF_STRIDES) {
+                own.strides.as_ptr().cast_mut()
+            } else {
+                std::ptr::null_mut()
             },
             suboffsets: std::ptr::null_mut(),
             internal: std::ptr::null_mut(),
