@@ -16,7 +16,7 @@ pub(crate) struct TensorElements {
     memory: Py<TensorMemory>,
     format: CString,
     item: ffi::Py_ssize_t,
-    /// What a buffer points to: this object stays in place while its buffers exist, and nothing changes it.
+    /// A buffer points to it: this object stays in place while its buffers exist, and nothing changes it.
     shape: Box<[ffi::Py_ssize_t]>,
     strides: Box<[ffi::Py_ssize_t]>,
 }
@@ -109,7 +109,7 @@ impl TensorElements {
             suboffsets: std::ptr::null_mut(),
             internal: std::ptr::null_mut(),
         };
-        // SAFETY: `view` is valid for writing, by the contract. Its pointers are those of this object, to which it holds a
+        // SAFETY: `view` is valid for writing, by the contract. Its pointers lead into this object, to which it holds a
         // reference, and which holds the memory; consumers do not write through shape, strides and format.
         unsafe {
             view.write(filled);

@@ -25,7 +25,7 @@ FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
 FILE = "safetensors/all_dtypes.safetensors"
 MODEL = "model/scribe-Q8_0.gguf"
 
-# what begins as a URL and is none that is opened
+# texts that begin as a URL and are none that is opened
 MISTAKES: list[Any] = [
     "s3:/bucket/model.safetensors",
     "https:/host/model.safetensors",
@@ -195,7 +195,7 @@ def test_a_directory_of_such_a_name_is_a_path(tmp_path: Path, monkeypatch: pytes
 
 # parameters that have a path
 PATHS = {"source", "path", "out", "src", "dst", "prefix", "root", "filename", "f"}
-# of this package, and not of another builder's: those have tests of their own
+# the table has all of their functions
 MODULES = ["anamnesis", "anamnesis.ray"]
 
 

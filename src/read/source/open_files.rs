@@ -1,7 +1,7 @@
 //! Files that stay open, and files that are closed between reads.
 //!
 //! A process may open a limited number of files (`RLIMIT_NOFILE`: 256 on some systems, 1024 on most), and a checkpoint may have
-//! thousands. The first files, up to a quarter of the limit, stay open for as long as their source lives. Of the others an eighth
+//! thousands. The first files, up to a quarter of the limit, stay open for as long as their source lives. Beyond them an eighth
 //! of the limit is open at a time: the one that was not used for long is closed when another one is needed, and opened again
 //! when it is read. A file that is in use is not closed.
 //!
