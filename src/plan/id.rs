@@ -12,7 +12,7 @@ use crate::read::catalog::{Catalog, TensorInfo};
 use super::{Job, JobWork};
 
 /// The key of the id in the `__metadata__` of each safetensors file in a directory that is written.
-pub const PLAN_ID_KEY: &str = "anamnesis.plan";
+pub const PLAN_ID_KEY: &str = safetensors::PLAN_ID_KEY;
 
 /// A digest (SHA-256) of what decides the bytes of a plan's outputs: their names, shapes and dtypes, the schemes with all of
 /// their parameters, what the headers of the source say about the stored tensors, the lengths of its files, its metadata, and

@@ -88,7 +88,7 @@ fn ten_checkpoints_of_a_thousand_shards_are_open_under_a_limit_of_256() {
             scope.spawn(move || load(checkpoint).run().unwrap());
         }
     });
-    // what is there stays open, and room is made for what the program opens itself
+    // the descriptors are the program's again
     drop(opened);
     assert!(open_descriptors() < 128);
 }

@@ -42,7 +42,7 @@ pub(crate) struct CoreCheckpoint {
 #[pyfunction]
 #[pyo3(signature = (source, *, mmap = true, all_maps = false, single = false, opaque = false, assume = None, void_as = None,
                     limits = None, storage_options = None))]
-#[allow(clippy::too_many_arguments)] // keywords of Python
+#[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)] // keywords of Python
 pub(crate) fn open(
     py: Python<'_>,
     source: PythonSource,
@@ -70,9 +70,10 @@ pub(crate) fn open(
         options = options.remote(with_variables(variables));
     }
     let inner = source.open(py, &options)?;
-    let inner = match all_maps || writers_replace(&inner) {
-        true => inner,
-        false => inner.unmapped(),
+    let inner = if all_maps || writers_replace(&inner) {
+        inner
+    } else {
+        inner.unmapped()
     };
     Ok(CoreCheckpoint {
         inner: Arc::new(inner),

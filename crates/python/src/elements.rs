@@ -16,7 +16,7 @@ pub(crate) struct TensorElements {
     memory: Py<TensorMemory>,
     format: CString,
     item: ffi::Py_ssize_t,
-    /// What a buffer points to: this object stays in place while its buffers exist, and nothing changes it.
+    /// A buffer points to it: this object stays in place while its buffers exist, and nothing changes it.
     shape: Box<[ffi::Py_ssize_t]>,
     strides: Box<[ffi::Py_ssize_t]>,
 }
@@ -91,22 +91,25 @@ impl TensorElements {
             readonly: 0,
             ndim: c_int::try_from(own.shape.len())
                 .map_err(|_| PyBufferError::new_err("too many axes"))?,
-            format: match wants(ffi::PyBUF_FORMAT) {
-                true => own.format.as_ptr().cast_mut(),
-                false => std::ptr::null_mut(),
+            format: if wants(ffi::PyBUF_FORMAT) {
+                own.format.as_ptr().cast_mut()
+            } else {
+                std::ptr::null_mut()
             },
-            shape: match wants(ffi::PyBUF_ND) {
-                true => own.shape.as_ptr().cast_mut(),
-                false => std::ptr::null_mut(),
+            shape: if wants(ffi::PyBUF_ND) {
+                own.shape.as_ptr().cast_mut()
+            } else {
+                std::ptr::null_mut()
             },
-            strides: match wants(ffi::PyBUF_STRIDES) {
-                true => own.strides.as_ptr().cast_mut(),
-                false => std::ptr::null_mut(),
+            strides: if wants(ffi::PyBUF_STRIDES) {
+                own.strides.as_ptr().cast_mut()
+            } else {
+                std::ptr::null_mut()
             },
             suboffsets: std::ptr::null_mut(),
             internal: std::ptr::null_mut(),
         };
-        // SAFETY: `view` is valid for writing, by the contract. Its pointers are those of this object, to which it holds a
+        // SAFETY: `view` is valid for writing, by the contract. Its pointers lead into this object, to which it holds a
         // reference, and which holds the memory; consumers do not write through shape, strides and format.
         unsafe {
             view.write(filled);

@@ -266,6 +266,22 @@ impl CoreStream {
     }
 }
 
+impl Drop for CoreStream {
+    /// Ends the load, with the interpreter's lock released: threads of the load may wait for it, to read a file object.
+    fn drop(&mut self) {
+        let running = self.running.get_mut();
+        let running = running.unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(running) = running {
+            // without an interpreter there is no lock that they wait for
+            let mut running = Some(running);
+            let ended = Python::try_attach(|py| py.detach(|| drop(running.take())));
+            if ended.is_none() {
+                drop(running.take());
+            }
+        }
+    }
+}
+
 #[pymethods]
 impl CoreStream {
     fn __iter__(slf: Py<Self>) -> Py<Self> {

@@ -15,6 +15,9 @@ use pyo3::types::{PyByteArray, PyBytes, PyComplex, PyTuple};
 use crate::checkpoint::{CoreCheckpoint, limits_of};
 use crate::run::interruptible;
 
+/// The nodes, the places that storages were saved from, and the storages.
+type ReadObjects<'py> = (Vec<Bound<'py, PyTuple>>, Vec<String>, CoreCheckpoint);
+
 /// The nodes of the file's object, each a kind and what it consists of, the place that each storage was saved from, and the storages as a checkpoint. `None` for files
 /// of other formats.
 #[pyfunction]
@@ -25,7 +28,7 @@ pub(crate) fn objects<'py>(
     mmap: bool,
     opaque: bool,
     limits: Option<HashMap<String, Option<u64>>>,
-) -> PyResult<Option<(Vec<Bound<'py, PyTuple>>, Vec<String>, CoreCheckpoint)>> {
+) -> PyResult<Option<ReadObjects<'py>>> {
     let options = OpenOptions::new()
         .mmap(mmap)
         // tensors of Python are writable, and a file must not change with them
@@ -46,7 +49,7 @@ pub(crate) fn objects<'py>(
     let (tree, storages) = read.into_parts();
     // nodes refer to each other by number, so that a deep object needs no recursion here and in Python
     let nodes = tree.nodes.iter().map(|node| row(py, node));
-    let locations = tree.locations.iter().map(|place| place.to_string());
+    let locations = tree.locations.iter().map(ToString::to_string);
     let inner = Arc::new(storages);
     Ok(Some((
         nodes.collect::<PyResult<_>>()?,

@@ -83,7 +83,20 @@ def test_a_model_that_cannot_be_read_is_an_exception(verb: str, tmp_path: Path, 
     assert capfd.readouterr() == ("", "")
 
 
+def test_dtypes_and_numbers_of_fit() -> None:
+    numpy = pytest.importorskip("numpy")
+    expected = anamnesis.fit(GGUF, dtype="f32")["weights"]
+    assert expected["dtype"] != "stored"
+    assert anamnesis.fit(GGUF, dtype="float32")["weights"] == anamnesis.fit(GGUF, dtype=numpy.float32)["weights"] == expected
+    for options in ({"tp": True}, {"context": True}, {"memory": 1.5}):
+        with pytest.raises(TypeError):
+            anamnesis.fit(GGUF, **options)  # type: ignore[arg-type]
+    assert anamnesis.fit(GGUF, overhead=0) == anamnesis.fit(GGUF)
+
+
 def test_an_invalid_argument_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="nothing"):
+        anamnesis.check(GGUF, filter="nothing.*")
     with pytest.raises(ValueError, match="bogus"):
         anamnesis.fit(GGUF, engine="bogus")  # type: ignore[arg-type]
 

@@ -92,6 +92,36 @@ def test_values_of_edits_need_a_type(tmp_path: Path) -> None:
     assert anamnesis.open(path).metadata["my.size"] == 8
 
 
+@pytest.mark.parametrize("value", [None, True, [1, 2], 3, {"a": 1}, float("nan"), object()])
+def test_a_text_is_set_to_a_text(value: object, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(GGUF.read_bytes())
+    with pytest.raises(TypeError, match="general.name"):
+        anamnesis.edit(path, set={"general.name": value})
+    assert path.read_bytes() == GGUF.read_bytes()
+    with pytest.raises(ValueError, match="recover"):
+        anamnesis.edit(path, set={"general.name": "x"}, recover=True)
+
+
+def test_nothing_is_no_model(tmp_path: Path) -> None:
+    out = tmp_path / "m.safetensors"
+    out.write_bytes(b"kept")
+    for options in ({"exclude": "*"}, {"filter": []}, {"filter": "lm_head.*", "exclude": "lm_head.*"}):
+        with pytest.raises(ValueError, match="no tensor|leave"):
+            anamnesis.convert(SHARDED, out, overwrite=True, **options)
+    assert out.read_bytes() == b"kept"
+
+
+def test_plain_tensors_keep_their_dtype_unless_they_are_cast() -> None:
+    def kinds(**options) -> set[str]:
+        made = {str(array.dtype) for array in anamnesis.remember(SHARDED, "np", dtype="float32", **options).values()}
+        streamed = anamnesis.open(SHARDED).stream("np", dequantise=True, dtype="float32", **options)
+        assert made == {str(array.dtype) for _, array in streamed}
+        return made
+
+    assert kinds() == {"bfloat16"} and kinds(cast=True) == {"float32"}
+
+
 def test_progress_is_a_bar(capfd: pytest.CaptureFixture[str]) -> None:
     anamnesis.load(SHARDED, "np", borrow=False, progress=True)
     assert capfd.readouterr().err

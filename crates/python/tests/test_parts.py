@@ -53,6 +53,33 @@ def test_a_pickled_object_makes_files(tmp_path: Path) -> None:
     assert parts.complete() == sent.complete()
 
 
+def test_files_of_two_conversions_are_no_checkpoint(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    anamnesis.remember_to(GGUF, out, shard_size=SHARD, dtype="float32")
+    parts = anamnesis.parts(GGUF, out, shard_size=SHARD, dtype="float16", overwrite=True)
+    parts.make(parts.names[0])
+    with pytest.raises((anamnesis.AnamnesisError, OSError)):
+        anamnesis.load(out, "np")
+    # those of two jobs that run at once
+    first, second = tmp_path / "first", tmp_path / "second"
+    one = anamnesis.parts(GGUF, first, shard_size=SHARD, naming="stored")
+    two = anamnesis.parts(GGUF, second, shard_size=SHARD, naming="stored", native_rounding=True, exclude="*.attn_k.*")
+    assert len(one) == len(two)
+    for number, name in enumerate(one.names):
+        (one if number else two).make(name)
+        if not number:
+            (second / name).rename(first / name)
+    with pytest.raises(anamnesis.MalformedError, match="2 conversions"):
+        anamnesis.open(first)
+
+
+def test_what_has_no_parts_is_refused(tmp_path: Path) -> None:
+    for options in ({"shard_size": 0}, {"out": tmp_path / "a.safetensors"}):
+        with pytest.raises(ValueError):
+            anamnesis.parts(GGUF, **{"out": tmp_path / "out", **options})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_command_makes_parts(tmp_path: Path) -> None:
     anamnesis.remember_to(GGUF, tmp_path / "one", shard_size=SHARD)
     out = f"{tmp_path}/many/"

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 MIB = 1 << 20
-# as `docs/python.md` says
+# stated in docs/python.md
 KEPT = 32 * MIB
-# what an interpreter and a framework take for a load besides
+# an interpreter and a framework take this for a load besides
 OTHER = 24 * MIB
 NBYTES = 256 * MIB
 

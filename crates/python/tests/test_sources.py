@@ -8,6 +8,8 @@ import io
 import mmap
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -72,6 +74,23 @@ def test_threads_may_share_a_file_object() -> None:
     for thread in threads:
         thread.join(60)
     assert not failed and not any(thread.is_alive() for thread in threads)
+
+
+def test_a_stream_that_is_left_early_ends(tmp_path: Path) -> None:
+    # in a process of its own: one that waits for itself cannot be ended by the test
+    path = tmp_path / "big.npz"
+    np.savez(path, **{f"a{i}": np.zeros(1 << 20, np.uint8) for i in range(24)})
+    program = (
+        "import anamnesis, io, sys\n"
+        "stream = anamnesis.open(io.BytesIO(open(sys.argv[1], 'rb').read())).stream('np', read_ahead=1 << 20)\n"
+        "for name, array in stream: break\n"
+        "del stream\n"
+        "kept = anamnesis.open(open(sys.argv[1], 'rb')).stream('np', read_ahead=1 << 20)\n"
+        "next(kept)\n"
+        "print('done')\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout == "done\n"
 
 
 def test_an_exception_of_a_file_object_is_raised() -> None:

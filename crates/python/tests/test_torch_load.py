@@ -1,4 +1,4 @@
-"""The parameters of ``anamnesis.torch.load`` beside those of ``torch.load``."""
+"""``anamnesis.torch.load`` has the parameters of ``torch.load``."""
 
 from __future__ import annotations
 

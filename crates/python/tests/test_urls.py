@@ -19,13 +19,14 @@ import anamnesis.safetensors.numpy
 import anamnesis.vllm
 import numpy as np
 import pytest
+from anamnesis._parts import shared_path
 from test_remote import RangeHandler
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
 FILE = "safetensors/all_dtypes.safetensors"
 MODEL = "model/scribe-Q8_0.gguf"
 
-# what begins as a URL and is none that is opened
+# texts that begin as a URL and are none that is opened
 MISTAKES: list[Any] = [
     "s3:/bucket/model.safetensors",
     "https:/host/model.safetensors",
@@ -65,7 +66,14 @@ READS: dict[str, Callable[[Any], Any]] = {
     "anamnesis.predict(source)": anamnesis.predict,
     "anamnesis.ls(root)": anamnesis.ls,
     "anamnesis.convert(source)": lambda path: anamnesis.convert(path, "copy.safetensors", void=True),
-    "anamnesis.remember(source)": lambda path: anamnesis.remember(path, "made.safetensors"),
+    "anamnesis.remember(source)": lambda path: anamnesis.remember(path, "np"),
+    "anamnesis.remember_to(source)": lambda path: anamnesis.remember_to(path, "made.safetensors"),
+    "anamnesis.parts(source)": lambda path: anamnesis.parts(path, "made"),
+    "anamnesis.fit(source)": anamnesis.fit,
+    "anamnesis.check(source)": anamnesis.check,
+    "anamnesis.digest(source)": anamnesis.digest,
+    "anamnesis.report(source)": lambda path: anamnesis.report(path, "page.html"),
+    "anamnesis.warm(source)": anamnesis.warm,
     "anamnesis.Template.open(path)": anamnesis.Template.open,
     "anamnesis.torch.load(f)": _torch_load,
     "anamnesis.safetensors.safe_open(filename)": lambda path: anamnesis.safetensors.safe_open(path, "np").keys(),
@@ -73,20 +81,23 @@ READS: dict[str, Callable[[Any], Any]] = {
     "anamnesis.safetensors.torch.load_file(filename)": _load_file("torch"),
     "anamnesis.safetensors.numpy.load_file(filename)": _load_file("numpy"),
     "anamnesis.transformers.from_pretrained(path)": _from_pretrained,
-    "anamnesis.ray.remember(src)": lambda path: anamnesis.ray.remember(path, "made"),
+    "anamnesis.ray.remember_to(src)": lambda path: anamnesis.ray.remember_to(path, "made"),
     "anamnesis.ray.load(src)": lambda path: anamnesis.ray.load(path, 0, 1, "np"),
     "anamnesis.ray.inspect(prefix)": anamnesis.ray.inspect,
     "anamnesis.vllm.weights(path)": lambda path: list(anamnesis.vllm.weights(path, {}, None)),
     "anamnesis.vllm.folder(model)": lambda path: anamnesis.vllm.folder(os.fspath(path), None, load_config=None),
 }
 WRITES: dict[str, Callable[[Any], Any]] = {
-    "anamnesis.remember(out)": lambda path: anamnesis.remember(FIXTURES / MODEL, path),
+    "anamnesis.remember_to(out)": lambda path: anamnesis.remember_to(FIXTURES / MODEL, path),
+    "anamnesis.parts(out)": lambda path: anamnesis.parts(FIXTURES / MODEL, path),
+    "anamnesis.digest(out)": lambda path: anamnesis.digest(FIXTURES / MODEL, path),
+    "anamnesis.report(out)": lambda path: anamnesis.report(FIXTURES / MODEL, path),
     "anamnesis.Checkpoint.remember_to(out)": lambda path: anamnesis.open(FIXTURES / MODEL).remember_to(path),
     "anamnesis.convert(out)": lambda path: anamnesis.convert(FIXTURES / FILE, path, void=True),
     "anamnesis.TensorWriter(out)": _writer,
     "anamnesis.edit(path)": lambda path: anamnesis.edit(path, set={"a": "b"}),
     "anamnesis.Template.save(path)": lambda path: anamnesis.predict(FIXTURES / MODEL).save(path),
-    "anamnesis.ray.remember(dst)": lambda path: anamnesis.ray.remember(FIXTURES / MODEL, path),
+    "anamnesis.ray.remember_to(dst)": lambda path: anamnesis.ray.remember_to(FIXTURES / MODEL, path),
 }
 # frameworks that a call imports before it looks at its path
 NEEDED = {
@@ -138,7 +149,7 @@ def test_what_cannot_be_written_to_is_refused(name: str, empty: Path) -> None:
     assert "word" not in str(caught.value) and "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["anamnesis.Template.save(path)", "anamnesis.ray.remember(dst)", "anamnesis.edit(path)"])
+@pytest.mark.parametrize("name", ["anamnesis.Template.save(path)", "anamnesis.ray.remember_to(dst)", "anamnesis.edit(path)"])
 def test_a_bucket_is_refused_by_what_needs_a_local_path(name: str, empty: Path) -> None:
     with pytest.raises((ValueError, anamnesis.UnsupportedError), match="s3://bucket/out|URL"):
         WRITES[name]("s3://bucket/out/")
@@ -163,8 +174,8 @@ def test_a_url_is_read(name: str, server: str, empty: Path) -> None:
 def test_a_url_is_converted_and_dequantised(server: str, tmp_path: Path) -> None:
     (copy,) = anamnesis.convert(f"{server}/{FILE}", tmp_path / "copy.safetensors")
     assert list(anamnesis.open(copy)) == list(anamnesis.open(FIXTURES / FILE))
-    (made,) = anamnesis.remember(f"{server}/{MODEL}", tmp_path / "made.safetensors")
-    local = anamnesis.remember(FIXTURES / MODEL, tmp_path / "local.safetensors")[0]
+    (made,) = anamnesis.remember_to(f"{server}/{MODEL}", tmp_path / "made.safetensors")
+    local = anamnesis.remember_to(FIXTURES / MODEL, tmp_path / "local.safetensors")[0]
     ours, theirs = anamnesis.load(made, "np"), anamnesis.load(local, "np")
     assert ours.keys() == theirs.keys() and all(np.array_equal(ours[n].view("u1"), theirs[n].view("u1")) for n in ours)
 
@@ -175,8 +186,8 @@ def test_models_of_a_url_are_left_to_what_opens_them(server: str) -> None:
     with pytest.raises(ValueError, match=r"s3://bucket/model.*\*\.bin"):
         anamnesis.vllm.paths("s3://bucket/model?secret", ["*.bin"])
     # a source by its URL, and not by a path below the working directory
-    assert anamnesis.ray._shared(f"{server}/{FILE}") == f"{server}/{FILE}"
-    assert anamnesis.ray._shared("model") == os.path.abspath("model")
+    assert shared_path(f"{server}/{FILE}") == f"{server}/{FILE}"
+    assert shared_path("model") == os.path.abspath("model")
 
 
 def test_a_prefix_without_a_model_is_an_error(tmp_path: Path) -> None:
@@ -189,13 +200,13 @@ def test_a_prefix_without_a_model_is_an_error(tmp_path: Path) -> None:
 def test_a_directory_of_such_a_name_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     os.makedirs("s3:/bucket")
-    anamnesis.remember(FIXTURES / MODEL, "s3:/bucket/out.safetensors")
+    anamnesis.remember_to(FIXTURES / MODEL, "s3:/bucket/out.safetensors")
     assert len(anamnesis.open("./s3:/bucket/out.safetensors")) == len(anamnesis.open("s3:/bucket/out.safetensors"))
 
 
 # parameters that have a path
 PATHS = {"source", "path", "out", "src", "dst", "prefix", "root", "filename", "f"}
-# of this package, and not of another builder's: those have tests of their own
+# the table has all of their functions
 MODULES = ["anamnesis", "anamnesis.ray"]
 
 

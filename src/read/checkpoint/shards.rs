@@ -12,6 +12,7 @@ use crate::base::limits::Budget;
 use crate::base::note::Note;
 use crate::read::catalog::metadata::Value;
 use crate::read::format::gguf;
+use crate::read::format::safetensors::PLAN_ID_KEY;
 use crate::read::json::{self, JsonReader};
 use crate::read::source::file_system::{NamedPath, OpenedPath};
 use crate::read::source::files::Files;
@@ -162,8 +163,24 @@ fn merge_all(
     budget: &Budget,
 ) -> Result<Checkpoint> {
     let mut parsed = parse_all(files, directory, paths, options, budget)?.1;
+    check_one_plan(&parsed)?;
     pieces::join(&mut parsed, budget)?;
     merge(parsed, options, budget)
+}
+
+/// Refuses files that two conversions have made: neither of them is complete, as its index is written last. Their numbers alone would
+/// make one model of both.
+fn check_one_plan(parsed: &[ParsedFile]) -> Result<()> {
+    let plans = parsed
+        .iter()
+        .map(|file| file.catalog.metadata.text(PLAN_ID_KEY));
+    let plans: BTreeSet<_> = plans.flatten().collect();
+    match plans.len() {
+        0 | 1 => Ok(()),
+        count => Err(Error::malformed(format!(
+            "the files are of {count} conversions ({PLAN_ID_KEY} differs), none of which is complete: run one of them again, or open a file alone"
+        ))),
+    }
 }
 
 /// The same, of files that a search has found below a directory.

@@ -37,6 +37,9 @@ pub static FORMAT: Format = Format {
     read,
 };
 
+/// The key under which files that this library has made name the plan that made them.
+pub(crate) const PLAN_ID_KEY: &str = "anamnesis.plan";
+
 /// Longest header in bytes: the `safetensors` crate, which defines the format, reads no longer one (`HeaderTooLarge`).
 pub(crate) const MAX_HEADER: u64 = 100_000_000;
 

@@ -1,7 +1,7 @@
 //! Files that stay open, and files that are closed between reads.
 //!
 //! A process may open a limited number of files (`RLIMIT_NOFILE`: 256 on some systems, 1024 on most), and a checkpoint may have
-//! thousands. The first files, up to a quarter of the limit, stay open for as long as their source lives. Of the others an eighth
+//! thousands. The first files, up to a quarter of the limit, stay open for as long as their source lives. Beyond them an eighth
 //! of the limit is open at a time: the one that was not used for long is closed when another one is needed, and opened again
 //! when it is read. A file that is in use is not closed.
 //!
@@ -60,7 +60,7 @@ impl SourceFile {
     pub(super) fn new(file: File, prepare: fn(&File)) -> Self {
         let count = DescriptorCount::new(1);
         #[cfg(target_os = "linux")]
-        if STAYING_OPEN.load(Relaxed) > LEAST.max(limit() / 4) {
+        if is_beyond_share() {
             drop(count);
             return Self(Kept::Closable(ClosableFile::new(file, prepare)));
         }
@@ -111,6 +111,14 @@ impl Drop for DescriptorCount {
     fn drop(&mut self) {
         STAYING_OPEN.fetch_sub(self.0, Relaxed);
     }
+}
+
+/// Whether more files stay open than their share of the limit.
+#[cfg(target_os = "linux")]
+fn is_beyond_share() -> bool {
+    let open = STAYING_OPEN.load(Relaxed);
+    // in this order: a system call more would cost a small file a tenth of its opening
+    open > LEAST && open > limit() / 4
 }
 
 /// How many files this process may have open.

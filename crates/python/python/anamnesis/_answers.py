@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from operator import index as whole_number
 from os import fsdecode
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import _core
+from ._dtype import dtype_name
 from ._progress import reporting
 
 if TYPE_CHECKING:
@@ -15,7 +17,13 @@ if TYPE_CHECKING:
     from ._progress import Progress
     from .documents import CheckDocument, DiffDocument, FitDocument, WarmDocument
 
+_DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "f16", "f16": "f16", "float32": "f32", "f32": "f32"}
+
 Engine = Literal["exact", "transformers", "llama.cpp", "vllm"]
+
+
+# options that have a number, of which a truth value is one in Python
+_NUMBERS = ("context", "batch", "tp", "pp", "threads", "nmse", "max_abs", "memory", "overhead", "bandwidth", "threshold", "rank")
 
 
 def _flags(**options: Any) -> list[str]:
@@ -23,6 +31,8 @@ def _flags(**options: Any) -> list[str]:
     words: list[str] = []
     for name, value in options.items():
         option = "--" + name.replace("_", "-")
+        if value is True and name in _NUMBERS:
+            raise TypeError(f"{name}: a number, not True")
         if value is True:
             words.append(option)
         elif value is not None and value is not False:
@@ -47,7 +57,7 @@ def _argument(path: Path) -> str:
 
 
 def _bytes(count: int | None) -> str | None:
-    return None if count is None else f"{count}B"
+    return None if count is None else f"{whole_number(count)}B"
 
 
 def fit(
@@ -59,7 +69,7 @@ def fit(
     overhead: int | None = None,
     engine: Engine | None = None,
     kv: str | None = None,
-    dtype: Literal["bfloat16", "float16", "float32"] | None = None,
+    dtype: Any = None,
     tp: int | None = None,
     pp: int | None = None,
 ) -> FitDocument:
@@ -73,8 +83,11 @@ def fit(
         >>> anamnesis.fit("fixtures/model/scribe-Q8_0.gguf", memory=1 << 30)["memory"]["fits"]
         True
     """
+    kind = None if dtype is None else dtype_name(dtype).lower()
+    if kind is not None and kind not in _DTYPES:
+        raise ValueError(f"dtype {dtype!r}: bfloat16, float16 or float32")
     words = _flags(
-        json=True, context=context, batch=batch, memory=_bytes(memory), overhead=_bytes(overhead), engine=engine, kv=kv, dtype=dtype, tp=tp, pp=pp
+        json=True, context=context, batch=batch, memory=_bytes(memory), overhead=_bytes(overhead or None), engine=engine, kv=kv, dtype=kind and _DTYPES[kind], tp=tp, pp=pp
     )
     document = _answer("fit", [source], words, None)
     return cast("FitDocument", document["models"][0])

@@ -79,7 +79,7 @@ class Checkpoint(Mapping[str, Tensor]):
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         plain = opened(source)
-        self._arguments: tuple[Any, ...] = (plain, mmap, single, opaque, assume, list(void_as), dict(limits or {}), storage_options)
+        self._arguments: tuple[Any, ...] = (plain, mmap, single, opaque, assume, [void_as] if isinstance(void_as, str) else list(void_as), dict(limits or {}), storage_options)
         plain, mmap, single, opaque, assume, void, bounds, _ = self._arguments
         self._core = _core.open(
             plain,
@@ -266,6 +266,8 @@ class Checkpoint(Mapping[str, Tensor]):
                 slices=slices,
                 progress=progress,
             )
+        if borrow not in (True, False, "auto"):
+            raise ValueError(f"borrow {borrow!r}: True, False or \"auto\"")
         if borrow is True and loader is None:
             loader = "mmap"
         wanted = choose(self, filter=filter, names=names, exclude=exclude, rename=rename, strip_prefix=strip_prefix)
@@ -314,6 +316,7 @@ class Checkpoint(Mapping[str, Tensor]):
         read_ahead: int = 256 << 20,
         dequantise: bool = False,
         dtype: Any = "auto",
+        cast: bool = False,
         naming: Naming | None = None,
         tp: tuple[int, int] | None = None,
         rules: Rules | None = None,
@@ -322,7 +325,7 @@ class Checkpoint(Mapping[str, Tensor]):
         """Names and tensors, one by one, while the next ones are read: at most ``read_ahead`` bytes of them. The other
         options are the options of :meth:`load`.
 
-        ``dequantise``: weights as :meth:`remember` makes them, in ``dtype``, one at a time, with the names that they have in PyTorch
+        ``dequantise``: weights as :meth:`remember` makes them, in ``dtype`` (and with ``cast`` plain tensors too), one at a time, with the names that they have in PyTorch
         unless ``naming`` says otherwise. They are planned before the first one: what cannot be made is an error then.
 
             >>> stream = anamnesis.open("fixtures/model/scribe-Q8_0.gguf").stream("np", dequantise=True, dtype="float32")
@@ -334,13 +337,13 @@ class Checkpoint(Mapping[str, Tensor]):
             if loader is not None or align != 1 or tp is not None or rules is not None or slices is not None:
                 raise ValueError("dequantise: loader, align, tp, rules and slices are for stored tensors; load(dequantise=True) has tp, "
                                  "rules and slices")
-            core = self._core.weights(dtype=dtype_name(dtype), names=naming)
+            core = self._core.weights(dtype=dtype_name(dtype), cast=cast, names=naming)
             made = [row[0] for row in core.rows()]
             weights = choose(made, **options)
             each = (core.make(name) for name in made if weights.names is None or name in weights.names)
             return Stream(each, wrap_for(framework, device), {}, weights.name)
-        if dtype != "auto" or naming is not None:
-            raise ValueError("dtype and naming are for weights that are made: pass dequantise=True")
+        if dtype != "auto" or cast or naming is not None:
+            raise ValueError("dtype, cast and naming are for weights that are made: pass dequantise=True")
         wanted = choose(self, **options)
         wrap, chosen = wrap_for(framework, device), self._selections(slices)
         rows = self._core.stream(
@@ -391,7 +394,7 @@ class Checkpoint(Mapping[str, Tensor]):
         progress: Progress = None,
     ) -> Loaded:
         """All weights, dequantised to ``bfloat16``, ``float16`` or ``float32`` (or a framework's dtype) as their schemes' references do,
-        and the plain tensors, in memory. ``naming="hf"`` gives the tensors of a GGUF the names of transformers. ``names``, ``filter``,
+        and the plain tensors, in memory: these keep their dtype, unless ``cast``. ``naming="hf"`` gives the tensors of a GGUF the names of transformers. ``names``, ``filter``,
         ``exclude``, ``rename``, ``strip_prefix``, ``tp``, ``rules`` and ``slices`` are as for :meth:`load`, of the outputs: these have no
         blocks, so that any range of elements is made.
 
@@ -475,6 +478,8 @@ class Checkpoint(Mapping[str, Tensor]):
         ``out``: a directory (one that exists, a path that ends in ``/``, or with ``shard_size`` in bytes), or a file. By default a directory
         has the names of transformers. Raises ``FileExistsError`` unless ``overwrite``.
         """
+        if shard_size is not None and shard_size < 1:
+            raise ValueError(f"shard_size: {shard_size} bytes hold no tensor")
         path, kind = fsdecode(out), dtype_name(dtype)
         style = naming or self._core.names_in(path, shard_size)
         options = dict(filter=filter, exclude=exclude, rename=rename, strip_prefix=strip_prefix)

@@ -67,6 +67,8 @@ def convert(
             weights = [output[0] for output in plan["outputs"]] + [name for name, _ in plan["refused"]]
             known = {*core.names(), *weights}
             selected, excluded = select(filter, known), select(exclude, known, "exclude")
+            if not (known if selected is None else selected) - (excluded or set()):
+                raise ValueError("filter and exclude leave no tensor")
         renames = [] if strip_prefix is None else [(strip_prefix, "")]
         renames += (rename or {}).items()
         with reporting(progress, "convert") as report:

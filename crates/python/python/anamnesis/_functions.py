@@ -146,11 +146,20 @@ def _text(path: Path, key: str, value: Any) -> str:
     # numbers, booleans and lists as JSON has them
     import json
 
-    text = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    if value is None:
+        raise TypeError(f"set: {key!r}: None is no value: unset=[{key!r}] removes a key")
+    try:
+        text = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    except TypeError:
+        raise TypeError(f"set: {key!r}: a {type(value).__name__} is no value: a str, a number, a truth value, or a list of them") from None
     if not _core.has_type(key):
         checkpoint = Checkpoint(path)
-        if checkpoint.format != "gguf" or key not in checkpoint.metadata:
-            raise TypeError(f"set: {key!r}: {value!r} is no text: a new key of a GGUF needs a type ({key + ':u32'!r}), and other keys have texts ({text!r})")
+        if checkpoint.format != "gguf":
+            raise TypeError(f"set: {key!r}: {value!r} is no text, and the values of {checkpoint.format} are texts: {text!r}")
+        if key not in checkpoint.metadata:
+            raise TypeError(f"set: {key!r}: {value!r} is no text: a new key of a GGUF needs a type, such as {key + ':u32'!r}")
+        if isinstance(checkpoint.metadata[key], str):
+            raise TypeError(f"set: {key!r}: {value!r} is no text, which the key has: {text!r}, or a type behind the key")
     return text
 
 
@@ -173,9 +182,11 @@ def edit(
     files also where the old ones could be changed, ``compact`` removes the room for later edits, and ``recover`` completes an edit that was
     interrupted and changes nothing else. Returns the path, the way and the written bytes of each file.
     """
+    if recover and (set or unset or rename_key or rename or copy or compact):
+        raise ValueError("recover: it completes an edit that was interrupted, and changes nothing else")
     changes: _core._Changes = {
         "set": [(key, _text(path, key, value)) for key, value in (set or {}).items()],
-        "unset": list(unset),
+        "unset": [unset] if isinstance(unset, str) else list(unset),
         "rename_key": list((rename_key or {}).items()),
         "rename": list((rename or {}).items()),
         "copy": copy,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from os import fsdecode
 from typing import TYPE_CHECKING, Any
 
 from ._checkpoint import Checkpoint
 from ._dtype import dtype_name
+from ._paths import is_url, local
 from ._progress import reporting
 
 if TYPE_CHECKING:
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     from ._options import Naming, OpenOptions
     from ._progress import Progress, Report
     from ._select import Filter
+
+
+def shared_path(path: Path) -> str:
+    """A path as it is in every process."""
+    text = fsdecode(path)
+    return text if is_url(text) else os.path.abspath(text)
 
 
 def make_file(
@@ -95,11 +103,15 @@ def parts(
         ...     len(parts.complete()) == len(made)
         True
     """
-    src, kind = fsdecode(source), dtype_name(dtype)
+    if shard_size < 1:
+        raise ValueError(f"shard_size: {shard_size} bytes hold no tensor")
+    src, dst, kind = shared_path(source), os.path.abspath(local(out, "processes write to")), dtype_name(dtype)
+    if dst.endswith((".safetensors", ".gguf")):
+        raise ValueError(f"{dst!r} has the name of a file: parts are the files of a directory")
     core = Checkpoint(src, **options)
     style = naming or core._core.client_names
     outputs = core._outputs(kind, cast, style, {"filter": filter, "exclude": exclude})
     shared: dict[str, Any] = {
         "dtype": kind, "cast": cast, "names": naming, "native_rounding": native_rounding, "overwrite": overwrite, "untie": untie,
     }  # fmt: skip
-    return Parts(src, fsdecode(out), shard_size, outputs.names, code, shared, options)
+    return Parts(src, dst, shard_size, outputs.names, code, shared, options)

@@ -21,6 +21,8 @@ def reporting(progress: Progress, what: str) -> Iterator[Report | None]:
         yield None
     elif callable(progress):
         yield progress
+    elif progress is not True:
+        raise TypeError(f"progress: a function, True or None, not {type(progress).__name__}")
     else:
         try:
             from tqdm.auto import tqdm

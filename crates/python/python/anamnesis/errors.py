@@ -106,6 +106,7 @@ _CLASSES: dict[str, type[Exception]] = {
     "missing_part": MissingPartError,
     "replaced": ReplacedError,
     "invalid_argument": ValueError,
+    "no_match": ValueError,
 }
 
 

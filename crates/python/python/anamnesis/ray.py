@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._checkpoint import Checkpoint
 from ._dtype import dtype_name
-from ._parts import make_file
+from ._parts import make_file, shared_path
 from ._paths import is_url, local, shown
 from ._progress import reporting
 
@@ -74,7 +74,7 @@ def remember_to(
     parameters of :class:`Checkpoint`.
     """
     # before Ray is imported, which takes seconds
-    src, dst = _shared(src), os.path.abspath(local(dst, "many machines write to"))
+    src, dst = shared_path(src), os.path.abspath(local(dst, "many machines write to"))
     import ray
 
     checkpoint = Checkpoint(src, **options)
@@ -226,17 +226,11 @@ def load(
     return Checkpoint(src, **options).load(framework, device=device, filter=filter, tp=(rank, world))
 
 
-def _shared(path: Path) -> str:
-    """A path as it is on every node."""
-    text = os.fsdecode(path)
-    return text if is_url(text) else os.path.abspath(text)
-
-
 def inspect(prefix: Path, **options: Unpack[OpenOptions]) -> list[dict[str, Any]]:
     """The checkpoints in and below a directory or a URL, a task for each: ``path``, ``format``, ``tensors``, ``nbytes``, and
     ``quantisation``, the names of their schemes. One that cannot be read has ``error`` instead. Raises ``FileNotFoundError`` if
     there is none."""
-    found = _found(_shared(prefix))
+    found = _found(shared_path(prefix))
     import ray
 
     task = ray.remote(_describe).options(scheduling_strategy="SPREAD", num_cpus=1)

@@ -171,6 +171,8 @@ impl OutputDirectory {
         // without an index several files belong to an unfinished run; a single file is a checkpoint
         let is_committed = has_index || self.files.len() == 1;
         let mut replaces = false;
+        // files of another plan: numbers alone would make one model of them and of the new ones
+        let mut others = BTreeSet::new();
         for (file, origin) in self.files.iter().zip(&origins) {
             let is_kept = match origin {
                 FileOrigin::OtherPlan => is_committed,
@@ -181,15 +183,19 @@ impl OutputDirectory {
             let path = self.path().join(&file.name);
             check_replaceable(&path, self.sink.overwrite || !is_kept)?;
             replaces |= is_kept;
+            if matches!(origin, FileOrigin::OtherPlan | FileOrigin::Unknown) {
+                others.insert(path);
+            }
         }
-        let foreign = self.foreign_files()?;
+        let mut foreign = self.foreign_files()?;
         foreign
             .iter()
             .try_for_each(|path| self.sink.check_free(path))?;
         // a conflict is found before the files are made, not after
         let mut companions = self.companions()?;
         replaces |= !foreign.is_empty() || companions.iter().any(Companion::replaces);
-        if replaces {
+        if replaces || !others.is_empty() {
+            foreign.append(&mut others);
             self.remove_checkpoint(&mut companions, &foreign)?;
         }
         drop(companions);

@@ -71,6 +71,8 @@ def _rows(tensors: Mapping[str, TensorSpec]) -> list[tuple[str, str, list[int]]]
 
 
 def _keys(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    if metadata is not None and not hasattr(metadata, "items"):
+        raise TypeError(f"metadata: a dictionary of texts, not {type(metadata).__name__}")
     keys = list((metadata or {}).items())
     for key, value in keys:
         if not isinstance(key, str) or not isinstance(value, str):

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import TensorSpec, load_file_for, load_for, serialize, serialize_file
+from . import TensorSpec, deserialize, load_file_for, load_for, safe_open, serialize, serialize_file
+
+__all__ = ["TensorSpec", "deserialize", "load", "load_file", "safe_open", "save", "save_file", "serialize", "serialize_file"]
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._frameworks.torch import DTYPES
-from . import TensorSpec, load, load_file, serialize, serialize_file
+from . import TensorSpec, deserialize, load, load_file, safe_open, serialize, serialize_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from .._checkpoint import Path
 
-__all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model", "storage_ptr", "storage_size"]
+__all__ = [
+    "TensorSpec", "deserialize", "load", "load_file", "load_model", "safe_open", "save", "save_file", "save_model", "serialize", "serialize_file",
+    "storage_ptr", "storage_size",
+]  # fmt: skip
 
 _TYPES = {name: dtype for name, dtype in DTYPES.items() if name not in ("C32", "C128")}
 _SIZE = {dtype: dtype.itemsize for dtype in (*_TYPES.values(), torch.float4_e2m1fn_x2)}
