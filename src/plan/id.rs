@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::base::error::{Error, Result};
 use crate::read::catalog::{Catalog, TensorInfo};
+use crate::read::format::safetensors;
 
 use super::{Job, JobWork};
 
