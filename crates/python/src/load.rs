@@ -272,12 +272,7 @@ impl Drop for CoreStream {
         let running = self.running.get_mut();
         let running = running.unwrap_or_else(PoisonError::into_inner).take();
         if let Some(running) = running {
-            // without an interpreter there is no lock that they wait for
-            let mut running = Some(running);
-            let ended = Python::try_attach(|py| py.detach(|| drop(running.take())));
-            if ended.is_none() {
-                drop(running.take());
-            }
+            Python::attach(|py| py.detach(|| drop(running)));
         }
     }
 }

@@ -129,7 +129,7 @@ impl Source for FileObject {
     }
 
     fn read_at(&self, start: u64, buf: &mut [u8]) -> io::Result<usize> {
-        Python::attach(|py| {
+        Python::try_attach(|py| {
             let object = self.object.lock_py_attached(py);
             let object = object.unwrap_or_else(PoisonError::into_inner);
             let object = object.bind(py);
@@ -159,5 +159,6 @@ impl Source for FileObject {
             // the exception itself: see `errors::exception`
             read().map_err(io::Error::other)
         })
+        .unwrap_or_else(|| Err(io::Error::other("the interpreter has ended")))
     }
 }

@@ -62,9 +62,9 @@ def test_files_of_two_conversions_are_no_checkpoint(tmp_path: Path) -> None:
         anamnesis.load(out, "np")
     # those of two jobs that run at once
     first, second = tmp_path / "first", tmp_path / "second"
-    one = anamnesis.parts(GGUF, first, shard_size=SHARD, naming="stored")
-    two = anamnesis.parts(GGUF, second, shard_size=SHARD, naming="stored", native_rounding=True, exclude="*.attn_k.*")
-    assert len(one) == len(two)
+    one = anamnesis.parts(GGUF, first, shard_size=SHARD, dtype="float16")
+    two = anamnesis.parts(GGUF, second, shard_size=SHARD, dtype="bfloat16")
+    assert one.names == two.names
     for number, name in enumerate(one.names):
         (one if number else two).make(name)
         if not number:

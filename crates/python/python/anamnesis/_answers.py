@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import _core
 from ._dtype import dtype_name
+from ._paths import local
 from ._progress import reporting
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def digest(source: Path, out: Path | None = None, *, overwrite: bool = False, pr
         [64]
     """
     if out is not None:
-        words = _flags(json=True, write=fsdecode(out), overwrite=overwrite)
+        words = _flags(json=True, write=local(out, "digests are written to"), overwrite=overwrite)
         document = _answer("check", [source], words, progress)
         return {file["path"]: file["sha256"] for file in document["models"][0]["files"] if file["sha256"]}
     with reporting(progress, "digest") as report:
@@ -198,7 +199,7 @@ def report(
     progress: Progress = None,
 ) -> None:
     """Writes a page (HTML, one file) about a model: tensors, memory, and with ``check`` or ``stats`` its values."""
-    words = _flags(output=fsdecode(out), check=check, stats=stats, memory=_bytes(memory), batch=batch, kv=kv, overwrite=overwrite)
+    words = _flags(output=local(out, "a page is written to"), check=check, stats=stats, memory=_bytes(memory), batch=batch, kv=kv, overwrite=overwrite)
     _answer("report", [source], words, progress)
 
 

@@ -74,7 +74,11 @@ class Stream:
     ends the load when it is left."""
 
     def __init__(self, rows: Iterator[_core._Loaded], wrap: Wrap, chosen: Mapping[str, Selection], name: Callable[[str], str]) -> None:
+        from weakref import finalize
+
         self._rows = rows
+        # also when the program ends: threads that read a file object need the interpreter to end themselves
+        self._end = finalize(self, rows.close)  # type: ignore[attr-defined]
         self._wrap = wrap
         self._chosen = chosen
         self._name = name
@@ -93,5 +97,4 @@ class Stream:
         self.close()
 
     def close(self) -> None:
-        # of the compiled module, or of a generator
-        self._rows.close()  # type: ignore[attr-defined]
+        self._end()
