@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::io;
 
-use super::open_files::{HeldFile, SourceFile};
+#[cfg(feature = "mmap")]
+use super::open_files::HeldFile;
+use super::open_files::SourceFile;
 use super::{Source, copy_at, fill};
 
 /// A file read with positioned reads (`pread`).
