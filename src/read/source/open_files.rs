@@ -12,6 +12,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
+#[cfg(target_os = "linux")]
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,6 +23,7 @@ mod closable;
 use closable::ClosableFile;
 
 /// This many files stay open whatever the limit is.
+#[cfg(target_os = "linux")]
 const LEAST: usize = 16;
 
 /// How many files are open that are not closed while they are needed.

@@ -1,7 +1,9 @@
 //! The descriptor of a source.
 
+#[cfg(target_os = "linux")]
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
+#[cfg(target_os = "linux")]
 use std::sync::Arc;
 
 use super::open_files::HeldFile;
@@ -25,6 +27,7 @@ pub struct SourceFd<'s>(Descriptor<'s>);
 #[derive(Clone, Debug)]
 enum Descriptor<'s> {
     Borrowed(BorrowedFd<'s>),
+    #[cfg(target_os = "linux")]
     Shared(Arc<File>),
 }
 
@@ -48,6 +51,7 @@ impl AsFd for SourceFd<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
             Descriptor::Borrowed(fd) => *fd,
+            #[cfg(target_os = "linux")]
             Descriptor::Shared(file) => file.as_fd(),
         }
     }
