@@ -98,9 +98,7 @@ __all__ = [
     "check",
     "convert",
     "diff",
-    "diffusers",
     "digest",
-    "documents",
     "edit",
     "fit",
     "inspect",
@@ -111,18 +109,14 @@ __all__ = [
     "parts",
     "plan",
     "predict",
-    "ray",
     "remember",
     "remember_to",
     "report",
-    "safetensors",
-    "torch",
-    "transformers",
     "trim",
-    "vllm",
     "warm",
 ]
 
 
 def __dir__() -> list[str]:
-    return __all__
+    # modules of frameworks, which need not be installed, are not for `import *`
+    return [*__all__, *_MODULES]

@@ -16,12 +16,14 @@ from ._checkpoint import Checkpoint
 from .errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from ._checkpoint import Path
     from ._options import Borrow
 
     # puts a storage, which was saved from a place, where it is wanted
-    _Restore = Callable[[torch.UntypedStorage, str], torch.UntypedStorage]
-    _MapLocation = str | torch.device | Mapping[str, str | torch.device] | Callable[[Any, str], Any] | None
+    _Restore: TypeAlias = Callable[[torch.UntypedStorage, str], torch.UntypedStorage]
+    _MapLocation: TypeAlias = str | torch.device | Mapping[str, str | torch.device] | Callable[[Any, str], Any] | None
 
 _DICTS: dict[str, Any] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter, "defaultdict": defaultdict}
 

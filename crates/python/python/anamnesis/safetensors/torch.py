@@ -30,7 +30,7 @@ _SIZE = {dtype: dtype.itemsize for dtype in (*_TYPES.values(), torch.float4_e2m1
 def storage_ptr(tensor: torch.Tensor) -> int:
     """The address of the memory that a tensor is a view of."""
     try:
-        return tensor.untyped_storage().data_ptr()
+        return int(tensor.untyped_storage().data_ptr())
     except (NotImplementedError, RuntimeError):
         return 0  # a tensor without memory
 
@@ -38,9 +38,9 @@ def storage_ptr(tensor: torch.Tensor) -> int:
 def storage_size(tensor: torch.Tensor) -> int:
     """The bytes of the memory that a tensor is a view of."""
     try:
-        return tensor.untyped_storage().nbytes()
+        return int(tensor.untyped_storage().nbytes())
     except (NotImplementedError, RuntimeError):
-        return tensor.nelement() * tensor.element_size()
+        return int(tensor.nelement() * tensor.element_size())
 
 
 def _getdtype(dtype_str: str) -> torch.dtype:
@@ -49,15 +49,15 @@ def _getdtype(dtype_str: str) -> torch.dtype:
 
 def _is_complete(tensor: torch.Tensor) -> bool:
     """Whether a tensor has all the memory that it is a view of."""
-    return tensor.data_ptr() == storage_ptr(tensor) and tensor.nelement() * tensor.element_size() == storage_size(tensor)
+    return bool(tensor.data_ptr() == storage_ptr(tensor) and tensor.nelement() * tensor.element_size() == storage_size(tensor))
 
 
 def _end_ptr(tensor: torch.Tensor) -> int:
     """The address behind the last element."""
     if not tensor.nelement():
-        return tensor.data_ptr()
+        return int(tensor.data_ptr())
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr() + (last + 1) * tensor.element_size()
+    return int(tensor.data_ptr() + (last + 1) * tensor.element_size())
 
 
 def _find_shared_tensors(state_dict: Mapping[str, torch.Tensor]) -> list[set[str]]:
