@@ -77,6 +77,10 @@ static RULES: &[Rule] = &[
                 "paths of the caller's own",
             ),
             (
+                "src/read/source/open_files/closable.rs",
+                "the path that the system names for a file that was open, which must be that file",
+            ),
+            (
                 "crates/template/src/",
                 "templates, and the files of an open checkpoint",
             ),

@@ -4,14 +4,14 @@ use std::ffi::OsString;
 
 use anamnesis::{Error, Progress};
 
-use crate::exit::Failure;
+use crate::exit::{Failure, kept_failures};
 use crate::output::Stdout;
 use crate::{Interrupt, messages, run_into};
 
 /// The answer of a verb: what [`answer`] returns.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Answer {
+pub struct VerbAnswer {
     /// The exit status that the command would have.
     pub status: u8,
     /// The bytes that the command would write to standard output: with `--json` one document, as `docs/json.md` describes it.
@@ -52,16 +52,21 @@ pub fn answer(
     args: impl IntoIterator<Item = impl Into<OsString>>,
     interrupt: &Interrupt,
     progress: impl Fn(Progress) + Send + Sync + 'static,
-) -> Answer {
+) -> VerbAnswer {
     let words: Vec<OsString> = args.into_iter().map(Into::into).collect();
     let mut out = Stdout::kept();
     let listener = std::sync::Arc::new(progress);
-    let (status, kept) = messages::keep(Some(listener), || run_into(&words, interrupt, &mut out));
-    Answer {
+    // a run that panicked may have left some
+    drop(kept_failures());
+    let (status, lines) = messages::keep(Some(listener), || run_into(&words, interrupt, &mut out));
+    VerbAnswer {
         status,
         output: out.into_kept(),
-        messages: kept.lines,
-        failures: kept.failures.into_iter().map(AnswerFailure::from).collect(),
+        messages: lines,
+        failures: kept_failures()
+            .into_iter()
+            .map(AnswerFailure::from)
+            .collect(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Exit statuses and failure messages.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
@@ -232,7 +233,8 @@ impl Failure {
 
     /// Writes the failure to standard error: path, message, offset and remedy.
     pub(crate) fn report(&self) {
-        if messages::keep_failure(self) {
+        if messages::are_kept() {
+            KEPT.with_borrow_mut(|kept| kept.push(self.clone()));
             return;
         }
         let mut line = String::from("anamnesis: ");
@@ -257,6 +259,16 @@ impl Failure {
         // standard error is the last place to report to: a failed write cannot be reported
         let _ = io::stderr().lock().write_all(line.as_bytes());
     }
+}
+
+thread_local! {
+    /// The failures of a run whose messages are kept.
+    static KEPT: RefCell<Vec<Failure>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The failures that were kept on this thread since the last call.
+pub(crate) fn kept_failures() -> Vec<Failure> {
+    KEPT.take()
 }
 
 /// A note, with its remedy in this command's flags.

@@ -68,7 +68,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anamnesis::CancelToken;
-pub use answer::{Answer, AnswerFailure, answer};
+pub use answer::{AnswerFailure, VerbAnswer, answer};
 use args::{Cli, Verb};
 pub use interrupt::Interrupt;
 use output::Stdout;

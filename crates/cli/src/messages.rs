@@ -7,25 +7,22 @@ use std::sync::Arc;
 
 use anamnesis::Progress;
 
-use crate::exit::Failure;
-
 /// Receives the progress of a run, from its threads.
 pub(crate) type Listener = Arc<dyn Fn(Progress) + Send + Sync>;
 
 /// The messages of a run that are kept. Verbs report from the thread that runs them.
 #[derive(Default)]
-pub(crate) struct Kept {
-    pub(crate) lines: Vec<String>,
-    pub(crate) failures: Vec<Failure>,
+struct KeptMessages {
+    lines: Vec<String>,
     listener: Option<Listener>,
 }
 
 thread_local! {
-    static KEPT: RefCell<Option<Kept>> = const { RefCell::new(None) };
+    static KEPT: RefCell<Option<KeptMessages>> = const { RefCell::new(None) };
 }
 
-/// Runs a verb, and keeps the messages of this thread.
-pub(crate) fn keep<T>(listener: Option<Listener>, run: impl FnOnce() -> T) -> (T, Kept) {
+/// Runs a verb, and keeps the messages of this thread: returns its lines.
+pub(crate) fn keep<T>(listener: Option<Listener>, run: impl FnOnce() -> T) -> (T, Vec<String>) {
     /// Ends it also after a panic, since the thread may go on.
     struct End;
     impl Drop for End {
@@ -34,16 +31,15 @@ pub(crate) fn keep<T>(listener: Option<Listener>, run: impl FnOnce() -> T) -> (T
         }
     }
 
-    let kept = Kept {
+    KEPT.set(Some(KeptMessages {
         listener,
-        ..Kept::default()
-    };
-    KEPT.set(Some(kept));
+        ..KeptMessages::default()
+    }));
     let end = End;
     let value = run();
     let kept = KEPT.take().unwrap_or_default();
     drop(end);
-    (value, kept)
+    (value, kept.lines)
 }
 
 /// Whether messages of this thread are kept, so that nothing is for a terminal.
@@ -54,17 +50,6 @@ pub(crate) fn are_kept() -> bool {
 /// The listener for the progress of this run.
 pub(crate) fn listener() -> Option<Listener> {
     KEPT.with_borrow(|kept| kept.as_ref()?.listener.clone())
-}
-
-/// Keeps a failure; returns false where it is to be shown.
-pub(crate) fn keep_failure(failure: &Failure) -> bool {
-    KEPT.with_borrow_mut(|kept| match kept {
-        Some(kept) => {
-            kept.failures.push(failure.clone());
-            true
-        }
-        None => false,
-    })
 }
 
 /// Shows a line on standard error, or keeps it.

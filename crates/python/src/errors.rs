@@ -150,6 +150,9 @@ fn remedy(remedy: Remedy) -> String {
         Remedy::LeaveOutOrRename => {
             "leave the tensor out with exclude= or filter=, or rename it with rename=".to_owned()
         }
+        Remedy::LeaveOutOrDequantise => {
+            "dequantise it with remember(), or leave the tensor out with exclude= or filter=".to_owned()
+        }
         Remedy::DequantiseShare => {
             "dequantise it with dtype=, or leave the weight out with exclude=".to_owned()
         }

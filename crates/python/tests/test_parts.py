@@ -60,7 +60,7 @@ def test_files_of_two_conversions_are_no_checkpoint(tmp_path: Path) -> None:
     parts.make(parts.names[0])
     with pytest.raises((anamnesis.AnamnesisError, OSError)):
         anamnesis.load(out, "np")
-    # those of two jobs that run at once
+    # two jobs that run at once
     first, second = tmp_path / "first", tmp_path / "second"
     one = anamnesis.parts(GGUF, first, shard_size=SHARD, dtype="float16")
     two = anamnesis.parts(GGUF, second, shard_size=SHARD, dtype="bfloat16")

@@ -1,4 +1,4 @@
-"""What can be opened: file objects and objects with a buffer, and what is none."""
+"""Sources that can be opened: file objects and objects with a buffer; other objects are refused."""
 
 from __future__ import annotations
 

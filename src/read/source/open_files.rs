@@ -30,9 +30,9 @@ const LEAST: usize = 16;
 static STAYING_OPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// A file that is open, or is opened when it is used.
-pub(super) struct SourceFile(Kept);
+pub(super) struct SourceFile(KeptFile);
 
-enum Kept {
+enum KeptFile {
     Always(File, #[allow(dead_code)] DescriptorCount),
     #[cfg(target_os = "linux")]
     Closable(Arc<ClosableFile>),
@@ -64,10 +64,10 @@ impl SourceFile {
         #[cfg(target_os = "linux")]
         if is_beyond_share() {
             drop(count);
-            return Self(Kept::Closable(ClosableFile::new(file, prepare)));
+            return Self(KeptFile::Closable(ClosableFile::new(file, prepare)));
         }
         let _ = prepare;
-        Self(Kept::Always(file, count))
+        Self(KeptFile::Always(file, count))
     }
 
     /// The open file.
@@ -76,9 +76,9 @@ impl SourceFile {
     /// The file was closed, and cannot be opened again or was replaced.
     pub(super) fn get(&self) -> io::Result<HeldFile<'_>> {
         match &self.0 {
-            Kept::Always(file, _) => Ok(HeldFile::Borrowed(file)),
+            KeptFile::Always(file, _) => Ok(HeldFile::Borrowed(file)),
             #[cfg(target_os = "linux")]
-            Kept::Closable(file) => file.get().map(HeldFile::Shared),
+            KeptFile::Closable(file) => file.get().map(HeldFile::Shared),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The command as a library, in a process that is not `anamnesis`: statuses, interrupts, and handlers of signals that stay.
 
 use anamnesis::CancelToken;
-use anamnesis_cli::{Answer, Interrupt, answer, run_with};
+use anamnesis_cli::{Interrupt, VerbAnswer, answer, run_with};
 
 use crate::process::{path_str, stdout_of, workspace};
 
@@ -28,7 +28,7 @@ fn statuses_are_those_of_the_program() {
     assert_eq!(status(&["anamnesis", "--version"]), 0);
 }
 
-fn answered(args: &[&str]) -> Answer {
+fn answered(args: &[&str]) -> VerbAnswer {
     let interrupt = Interrupt::by_token(&CancelToken::new());
     let words = std::iter::once("anamnesis").chain(args.iter().copied());
     answer(words, &interrupt, |_| {})

@@ -110,7 +110,7 @@ def diff(
     all: bool = False,
     progress: Progress = None,
 ) -> DiffDocument:
-    """What differs between two checkpoints: names, dtypes, shapes, bytes, and with ``values`` the values of weights, dequantised.
+    """The differences between two checkpoints: names, dtypes, shapes, bytes, and with ``values`` the values of weights, dequantised.
 
     ``nmse`` and ``max_abs``: distances up to which tensors count as equal; ``metadata``: keys are compared too; ``config=False`` leaves
     ``config.json`` out; ``rename``: patterns of names of ``a``, and names in ``b``; ``quick``: headers alone; ``filter`` and

@@ -1,4 +1,4 @@
-"""What can be opened: paths and URLs, bytes, and file objects."""
+"""Sources that can be opened: paths and URLs, bytes, and file objects."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class TensorDifference(TypedDict):
 
 
 class DiffDocument(TypedDict):
-    """What differs between two checkpoints: the document of ``anamnesis diff --json``."""
+    """The differences between two checkpoints: the document of ``anamnesis diff --json``."""
 
     version: int
     a: dict[str, Any]
@@ -95,7 +95,7 @@ class DiffDocument(TypedDict):
 
 
 class CheckFinding(TypedDict):
-    """What a rule found. ``rule`` is stable, ``message`` is for people."""
+    """The finding of a rule. ``rule`` is stable, ``message`` is for people."""
 
     rule: str
     level: Literal["error", "warning", "note"]

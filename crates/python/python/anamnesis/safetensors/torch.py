@@ -84,7 +84,7 @@ def _remove_duplicate_names(
     preferred_names: Iterable[str] | None = None,
     discard_names: Iterable[str] | None = None,
 ) -> dict[str, list[str]]:
-    """Of the names that share memory, the one that is kept, with the names that are removed for it. It is the first of
+    """The name that is kept where several share memory, with the names that are removed for it. It is the first of
     ``preferred_names``, or else the first that is not of ``discard_names``, among the tensors that have all of the memory."""
     preferred, discarded = set(preferred_names or ()), set(discard_names or ())
     removed: dict[str, list[str]] = {}
@@ -162,8 +162,8 @@ def save_file(tensors: dict[str, torch.Tensor], filename: Path, metadata: Mappin
 def save_model(
     model: torch.nn.Module, filename: Path, metadata: Mapping[str, str] | None = None, force_contiguous: bool = True
 ) -> None:
-    """Writes the state of a model. Of tensors that share memory one is written; the metadata has the name of each other one, with the
-    name of that. ``force_contiguous`` packs tensors that are not contiguous."""
+    """Writes the state of a model. One of the tensors that share memory is written; the metadata has the name of each other one, with
+    its name. ``force_contiguous`` packs tensors that are not contiguous."""
     state = model.state_dict()
     keys = dict(metadata or {})
     for kept, removed in _remove_duplicate_names(state).items():
