@@ -67,7 +67,7 @@ fn readers_find_no_checkpoint_before_the_last_part() {
     assert_eq!(first.code, 0, "{}", first.stderr);
     assert!(first.stdout.contains(" missing"), "{}", first.stdout);
     assert!(!out.join("model.safetensors.index.json").exists());
-    // files of another number are not those of this conversion
+    // files of another number belong to another conversion
     let other = part(&out, "2/2", &["--dtype", "f32"]);
     assert_eq!(other.code, 1, "{}", other.stderr);
     assert!(!out.join("model.safetensors.index.json").exists());
