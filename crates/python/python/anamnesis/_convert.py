@@ -9,7 +9,7 @@ from . import _core
 from ._checkpoint import Checkpoint
 from ._dtype import dtype_name
 from ._progress import reporting
-from ._select import select
+from ._select import renames, select
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,8 +69,6 @@ def convert(
             selected, excluded = select(filter, known), select(exclude, known, "exclude")
             if not (known if selected is None else selected) - (excluded or set()):
                 raise ValueError("filter and exclude leave no tensor")
-        renames = [] if strip_prefix is None else [(strip_prefix, "")]
-        renames += (rename or {}).items()
         with reporting(progress, "convert") as report:
             files = core.convert_to(
                 fsdecode(out),
@@ -78,7 +76,7 @@ def convert(
                 excluded=excluded,
                 dtype=dtype_name(dtype),
                 cast=cast,
-                rename=renames,
+                rename=renames(rename, strip_prefix),
                 container=container,
                 metadata=list((metadata or {}).items()),
                 void=void,

@@ -87,12 +87,17 @@ def choose(
         chosen = (set(known) if chosen is None else chosen) - excluded
     if chosen is not None and not chosen and (names is None or list(names)):
         raise ValueError("filter, names and exclude leave no tensor")
-    rules = [] if strip_prefix is None else [(strip_prefix, "")]
-    rules += (rename or {}).items()
+    rules = renames(rename, strip_prefix)
     if not rules:
         return Chosen(chosen, {})
     kept = [name for name in known if chosen is None or name in chosen]
     return Chosen(chosen, dict(zip(kept, _core.renamed(kept, rules), strict=True)))
+
+
+def renames(rename: Mapping[str, str] | None, strip_prefix: str | None) -> list[tuple[str, str]]:
+    """The rules of new names, in the order in which they are applied."""
+    first = [] if strip_prefix is None else [(strip_prefix, "")]
+    return [*first, *(rename or {}).items()]
 
 
 def _exact(names: Iterable[str], known: list[str]) -> list[str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ._checkpoint import Path
 
 # bytes that are copied at a time
-PIECE = 1 << 20
+_PIECE = 1 << 20
 
 
 class TensorWriter:
@@ -59,10 +59,7 @@ class TensorWriter:
         ``ValueError`` for more bytes than the tensor has, another dtype or another shape."""
         if name not in self._tensors:
             raise KeyError(name)
-        contents = memoryview(_contents(name, data, *self._tensors[name]))
-        # at least once: the library knows what is missing
-        for start in range(0, max(len(contents), 1), PIECE):
-            self._core.write(name, contents[start : start + PIECE])
+        write_pieces(self._core, name, memoryview(_contents(name, data, *self._tensors[name])))
 
     def finish(self) -> list[str]:
         """Gives the files their names, and returns them. Raises ``ValueError`` for a tensor of which bytes are missing."""
@@ -81,6 +78,13 @@ class TensorWriter:
             self.finish()
         else:
             self.close()
+
+
+def write_pieces(core: _core.CoreWriter, name: str, contents: memoryview) -> None:
+    """Writes bytes of a tensor, a piece at a time."""
+    # at least once: the library knows what is missing
+    for start in range(0, max(len(contents), 1), _PIECE):
+        core.write(name, contents[start : start + _PIECE])
 
 
 def _contents(name: str, data: Any, dtype: str, shape: tuple[int, ...]) -> Any:

@@ -8,7 +8,7 @@ from os import fsdecode
 
 from .. import _core
 from .._checkpoint import Checkpoint
-from .._writer import PIECE
+from .._writer import write_pieces
 from ._errors import SafetensorError, raising
 
 TYPE_CHECKING = False
@@ -115,9 +115,7 @@ def serialize_file(tensor_dict: Mapping[str, TensorSpec], filename: Path, metada
         writer = _core.CoreWriter(fsdecode(filename), _rows(tensor_dict), container="safetensors", metadata=keys, overwrite=True)
         try:
             for name, content in contents:
-                # at least once: the library knows what is missing
-                for start in range(0, max(len(content), 1), PIECE):
-                    writer.write(name, content[start : start + PIECE])
+                write_pieces(writer, name, content)
             writer.finish()
         finally:
             writer.close()
