@@ -80,17 +80,7 @@ class Checkpoint(Mapping[str, Tensor]):
     ) -> None:
         plain = opened(source)
         self._arguments: tuple[Any, ...] = (plain, mmap, single, opaque, assume, [void_as] if isinstance(void_as, str) else list(void_as), dict(limits or {}), storage_options)
-        plain, mmap, single, opaque, assume, void, bounds, _ = self._arguments
-        self._core = _core.open(
-            plain,
-            mmap=mmap,
-            single=single,
-            opaque=opaque,
-            assume=assume,
-            void_as=void,
-            limits=bounds,
-            storage_options=variables(storage_options),
-        )
+        self._core = self._opened(all_maps=False)
         self._tied: dict[str, str] | None = None
         self.path: str | None = plain if isinstance(plain, str) else None
         # path and length
@@ -123,13 +113,17 @@ class Checkpoint(Mapping[str, Tensor]):
 
     def _mapping(self) -> _core.CoreCheckpoint:
         """The checkpoint with maps of its files, whatever their format is."""
-        plain, mmap, single, opaque, assume, void, limits, storage_options = self._arguments
+        plain, mmap, *_ = self._arguments
         if self._borrows or not mmap or not isinstance(plain, str):
             return self._core
+        return self._opened(all_maps=True)
+
+    def _opened(self, all_maps: bool) -> _core.CoreCheckpoint:
+        plain, mmap, single, opaque, assume, void, limits, storage_options = self._arguments
         return _core.open(
             plain,
-            mmap=True,
-            all_maps=True,
+            mmap=mmap,
+            all_maps=all_maps,
             single=single,
             opaque=opaque,
             assume=assume,

@@ -80,10 +80,12 @@ def _keys(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:
     return keys
 
 
-def _prepared(tensors: Mapping[str, TensorSpec], keys: list[tuple[str, str]]) -> tuple[bytes, list[tuple[str, memoryview]]]:
+def _prepared(
+    tensors: Mapping[str, TensorSpec], rows: list[tuple[str, str, list[int]]], keys: list[tuple[str, str]]
+) -> tuple[bytes, list[tuple[str, memoryview]]]:
     """The header, and names and bytes of the tensors in the order of the file."""
     with raising():
-        header, order = _core.safetensors_header(_rows(tensors), keys)
+        header, order = _core.safetensors_header(rows, keys)
     for name, nbytes in order:
         spec = tensors[name]
         if spec.data_len != nbytes:
@@ -101,7 +103,7 @@ def _memory(spec: TensorSpec) -> memoryview:
 
 def serialize(tensor_dict: Mapping[str, TensorSpec], metadata: Mapping[str, str] | None = None) -> bytes:
     """The bytes of a file with these tensors. Raises ``SafetensorError`` for a tensor whose bytes do not fit its shape."""
-    header, contents = _prepared(tensor_dict, _keys(metadata))
+    header, contents = _prepared(tensor_dict, _rows(tensor_dict), _keys(metadata))
     return b"".join([header, *(content for _, content in contents)])
 
 
@@ -109,10 +111,10 @@ def serialize_file(tensor_dict: Mapping[str, TensorSpec], filename: Path, metada
     """Writes a file with these tensors, whose bytes are :func:`serialize`'s. A file that exists is replaced, when the new one is
     complete and on the disk: maps and tensors of the old one stay valid. Raises ``SafetensorError`` as :func:`serialize`, and
     ``OSError``."""
-    keys = _keys(metadata)
-    _, contents = _prepared(tensor_dict, keys)
+    rows, keys = _rows(tensor_dict), _keys(metadata)
+    _, contents = _prepared(tensor_dict, rows, keys)
     with raising():
-        writer = _core.CoreWriter(fsdecode(filename), _rows(tensor_dict), container="safetensors", metadata=keys, overwrite=True)
+        writer = _core.CoreWriter(fsdecode(filename), rows, container="safetensors", metadata=keys, overwrite=True)
         try:
             for name, content in contents:
                 write_pieces(writer, name, content)
