@@ -89,7 +89,7 @@ fn front_ends_word_each_remedy_that_names_an_option() {
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
     let library = read(WORDING[0]);
     let (_, display) = library.split_once("impl fmt::Display").unwrap();
-    let fronts = ["crates/cli/src/exit.rs", "crates/python/src/errors.rs"].map(|path| {
+    let fronts = ["crates/cli/src/remedies.rs", "crates/python/src/errors.rs"].map(|path| {
         let text = read(path);
         let (_, words) = text
             .split_once("\nfn remedy")

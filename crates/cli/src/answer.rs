@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use anamnesis::{Error, Progress};
 
-use crate::exit::{Failure, kept_failures};
+use crate::failure::{Failure, kept_failures};
 use crate::output::Stdout;
 use crate::{Interrupt, messages, run_into};
 

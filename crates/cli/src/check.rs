@@ -14,7 +14,8 @@ use serde_json::json;
 
 use crate::args::{CheckArgs, Color};
 use crate::checkpoint_warnings::found_path;
-use crate::exit::{Completion, Failure, RunError};
+use crate::exit::{Completion, RunError};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::name_filter::NameFilter;
 use crate::output::{Screen, Stdout, json, progress};

@@ -6,9 +6,9 @@ use anamnesis::quote::escape;
 use anamnesis::source::{cache_warning, local_path};
 use anamnesis::{Checkpoint, Note};
 
-use crate::exit::note_text;
 use crate::messages::message;
 use crate::output::{Screen, WARNING};
+use crate::remedies::note_text;
 use crate::shown_path::shown;
 
 /// Shows the warnings of opening: values that were counted or set aside, files that hold a part of each tensor, and models

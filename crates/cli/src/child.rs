@@ -11,7 +11,8 @@ use anamnesis_ppc::{EventSource, Runtime};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::PidfdFlags;
 
-use crate::exit::{Completion, Failure};
+use crate::exit::Completion;
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 
 /// A child process, which is terminated and reaped when this value is dropped.

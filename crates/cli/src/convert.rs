@@ -7,11 +7,13 @@ use anamnesis::{Checkpoint, Convert, OutputDtype, convert};
 
 use crate::args::{Color, ConvertArgs, check_new_keys};
 use crate::checkpoint_warnings;
-use crate::exit::{Completion, Failure, RunError, again, note_text};
+use crate::exit::{Completion, RunError, again};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::name_filter::{NameChanges, NameFilter, of_missing_key};
 use crate::output::{Screen, Stdout, progress};
 use crate::paths::{InputPath, expand};
+use crate::remedies::note_text;
 use crate::remember::ReportedRun;
 use crate::written_file::check_tensor_output;
 use crate::written_run::{
@@ -28,7 +30,6 @@ pub(crate) fn run(
     let sources = SourceFiles::of(&args.sources)?;
     let reported = ReportedRun::begin(&sources.paths, &args.output, args.json, &args.opening);
     let written = again(|| write(args, &sources, &screen, interrupt));
-    let written = written.map_err(Failure::of_invalid_arguments);
     reported.end(written, &screen, interrupt, out)
 }
 

@@ -2,7 +2,6 @@
 
 mod show;
 
-use std::io::Write;
 use std::path::Path;
 
 use anamnesis::catalog::natural_order;
@@ -11,7 +10,8 @@ use anamnesis::{Checkpoint, OpenOptions, diff};
 use serde_json::{Value, json};
 
 use crate::args::{Color, DiffArgs, DiffOrder};
-use crate::exit::{Completion, Failure, RunError, again};
+use crate::exit::{Completion, RunError, again};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::name_filter::{NameFilter, without_match};
 use crate::output::{Screen, Stdout, json, progress};
@@ -41,19 +41,11 @@ pub(crate) fn run(
             }
             Ok(completion)
         }
-        Err(failure) => {
-            if args.json {
-                json::write_failure(&failure, out)?;
-            }
-            // standard output first, so that a message on a terminal follows what was shown before it
-            out.flush()?;
-            failure.report();
-            Ok(if interrupt.requested() {
-                Completion::Interrupted
-            } else {
-                Completion::Unreadable
-            })
-        }
+        // status 1 is an answer
+        Err(failure) => Ok(match failure.end(args.json, interrupt, out)? {
+            Completion::Failed => Completion::Unreadable,
+            completion => completion,
+        }),
     }
 }
 

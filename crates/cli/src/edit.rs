@@ -13,11 +13,13 @@ use anamnesis_os::whole_file;
 use serde_json::json;
 
 use crate::args::{Color, EditArgs, check_new_keys, typed_value};
-use crate::exit::{Completion, Failure, RunError, note_text, report_after};
+use crate::exit::{Completion, RunError, report_after};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::name_filter::{NameChanges, of_missing_key};
 use crate::output::{Screen, Stdout, WARNING, json, progress};
 use crate::paths::is_url;
+use crate::remedies::note_text;
 use crate::shown_path::shown;
 use crate::text::{ByteSize, plural};
 
@@ -31,7 +33,7 @@ pub(crate) fn run(
     out: &mut Stdout,
 ) -> Result<Completion, RunError> {
     let (screen, started) = (Screen::new(color), Instant::now());
-    match report(args, interrupt).map_err(Failure::of_invalid_arguments) {
+    match report(args, interrupt) {
         Ok(report) => {
             let done = "the edit is complete, and the report about it is not written";
             report_after(done, out, |out| match args.json {
@@ -40,16 +42,7 @@ pub(crate) fn run(
             })?;
             Ok(Completion::Done)
         }
-        Err(failure) => {
-            if args.json {
-                json::write_failure(&failure, out)?;
-            }
-            failure.report();
-            Ok(match interrupt.requested() {
-                true => Completion::Interrupted,
-                false => failure.completion(),
-            })
-        }
+        Err(failure) => failure.end(args.json, interrupt, out),
     }
 }
 

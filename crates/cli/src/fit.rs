@@ -13,7 +13,8 @@ use serde_json::json;
 
 use crate::args::{Color, FitArgs};
 use crate::checkpoint_warnings::{about_place, show_about_place};
-use crate::exit::{Completion, Failure, MayBeReplaced, RunError, again};
+use crate::exit::{Completion, RunError, again};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::{Screen, Stdout, json};
 use crate::paths::{self, InputPath, is_url};

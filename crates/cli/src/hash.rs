@@ -2,7 +2,7 @@
 
 use anamnesis::{Checkpoint, Summary, digest};
 
-use crate::exit::Failure;
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::progress;
 use crate::text::plural;

@@ -5,12 +5,14 @@ use std::io::Write;
 use anamnesis::{OpenOptions, Summary, Value};
 
 use crate::args::{Color, InspectArgs};
-use crate::exit::{Completion, Failure, RunError, again, note_text};
+use crate::exit::{Completion, RunError, again};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::name_filter::NameFilter;
 use crate::output::json::InspectDocument;
 use crate::output::{Screen, Stdout, metadata, overview, tensors, tree};
 use crate::paths::{self, InputPath};
+use crate::remedies::note_text;
 use crate::{hash, request_stats, select};
 
 /// The answer of `inspect` for one checkpoint.

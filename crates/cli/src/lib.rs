@@ -26,6 +26,7 @@ mod convert;
 mod diff;
 mod edit;
 mod exit;
+mod failure;
 mod fit;
 mod hash;
 mod inspect;
@@ -44,6 +45,7 @@ mod plan;
 mod ppc;
 #[cfg(target_os = "linux")]
 mod record;
+mod remedies;
 mod remember;
 mod report;
 mod request_stats;

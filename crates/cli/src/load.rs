@@ -15,7 +15,8 @@ use zeropool::BufferPool;
 
 use crate::args::{Color, LoadArgs, LoaderName};
 use crate::checkpoint_warnings::{about_place, show_about_place};
-use crate::exit::{Completion, Failure, RunError, again};
+use crate::exit::{Completion, RunError, again};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::name_filter::NameFilter;
 use crate::output::table::{Column, Table};
@@ -69,17 +70,7 @@ pub(crate) fn run(
     match measure(args, interrupt) {
         Ok(report) if args.json => json::write_line(&document(args, &report), out)?,
         Ok(report) => show(args, &report, &Screen::new(color), out)?,
-        Err(failure) => {
-            if args.json {
-                json::write_failure(&failure, out)?;
-            }
-            failure.report();
-            return Ok(if interrupt.requested() {
-                Completion::Interrupted
-            } else {
-                failure.completion()
-            });
-        }
+        Err(failure) => return failure.end(args.json, interrupt, out),
     }
     // an interrupt during the device measurement: the rounds are complete and have been printed
     Ok(if interrupt.requested() {

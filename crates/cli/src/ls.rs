@@ -11,7 +11,8 @@ use anamnesis::{ErrorKind, ModelEntry, list};
 use globset::GlobMatcher;
 
 use crate::args::{Color, ListOrder, LsArgs};
-use crate::exit::{Completion, Failure, RunError};
+use crate::exit::{Completion, RunError};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::{Screen, Stdout};
 use crate::written_file::WrittenFile;

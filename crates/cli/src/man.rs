@@ -8,7 +8,8 @@ use std::path::Path;
 use clap::CommandFactory;
 
 use crate::args::{Cli, ManArgs};
-use crate::exit::{Completion, Failure, RunError};
+use crate::exit::{Completion, RunError};
+use crate::failure::Failure;
 use crate::output::Stdout;
 use crate::written_file::{WrittenFile, check_local_name};
 

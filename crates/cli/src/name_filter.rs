@@ -10,7 +10,7 @@ use anamnesis::template::parallel::{Rule, Rules};
 use anamnesis::{ErrorKind, Rename};
 use globset::GlobMatcher;
 
-use crate::exit::Failure;
+use crate::failure::Failure;
 
 /// Names that are proposed for a pattern without a match.
 const PROPOSED: usize = 3;
@@ -275,7 +275,7 @@ impl<'a> NameChanges<'a> {
             let (text, option) = (quoted(unused.text), unused.option);
             let what = format!("the tensor {text} would have no name by {option}");
             let help = "give it a name behind the `=`";
-            return Err(Failure::new("invalid_argument", what, help).of_arguments());
+            return Err(Failure::new("invalid_argument", what, help));
         }
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         Err(seen.without_match(unused.option, unused.text))
@@ -293,7 +293,7 @@ impl<'a> NameChanges<'a> {
             "no name is another one by {option} of {text}: its sides are equal, or a later rename undoes it"
         );
         let help = "leave both out; to swap two names, take a third: --rename A=C --rename B=A --rename C=B";
-        Err(Failure::new("invalid_argument", what, help).of_arguments())
+        Err(Failure::new("invalid_argument", what, help))
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anamnesis::source::{FileSource, MmapSource};
 use anamnesis::{Checkpoint, OpenOptions};
 
-use crate::exit::Failure;
+use crate::failure::Failure;
 
 /// An input to open.
 pub(crate) enum InputPath {

@@ -9,10 +9,12 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::json;
 
 use crate::args::{Color, PlanArgs};
-use crate::exit::{Completion, Failure, RunError, again, refusal_text};
+use crate::exit::{Completion, RunError, again};
+use crate::failure::Failure;
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::tensors::{ShapeText, name};
 use crate::output::{BOLD, DIM, DTYPE, REFUSED, Screen, Stdout, WARNING, json};
+use crate::remedies::refusal_text;
 use crate::remember::{configure, require_weights};
 use crate::shown_path::shown;
 use crate::text::{ByteSize, ExactCount, plural};

@@ -14,7 +14,8 @@ use anamnesis::{Checkpoint, Dtype, Plan, remember};
 use serde_json::json;
 
 use crate::args::{Color, OpenArgs, RememberArgs, WeightArgs};
-use crate::exit::{Completion, Failure, RunError, again, report_after};
+use crate::exit::{Completion, RunError, again, report_after};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::name_filter::{NameChanges, NameFilter};
 use crate::output::{Screen, Stdout, WARNING, json};
@@ -99,17 +100,7 @@ impl<'a> ReportedRun<'a> {
                 })?;
                 Ok(Completion::Done)
             }
-            Err(failure) => {
-                if self.json {
-                    json::write_failure(&failure, out)?;
-                }
-                failure.report();
-                Ok(if interrupt.requested() {
-                    Completion::Interrupted
-                } else {
-                    failure.completion()
-                })
-            }
+            Err(failure) => failure.end(self.json, interrupt, out),
         }
     }
 

@@ -17,10 +17,12 @@ use anamnesis::{Checkpoint, OpenOptions};
 
 use crate::args::ReportArgs;
 use crate::check::with_progress;
-use crate::exit::{Completion, Failure, RunError, again, note_text};
+use crate::exit::{Completion, RunError, again};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::Stdout;
 use crate::paths::{InputPath, expand};
+use crate::remedies::note_text;
 use crate::shown_path::shown;
 use crate::text::{ByteSize, ExactCount, plural};
 use crate::written_file::WrittenFile;

@@ -1,6 +1,6 @@
 //! Failures of the page-cache runtime.
 
-use crate::exit::Failure;
+use crate::failure::Failure;
 
 /// Converts an error of the runtime, with a remedy in terms of this command's flags.
 pub(crate) fn failure(error: anamnesis_ppc::Error) -> Failure {

@@ -11,11 +11,12 @@ use std::path::Path;
 use anamnesis::template::{Template, TemplateLimits, merge};
 
 use crate::args::{Color, MergeArgs, TemplateArgs, TemplateReadArgs, TemplateVerb};
-use crate::exit::{Completion, Failure, RunError};
+use crate::exit::{Completion, RunError};
+use crate::failure::Failure;
 use crate::output::{Screen, Stdout, json};
 
 #[cfg(target_os = "linux")]
-pub(crate) use predict::{filter_of, prediction, refused};
+pub(crate) use predict::{filter_of, prediction};
 pub(crate) use save::{SavedTemplate, check_output, save};
 
 pub(crate) fn run(

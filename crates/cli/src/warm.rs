@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use crate::args::WarmArgs;
 use crate::child::{ChildCommand, wait};
-use crate::exit::{Completion, Failure, RunError};
+use crate::exit::{Completion, RunError};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::messages::message;
 use crate::output::{Stdout, json, progress};

@@ -12,7 +12,7 @@ use anamnesis::template::is_weight_file;
 use anamnesis_os::files;
 use anamnesis_os::whole_file::{self, UnpublishedFile, WriteOptions};
 
-use crate::exit::Failure;
+use crate::failure::Failure;
 use crate::paths::is_url;
 
 /// Endings of what is part of a model beside a file of weights that was named alone, besides names that clients open.
@@ -130,9 +130,7 @@ pub(crate) fn check_output_name(path: &Path) -> Result<(), Failure> {
     if path.as_os_str() == "-" {
         let what = "this output is not written to standard output";
         let help = "name a file; one that is called `-` is ./-";
-        return Err(Failure::new("invalid_argument", what, help)
-            .in_file(path)
-            .of_arguments());
+        return Err(Failure::new("invalid_argument", what, help).in_file(path));
     }
     Ok(())
 }
@@ -166,9 +164,7 @@ pub(crate) fn check_local_name(path: &Path) -> Result<(), Failure> {
     if is_url(path) {
         let what = "this output is written to no URL";
         let help = "name a file on this machine, and copy it";
-        return Err(Failure::new("invalid_argument", what, help)
-            .in_file(path)
-            .of_arguments());
+        return Err(Failure::new("invalid_argument", what, help).in_file(path));
     }
     Ok(())
 }

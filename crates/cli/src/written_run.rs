@@ -12,10 +12,11 @@ use anamnesis::{Checkpoint, Dtype, Plan};
 use indicatif::ProgressBar;
 
 use crate::args::OpenArgs;
-use crate::exit::{Failure, note_text, refusal_text};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::messages::message;
 use crate::output::{REFUSED, Screen, progress};
+use crate::remedies::{note_text, refusal_text};
 use crate::template::SavedTemplate;
 use crate::written_file::check_apart;
 use crate::{checkpoint_warnings, template};

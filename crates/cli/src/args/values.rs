@@ -7,7 +7,7 @@ use anamnesis::{Checkpoint, Dtype, Format, Names, OutputDtype, Rename};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use globset::{Glob, GlobBuilder, GlobMatcher};
 
-use crate::exit::Failure;
+use crate::failure::Failure;
 
 /// A glob over tensor names.
 pub(super) fn name_pattern(text: &str) -> Result<GlobMatcher, String> {
@@ -86,7 +86,7 @@ pub(crate) fn check_new_keys(
         if !is_known && let Err(error) = value.check_new_key(key) {
             let remedy = "give the type of the value; the key itself is set as KEY:str=VALUE";
             let what = error.kind().to_string();
-            return Err(Failure::new("invalid_argument", what, remedy).of_arguments());
+            return Err(Failure::new("invalid_argument", what, remedy));
         }
     }
     Ok(())

@@ -6,7 +6,8 @@ use std::path::Path;
 use anamnesis_os::files::open_regular;
 
 use super::RowWriter;
-use crate::exit::{Failure, RunError};
+use crate::exit::RunError;
+use crate::failure::Failure;
 use crate::written_file::WrittenFile;
 
 /// The bytes with which each Parquet file begins.

@@ -7,9 +7,10 @@ use anamnesis::quote::escape;
 use anamnesis::{ModelEntry, Remedy};
 
 use super::RowWriter;
-use crate::exit::{RunError, remedy_text};
+use crate::exit::RunError;
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{DTYPE, REFUSED, Screen, Stdout};
+use crate::remedies::remedy_text;
 use crate::text::{ByteSize, ExactCount, ShortCount, wrap};
 
 /// Rows of one table: widths need all of them, and a tree may have any number.

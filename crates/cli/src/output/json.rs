@@ -10,7 +10,7 @@ use serde_json::ser::{Formatter, Serializer};
 use serde_json::{Value, json};
 
 use crate::args::InspectArgs;
-use crate::exit::Failure;
+use crate::failure::Failure;
 
 /// Version of the JSON documents of all verbs. It changes when a field is removed or changes its meaning.
 pub(crate) const VERSION: u32 = 1;

@@ -12,7 +12,8 @@ use super::policy::PolicyArgument;
 use super::status;
 use crate::args::{PpcRegArgs, PpcRmArgs};
 use crate::checkpoint_warnings::found_path;
-use crate::exit::{Completion, Failure, RunError};
+use crate::exit::{Completion, RunError};
+use crate::failure::Failure;
 use crate::shown_path::shown;
 
 pub(super) fn register(args: &PpcRegArgs) -> Result<Completion, RunError> {

@@ -9,7 +9,7 @@ use anamnesis_os::trust;
 use anamnesis_ppc::host::{HostCommand, LibraryPolicy};
 use anamnesis_ppc::{EagerPolicy, NoopPolicy, Policy, PolicyLimits, Runtime};
 
-use crate::exit::Failure;
+use crate::failure::Failure;
 use crate::shown_path::shown;
 use crate::warm::PolicyModel;
 

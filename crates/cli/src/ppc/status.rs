@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::metrics_server;
 use crate::args::{Color, PpcStatusArgs};
-use crate::exit::{Completion, Failure, RunError};
+use crate::exit::{Completion, RunError};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::table::{Column, ColumnFit, Table};
 use crate::output::{BOLD, REFUSED, Screen, Stdout, json};

@@ -11,7 +11,8 @@ use super::planned_output::PlannedOutput;
 use super::{OutputNames, pipeline};
 use crate::args::RememberArgs;
 use crate::checkpoint_warnings;
-use crate::exit::{Completion, Failure, RunError, again};
+use crate::exit::{Completion, RunError, again};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::name_filter::NameChanges;
 use crate::output::{Screen, Stdout, WARNING, json};
@@ -35,16 +36,7 @@ pub(super) fn run(
             show(args, part, &made, &notes, screen, out)?;
             Ok(Completion::Done)
         }
-        Err(failure) => {
-            if args.json {
-                json::write_failure(&failure, out)?;
-            }
-            failure.report();
-            Ok(match interrupt.requested() {
-                true => Completion::Interrupted,
-                false => failure.completion(),
-            })
-        }
+        Err(failure) => failure.end(args.json, interrupt, out),
     }
 }
 
@@ -58,7 +50,7 @@ fn make(
     if pipeline::is_pipeline(&args.source) {
         let help = "convert each of its models, or all without --part";
         let what = "a pipeline is several models, which have no parts";
-        return Err(Failure::new("invalid_argument", what, help).of_arguments());
+        return Err(Failure::new("invalid_argument", what, help));
     }
     let names = OutputNames {
         filter: args.weights.name_filter(),
@@ -80,7 +72,7 @@ fn make(
     let Sharding::Shards(bytes) = planned.remember.sharding(&args.output, args.shard_size)? else {
         let what = "one file has no parts";
         let help = "give a directory to --output: a path that ends in `/`";
-        return Err(Failure::new("invalid_argument", what, help).of_arguments());
+        return Err(Failure::new("invalid_argument", what, help));
     };
     let notes = notes_of(&planned.plan);
     let remember = planned.remember.cancel(interrupt.token());

@@ -7,7 +7,7 @@ use anamnesis::{Checkpoint, Dtype, Names, OutputDtype, Plan};
 
 use super::{OutputNames, configure, wrapper_prefix};
 use crate::args::RememberArgs;
-use crate::exit::Failure;
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::{Screen, progress};
 use crate::written_run::{RecordedRun, WrittenReport, WrittenRun, notes_of, show_refused};

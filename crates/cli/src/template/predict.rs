@@ -2,12 +2,13 @@
 
 use anamnesis::template::Template;
 use anamnesis::template::parallel::Rules;
-use anamnesis::{Checkpoint, ErrorKind, Predict, predict};
+use anamnesis::{Checkpoint, Predict, predict};
 
 use super::{check_output, save};
 use crate::args::{PredictArgs, PredictionArgs};
 use crate::checkpoint_warnings::{about_place, show_about_place};
-use crate::exit::{Completion, Failure, RunError, again};
+use crate::exit::{Completion, RunError, again};
+use crate::failure::Failure;
 use crate::name_filter::NameFilter;
 use crate::output::Stdout;
 
@@ -44,18 +45,8 @@ fn predicted(args: &PredictArgs) -> Result<(Template, Vec<String>), Failure> {
         });
     let template = predict
         .template()
-        .map_err(|e| refused(e).in_file(&args.source))?;
+        .map_err(|e| Failure::from(e).in_file(&args.source))?;
     Ok((template, about_place(&checkpoint)))
-}
-
-/// The failure of a prediction: degrees of parallelism that are impossible are at fault themselves.
-pub(crate) fn refused(error: anamnesis::Error) -> Failure {
-    let of_arguments = matches!(error.kind(), ErrorKind::InvalidArgument(_));
-    let failure = Failure::from(error);
-    match of_arguments {
-        true => failure.of_arguments(),
-        false => failure,
-    }
 }
 
 /// The patterns of a prediction.

@@ -8,7 +8,7 @@ use anamnesis::quote::escape;
 use anamnesis::template::{Template, TemplateLimits};
 use serde_json::{Value, json};
 
-use crate::exit::Failure;
+use crate::failure::Failure;
 use crate::output::{Stdout, json};
 use crate::shown_path::shown;
 use crate::text::{ByteSize, ExactCount, plural};

@@ -14,11 +14,12 @@ use anamnesis_ppc::{FileRange, Inode, Namespace};
 
 use crate::args::WarmArgs;
 use crate::checkpoint_warnings::{found_path, show_about_place};
-use crate::exit::{Failure, again};
+use crate::exit::again;
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::model_argument::model_among;
 use crate::runtime_failure::failure;
-use crate::template::{filter_of, prediction, refused};
+use crate::template::{filter_of, prediction};
 
 /// A model that a policy prefetches.
 #[derive(Debug, PartialEq)]
@@ -76,7 +77,7 @@ impl WarmList {
             show_about_place(&checkpoint);
             let predict = prediction(&args.prediction, &filter, &checkpoint);
             let template = predict.cancel(interrupt.token()).template();
-            let template = template.map_err(|e| refused(e).in_file(path))?;
+            let template = template.map_err(|e| Failure::from(e).in_file(path))?;
             Ok(RootedTemplate {
                 root: root_of(path),
                 template,

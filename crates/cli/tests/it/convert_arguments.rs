@@ -118,11 +118,11 @@ fn shards_have_no_name_of_a_file() {
     let scratch = tempfile::tempdir().unwrap();
     let model = scratch.path().join("m.safetensors");
     safetensors(&model, "", &[("a", &[4]), ("b", &[4])]);
-    for (verb, code) in [("convert", 2), ("remember", 1)] {
+    for verb in ["convert", "remember"] {
         let out = scratch.path().join("out.safetensors");
         let words = [verb, path_str(&model), "--shard-size", "16B", "-o"];
         let refused = run(&[&words[..], &[path_str(&out)]].concat());
-        assert_eq!(refused.code, code, "{verb}: {}", refused.stdout);
+        assert_eq!(refused.code, 2, "{verb}: {}", refused.stdout);
         assert!(
             refused.stderr.contains("name it NAME/"),
             "{}",
