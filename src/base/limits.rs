@@ -230,11 +230,13 @@ impl Budget {
     }
 
     /// Releases memory that was charged and is freed.
+    #[inline]
     pub(crate) fn release(&self, bytes: u64) {
         self.memory.set(self.memory.get().saturating_sub(bytes));
     }
 
     /// Charges memory that is freed when the returned value is dropped.
+    #[inline]
     pub(crate) fn temporary(&self, bytes: u64, what: &str) -> Result<TemporaryCharge<'_>> {
         let mut held = self.nothing();
         held.grow(bytes, what)?;
@@ -242,6 +244,7 @@ impl Budget {
     }
 
     /// Releases what is charged while the returned value lives, when it is dropped.
+    #[inline]
     pub(crate) fn scope(&self) -> ChargeScope<'_> {
         ChargeScope {
             budget: self,
@@ -250,6 +253,7 @@ impl Budget {
     }
 
     /// A temporary charge of no bytes, to be grown.
+    #[inline]
     pub(crate) fn nothing(&self) -> TemporaryCharge<'_> {
         TemporaryCharge {
             budget: self,
@@ -350,6 +354,7 @@ pub(crate) struct TemporaryCharge<'b> {
 
 impl TemporaryCharge<'_> {
     /// Charges more.
+    #[inline]
     pub(crate) fn grow(&mut self, bytes: u64, what: &str) -> Result<()> {
         self.budget.memory(bytes, what)?;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -357,6 +362,7 @@ impl TemporaryCharge<'_> {
     }
 
     /// Charges this much in all.
+    #[inline]
     pub(crate) fn set(&mut self, bytes: u64, what: &str) -> Result<()> {
         if let Some(more) = bytes.checked_sub(self.bytes) {
             return self.grow(more, what);

@@ -98,6 +98,7 @@ impl<'b> JsonReader<'b> {
     }
 
     /// Passes an error of this crate through the parser, which ends with it.
+    #[inline]
     pub(crate) fn checked<T, E: serde::de::Error>(&self, made: Result<T>) -> Result<T, E> {
         made.map_err(|error| {
             // serde's error would lose its kind, such as a limit
@@ -106,6 +107,7 @@ impl<'b> JsonReader<'b> {
         })
     }
 
+    #[inline]
     fn memory<E: serde::de::Error>(&self, bytes: u64) -> Result<(), E> {
         self.checked(self.budget.memory(bytes, self.what))
     }
@@ -130,6 +132,7 @@ impl<'b> JsonReader<'b> {
         Ok(())
     }
 
+    #[inline]
     fn push<T, E: serde::de::Error>(&self, list: &mut Vec<T>, item: T) -> Result<(), E> {
         self.checked(self.budget.push(list, item, self.what))
     }
@@ -139,6 +142,7 @@ impl<'b> JsonReader<'b> {
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Text<'de> {
+    #[inline]
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct Borrow;
         impl<'de> Visitor<'de> for Borrow {

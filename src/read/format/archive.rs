@@ -111,10 +111,12 @@ impl Archive {
     }
 
     /// The range that reading a member as a whole reads.
+    #[inline]
     pub(crate) fn extent(&self, row: usize) -> (u64, u64) {
         self.opening(row, u64::MAX)
     }
 
+    #[inline]
     fn opening(&self, row: usize, most: u64) -> (u64, u64) {
         let start = self.entries[row].header_at;
         (start, self.limits[row].saturating_sub(start).min(most))
@@ -149,6 +151,7 @@ impl Archive {
 
     /// The offset of a member's bytes if they are followed by a data descriptor as PyTorch writes it: 16 bytes, or 24 if a
     /// size or offset needs 64 bits.
+    #[inline]
     fn before_descriptor(&self, row: usize) -> Option<u64> {
         let entry = &self.entries[row];
         let descriptor = if entry.wide() { 24 } else { 16 };
@@ -214,6 +217,7 @@ impl Archive {
         Ok(gaps)
     }
 
+    #[inline]
     fn member_at(&self, row: usize, start: u64, crc32: Option<u32>) -> Result<Member> {
         let entry = &self.entries[row];
         // an extra field of the local header that is longer than the directory's shifts the bytes into the next
@@ -377,14 +381,17 @@ fn payload_limits(entries: &[DirectoryEntry], directory_at: u64) -> Result<Vec<u
     Ok(limits)
 }
 
+#[inline]
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(*bytes[at..].first_chunk().expect("a fixed-size record"))
 }
 
+#[inline]
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(*bytes[at..].first_chunk().expect("a fixed-size record"))
 }
 
+#[inline]
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(*bytes[at..].first_chunk().expect("a fixed-size record"))
 }

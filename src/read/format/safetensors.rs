@@ -197,6 +197,7 @@ struct TensorEntry {
 impl<'de> DeserializeSeed<'de> for &mut Header<'_> {
     type Value = ();
 
+    #[inline]
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
         d.deserialize_map(self)
     }
@@ -209,6 +210,7 @@ impl<'de> Visitor<'de> for &mut Header<'_> {
         f.write_str("an object of tensors")
     }
 
+    #[inline]
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(Text(name)) = map.next_key()? {
             if name == "__metadata__" {
@@ -227,6 +229,7 @@ impl<'de> Visitor<'de> for &mut Header<'_> {
 }
 
 impl Header<'_> {
+    #[inline]
     fn add(&mut self, name: &str, entry: TensorEntry) -> Result<()> {
         if let Some(field) = entry.extra {
             const WHAT: &str = "the fields of tensors";
@@ -287,6 +290,7 @@ struct TensorEntrySeed<'r>(&'r JsonReader<'r>, &'r Budget);
 impl<'de> DeserializeSeed<'de> for TensorEntrySeed<'_> {
     type Value = TensorEntry;
 
+    #[inline]
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<TensorEntry, D::Error> {
         d.deserialize_map(self)
     }
@@ -299,6 +303,7 @@ impl<'de> Visitor<'de> for TensorEntrySeed<'_> {
         f.write_str("the description of a tensor")
     }
 
+    #[inline]
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TensorEntry, A::Error> {
         let Self(reader, budget) = self;
         let (mut dtype, mut shape, mut data_offsets, mut extra) = (None, None, None, None);
@@ -342,6 +347,7 @@ enum TensorField {
 }
 
 impl<'de> Deserialize<'de> for TensorField {
+    #[inline]
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         d.deserialize_identifier(TensorFieldVisitor)
     }
@@ -356,6 +362,7 @@ impl Visitor<'_> for TensorFieldVisitor {
         f.write_str("the name of a field")
     }
 
+    #[inline]
     fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<TensorField, E> {
         // names are a few letters; a file may repeat a long one for every tensor
         const MAX_BYTES: usize = 64;
@@ -382,6 +389,7 @@ impl TensorField {
 struct StoredDtype(Dtype);
 
 impl<'de> Deserialize<'de> for StoredDtype {
+    #[inline]
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let Text(name) = Text::deserialize(d)?;
         let dtype = DTYPES.iter().copied().find(|d| d.name() == name);
@@ -400,6 +408,7 @@ struct ShapeReader<'r>(&'r JsonReader<'r>, &'r Budget);
 impl<'de> DeserializeSeed<'de> for ShapeReader<'_> {
     type Value = Shape;
 
+    #[inline]
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Shape, D::Error> {
         d.deserialize_seq(self)
     }
@@ -412,6 +421,7 @@ impl<'de> Visitor<'de> for ShapeReader<'_> {
         f.write_str("an array of dimensions")
     }
 
+    #[inline]
     fn visit_seq<A: SeqAccess<'de>>(self, mut sizes: A) -> Result<Shape, A::Error> {
         let Self(reader, budget) = self;
         let mut shape = Shape::new();

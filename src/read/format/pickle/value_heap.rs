@@ -170,10 +170,12 @@ impl<'b> ValueHeap<'b> {
         })
     }
 
+    #[inline]
     pub(crate) fn budget(&self) -> &'b Budget {
         self.budget
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
@@ -189,6 +191,7 @@ impl<'b> ValueHeap<'b> {
             .map(ValueId)
     }
 
+    #[inline]
     pub(crate) fn text(&self, span: PoolRange) -> &str {
         &self.text[span.range()]
     }
@@ -214,15 +217,18 @@ impl<'b> ValueHeap<'b> {
     }
 
     /// The items of a tuple, or the arguments of a call.
+    #[inline]
     pub(crate) fn items(&self, span: PoolRange) -> &[ValueId] {
         &self.items[span.range()]
     }
 
     /// The items of a list or set; the keys and values of a dict by turns.
+    #[inline]
     pub(crate) fn container(&self, index: u32) -> &[ValueId] {
         &self.containers[index as usize]
     }
 
+    #[inline]
     pub(crate) fn call(&self, index: u32) -> RecordedCall {
         self.calls[index as usize]
     }
@@ -232,6 +238,7 @@ impl<'b> ValueHeap<'b> {
     }
 
     /// The text of a value; also of a byte string in UTF-8, which is how Python 2 pickles text.
+    #[inline]
     pub(crate) fn text_of(&self, id: ValueId) -> Option<&str> {
         match self.get(id) {
             PickleValue::Text(span) => Some(self.text(span)),
@@ -250,6 +257,7 @@ impl<'b> ValueHeap<'b> {
     }
 
     /// The items of a tuple or list.
+    #[inline]
     pub(crate) fn sequence(&self, id: ValueId) -> Option<&[ValueId]> {
         match self.get(id) {
             PickleValue::Tuple(span) => Some(self.items(span)),
@@ -328,6 +336,7 @@ impl<'b> ValueHeap<'b> {
     }
 
     /// Adds a container with these items; more can be added by [`extend`](Self::extend).
+    #[inline]
     pub(super) fn add_container(&mut self, items: &[ValueId]) -> Result<u32> {
         // containers can grow later, so that each has a vector of its own, unlike tuples
         self.budget.memory(size_of_val(items) as u64, WHAT)?;
@@ -337,6 +346,7 @@ impl<'b> ValueHeap<'b> {
         Ok(index)
     }
 
+    #[inline]
     pub(super) fn extend(&mut self, index: u32, items: &[ValueId]) -> Result<()> {
         let container = &mut self.containers[index as usize];
         self.budget.reserve(container, items.len(), WHAT)?;
@@ -344,6 +354,7 @@ impl<'b> ValueHeap<'b> {
         Ok(())
     }
 
+    #[inline]
     pub(super) fn add_call(&mut self, callee: PickleValue, args: PoolRange) -> Result<PickleValue> {
         let index = checked_index(self.calls.len())?;
         let call = RecordedCall {
