@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 
 use crate::errors::{exception, exception_of_kind};
 use crate::json::loads;
+use crate::remember::warn;
 use crate::run::interruptible;
 
 /// The document of a verb, `None` of one without; its first failure is raised. Its messages are warnings of Python.
@@ -33,11 +34,7 @@ pub(crate) fn answer(
     if let Some(failure) = answer.failures.into_iter().next() {
         return Err(raised(py, failure));
     }
-    let warnings = py.import("warnings")?;
-    for message in answer.messages {
-        // the caller of the function that calls this one
-        warnings.call_method1("warn", (message, py.None(), 3))?;
-    }
+    warn(py, answer.messages)?;
     let text = String::from_utf8_lossy(&answer.output);
     // a verb without a document says on a line what it has written
     if !text.starts_with('{') {

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anamnesis::plan::Plan;
 use anamnesis::pool::Buffer;
 use anamnesis::sink::Sharding;
 use anamnesis::{Dtype, Names, OutputDtype, Remember, Remembered};
@@ -61,6 +62,44 @@ impl RememberOptions {
 
 /// Name, dtype, true for a dtype, shape, memory.
 pub(crate) type RememberedRow<'py> = (String, String, bool, Bound<'py, PyTuple>, Py<TensorMemory>);
+
+/// The notes of a plan, which the command prints.
+pub(crate) fn notes(plan: &Plan) -> Vec<String> {
+    let of_outputs = plan.output_notes.iter().map(note);
+    plan.notes.iter().cloned().chain(of_outputs).collect()
+}
+
+/// Warns of each: the weights are made by something that the file does not say.
+pub(crate) fn warn(py: Python<'_>, notes: Vec<String>) -> PyResult<()> {
+    if notes.is_empty() {
+        return Ok(());
+    }
+    let level = level_of_caller(py)?;
+    let warnings = py.import("warnings")?;
+    for text in notes {
+        warnings.call_method1("warn", (text, py.None(), level))?;
+    }
+    Ok(())
+}
+
+/// The `stacklevel` of a warning about the code that has called this package.
+fn level_of_caller(py: Python<'_>) -> PyResult<u32> {
+    const MOST: u32 = 16;
+    let sys = py.import("sys")?;
+    for level in 0..MOST {
+        // an error: there is no further frame
+        let Ok(frame) = sys.call_method1("_getframe", (level,)) else {
+            break;
+        };
+        let module = frame
+            .getattr("f_globals")?
+            .call_method1("get", ("__name__", ""))?;
+        if !module.extract::<String>()?.starts_with("anamnesis") {
+            return Ok(level + 1);
+        }
+    }
+    Ok(1)
+}
 
 /// An output as an object of Python.
 pub(crate) fn remembered_row(
@@ -138,9 +177,7 @@ impl CoreCheckpoint {
         made.set_item("outputs", outputs)?;
         made.set_item("refused", refused)?;
         made.set_item("quantised", plan.quantised)?;
-        let of_outputs = plan.output_notes.iter().map(note);
-        let notes: Vec<String> = plan.notes.into_iter().chain(of_outputs).collect();
-        made.set_item("notes", notes)?;
+        made.set_item("notes", notes(&plan))?;
         Ok(made)
     }
 
@@ -171,13 +208,16 @@ impl CoreCheckpoint {
             if let Some(outputs) = outputs {
                 remember = remember.filter(move |name| outputs.contains(name));
             }
-            remember
+            let remember = remember
                 .native_rounding(native_rounding)
                 .threads(threads)
                 .cancel(&state.cancel)
-                .progress(move |progress| state.on_progress(progress))
-                .all_in(&pool())
+                .progress(move |progress| state.on_progress(progress));
+            let plan = remember.plan()?;
+            Ok((remember.planned_in(&plan, &pool())?, notes(&plan)))
         })?;
+        let (made, notes) = made;
+        warn(py, notes)?;
         let rows = made.into_iter().map(|one| remembered_row(py, one));
         rows.collect()
     }
@@ -207,7 +247,7 @@ impl CoreCheckpoint {
         let sharding = remember.sharding(&out, shard_size);
         let sharding = sharding.map_err(|error| exception(py, &error))?;
         let options = RememberOptions::new(dtype, cast, names)?;
-        interruptible(py, progress.as_ref(), |state| {
+        let (files, notes) = interruptible(py, progress.as_ref(), |state| {
             let state = Arc::clone(state);
             let mut remember = options.apply(remember);
             if let Some(outputs) = outputs {
@@ -233,7 +273,10 @@ impl CoreCheckpoint {
             plan.check()?;
             let mut sink = remember.safetensors(&out, sharding)?;
             remember.run(&plan, &mut sink)?;
-            Ok(sink.files().map(PathBuf::from).collect())
-        })
+            let files = sink.files().map(PathBuf::from).collect();
+            Ok((files, notes(&plan)))
+        })?;
+        warn(py, notes)?;
+        Ok(files)
     }
 }

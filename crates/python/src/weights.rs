@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::checkpoint::CoreCheckpoint;
 use crate::memory::pool;
-use crate::remember::{RememberOptions, RememberedRow, remembered_row};
+use crate::remember::{RememberOptions, RememberedRow, notes, remembered_row, warn};
 use crate::run::interruptible;
 
 /// Name, dtype, shape.
@@ -100,14 +100,16 @@ impl CoreCheckpoint {
         names: Option<&str>,
     ) -> PyResult<CoreWeights> {
         let options = RememberOptions::new(dtype, cast, names.unwrap_or(self.client_names()))?;
-        let (dtype, jobs) = interruptible(py, None, |state| {
+        let (dtype, jobs, notes) = interruptible(py, None, |state| {
             let remember = options.apply(anamnesis::remember(Arc::clone(&self.inner)));
             let remember = remember.cancel(&state.cancel);
             let plan = remember.plan()?;
             // now, and not when the weight that is refused is requested
             plan.check()?;
-            Ok((remember.output_dtype()?, plan.jobs))
+            let notes = notes(&plan);
+            Ok((remember.output_dtype()?, plan.jobs, notes))
         })?;
+        warn(py, notes)?;
         let names = jobs.iter().map(|job| job.output.name.clone());
         let by_name = names.enumerate().map(|(at, name)| (name, at)).collect();
         Ok(CoreWeights {

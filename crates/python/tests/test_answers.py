@@ -46,6 +46,21 @@ def test_check_is_the_document_of_the_command() -> None:
     assert reported and reported[-1][0] == reported[-1][1] > 0
 
 
+def test_notes_of_a_plan_are_warnings(tmp_path: Path) -> None:
+    """GPTQ without a configuration is read as version 1, which the command says too."""
+    model = tmp_path / "model.safetensors"
+    model.write_bytes((FIXTURES / "quant/gptq/4bit_seq_sym_v1/model.safetensors").read_bytes())
+    said = anamnesis.open(model).plan()["notes"]
+    assert any("version 1" in note for note in said)
+    for make in (
+        lambda: anamnesis.remember(model),
+        lambda: anamnesis.remember_to(model, tmp_path / "out.safetensors"),
+        lambda: list(anamnesis.open(model).stream("np", dequantise=True)),
+    ):
+        with pytest.warns(UserWarning, match="version 1"):
+            make()
+
+
 def test_digests_are_of_the_files(tmp_path: Path) -> None:
     found = anamnesis.digest(SHARDED)
     assert {path: hashlib.sha256((SHARDED / path).read_bytes()).hexdigest() for path in found} == found
