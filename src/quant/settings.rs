@@ -9,7 +9,9 @@ mod words;
 
 pub(crate) use search::{UnknownSetting, unknown_in_descriptor, unknown_settings};
 pub(crate) use spelling::spell;
-pub(crate) use words::{has_rotation, is_altering, is_nothing, is_off, is_rotation, says_nothing};
+pub(crate) use words::{
+    has_rotation, is_altering, is_nothing, is_off, is_rotation, is_short_for_altering, says_nothing,
+};
 
 /// The settings that a scheme knows.
 #[derive(Debug)]

@@ -24,6 +24,7 @@ mod pickles;
 mod said;
 mod stated;
 mod stored_checkpoint;
+mod unlikely_parts;
 mod uploads;
 
 use anamnesis::plan::{PLAIN, Plan};

@@ -22,7 +22,8 @@ pub(crate) fn read(
     parse(&text, budget)
 }
 
-/// Whether there is no configuration file. One that cannot be read, and a link that leads to nothing, may decide how weights are read.
+/// Whether there is no configuration file. One that cannot be read, and a link that leads to nothing or is not followed, may decide how
+/// weights are read.
 pub(crate) fn is_absent(files: &Files, path: &Path, error: &Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     let ErrorKind::Io(e) = error.kind() else {
@@ -30,9 +31,8 @@ pub(crate) fn is_absent(files: &Files, path: &Path, error: &Error) -> bool {
     };
     match e.kind() {
         NotFound | NotADirectory => !(files.is_local() && path.is_symlink()),
-        // buckets refuse a name that they do not have where listing is not allowed; a link of another user is not followed, and is
-        // named with the files that do not come along
-        PermissionDenied => !files.is_local() || anamnesis_os::links::is_refused(e),
+        // buckets refuse a name that they do not have where listing is not allowed
+        PermissionDenied => !files.is_local(),
         _ => false,
     }
 }

@@ -35,6 +35,17 @@ const OF_GGUF: &str = "scale";
 /// Names of the halves of FlatQuant's matrices.
 static HALVES: &[&str] = &["matrix_left", "matrix_right"];
 
+/// Names of codes behind the name of their module.
+static CODES: [&str; 7] = [
+    ".weight",
+    ".qweight",
+    ".weight_packed",
+    ".W_q",
+    ".weight_qdata",
+    "._weight_qdata",
+    "_blocks",
+];
+
 /// Components at the end of a name that say which of several tensors it is.
 const MAX_COMPONENTS: usize = 3;
 
@@ -89,7 +100,7 @@ fn weight_behind(cx: &Context<'_>, slots: &[TensorClaim], name: &str) -> Option<
         return None;
     }
     let (_, module) = name.split_once('.')?;
-    let (codes, _) = cx.first_sibling(module, &[".weight", ".qweight", ".weight_packed"])?;
+    let (codes, _) = cx.first_sibling(module, &CODES)?;
     (!matches!(slots[codes], TensorClaim::Free)).then_some(codes)
 }
 

@@ -13,7 +13,16 @@ use super::tensor_claim::TensorClaim;
 const WHAT: &str = "the metadata";
 
 /// Words of values that weights are decoded with.
-static PARTS: &[SearchedWord] = &[word("scale"), word("quant"), word("zero"), word("absmax")];
+static PARTS: &[SearchedWord] = &[
+    word("scale"),
+    word("quant"),
+    word("zero"),
+    word("absmax"),
+    word("amax"),
+    word("exponent"),
+    word("multiplier"),
+    word("shift"),
+];
 
 /// Whether a name says that it is of something that weights are decoded with.
 pub(super) fn is_part(rest: &str) -> bool {

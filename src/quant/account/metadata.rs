@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::quant::scheme::{COMFYUI_HEADER, Context};
-use crate::quant::settings::{is_rotation, says_nothing};
+use crate::quant::settings::{is_rotation, is_short_for_altering, says_nothing};
 use crate::read::catalog::metadata::{OF_GGUF, OF_SAFETENSORS};
 use crate::read::catalog::{Value, quote};
 use crate::read::json::{JsonReader, Tree};
@@ -95,9 +95,9 @@ static PLACES: &[SearchedWord] = &[
     word("swizzl"),
     word("endian"),
     word("_order"),
-    word("_scale"),
-    word("scale_"),
-    word("scales"),
+    word("scale"),
+    word("absmax"),
+    word("multiplier"),
     word("zero_point"),
 ];
 
@@ -377,7 +377,11 @@ impl<'x, 'c> MetadataKeys<'x, 'c> {
                 let says = |text: SearchedText<'_>| {
                     text.has(QUANT) || text.has(METHODS) || text.has(CODINGS)
                 };
-                key.has(KEY_WORDS) || key.has(PLACES) || says(key) || says(SearchedText::new(&text))
+                key.has(KEY_WORDS)
+                    || key.has(PLACES)
+                    || is_short_for_altering(key.text())
+                    || says(key)
+                    || says(SearchedText::new(&text))
             }
         }
     }

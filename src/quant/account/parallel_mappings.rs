@@ -35,7 +35,8 @@ fn is_mapping(component: &str) -> bool {
             | "qzeros" | "zeropoints" | "absmax" | "quant" | "quants" | "qparams"
             | "quantizers" | "perm" | "perms" | "permutation" | "permutations" | "rot" | "rots"
             | "rotation" | "rotations" | "hadamard" | "hadamards" | "lut" | "luts" | "codebook"
-            | "codebooks" | "shifts" | "offsets" | "idx" | "Scale" | "Scales" | "SCALES" => {
+            | "codebooks" | "shifts" | "offsets" | "idx" | "amax" | "exponent" | "exponents"
+            | "multiplier" | "multipliers" | "Scale" | "Scales" | "SCALES" => {
                 has_part = true;
             }
             "weight" | "weights" | "w" | "g" | "inv" | "inverse" | "global" | "block" | "group"

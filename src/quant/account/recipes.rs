@@ -85,7 +85,7 @@ impl RecipeStatements {
         let is_setting = rest.trim_start().starts_with(':');
         if self.rotation.is_none()
             && (is_modifier || (is_setting && is_rotation(word)))
-            && !is_off(rest)
+            && !is_off(rest, is_modifier)
         {
             self.rotation = Some(word.to_owned());
         }
@@ -99,10 +99,13 @@ impl RecipeStatements {
     }
 }
 
-/// Whether the value behind a name is none.
-fn is_off(rest: &str) -> bool {
+/// Whether the value behind a name is none. A modifier with `{}` has all of its defaults.
+fn is_off(rest: &str, is_modifier: bool) -> bool {
     let value = rest.trim_start_matches([' ', ':', '\'', '"']);
-    let nothing = ["null", "~", "false", "[]", "{}", "none"];
+    let nothing: &[&str] = match is_modifier {
+        true => &["null", "~", "false", "none"],
+        false => &["null", "~", "false", "[]", "{}", "none"],
+    };
     let is = |word: &&str| {
         value
             .get(..word.len())
@@ -132,7 +135,9 @@ mod tests {
                 "- SpinQuantModifier: {rotations: [R1, R2]}",
                 Some("SpinQuantModifier"),
             ),
+            ("    QuIPModifier: {}", Some("QuIPModifier")),
             ("  rotations: [R4]", Some("rotations")),
+            ("  rotations: {}", None),
             ("  rotations: null\n  hadamard: false", None),
             (
                 "# QuIPModifier was not used\nGPTQModifier:\n  ignore: ['re:.*rotation.*', lm_head]",

@@ -204,6 +204,9 @@ pub(super) fn weight(
                      next, as in GPTQModel",
                 );
             }
+            if matches!(bits, 2 | 4 | 8) && cx.config.flag("sym") == Some(true) {
+                note_asymmetry(cx, zeros, bits, bias != ZeroPointBias::None)?;
+            }
             ColumnZeros::Packed {
                 part: 2,
                 words,
@@ -257,6 +260,32 @@ pub(super) fn weight(
     };
     parts.shrink_to_fit();
     Ok(cx.weight(scheme, packed.name(), &[out, depth], &parts, decoder))
+}
+
+/// Notes zero points other than the middle of the range, though the configuration calls the codes symmetric: another version of the
+/// format may have stored them. The first of a checkpoint are looked at.
+fn note_asymmetry(cx: &Context<'_>, zeros: usize, bits: u32, less_one: bool) -> Result<()> {
+    const MAX_BYTES: u64 = 64 << 10;
+    let info = cx.info(zeros);
+    if cx.caches.has_symmetric_zeros.replace(true) || info.nbytes() > MAX_BYTES {
+        return Ok(());
+    }
+    let middle = (1u32 << (bits - 1)) - u32::from(less_one);
+    // each code of a word is the same
+    let word = (0..32 / bits).fold(0, |word, code| word | (middle << (code * bits)));
+    let stored = cx.peek_integers(zeros)?;
+    if stored
+        .iter()
+        .any(|&found| found != i64::from(word.cast_signed()))
+    {
+        cx.note(format!(
+            "`sym`: true of {}, and the zero points of {} are not all {middle}, the middle of the range as this version of GPTQ \
+             stores it: they are used as they are",
+            cx.config.place(),
+            quote(&info.name)
+        ));
+    }
+    Ok(())
 }
 
 /// Whether a group index is all zeros, which converters without act-order write. The first of a checkpoint decides whether

@@ -16,6 +16,7 @@ use crate::base::kernel::{CodePacking, CodeValue, Formula};
 use crate::plan::decode::{Codes, Factors, Grouped, NibbleRows, Scales, Zeros};
 use crate::quant::settings::KnownValues::{Any, GroupSize, Texts};
 use crate::quant::settings::{KnownValues, SchemeSettings};
+use crate::read::catalog::quote;
 
 use super::context::{Context, not_known, stem};
 use super::granularity::filled;
@@ -71,6 +72,15 @@ const ALGORITHMS: KnownValues = Texts(&[
     "W8A16",
     "W8A8_SQ_PER_CHANNEL",
 ]);
+
+/// The algorithms that smooth weights.
+static SMOOTHED: &[&str] = &[
+    "NVFP4_AWQ",
+    "NVFP4_SVD",
+    "W4A16_AWQ",
+    "W4A8_AWQ",
+    "W8A8_SQ_PER_CHANNEL",
+];
 
 /// The numbers of the algorithm of a weight, or of all.
 pub(super) fn stated(cx: &Context<'_>, name: &str) -> Alternatives {
@@ -131,11 +141,18 @@ pub(super) fn lacks_part(cx: &Context<'_>, weight: &Weight) -> Option<String> {
             cx.config.place()
         ));
     }
-    if is_on(cx, module, "pre_quant_scale") && !smooth::has_factors(cx) {
-        cx.assume(format!(
-            "`pre_quant_scale`: true of {}, and no weight has one; weights are made without it",
-            cx.config.place()
-        ));
+    if !smooth::has_factors(cx) {
+        if is_on(cx, module, "pre_quant_scale") {
+            cx.assume(format!(
+                "`pre_quant_scale`: true of {}, and no weight has one; weights are made without it",
+                cx.config.place()
+            ));
+        } else if let Some(name) = algorithm(cx, module).filter(|name| SMOOTHED.contains(name)) {
+            cx.note(format!(
+                "{} divides columns of weights by `pre_quant_scale`, and no weight has one: it is taken to be part of the norms"
+                , quote(name)
+            ));
+        }
     }
     None
 }
@@ -200,10 +217,11 @@ pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
         return Err(not_known(scales, what));
     }
     let mut parts = vec![("codes", tensor), ("scale", scale)];
-    parts.extend(
-        cx.sibling(stem, ".weight_scale_2")
-            .map(|step| ("activation_step", step)),
-    );
+    // no other algorithm has one, and none has several: such a tensor is left over
+    let step = cx.sibling(stem, ".weight_scale_2").filter(|&step| {
+        cx.info(step).elements() == 1 && algorithm(cx, stem).is_none_or(|name| name == "W4A8_AWQ")
+    });
+    parts.extend(step.map(|step| ("activation_step", step)));
     if ["group_size", "awq_block_size"]
         .iter()
         .all(|key| cx.config.get(key).is_none())

@@ -251,7 +251,9 @@ fn weight(
             }
             let stored = factors(cx, 1, scale, &shape, block)?;
             if let Some((high, wide)) = block
-                && !are_of_blocks(&stored, &shape, (high, wide))
+                && (!are_of_blocks(&stored, &shape, (high, wide))
+                    // groups within a row divide it, unlike blocks of matrices
+                    || (high == 1 && !cols.is_multiple_of(wide)))
             {
                 let what = format!("a scale for each block of {high} by {wide}");
                 return Err(other_scales(cx, scale, &shape, &what));

@@ -98,13 +98,28 @@ impl<'c> SettingsSearch<'c> {
     fn visit(&mut self, key: &'c str, value: &'c Value) -> Result<()> {
         self.budget
             .steps(1 + self.rows.len() as u64 / 4, "the configuration")?;
-        if is_nothing(value) {
+        let is_empty_text = value.as_str() == Some("");
+        if is_nothing(value) && !is_empty_text {
             return Ok(());
         }
         self.path.push(key);
-        let visited = self.judge(value);
+        let visited = match is_empty_text && !self.is_of_texts() {
+            true => Ok(()),
+            false => self.judge(value),
+        };
         self.path.pop();
         visited
+    }
+
+    /// Whether a scheme knows the key by its texts, of which an empty one is none.
+    fn is_of_texts(&self) -> bool {
+        let mut rows = self.rows.iter();
+        rows.any(|(row, values)| {
+            let mut steps = row.iter().zip(&self.path);
+            matches!(values, KnownValues::Texts(_) | KnownValues::Words(_))
+                && row.len() == self.path.len()
+                && steps.all(|(step, key)| *step == "*" || step == key)
+        })
     }
 
     fn judge(&mut self, value: &'c Value) -> Result<()> {

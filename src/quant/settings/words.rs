@@ -32,7 +32,7 @@ pub(crate) fn is_altering(name: &str) -> bool {
 static SHORT: &[&str] = &["rot", "rots", "perm", "perms", "lut", "luts", "had"];
 
 /// Whether the name of a setting of quantisation says in short that stored numbers are not the weights: `perm`, `lut_size`, `had_dim`.
-pub(super) fn is_short_for_altering(key: &str) -> bool {
+pub(crate) fn is_short_for_altering(key: &str) -> bool {
     // an item of a list has no name
     let key = key.trim_end_matches(".*");
     let last = key.rsplit_once('.').map_or(key, |(_, last)| last);

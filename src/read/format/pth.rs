@@ -12,6 +12,7 @@
 //! `flatten.rs` gives the tensors dotted names. Refused: globals that are not plain data, by name; the tar format from
 //! before PyTorch 0.1.10.
 
+mod attributes;
 mod flatten;
 pub(super) mod geometry;
 mod legacy;

@@ -1,9 +1,11 @@
 //! Values, sections and containers of pickles: a scale or a marker need not be a tensor, and a scale need not be beside its weight.
 
+use anamnesis::{Checkpoint, remember};
 use serde_json::{Value, json};
 
 use super::StoredCheckpoint;
 use super::said::Said::{self, Nothing, Refused, Warned};
+use super::said::statements;
 use super::uploads::{Row, hold_in, stored, with_file, with_metadata};
 use crate::support::fixture;
 
@@ -202,4 +204,30 @@ fn codes_and_scales_in_containers() {
         "model.pth",
         files.map(|(name, said)| (name.to_owned(), beside(name), said)),
     );
+}
+
+/// Attributes that `torch.save` keeps with a parameter (`tensor.pth`: a scale that is a tensor; `plain.pth`: Megatron's settings of a
+/// float) and with a tensor (`number.pth`: a scale that is a number).
+#[test]
+fn attributes_of_tensors_are_seen() {
+    for (file, said) in [
+        ("tensor.pth", Refused("fc.weight.weight_scale")),
+        ("number.pth", Refused("fc.weight.scale")),
+        ("plain.pth", Nothing),
+    ] {
+        let path = fixture(&format!("unexplained/attributes/{file}"));
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        let plan = remember(&checkpoint).plan().unwrap();
+        assert!(said.holds(&plan), "{file}: {}", statements(&plan));
+        let keys: Vec<&str> = checkpoint
+            .catalog()
+            .metadata()
+            .iter()
+            .map(|(key, _)| key)
+            .collect();
+        assert!(
+            keys.iter().all(|key| key.starts_with("fc.weight.")) && !keys.is_empty(),
+            "{keys:?}"
+        );
+    }
 }

@@ -1,10 +1,10 @@
 //! A configuration that is there and cannot be read is an error that names it, and never counts as none.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::Path;
 
-use crate::process::{path_str, run, safetensors};
+use crate::process::{is_root, path_str, run, safetensors};
 
 /// The verbs that read weights by a configuration, or write it.
 fn verbs<'a>(model: &'a str, other: &'a str, out: &'a str) -> Vec<Vec<&'a str>> {
@@ -33,6 +33,12 @@ fn all_name(directory: &Path, name: &str, why: &str) {
     let before = fs::read(model.join("model.safetensors")).unwrap();
     match why {
         "does not exist" => symlink("nowhere.json", model.join(name)).unwrap(),
+        "a link of another user" => {
+            let target = directory.join("elsewhere.json");
+            fs::write(&target, "{}").unwrap();
+            symlink(&target, model.join(name)).unwrap();
+            lchown(model.join(name), Some(1), Some(1)).unwrap();
+        }
         _ => {
             fs::write(model.join(name), "{}").unwrap();
             fs::set_permissions(model.join(name), fs::Permissions::from_mode(0o000)).unwrap();
@@ -68,6 +74,22 @@ fn a_link_that_leads_nowhere_is_no_missing_configuration() {
     ] {
         let scratch = tempfile::tempdir().unwrap();
         all_name(scratch.path(), name, "does not exist");
+    }
+}
+
+#[test]
+fn a_foreign_link_is_no_missing_configuration() {
+    // only root gives a link to another user
+    if !is_root("links of another user") {
+        return;
+    }
+    for name in [
+        "config.json",
+        "quantize_config.json",
+        "hf_quant_config.json",
+    ] {
+        let scratch = tempfile::tempdir().unwrap();
+        all_name(scratch.path(), name, "a link of another user");
     }
 }
 

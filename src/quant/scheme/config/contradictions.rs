@@ -16,7 +16,7 @@ use super::sections::shown;
 /// Settings that decide how weights are read, under all of their names.
 static COMPARED: &[&[&str]] = &[
     &["quant_algo"],
-    &["bits", "w_bit", "wbits"],
+    BITS,
     &["group_size", "q_group_size"],
     &["checkpoint_format"],
     &["format"],
@@ -31,6 +31,20 @@ static COMPARED: &[&[&str]] = &[
     &["fmt"],
     &["weight_block_size"],
     &["qformat_weight"],
+];
+
+/// The names of the number of bits of a code.
+const BITS: &[&str] = &["bits", "w_bit", "wbits"];
+
+/// Methods whose weights are described by that number.
+static WITH_BITS: &[&str] = &[
+    "gptq",
+    "gptqmodel",
+    "awq",
+    "auto-round",
+    "auto_round",
+    "autoround",
+    "intel/auto-round",
 ];
 
 /// A setting to which two configurations give different values.
@@ -71,6 +85,15 @@ impl Contradiction {
         {
             let said = |method: &str| format!(": {}", quote(method));
             return Some(made("quant_method", said(&a), said(&b)));
+        }
+        // GPTQ's and AWQ's older files name no method, and their settings are of no other one
+        for (named, nameless) in [(one, other), (other, one)] {
+            let method = method_of(named).filter(|_| method_of(nameless).is_none());
+            let is_other = method.is_some_and(|method| !WITH_BITS.contains(&&*method));
+            if is_other && said(named, BITS).is_none() && said(nameless, BITS).is_some() {
+                let of = |map| said(map, BITS).map_or_else(String::new, shown);
+                return Some(made("bits", of(one), of(other)));
+            }
         }
         COMPARED.iter().find_map(|names| {
             let (a, b) = (said(one, names)?, said(other, names)?);

@@ -59,6 +59,26 @@ static READINGS: &[&str] = &[
     "codebook",
 ];
 
+/// Settings of the numbers that are stored, which no model has.
+static STORED: &[&str] = &[
+    "w_bit",
+    "wbits",
+    "nbits",
+    "weight_bits",
+    "quantization_bit",
+    "quantization_bits",
+    "weight_scale",
+    "weight_scales",
+    "weight_scale_factor",
+    "weights_scaled",
+    "scale_inverse",
+    "fp8_scale",
+    "fp8_scaled",
+    "smoothquant",
+    "swizzled",
+    "transposed",
+];
+
 /// Whether a setting of a model speaks of how its weights are stored, although the model may be said by it. `siblings`: the other settings.
 fn is_hint(key: &str, siblings: &[&str]) -> bool {
     let words = || key.split(|c: char| !c.is_ascii_alphanumeric());
@@ -72,7 +92,10 @@ fn is_hint(key: &str, siblings: &[&str]) -> bool {
             .iter()
             .any(|other| *other != key && other.contains("codebook"))
     };
-    has(HINTS) || (has(OF_NUMBERS) && has(READINGS)) || (is_codebook && !are_counted())
+    has(HINTS)
+        || STORED.iter().any(|known| known.eq_ignore_ascii_case(key))
+        || (has(OF_NUMBERS) && has(READINGS))
+        || (is_codebook && !are_counted())
 }
 
 /// Depth of the objects that sections are read from, and removed from. Qwen-Omni's has two.

@@ -50,6 +50,17 @@ impl TorchaoTensor<'_> {
         })
     }
 
+    /// Refuses groups of which the last would be a part: torchao asserts that they divide its rows.
+    pub(super) fn check_groups(&self, group: u64, cols: u64) -> Result<()> {
+        match cols.is_multiple_of(group) {
+            true => Ok(()),
+            false => Err(not_known(
+                self.info,
+                format!("groups of {group} do not divide {cols} columns"),
+            )),
+        }
+    }
+
     pub(super) fn wrong(&self) -> crate::base::error::Error {
         let info = self.info;
         not_known(

@@ -105,6 +105,7 @@ fn rows(
         ("scale", stored.part(cx, "scale")?),
         ("zero_point", stored.part(cx, "zero_point")?),
     ];
+    stored.check_groups(group, shape.last().copied().unwrap_or_default())?;
     let (scales, first) = transposed_factors(cx, parts[1].1, 1, &shape, group, FLOATS)?;
     let (zeros, second) = transposed_factors(cx, parts[2].1, 2, &shape, group, zeros)?;
     let (rows, cols, matrix_rows) = stack(&shape);
@@ -161,7 +162,8 @@ fn tile_packed(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<TorchaoWe
     };
     let (rows, cols, matrix_rows) = stack(&shape);
     let (group, factors) = (stored.group()?, stored.part(cx, "scale_and_zero")?);
-    let (there, lines) = (cx.info(factors), wide.div_ceil(group));
+    stored.check_groups(group, wide)?;
+    let (there, lines) = (cx.info(factors), wide / group);
     // one entry for each padded row and group, scale and zero point side by side
     let expected: Vec<u64> = outer.iter().copied().chain([lines, high, 2]).collect();
     let Some(dtype) =

@@ -49,13 +49,7 @@ pub(super) fn claim(cx: &Context<'_>, stored: &TorchaoTensor<'_>) -> Result<Torc
     if !matches!(plain(stored.info), Some(Dtype::I8 | Dtype::U8)) || !tiled {
         return Err(stored.wrong());
     }
-    // a partial group would need factors that are not stored
-    if !cols.is_multiple_of(group) {
-        return Err(not_known(
-            stored.info,
-            format!("groups of {group} do not divide {cols} columns"),
-        ));
-    }
+    stored.check_groups(group, cols)?;
     cx.note(
         "torchao's preshuffled 4-bit codes are read in CUDA's order; ROCm's has the same shape",
     );

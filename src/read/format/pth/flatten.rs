@@ -17,6 +17,7 @@ use crate::read::catalog::metadata;
 use crate::read::catalog::{Catalog, Refused, TensorInfo, quote};
 use crate::read::format::pickle::value_heap::{PickleValue, ValueHeap, ValueId};
 
+use super::attributes::attributes;
 use super::not_shown::NotShown;
 use super::open_container::{ChildName, ContainerKind, OpenContainer};
 use super::plain_values::{key_len, leaf};
@@ -208,12 +209,16 @@ impl<'h> TreeWalk<'h, '_, '_> {
     /// Adds a value to the lists, or opens it if it is a container. `is_root` is as in [`OpenContainer`].
     fn visit(&mut self, id: ValueId, is_root: bool) -> Result<()> {
         let heap = self.heap;
+        let tensor = id;
         let Some((id, made)) = self.resolve(id)? else {
             let text = metadata::Value::text("an object without state");
             return self.add_not_shown("objects without state", text);
         };
         match made {
-            Some(&CallResult::Tensor(index)) => return self.add_tensor(index, None),
+            Some(&CallResult::Tensor(index)) => {
+                self.add_tensor(index, None)?;
+                return self.add_attributes(tensor);
+            }
             Some(CallResult::Metadata(value)) => {
                 heap.budget().memory(value.memory(), "the metadata")?;
                 return self.add_metadata(value.clone());
@@ -343,6 +348,31 @@ impl<'h> TreeWalk<'h, '_, '_> {
         self.catalog
             .metadata
             .push_charged(&self.path, value, budget)
+    }
+
+    /// Adds the attributes of a tensor to the metadata, under its name.
+    fn add_attributes(&mut self, tensor: ValueId) -> Result<()> {
+        let heap = self.heap;
+        let end = self.path.len();
+        for items in attributes(heap, tensor)? {
+            for (position, pair) in items.as_chunks::<2>().0.iter().enumerate() {
+                let &[key, value] = pair;
+                let len = key_len(heap, key);
+                heap.budget().steps(1 + len as u64 / 64, TREE)?;
+                self.reserve_path(len + SHORT_KEY)?;
+                self.path.push('.');
+                ChildName::Key(key, position).write(heap, false, &mut self.path);
+                match leaf(heap, value)? {
+                    Some(value) => self.add_metadata(value)?,
+                    None => {
+                        let text = metadata::Value::text("an object");
+                        self.add_not_shown("attributes of tensors", text)?;
+                    }
+                }
+                self.path.truncate(end);
+            }
+        }
+        Ok(())
     }
 
     /// Counts a value that is not shown, and adds what it is to the metadata.
