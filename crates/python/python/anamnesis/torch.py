@@ -13,6 +13,7 @@ import torch
 
 from . import _core
 from ._checkpoint import Checkpoint
+from ._source import content_of
 from .errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -107,10 +108,7 @@ def _source(f: Any) -> str | bytes:
     path = _path_of(f)
     if path is not None:
         return path
-    content = f.read()
-    if not isinstance(content, bytes):
-        raise TypeError(f"{type(f).__name__}: read() returns {type(content).__name__}, and not bytes: open the file in binary mode")
-    return content
+    return content_of(f)
 
 
 def _path_of(f: Any) -> str | None:
