@@ -12,7 +12,7 @@ const DEPTH: u32 = 40;
 
 /// A parsed literal.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Literal {
+pub(in crate::read::format) enum Literal {
     Text(String),
     Number(u64),
     Bool(bool),

@@ -39,8 +39,9 @@ def is_descriptor(dtype: str, is_dtype: bool) -> bool:
     return not is_dtype and dtype[:1] in ("<", ">", "|", "[", "(")
 
 
-def item_dtype(descriptor: str) -> np.dtype[Any]:
-    """The dtype of a descriptor, each number in the byte order that it is stored with. Raises ``UnsupportedError`` where numpy has none on
+def item_dtype(descriptor: str, subarray: bool = False) -> np.dtype[Any]:
+    """The dtype of a descriptor, each number in the byte order that it is stored with. ``subarray`` allows the dtype of an array, which no
+    array has. Raises ``UnsupportedError`` where numpy has none on
     this machine, as for long doubles of another one."""
     # the grammar of the descriptor was checked when the header was read: literals of a bounded depth
     descr: Any = literal_eval(descriptor) if descriptor[:1] in "[(" else descriptor
@@ -48,7 +49,7 @@ def item_dtype(descriptor: str) -> np.dtype[Any]:
         kind: np.dtype[Any] = np.lib.format.descr_to_dtype(descr)
     except (TypeError, ValueError) as e:
         raise UnsupportedError(f"numpy has no dtype for {_short(descriptor)} on this machine: {e}") from None
-    if kind.hasobject or kind.subdtype is not None:
+    if kind.hasobject or kind.subdtype is not None and not subarray:
         raise UnsupportedError(f"no array of numpy has elements of {_short(descriptor)}")
     return kind
 
