@@ -40,6 +40,9 @@ fn refused(why: &str) -> Fault {
     Fault::Refused(why.to_owned())
 }
 
+/// The shape of stored elements in C order, and the order of their axes in the array if it is another one.
+type StoredOrder = (Shape, Option<Box<[u64]>>);
+
 /// A dtype: its descriptor, and the bytes of an item.
 struct ItemDtype {
     descriptor: Box<str>,
@@ -114,8 +117,8 @@ impl TreeBuilder<'_, '_, '_> {
         }
     }
 
-    /// The shape of the stored elements in C order, and the order of their axes in the array if it is another one.
-    fn order(&self, shape: ValueId, fortran: bool) -> Result<(Shape, Option<Box<[u64]>>), Fault> {
+    /// The order of elements that are in C or in Fortran order.
+    fn order(&self, shape: ValueId, fortran: bool) -> Result<StoredOrder, Fault> {
         let mut shape = dims(self.heap, shape, "size")?;
         if !fortran || shape.len() < 2 {
             return Ok((shape, None));
@@ -269,10 +272,10 @@ impl TreeBuilder<'_, '_, '_> {
             let size = field(5).and_then(|size| non_negative(heap, size));
             return self.structure(names, fields, size, depth);
         }
-        let order = match field(1).and_then(|order| heap.text_of(order)) {
-            Some(order @ (">" | "|")) => order,
-            _ => "<",
-        };
+        let order = field(1).and_then(|order| heap.text_of(order));
+        // `=` is the byte order of the machine, and writers name theirs
+        let order = order.filter(|order| [">", "|"].contains(order));
+        let order = order.unwrap_or("<");
         let unit = match field(8) {
             Some(metadata) if code.starts_with(['M', 'm']) => self.date_unit(metadata)?,
             _ => String::new(),
