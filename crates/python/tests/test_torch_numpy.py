@@ -116,7 +116,7 @@ def test_the_random_state_of_a_trainer(tmp_path: Path) -> None:
     random.seed(1)
     np.random.seed(2)
     torch.manual_seed(3)
-    # as `Trainer._save_rng_state` of transformers writes it, with the states of two devices
+    # the form of `Trainer._save_rng_state` of transformers, with the states of two devices
     states = {
         "python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.random.get_rng_state(),
         "cuda": [torch.arange(16, dtype=torch.uint8), torch.arange(16, dtype=torch.uint8)],
@@ -158,7 +158,7 @@ def test_the_fixtures_have_what_pytorch_loads(path: Path) -> None:
 
 
 class _Made:
-    """What pickles as a call with these arguments, and this state."""
+    """An object that pickles as a call with these arguments, and this state."""
 
     def __init__(self, function: Any, *args: Any, state: Any = None) -> None:
         self.made = (function, args, state) if state is not None else (function, args)
