@@ -121,10 +121,46 @@ pub enum ObjectNode {
         /// Its items: a list, set or dictionary.
         items: Option<ObjectId>,
     },
+    /// A dtype of numpy, by its descriptor, as numpy writes it to NPY files: a type string, or a literal of Python for a structure.
+    NumpyDtype(Box<str>),
+    /// A scalar of numpy.
+    NumpyScalar {
+        /// As of [`NumpyDtype`](Self::NumpyDtype).
+        dtype: Box<str>,
+        /// As many bytes as the dtype has.
+        bytes: Box<[u8]>,
+    },
+    /// An array of numpy.
+    NumpyArray(Box<NumpyElements>),
+    /// An array of numpy whose elements are objects.
+    NumpyObjects {
+        /// The sizes; as many objects as they have elements.
+        shape: Box<[u64]>,
+        /// Whether the array is in Fortran order. The objects are in C order in any case.
+        fortran: bool,
+        /// The elements.
+        items: Box<[ObjectId]>,
+    },
     /// A class or function that is named as a value.
     Named(Box<str>),
     /// A value that cannot be given, and why.
     Refused(Box<str>),
+}
+
+/// An array of numpy: bytes of the pickle.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct NumpyElements {
+    /// As of [`ObjectNode::NumpyDtype`].
+    pub dtype: Box<str>,
+    /// The sizes of the stored elements in C order.
+    pub shape: Box<[u64]>,
+    /// The axes of the array, a permutation of these; `None` if it is the array.
+    pub axes: Option<Box<[u64]>>,
+    /// As many bytes as dtype and shape need, in the byte order of the dtype.
+    pub bytes: Box<[u8]>,
+    /// Whether the array gets the byte order of the machine, as numpy gives it to arrays that it rebuilds from a state.
+    pub native: bool,
 }
 
 /// A tensor as a view of a storage.

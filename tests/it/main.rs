@@ -50,6 +50,7 @@ mod predict;
 mod predict_large_models;
 mod predict_parallel;
 mod pth;
+mod pth_numpy;
 mod pth_objects;
 mod regular_files;
 mod remember_slices;

@@ -21,7 +21,7 @@ fn files(folder: &str) -> Vec<PathBuf> {
 }
 
 /// A stream of PyTorch's older format without storages, with this pickle as its object.
-fn stream(object: &[u8]) -> Vec<u8> {
+pub(crate) fn stream(object: &[u8]) -> Vec<u8> {
     let parts: [&[u8]; 5] = [
         b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.",
         b"\x80\x02M\xe9\x03.",
@@ -37,7 +37,7 @@ fn tree(object: &[u8]) -> ObjectTree {
     objects.unwrap().unwrap().into_parts().0
 }
 
-fn value<'t>(tree: &'t ObjectTree, wanted: &str) -> &'t ObjectNode {
+pub(crate) fn value<'t>(tree: &'t ObjectTree, wanted: &str) -> &'t ObjectNode {
     let ObjectNode::Dict { entries, .. } = &tree.nodes[0] else {
         panic!("{:?} is not a dict", tree.nodes[0]);
     };

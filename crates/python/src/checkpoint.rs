@@ -20,7 +20,8 @@ use crate::json::loads;
 use crate::reader::PythonSource;
 use crate::run::interruptible;
 
-/// A tensor: name, dtype or block type, whether that is a dtype, shape, bytes, file, offset, elements of a block.
+/// A tensor: name, dtype, block type or type of items, whether that is a dtype, shape, bytes, file, offset, elements of a block, its
+/// name in loaded rows.
 pub(crate) type TensorRow<'py> = (
     String,
     String,
@@ -30,6 +31,7 @@ pub(crate) type TensorRow<'py> = (
     u32,
     Option<u64>,
     u64,
+    String,
 );
 
 /// A checkpoint that is open.
@@ -155,7 +157,16 @@ fn row<'py>(py: Python<'py>, info: &TensorInfo) -> PyResult<TensorRow<'py>> {
         info.bytes.file,
         offset,
         info.encoding.unit().0,
+        loaded_dtype(info),
     ))
+}
+
+/// The dtype or block type of loaded bytes, which are little endian; numpy's descriptor of items that only numpy has a type for.
+pub(crate) fn loaded_dtype(info: &TensorInfo) -> String {
+    match &info.encoding {
+        Encoding::Opaque(item) => item.descriptor(Endian::Little).into_owned(),
+        encoding => encoding.name().to_owned(),
+    }
 }
 
 /// A metadata value as Python has it. Arrays that are still in the file are read.
@@ -241,6 +252,17 @@ impl CoreCheckpoint {
             py,
             info.ok_or_else(|| PyKeyError::new_err(name.to_owned()))?,
         )
+    }
+
+    /// How an array is stored: whether its numbers are big endian, whether it is in Fortran order, whether its bytes are compressed.
+    fn stored_form(&self, name: &str) -> PyResult<(bool, bool, bool)> {
+        let info = self.inner.catalog().get(name);
+        let info = info.ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
+        Ok((
+            info.endian == Endian::Big,
+            info.layout == Layout::ColumnMajor,
+            info.packing != Packing::Raw,
+        ))
     }
 
     fn rows<'py>(&self, py: Python<'py>) -> PyResult<Vec<TensorRow<'py>>> {

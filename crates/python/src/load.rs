@@ -11,13 +11,13 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::checkpoint::CoreCheckpoint;
+use crate::checkpoint::{CoreCheckpoint, loaded_dtype};
 use crate::errors::exception;
 use crate::memory::{OutMemory, TensorMemory, pool};
 use crate::parts::{Boxes, Parts};
 use crate::run::{POLL, interruptible};
 
-/// A loaded tensor: name, dtype or block type, whether that is a dtype, shape, memory.
+/// A loaded tensor: name, dtype, block type or numpy's descriptor, whether that is a dtype, shape, memory.
 type LoadedRow<'py> = (String, String, bool, Bound<'py, PyTuple>, Py<TensorMemory>);
 
 /// A loaded tensor before it is an object of Python.
@@ -63,7 +63,7 @@ fn owned(tensor: LoadedTensor<'static>) -> OwnedTensor {
 /// The description of a tensor, which lacks its memory.
 fn described(tensor: &LoadedTensor<'static>) -> impl FnOnce(OwnedMemory) -> OwnedTensor + use<> {
     let info = tensor.info();
-    let (name, dtype) = (info.name.to_string(), info.encoding.name().to_owned());
+    let (name, dtype) = (info.name.to_string(), loaded_dtype(info));
     let is_dtype = matches!(info.encoding, Encoding::Plain(_));
     let shape = tensor.shape().to_vec();
     move |memory| OwnedTensor {

@@ -126,6 +126,25 @@ fn row<'py>(py: Python<'py>, node: &ObjectNode) -> PyResult<Bound<'py, PyTuple>>
             state,
             items,
         } => ("opaque", &**class, list(arguments)?, *state, *items).into_pyobject(py),
+        ObjectNode::NumpyDtype(dtype) => ("numpy_dtype", &**dtype).into_pyobject(py),
+        ObjectNode::NumpyScalar { dtype, bytes } => {
+            ("numpy_scalar", &**dtype, PyByteArray::new(py, bytes)).into_pyobject(py)
+        }
+        // memory that the array keeps: it is writable, as arrays are
+        ObjectNode::NumpyArray(array) => (
+            "numpy_array",
+            &*array.dtype,
+            sizes(&array.shape)?,
+            array.axes.as_deref().map(sizes).transpose()?,
+            PyByteArray::new(py, &array.bytes),
+            array.native,
+        )
+            .into_pyobject(py),
+        ObjectNode::NumpyObjects {
+            shape,
+            fortran,
+            items,
+        } => ("numpy_objects", sizes(shape)?, *fortran, list(items)?).into_pyobject(py),
         ObjectNode::Named(name) => ("named", &**name).into_pyobject(py),
         ObjectNode::Refused(why) => ("refused", &**why).into_pyobject(py),
         // the library may have kinds that this package does not know

@@ -27,4 +27,4 @@ def test_examples_run(example: str) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 16
+    assert len(EXAMPLES) == 17

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anamnesis
+import anamnesis.numpy
 import anamnesis.ray
 import anamnesis.safetensors
 import anamnesis.safetensors.numpy
@@ -76,6 +77,7 @@ READS: dict[str, Callable[[Any], Any]] = {
     "anamnesis.warm(source)": anamnesis.warm,
     "anamnesis.Template.open(path)": anamnesis.Template.open,
     "anamnesis.torch.load(f)": _torch_load,
+    "anamnesis.numpy.load(file)": anamnesis.numpy.load,
     "anamnesis.safetensors.safe_open(filename)": lambda path: anamnesis.safetensors.safe_open(path, "np").keys(),
     "anamnesis.safetensors.load_file(filename)": anamnesis.safetensors.load_file,
     "anamnesis.safetensors.torch.load_file(filename)": _load_file("torch"),
@@ -158,7 +160,7 @@ def test_a_bucket_is_refused_by_what_needs_a_local_path(name: str, empty: Path) 
 # those that open one file of any format
 OPENED = [
     "anamnesis.open(source)", "anamnesis.Checkpoint(source)", "anamnesis.load(source)", "anamnesis.load_file(source)",
-    "anamnesis.torch.load(f)", "anamnesis.safetensors.load_file(filename)", "anamnesis.safetensors.torch.load_file(filename)",
+    "anamnesis.torch.load(f)", "anamnesis.numpy.load(file)", "anamnesis.safetensors.load_file(filename)", "anamnesis.safetensors.torch.load_file(filename)",
     "anamnesis.safetensors.safe_open(filename)", "anamnesis.safetensors.numpy.load_file(filename)", "anamnesis.ray.load(src)",
     "anamnesis.vllm.weights(path)", "anamnesis.inspect(source)", "anamnesis.plan(source)", "anamnesis.predict(source)",
 ]  # fmt: skip

@@ -1,11 +1,12 @@
 //! The encoding, order and packing of stored elements.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::base::kernel::Dtype;
 use anamnesis_kernel::BlockFormat;
 
-use super::{Shape, TensorInfo};
+use super::{Endian, Shape, TensorInfo};
 
 /// How elements are stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +31,37 @@ pub struct Opaque {
     pub units: Box<[(u32, u32)]>,
     /// The fields of a structured type as numpy writes them; empty for other types.
     pub fields: Box<str>,
+}
+
+impl Opaque {
+    /// numpy's descriptor of items whose numbers have this byte order: a type string, or a list of fields as a Python literal, in
+    /// which each field has the byte order that it is stored with.
+    ///
+    /// ```
+    /// use anamnesis::{Checkpoint, Encoding};
+    ///
+    /// let checkpoint = Checkpoint::open("fixtures/npz/odd_dtypes.npz")?;
+    /// let info = checkpoint.catalog().get("str").expect("an array of texts");
+    /// let Encoding::Opaque(item) = &info.encoding else { panic!("texts have no dtype") };
+    /// assert_eq!((&*item.name, &*item.descriptor(info.endian)), ("U3", "<U3"));
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    pub fn descriptor(&self, endian: Endian) -> Cow<'_, str> {
+        if !self.fields.is_empty() {
+            return Cow::Borrowed(&self.fields);
+        }
+        let order = match endian {
+            _ if self.units.iter().all(|&(bytes, _)| bytes == 1) => '|',
+            Endian::Big => '>',
+            Endian::Little => '<',
+        };
+        // the catalog's names of long doubles count bits, as the names of its dtypes do
+        let (letter, bits) = self.name.split_at(1);
+        Cow::Owned(match (letter, bits.parse::<u32>()) {
+            ("F" | "C", Ok(bits)) => format!("{order}{}{}", letter.to_lowercase(), bits / 8),
+            _ => format!("{order}{}", self.name),
+        })
+    }
 }
 
 impl Encoding {

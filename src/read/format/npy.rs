@@ -22,11 +22,12 @@ use super::{Format, Head};
 use crate::base::error::Result;
 use crate::base::limits::{Budget, TemporaryCharge};
 use crate::read::catalog::metadata::Value;
-use crate::read::catalog::{ByteRange, Catalog};
+use crate::read::catalog::{ByteRange, Catalog, Encoding};
 use crate::read::source::cursor::Cursor;
 
 pub(super) use header::{MAGIC, PRELUDE, Prelude};
 pub(super) use header_error::HeaderError;
+pub(super) use literal::Literal;
 
 /// NPY: one array, without a name.
 pub static FORMAT: Format = Format {
@@ -63,6 +64,16 @@ pub(super) fn charge_header<'b>(len: usize, budget: &'b Budget) -> Result<Tempor
     }
     budget.memory(len as u64, WHAT)?;
     budget.temporary(PARSED * len as u64, WHAT)
+}
+
+/// The bytes of an item of this descriptor, and the number of its units of byte swapping, which is what reading it costs.
+pub(super) fn item(descr: &Literal) -> Result<(u64, u64), HeaderError> {
+    let item = descr::item(descr, 0)?.encoding;
+    let units = match &item {
+        Encoding::Opaque(opaque) => opaque.units.len() as u64,
+        _ => 1,
+    };
+    Ok((item.unit().1, units))
 }
 
 fn probe(head: &Head<'_>) -> bool {

@@ -11,7 +11,7 @@ from ._dtype import dtype_name
 from ._frameworks import wrap_for
 from ._index import selection
 from ._progress import reporting
-from ._results import Loaded, Plan, Stream, Summary, boxes, wrapped
+from ._results import Loaded, Plan, Stream, Summary, boxes, warn_of_refused, wrapped
 from ._select import Chosen, choose
 from ._source import opened, variables
 from ._tensor import Tensor
@@ -265,6 +265,8 @@ class Checkpoint(Mapping[str, Tensor]):
         if borrow is True and loader is None:
             loader = "mmap"
         wanted = choose(self, filter=filter, names=names, exclude=exclude, rename=rename, strip_prefix=strip_prefix)
+        if filter is None and names is None:
+            warn_of_refused(self, 3)
         if tp is None and _is_cuda(framework, device):
             from ._device import CudaCopies
             from ._device import load as load_to_device

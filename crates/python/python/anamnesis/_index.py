@@ -24,7 +24,7 @@ class Selection:
 
     __slots__ = ("box", "last_is_whole", "rest", "reverse")
 
-    def __init__(self, box: Box | None, reverse: list[int], rest: tuple[Any, ...] | None, last_is_whole: bool) -> None:
+    def __init__(self, box: Box | None, reverse: list[int], rest: Any, last_is_whole: bool) -> None:
         self.box, self.reverse, self.rest, self.last_is_whole = box, reverse, rest, last_is_whole
 
     def apply(self, tensor: Any, shape: tuple[int, ...]) -> Any:
@@ -55,6 +55,9 @@ def selection(index: Any, shape: Sequence[int]) -> Selection:
     """
     if index is Ellipsis:
         return WHOLE
+    if isinstance(index, str) or isinstance(index, list) and index and all(isinstance(name, str) for name in index):
+        # fields of a structured dtype of numpy
+        return Selection(None, [], index, False)
     entries = index if isinstance(index, tuple) else (index,)
     basic = [_basic(entry) for entry in entries]
     if any(entry is NotImplemented for entry in basic):

@@ -18,7 +18,7 @@ def output(framework: str, tensor: Tensor, given: Any, chosen: Selection, shared
     if chosen.rest is not None:
         raise wrong_out(tensor.name, "a range of each axis can be loaded into memory, without steps and numbers")
     shape, nbytes = tensor.part(chosen)
-    return tensor.name, memory_of(framework, tensor.name, given, tensor.dtype, tensor._is_dtype, None if shared else shape, nbytes)
+    return tensor.name, memory_of(framework, tensor.name, given, tensor._loaded_dtype, tensor._is_dtype, None if shared else shape, nbytes)
 
 
 def outputs(

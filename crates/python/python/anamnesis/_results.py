@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._index import WHOLE
+from .errors import UnsupportedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,8 +11,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from . import _core
+    from ._checkpoint import Checkpoint
     from ._frameworks import Wrap
     from ._index import Box, Selection
+
+
+# entries that a warning names
+_SHOWN = 8
 
 
 def boxes(chosen: Mapping[str, Selection]) -> dict[str, Box] | None:
@@ -20,8 +26,26 @@ def boxes(chosen: Mapping[str, Selection]) -> dict[str, Box] | None:
 
 
 def wrapped(wrap: Wrap, chosen: Mapping[str, Selection], row: _core._Loaded) -> Any:
+    """The tensor of a loaded row, or what is chosen of it."""
     name, dtype, is_dtype, shape, memory = row
-    return chosen.get(name, WHOLE).apply(wrap(dtype, is_dtype, shape, memory), shape)
+    try:
+        made = wrap(dtype, is_dtype, shape, memory)
+    except UnsupportedError as e:
+        remedy = "exclude= leaves the tensor out, and .raw() has its bytes"
+        raise UnsupportedError(f"tensor {name!r}: {e}", remedy=remedy) from None
+    return chosen.get(name, WHOLE).apply(made, shape)
+
+
+def warn_of_refused(checkpoint: Checkpoint, level: int) -> None:
+    """Warns of the entries that a whole load leaves out, because they cannot be read: arrays of objects, for example."""
+    refused = checkpoint.refused
+    if not refused:
+        return
+    from warnings import warn
+
+    listed = "; ".join(f"{name!r}: {reason}" for name, reason in refused[:_SHOWN])
+    more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+    warn(f"{checkpoint.path or 'the checkpoint'}: not loaded: {listed}{more}", stacklevel=level + 1)
 
 
 class Summary(dict[str, "Any"]):

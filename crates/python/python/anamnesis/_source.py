@@ -24,7 +24,7 @@ def opened(source: Source) -> Any:
             raise TypeError(f"{source!r}: bytes are the contents of a file; a path is a str: os.fsdecode() makes one")
         return source
     if hasattr(source, "seek") and hasattr(source, "read"):
-        if not _seeks_to_its_end(source):
+        if not seeks_to_its_end(source):
             source.seek(0)
             return source.read()
         return source
@@ -32,6 +32,14 @@ def opened(source: Source) -> Any:
     if hasattr(source, "fs") and hasattr(source, "open"):
         return opened(source.open())
     return source
+
+
+def content_of(file: Any) -> bytes:
+    """The bytes of a file object from its position on. Raises ``TypeError`` for a file of text."""
+    content = file.read()
+    if not isinstance(content, bytes):
+        raise TypeError(f"{type(file).__name__}: read() returns {type(content).__name__}, and not bytes: open the file in binary mode")
+    return content
 
 
 def _names_a_file(contents: bytes) -> bool:
@@ -43,7 +51,7 @@ def _names_a_file(contents: bytes) -> bool:
         return False  # a zero byte
 
 
-def _seeks_to_its_end(file: Any) -> bool:
+def seeks_to_its_end(file: Any) -> bool:
     """Whether a file object knows its length: a compressed one (gzip) does not before it was read."""
     if hasattr(file, "decompress") or type(file).__module__ in ("gzip", "bz2", "lzma"):
         return False

@@ -7,6 +7,7 @@ from math import prod
 from . import _core
 from ._frameworks import wrap_for
 from ._index import Selection, check_blocks, selection
+from ._results import wrapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,14 +32,14 @@ _FORMAT = 4
 class Tensor:
     """The description of a stored tensor: nothing of it has been read.
 
-    ``dtype`` has the names of safetensors (``BF16``) and ggml (``Q4_K``); ``shape`` counts elements, outermost axis first.
+    ``dtype`` has the names of safetensors (``BF16``) and ggml (``Q4_K``), and numpy's of items that only numpy has a type for (``U3``); ``shape`` counts elements, outermost axis first.
     """
 
-    __slots__ = ("_is_dtype", "_unit", "checkpoint", "dtype", "file", "name", "nbytes", "offset", "shape")
+    __slots__ = ("_is_dtype", "_loaded_dtype", "_unit", "checkpoint", "dtype", "file", "name", "nbytes", "offset", "shape")
 
     def __init__(self, checkpoint: Checkpoint, row: _core._Row) -> None:
         self.checkpoint = checkpoint
-        self.name, self.dtype, self._is_dtype, self.shape, self.nbytes, file, self.offset, self._unit = row
+        self.name, self.dtype, self._is_dtype, self.shape, self.nbytes, file, self.offset, self._unit, self._loaded_dtype = row
         self.file: str | None = checkpoint.files[file][0] if checkpoint.files else None
 
     @property
@@ -77,8 +78,7 @@ class Tensor:
         """The tensor, or what ``index`` selects of it, as numpy indexes. A basic index (numbers, ranges, an ellipsis,
         ``None``) reads only the box of elements that contains it; masks and arrays select from the whole tensor."""
         chosen = self.selection(index)
-        _, dtype, is_dtype, shape, memory = self._load(chosen.box)
-        return chosen.apply(wrap_for(framework, device)(dtype, is_dtype, shape, memory), shape)
+        return wrapped(wrap_for(framework, device), {self.name: chosen}, self._load(chosen.box))
 
     def _load(self, box: Box | None = None) -> _core._Loaded:
         loaded, _, _ = self.checkpoint._core.load(
@@ -107,7 +107,7 @@ class Tensor:
         in the place of values would be computed with."""
         from ._frameworks.numpy import has_dtype
 
-        if not has_dtype(self.dtype, self._is_dtype):
+        if not has_dtype(self._loaded_dtype, self._is_dtype):
             raise TypeError(self._without_dtype("numpy"))
         array = self.numpy()
         if dtype is None or array.dtype == dtype:
@@ -144,8 +144,20 @@ class Tensor:
             raise BufferError(f"tensor {self.name!r}: elements are not passed without their format: .raw() is the bytes")
         element = _FORMATS.get(self.dtype) if self._is_dtype else None
         if element is None:
+            if self._has_item_buffer():
+                return memoryview(self.numpy())
             raise BufferError(self._without_dtype("the protocol of buffers"))
         return memoryview(_core.elements(self._load()[4], element, self.shape))
+
+    def _has_item_buffer(self) -> bool:
+        """Whether numpy makes a buffer of the items, which only numpy has a type for, and the same items of the buffer."""
+        if self._is_dtype or self._loaded_dtype == self.dtype:
+            return False
+        try:
+            from ._frameworks.numpy import has_buffer
+        except ImportError:
+            return False
+        return has_buffer(self._loaded_dtype)
 
     def remember(self, framework: Framework = "torch", dtype: Any = "auto", device: Any = None, index: Any = ...) -> Any:
         """The weight of this name, dequantised, or what ``index`` selects of it: an index may begin inside of a block."""

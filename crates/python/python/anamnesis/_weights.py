@@ -41,13 +41,17 @@ class Weight:
 class Weights(Mapping[str, Weight]):
     """The weights that :meth:`Checkpoint.remember` returns, planned together and not made.
 
-    Raises what ``remember`` raises if one of them cannot be made.
+    ``strip_prefix``: only weights whose names begin so, by the rest of their names. Raises what ``remember`` raises if one of the weights
+    cannot be made, and ``ValueError`` for a prefix that none has.
     """
 
-    def __init__(self, checkpoint: Checkpoint, framework: str = "torch", *, dtype: str = "auto") -> None:
+    def __init__(self, checkpoint: Checkpoint, framework: str = "torch", *, dtype: str = "auto", strip_prefix: str = "") -> None:
         self.core = checkpoint._core.weights(dtype=dtype)
         wrap = wrap_for(framework, None)
-        self._rows = {row[0]: Weight(self.core, row, wrap) for row in self.core.rows()}
+        rows = self.core.rows()
+        self._rows = {row[0].removeprefix(strip_prefix): Weight(self.core, row, wrap) for row in rows if row[0].startswith(strip_prefix)}
+        if rows and not self._rows:
+            raise ValueError(f"strip_prefix: no weight has a name that begins with {strip_prefix!r}; the first is {rows[0][0]!r}")
 
     def __getitem__(self, name: str) -> Weight:
         return self._rows[name]

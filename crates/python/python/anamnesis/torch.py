@@ -13,6 +13,8 @@ import torch
 
 from . import _core
 from ._checkpoint import Checkpoint
+from ._numpy_values import fill, numpy_value
+from ._source import content_of
 from .errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -107,10 +109,7 @@ def _source(f: Any) -> str | bytes:
     path = _path_of(f)
     if path is not None:
         return path
-    content = f.read()
-    if not isinstance(content, bytes):
-        raise TypeError(f"{type(f).__name__}: read() returns {type(content).__name__}, and not bytes: open the file in binary mode")
-    return content
+    return content_of(f)
 
 
 def _path_of(f: Any) -> str | None:
@@ -262,6 +261,11 @@ class _Builder:
                 return meta.requires_grad_(requires_grad)
             case ("sparse", str(layout), parts, shape, coalesced):
                 return self._sparse(layout, [of[part] for part in parts], shape, coalesced)
+            case ("numpy_dtype" | "numpy_scalar" | "numpy_array" | "numpy_objects", *_):
+                try:
+                    return numpy_value(node)
+                except UnsupportedError as e:
+                    raise self._refusal(str(e)) from None
             case ("refused" | "named", str(why)) if self.opaque:
                 return RefusedValue(why)
             case ("named", str(name)):
@@ -321,6 +325,8 @@ class _Builder:
                     target[of[key]] = of[value]
                 if attributes is not None:
                     target.__dict__.update(self._complete(attributes))
+            case ("numpy_objects", _, _, items):
+                fill(target, (of[i] for i in items))
             case ("opaque", _, arguments, state, items):
                 target.args = tuple(of[i] for i in arguments)
                 target.state = None if state is None else of[state]
@@ -368,7 +374,7 @@ class _Builder:
             case ("dict", _, entries, _):
                 keyed = [(value, f"[{self.nodes[key][1]!r}]") for key, value in entries]
                 return keyed + [(key, ".keys()") for key, _ in entries]
-            case ("list" | "tuple" | "set" | "frozenset", items):
+            case ("list" | "tuple" | "set" | "frozenset", items) | ("numpy_objects", _, _, items):
                 return [(item, f"[{i}]") for i, item in enumerate(items)]
             case ("parameter", data, _, _):
                 return [(data, ".data")]

@@ -64,7 +64,14 @@ def loading() -> Iterator[None]:
 
 
 def from_pretrained(
-    cls: Any, path: Path, *, dtype: Any = "auto", config: Any = None, trust_remote_code: bool = False, **kwargs: Any
+    cls: Any,
+    path: Path,
+    *,
+    dtype: Any = "auto",
+    config: Any = None,
+    strip_prefix: str | None = None,
+    trust_remote_code: bool = False,
+    **kwargs: Any,
 ) -> Any:
     """``cls.from_pretrained`` for every checkpoint that this package opens: ``cls`` is a class of transformers, such as
     ``AutoModelForCausalLM`` or ``LlamaForCausalLM``.
@@ -72,16 +79,17 @@ def from_pretrained(
     Weights are dequantised to ``dtype``: ``"auto"`` (the checkpoint's), or bfloat16, float16 or float32, as a name or as
     PyTorch's. They have the names of transformers and are made one at a time, as the model takes them. The configuration
     comes from the checkpoint's directory, without quantisation, or is made of the metadata of a GGUF; ``config`` replaces
-    it, for files without one. The other arguments go to ``cls.from_pretrained``, which reports missing and unexpected
-    weights as always.
+    it, for files without one. ``strip_prefix``: only weights whose names begin so, without it: ``state_dict.model.`` of a checkpoint of
+    Lightning. The other arguments go to ``cls.from_pretrained``, which reports missing and unexpected weights as always.
 
     For a GGUF with a known architecture, ``cls`` may also be ``AutoConfig``, ``AutoTokenizer`` or another class that reads a
-    directory. Raises ``ValueError`` where there is no configuration, and what ``remember`` raises.
+    directory. Raises ``ValueError`` where there is no configuration, or where the model takes none of the weights, or fewer than it would
+    take under a prefix, which the error names; and what ``remember`` raises.
     """
     from ._weights import Weights
 
     checkpoint = Checkpoint(path)
-    weights = Weights(checkpoint, dtype=_name_of(dtype))
+    weights = Weights(checkpoint, dtype=_name_of(dtype), strip_prefix=strip_prefix or "")
     with TemporaryDirectory() as folder:
         _write_companions(weights, folder, trust_remote_code)
         if not _is_model(cls):
@@ -129,6 +137,7 @@ def _model(
         # the weights are no longer quantised
         if hasattr(config, "quantization_config"):
             del config.quantization_config
+    with_info = kwargs.pop("output_loading_info", False)
     generation = os.path.join(folder, "generation_config.json")
     if os.path.exists(generation):
         kwargs.setdefault("generation_config", GenerationConfig.from_pretrained(folder))
@@ -137,14 +146,39 @@ def _model(
         with torch.device("meta"):
             chosen = cls.from_config(config, trust_remote_code=trust_remote_code)
         cls, config = type(chosen), chosen.config
-    loaded = cls.from_pretrained(
+    model, info = cls.from_pretrained(
         None,
         config=config,
         state_dict=weights,
         dtype=DTYPES[weights.core.dtype],
         trust_remote_code=trust_remote_code,
+        output_loading_info=True,
         **kwargs,
     )
-    model = loaded[0] if isinstance(loaded, tuple) else loaded
+    _check_taken(model, info, weights, path)
     model.config.name_or_path = model.name_or_path = os.fspath(path)
-    return loaded
+    return (model, info) if with_info else model
+
+
+def _check_taken(model: Any, info: Any, weights: Weights, path: Path) -> None:
+    """Refuses a model that has taken none of the weights, or fewer than under another prefix: what it has not taken is random."""
+    own = set(model.state_dict())
+    taken = len(own) - len(own.intersection(info["missing_keys"]))
+    under: dict[str, int] = {}
+    for name in weights:
+        at = 0
+        while at := name.find(".", at) + 1:
+            if name[at:] in own:
+                under[name[:at]] = under.get(name[:at], 0) + 1
+    most = max(under.values(), default=0)
+    if most > taken:
+        # several copies of the weights: an average, or an earlier state
+        best = " or ".join(f"strip_prefix={prefix!r}" for prefix, count in under.items() if count == most)
+        raise ValueError(
+            f"{os.fspath(path)!r}: {type(model).__name__} takes {taken} weights as they are called, and {most} without a prefix: pass {best}"
+        )
+    if own and not taken:
+        raise ValueError(
+            f"{os.fspath(path)!r}: {type(model).__name__} has none of the {len(weights)} weights, and would be random; the first of them is "
+            f"{next(iter(weights), None)!r}, and of the model {next(iter(model.state_dict()))!r}: another class or config="
+        )

@@ -21,8 +21,8 @@ pub(super) struct ItemType {
     pub(super) float8: bool,
 }
 
-/// Reads a descriptor. `source` is its text in the header, `at` the offset of that text.
-pub(super) fn item(descr: &Literal, source: &str, at: usize) -> Result<ItemType> {
+/// Reads a descriptor, whose text begins at `at`.
+pub(super) fn item(descr: &Literal, at: usize) -> Result<ItemType> {
     if let Literal::Text(text) = descr {
         let found = parse_typestr(text, at)?;
         // raw bytes (`V`) have no byte order, but keep the stored one: `OpenOptions::void_as` may give them a dtype
@@ -45,26 +45,56 @@ pub(super) fn item(descr: &Literal, source: &str, at: usize) -> Result<ItemType>
     };
     // recursion is bounded by the literal's depth of 40
     record.add(descr)?;
+    let (units, endian) = swapped_units(&record.runs);
     let opaque = Opaque {
         name: format!("V{}", record.bytes).into(),
         item_bytes: record.bytes,
-        units: record.units.into(),
-        fields: source.into(),
+        units,
+        fields: descr.to_string().into(),
     };
     Ok(ItemType {
         encoding: Encoding::Opaque(Box::new(opaque)),
-        endian: record.endian.unwrap_or_default(),
+        endian,
         float8: record.float8,
     })
+}
+
+/// Numbers of one width and byte order that follow one another in an item.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct NumberRun {
+    width: u32,
+    count: u32,
+    big: bool,
+}
+
+/// The units of byte swapping of an item, and the byte order of a tensor of such items: a tensor has one in the catalog. Where
+/// the fields of an item have both, little-endian numbers are bytes, which swapping leaves as they are.
+fn swapped_units(runs: &[NumberRun]) -> (Box<[(u32, u32)]>, Endian) {
+    if !runs.iter().any(|run| run.big) {
+        let units = runs.iter().map(|run| (run.width, run.count));
+        return (units.collect(), Endian::Little);
+    }
+    let mut units: Vec<(u32, u32)> = Vec::with_capacity(runs.len());
+    for run in runs {
+        let (width, count) = if run.big {
+            (run.width, run.count)
+        } else {
+            (1, run.width * run.count) // at most ITEM_MAX, as `push` has checked
+        };
+        match units.last_mut() {
+            Some((last, n)) if *last == width => *n += count,
+            _ => units.push((width, count)),
+        }
+    }
+    (units.into(), Endian::Big)
 }
 
 /// A structured dtype while its fields are added. Fields follow one another without gaps, because numpy writes padding as
 /// fields without a name.
 #[derive(Default)]
 struct StructuredDtype {
-    units: Vec<(u32, u32)>,
+    runs: Vec<NumberRun>,
     bytes: u64,
-    endian: Option<Endian>,
     float8: bool,
     at: usize,
 }
@@ -89,40 +119,36 @@ impl StructuredDtype {
 
     fn number(&mut self, found: &TypeStr<'_>) -> Result<()> {
         self.float8 |= found.kind == ItemKind::Plain(Dtype::F8_E5M2);
-        // a tensor has one byte order in the catalog
-        if let Some(endian) = found.endian
-            && *self.endian.get_or_insert(endian) != endian
-        {
-            return Err(HeaderError::unsupported(
-                self.at,
-                "the fields of a structured dtype differ in byte order",
-            ));
-        }
-        self.push(found.unit)
+        let (width, count) = found.unit;
+        self.push(NumberRun {
+            width,
+            count,
+            big: found.endian == Some(Endian::Big),
+        })
     }
 
-    fn push(&mut self, (width, count): (u32, u32)) -> Result<()> {
+    fn push(&mut self, run: NumberRun) -> Result<()> {
         // cannot overflow: both operands are below 2³¹ and 2⁶²
-        let bytes = self.bytes + u64::from(width) * u64::from(count);
+        let bytes = self.bytes + u64::from(run.width) * u64::from(run.count);
         if bytes > ITEM_MAX {
             return Err(self.error("the item size exceeds 2 GiB"));
         }
         // `S0`, `U0` and `V0` are dtypes of numpy: elements without bytes
-        if count == 0 {
+        if run.count == 0 {
             return Ok(());
         }
         self.bytes = bytes;
-        let full = self.units.len() == UNITS_MAX;
-        match self.units.last_mut() {
+        let full = self.runs.len() == UNITS_MAX;
+        match self.runs.last_mut() {
             // cannot overflow: the bytes would have exceeded ITEM_MAX
-            Some((last, n)) if *last == width => *n += count,
+            Some(last) if (last.width, last.big) == (run.width, run.big) => last.count += run.count,
             _ if full => {
                 return Err(HeaderError::unsupported(
                     self.at,
                     "a structured dtype has more than 65536 runs of equal-width numbers",
                 ));
             }
-            _ => self.units.push((width, count)),
+            _ => self.runs.push(run),
         }
         Ok(())
     }
@@ -173,12 +199,10 @@ impl StructuredDtype {
             times.ok_or_else(|| self.error("the shape of a field is not a tuple of integers"))?;
         let mut once = Self {
             at: self.at,
-            endian: self.endian,
-            float8: self.float8,
             ..Self::default()
         };
         once.add(descr)?;
-        (self.endian, self.float8) = (once.endian, once.float8);
+        self.float8 |= once.float8;
         if once
             .bytes
             .checked_mul(times)
@@ -187,18 +211,18 @@ impl StructuredDtype {
             return Err(self.error("the item size exceeds 2 GiB"));
         }
         // one run of equal units stays one run however often it is repeated, so that a large subarray costs nothing
-        if let [(width, count)] = once.units[..] {
-            let count = u64::from(count) * times;
-            return self.push((
-                width,
-                u32::try_from(count).expect("fewer units than bytes, which were checked"),
-            ));
+        if let [run] = once.runs[..] {
+            let count = u64::from(run.count) * times;
+            return self.push(NumberRun {
+                count: u32::try_from(count).expect("fewer units than bytes, which were checked"),
+                ..run
+            });
         }
-        if once.units.is_empty() {
+        if once.runs.is_empty() {
             return Ok(()); // elements of no bytes, repeated any number of times
         }
         for _ in 0..times {
-            once.units.iter().try_for_each(|&unit| self.push(unit))?;
+            once.runs.iter().try_for_each(|&run| self.push(run))?;
         }
         Ok(())
     }

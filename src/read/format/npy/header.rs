@@ -153,7 +153,7 @@ impl ArrayHeader {
         };
         let at = sizes.span.start;
         let shape = read_shape(&sizes.value, at)?;
-        let item = descr::item(&descr.value, &text[descr.span.clone()], descr.span.start)?;
+        let item = descr::item(&descr.value, descr.span.start)?;
         let nbytes = elements(&shape).and_then(|n| item.encoding.nbytes(n));
         let nbytes = nbytes.ok_or_else(|| {
             HeaderError::malformed(at, "the array's size does not fit in 64 bits")

@@ -58,6 +58,11 @@ impl HeaderError {
         (self.kind == HeaderErrorKind::Object).then_some(&self.what)
     }
 
+    /// The reason alone.
+    pub(crate) fn reason(&self) -> &str {
+        &self.what
+    }
+
     /// The error with its offset in the file: the header begins at `start`, in this member if the file is an archive.
     pub(crate) fn error(self, start: u64, member: Option<&str>) -> Error {
         let what = match member {

@@ -2,6 +2,7 @@
 //!
 //! Nothing is evaluated: an operator, a call or a name is an error, with its offset.
 
+use std::fmt;
 use std::ops::Range;
 
 use super::header_error::{HeaderError, Result};
@@ -11,13 +12,52 @@ const DEPTH: u32 = 40;
 
 /// A parsed literal.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Literal {
+pub(in crate::read::format) enum Literal {
     Text(String),
     Number(u64),
     Bool(bool),
     None,
     Tuple(Vec<Literal>),
     List(Vec<Literal>),
+}
+
+/// The literal in the form of Python 3, which `ast.literal_eval` reads: headers of Python 2 have numbers as `10L`.
+impl fmt::Display for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // recursion is bounded by the depth that the parser allows
+        let items = |f: &mut fmt::Formatter<'_>, items: &[Literal]| {
+            items.iter().enumerate().try_for_each(|(i, item)| {
+                let comma = if i > 0 { ", " } else { "" };
+                write!(f, "{comma}{item}")
+            })
+        };
+        match self {
+            Self::Text(text) => {
+                f.write_str("'")?;
+                for c in text.chars() {
+                    match c {
+                        '\\' | '\'' => write!(f, "\\{c}")?,
+                        c if c.is_control() => write!(f, "\\x{:02x}", u32::from(c))?,
+                        c => write!(f, "{c}")?,
+                    }
+                }
+                f.write_str("'")
+            }
+            Self::Number(n) => write!(f, "{n}"),
+            Self::Bool(b) => f.write_str(if *b { "True" } else { "False" }),
+            Self::None => f.write_str("None"),
+            Self::Tuple(parts) => {
+                f.write_str("(")?;
+                items(f, parts)?;
+                f.write_str(if parts.len() == 1 { ",)" } else { ")" })
+            }
+            Self::List(parts) => {
+                f.write_str("[")?;
+                items(f, parts)?;
+                f.write_str("]")
+            }
+        }
+    }
 }
 
 /// One `key: value` of a dict, with the byte range of the value in the text.

@@ -5,6 +5,7 @@
 //! interpreted and checked; only what it leaves out is read here: exact strides, `requires_grad`, ties.
 
 mod calls;
+mod numpy;
 mod storages;
 
 use crate::base::error::{Error, Result};

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from .. import _core
 
-    # dtype, whether it is a dtype, shape, memory -> tensor
+    # dtype, block type or numpy's descriptor, whether it is a dtype, shape, memory -> tensor
     Wrap = Callable[[str, bool, tuple[int, ...], _core.Memory], Any]
 
 _MODULES = {"pt": "torch", "torch": "torch", "np": "numpy", "numpy": "numpy", "jax": "jax", "mlx": "mlx", "dlpack": "dlpack"}

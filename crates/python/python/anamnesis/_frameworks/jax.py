@@ -24,7 +24,9 @@ def wrapper(device: Any) -> Wrap:
     wrap_numpy = _numpy.wrapper(None)
 
     def wrap(dtype: str, is_dtype: bool, shape: tuple[int, ...], memory: _core.Memory) -> Any:
-        array = wrap_numpy(dtype, is_dtype, shape, memory)
+        # JAX has none of the items that only numpy has a type for
+        is_item = _numpy.is_descriptor(dtype, is_dtype)
+        array = _numpy.as_bytes(shape, memory) if is_item else wrap_numpy(dtype, is_dtype, shape, memory)
         with _enable_x64(True):
             return jax.device_put(array, target)
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 import numpy as np
 
-from . import byte_shape
 from . import numpy as _numpy
 
 if TYPE_CHECKING:
@@ -36,8 +35,7 @@ def wrapper(device: Any) -> Wrap:
             return mx.array(bits).view(mx.bfloat16)
         kind = DTYPES.get(dtype) if is_dtype else None
         if kind is None:
-            made = byte_shape(shape, len(memory))
-            return mx.array(np.frombuffer(memoryview(memory), np.uint8).reshape(made))
+            return mx.array(_numpy.as_bytes(shape, memory))
         # the dtype is named, as MLX makes F32 of F64
         return mx.array(wrap_numpy(dtype, is_dtype, shape, memory), dtype=kind)
 

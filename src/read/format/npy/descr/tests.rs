@@ -6,7 +6,7 @@ use crate::read::format::npy::literal::dict;
 fn read(text: &str) -> Result<ItemType> {
     let header = format!("{{'k': {text}}}");
     let entries = dict(&header)?;
-    item(&entries[0].value, &header[entries[0].span.clone()], 6)
+    item(&entries[0].value, 6)
 }
 
 fn opaque(text: &str) -> (Opaque, Endian) {
@@ -141,7 +141,30 @@ fn descriptors_that_numpy_rejects_are_errors() {
             "{object}"
         );
     }
-    assert!(read("[('a', '<f4'), ('b', '>f4')]").is_err());
+}
+
+#[test]
+fn fields_of_both_byte_orders_are_swapped_one_by_one() {
+    let text = "[('a', '<f4'), ('b', '>f4', (2,)), ('c', '|u1'), ('d', '<i8'), ('e', '>U2')]";
+    let (found, endian) = opaque(text);
+    // the little-endian numbers are bytes, which swapping leaves as they are
+    assert_eq!(&*found.units, [(1, 4), (4, 2), (1, 9), (4, 2)]);
+    assert_eq!((found.item_bytes, endian), (29, Endian::Big));
+    assert_eq!(found.descriptor(endian), text);
+}
+
+#[test]
+fn descriptors_are_as_numpy_writes_them() {
+    for text in [
+        "|V2", "|S5", ">U3", "<M8[25s]", "<m8", "<f16", ">c32", "|S0",
+    ] {
+        let (found, endian) = opaque(&format!("'{text}'"));
+        assert_eq!(found.descriptor(endian), text);
+    }
+    // numbers of Python 2, and other quotes
+    let (found, endian) = opaque(r#"[("it's", '<f4', (2L,)), ('\x01', [("b", '|S2'),])]"#);
+    let expected = r"[('it\'s', '<f4', (2,)), ('\x01', [('b', '|S2')])]";
+    assert_eq!(found.descriptor(endian), expected);
 }
 
 #[test]

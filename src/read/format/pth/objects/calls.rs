@@ -2,7 +2,7 @@
 
 use crate::base::error::Result;
 use crate::read::catalog::{Encoding, Layout, Quantizer};
-use crate::read::format::pickle::globals::{Global, NumpyGlobal, RebuildFunction, TorchDtype};
+use crate::read::format::pickle::globals::{Global, RebuildFunction, TorchDtype};
 use crate::read::format::pickle::value_heap::{PickleValue, RecordedCall, ValueId};
 use crate::read::format::pth::geometry::dims;
 use crate::read::format::pth::plain_values::plain_text;
@@ -185,10 +185,7 @@ impl TreeBuilder<'_, '_, '_> {
                 let class = self.text(class.name())?;
                 self.object(class, call)
             }
-            (Global::Numpy(NumpyGlobal::Dtype), _) => self.refused("a dtype of numpy"),
-            (Global::Numpy(_), _) => {
-                self.refused("an array or a scalar of numpy, which is no value of PyTorch")
-            }
+            (Global::Numpy(kind), _) => self.numpy(kind, call),
             _ => self.refused("a call that makes no plain value"),
         }
     }
