@@ -35,16 +35,19 @@ pub(super) struct SearchedText<'t> {
 }
 
 impl<'t> SearchedText<'t> {
+    #[inline]
     pub(super) fn new(text: &'t str) -> Self {
         let letters = letters(text.as_bytes());
         Self { text, letters }
     }
 
+    #[inline]
     pub(super) fn text(self) -> &'t str {
         self.text
     }
 
     /// Whether it contains one of the words. A word is looked for only where all its letters are.
+    #[inline]
     pub(super) fn has(self, words: &[SearchedWord]) -> bool {
         words.iter().any(|word| {
             self.letters & word.letters == word.letters && self.text.contains(word.text)

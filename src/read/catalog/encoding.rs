@@ -75,6 +75,7 @@ impl Encoding {
     }
 
     /// Bytes of `elements` elements; `None` if they end inside a byte or block, or do not fit in 64 bits.
+    #[inline]
     pub fn nbytes(&self, elements: u64) -> Option<u64> {
         match self {
             Self::Plain(dtype) => dtype.nbytes(elements),
@@ -91,6 +92,7 @@ impl Encoding {
     /// assert_eq!(Encoding::Plain(Dtype::F32).unit(), (1, 4));
     /// assert_eq!(Encoding::Plain(Dtype::F4).unit(), (2, 1));
     /// ```
+    #[inline]
     pub fn unit(&self) -> (u64, u64) {
         match self {
             Self::Plain(dtype) => {

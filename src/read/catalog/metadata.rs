@@ -88,6 +88,7 @@ impl Metadata {
     }
 
     /// Adds a key at the end, and charges it. The memory of the value is charged where it is read.
+    #[inline]
     pub(crate) fn push_charged(&mut self, key: &str, value: Value, budget: &Budget) -> Result<()> {
         self.reserve(1, budget)?;
         budget.text(key.len(), "metadata")?;
@@ -161,6 +162,7 @@ impl Value {
     }
 
     /// Memory that the value refers to. Lists nest no deeper than formats allow.
+    #[inline]
     pub(crate) fn memory(&self) -> u64 {
         let list = |items: &[Self]| {
             size_of_val(items) as u64 + items.iter().map(Self::memory).sum::<u64>()

@@ -22,22 +22,26 @@ impl std::fmt::Debug for Shape {
 
 impl Shape {
     /// The shape of a scalar: no dimensions.
+    #[inline]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// A shape with these sizes.
+    #[inline]
     pub fn from_slice(sizes: &[u64]) -> Self {
         Self(SmallVec::from_slice(sizes))
     }
 
     /// The sizes as a slice.
+    #[inline]
     pub fn as_slice(&self) -> &[u64] {
         &self.0
     }
 
     /// Appends an innermost dimension whose number of predecessors a file decides, and charges the memory by which the
     /// shape grows.
+    #[inline]
     pub(crate) fn push_charged(&mut self, size: u64, budget: &Budget) -> Result<()> {
         if self.0.len() == self.0.capacity() {
             // twice what is held, and a copy of it while it is moved out of the inline storage
@@ -49,6 +53,7 @@ impl Shape {
     }
 
     /// Appends an innermost dimension.
+    #[inline]
     pub fn push(&mut self, size: u64) {
         self.0.push(size);
     }
@@ -57,24 +62,28 @@ impl Shape {
 impl Deref for Shape {
     type Target = [u64];
 
+    #[inline]
     fn deref(&self) -> &[u64] {
         &self.0
     }
 }
 
 impl DerefMut for Shape {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u64] {
         &mut self.0
     }
 }
 
 impl From<&[u64]> for Shape {
+    #[inline]
     fn from(sizes: &[u64]) -> Self {
         Self::from_slice(sizes)
     }
 }
 
 impl<const N: usize> From<[u64; N]> for Shape {
+    #[inline]
     fn from(sizes: [u64; N]) -> Self {
         Self::from_slice(&sizes)
     }

@@ -75,29 +75,35 @@ impl<'s> Cursor<'s> {
         Ok(n)
     }
 
+    #[inline]
     pub(crate) fn budget(&self) -> &'s Budget {
         self.budget
     }
 
+    #[inline]
     pub(crate) fn source(&self) -> &'s dyn Source {
         self.source
     }
 
+    #[inline]
     pub(crate) fn pos(&self) -> u64 {
         self.pos
     }
 
     /// Length of the source; `None` for a stream whose end has not been seen.
+    #[inline]
     pub(crate) fn len(&self) -> Option<u64> {
         (self.end != u64::MAX).then_some(self.end)
     }
 
     /// Bytes from the position to the end; nearly `u64::MAX` while the end is not known.
+    #[inline]
     pub(crate) fn remaining(&self) -> u64 {
         self.end.saturating_sub(self.pos)
     }
 
     /// Moves to `pos`. A position after the end becomes an error at the next read.
+    #[inline]
     pub(crate) fn seek(&mut self, pos: u64) {
         // reading elsewhere begins again with a small window: most jumps lead to a header of a few bytes
         if pos < self.pos || pos - self.pos > WINDOW_MAX as u64 {
@@ -134,6 +140,7 @@ impl<'s> Cursor<'s> {
     }
 
     /// Sets the next window to `len` bytes (within its bounds), so that a header of known length takes one read.
+    #[inline]
     pub(crate) fn expect(&mut self, len: u64) {
         self.step = usize::try_from(len)
             .unwrap_or(WINDOW_MAX)
@@ -268,11 +275,13 @@ impl<'s> Cursor<'s> {
             .expect("`take` returns N bytes"))
     }
 
+    #[inline]
     pub(crate) fn u8(&mut self, what: &str) -> Result<u8> {
         Ok(self.array::<1>(what)?[0])
     }
 
     /// All of the source, if it is in memory.
+    #[inline]
     pub(crate) fn in_memory(&self) -> Option<&'s [u8]> {
         self.memory
     }

@@ -16,6 +16,7 @@ use super::globals::Global;
 pub(crate) struct ValueId(pub(crate) u32);
 
 impl ValueId {
+    #[inline]
     pub(crate) fn index(self) -> usize {
         self.0 as usize
     }
@@ -29,6 +30,7 @@ pub(crate) struct PoolRange {
 }
 
 impl PoolRange {
+    #[inline]
     pub(crate) fn range(self) -> std::ops::Range<usize> {
         self.start as usize..self.start as usize + self.len as usize
     }
