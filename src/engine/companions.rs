@@ -8,6 +8,7 @@
 //! A single safetensors or PyTorch file has the same companions if a `config.json` beside it says that its directory is a
 //! model's. Without one it lies in a folder of downloads, and has none.
 
+mod adapter;
 mod config;
 mod content;
 mod names;
@@ -29,6 +30,7 @@ use crate::read::rename::RenamedTensors;
 use crate::read::source::file_system::NamedPath;
 use crate::read::source::files::Files;
 
+pub(crate) use adapter::adapter_entries_that_stay;
 pub(crate) use content::open_companion;
 use content::{FoundContent, content};
 use names::{CONFIGURATIONS, MODULES, NameClass, TRIED, class_of};

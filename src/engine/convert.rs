@@ -12,6 +12,8 @@ mod united;
 mod weight_parts;
 mod written_plan;
 
+pub(in crate::engine) use notes::without_architecture;
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -18,17 +18,21 @@ use crate::base::error::{Error, Remedy, Result};
 use crate::base::limits::{Budget, Limits};
 use crate::base::note::Note;
 use crate::base::quote::quote;
-use crate::engine::convert::convert;
+use crate::engine::convert::{convert, without_architecture};
 use crate::engine::sink::container::HeaderValue;
 use crate::engine::sink::in_place::{
     EditOptions, EditPlace, INSERT_FROM, check_local, check_named,
 };
-use crate::read::checkpoint::{Checkpoint, OpenOptions};
+use crate::models::config::keys;
+use crate::read::checkpoint::{Checkpoint, OpenOptions, PIECE_PLACES};
 use crate::read::rename::{Rename, RenamedTensors, Renames};
 use crate::read::run_options::{RunOptions, run_options};
 
 pub use crate::engine::sink::in_place::{EditWay, EditedFile, RecoveredEdit};
 use metadata_edits::MetadataEdits;
+
+/// Copies of a header that an edit has at a time.
+const COPIES: u64 = 8;
 
 /// Changes the metadata, and the names of tensors, of files where they are. Made by [`edit`].
 #[derive(Clone)]
@@ -173,7 +177,11 @@ impl Edit<'_> {
             return Err(Error::invalid_argument("the edit changes nothing"));
         }
         self.metadata.check()?;
-        let budget = Budget::new(self.limits);
+        // a header that opens at the limits is in memory several times: as bytes, as entries, as the new ones, and parsed
+        let budget = Budget::new(Limits {
+            memory: self.limits.memory.saturating_mul(COPIES),
+            ..self.limits
+        });
         let control = &self.options.control;
         let (directory, file) = self.directory(found.is_dir());
         let place = EditPlace::lock(directory, control)?;
@@ -185,6 +193,7 @@ impl Edit<'_> {
         }
         let checkpoint = options.open(&self.path)?;
         check_format(&checkpoint)?;
+        self.check_pieces(&checkpoint)?;
         let mut notes: Vec<Note> = checkpoint.other_models().cloned().into_iter().collect();
         if let (Some(file), false) = (file, self.renames.is_empty()) {
             notes.extend(companion_files::left_beside(file)?);
@@ -209,6 +218,12 @@ impl Edit<'_> {
             for header in &mut headers {
                 header.rename_tensors(names, &budget)?;
             }
+        }
+        let architecture = keys::MODEL_TYPE.key(true);
+        let is_changed = self.metadata.keys().any(|key| key == architecture);
+        if is_changed && checkpoint.catalog().format() == "gguf" {
+            let has_key = headers.iter().any(|header| header.has_key(architecture));
+            notes.extend((!has_key).then(|| without_architecture("the file")));
         }
         let mut changes = Vec::new();
         for header in headers {
@@ -268,6 +283,25 @@ impl Edit<'_> {
             return (&self.path, None);
         }
         (directory_of(&self.path), Some(&self.path))
+    }
+
+    /// Refuses edits after which the pieces of tensors in several files would no longer fit together.
+    fn check_pieces(&self, checkpoint: &Checkpoint) -> Result<()> {
+        let catalog = checkpoint.catalog();
+        if catalog.format() != "safetensors" || catalog.metadata().get(PIECE_PLACES).is_none() {
+            return Ok(());
+        }
+        if self.metadata.keys().any(|key| key == PIECE_PLACES) {
+            let what = format!(
+                "the key {PIECE_PLACES} says which pieces of the tensors the file has: it stays"
+            );
+            return Err(Error::invalid_argument(what).with_remedy(Remedy::ConvertInstead));
+        }
+        if !self.renames.is_empty() && catalog.files().len() == 1 {
+            let what = "the file has pieces of tensors that other files have too, so that they are renamed in the directory as a whole";
+            return Err(Error::unsupported(what).with_remedy(Remedy::OpenWhole));
+        }
+        Ok(())
     }
 
     /// The renames, and notes about them. With them, and with the new metadata, the checkpoint has the same weights.

@@ -231,7 +231,9 @@ impl<'c> Remember<'c> {
     }
 
     /// Whether an output layer that shares the weight of the input embedding is written as well. Default off: where
-    /// the checkpoint's `config.json` ties them, clients restore the one from the other.
+    /// the checkpoint's `config.json` ties them, or its class does by default, clients restore the one from the other.
+    /// [`to_file`](Self::to_file) writes it, as it has no configuration beside it; [`plan`](Self::plan) does not know the
+    /// output.
     #[must_use]
     pub fn untie(mut self, untie: bool) -> Self {
         self.untie = untie;
@@ -351,7 +353,9 @@ impl<'c> Remember<'c> {
     }
 
     fn write(&self, path: &Path, sharding: Sharding) -> Result<()> {
-        let plan = self.plan()?;
+        // no client has a configuration beside a file, by which it restores an output layer
+        let untie = self.untie || matches!(sharding, Sharding::SingleFile);
+        let plan = self.clone().untie(untie).plan()?;
         let mut sink = self.safetensors(path, sharding)?;
         self.run(&plan, &mut sink)
     }

@@ -53,6 +53,7 @@ pub(crate) use other_files::{
     DirectoryListing, LEFT_EDIT, LEFT_HIDDEN, LEFT_PART, NOT_UTF8, UNFINISHED, is_model_file,
     is_training_state,
 };
+pub(crate) use pieces::PLACES as PIECE_PLACES;
 use read_state::ReadState;
 pub(crate) use replaced::{NameWatch, NamedFiles, is_part_name};
 pub use search::checkpoints_below;

@@ -44,7 +44,7 @@ impl Rename {
         &self.from
     }
 
-    /// Refuses a right side that has more `*` than a left side with `*`.
+    /// Refuses a right side that has more `*` than the left one.
     ///
     /// ```
     /// use anamnesis::Rename;
@@ -57,7 +57,7 @@ impl Rename {
     /// If there is no text for the last `*` of the right side.
     pub fn check(&self) -> Result<()> {
         let stars = |text: &str| text.matches('*').count();
-        match stars(&self.from) > 0 && stars(&self.to) > stars(&self.from) {
+        match stars(&self.to) > stars(&self.from) {
             true => Err(Error::invalid_argument(format!(
                 "the new name {} has more `*` than {}: each stands for what one of them has matched",
                 quote(&self.to),
@@ -312,6 +312,30 @@ impl<'r> RenamedTensors<'r> {
             FoundName::Renamed(new) => Some(new),
             FoundName::None | FoundName::Stays => None,
         })
+    }
+
+    /// The new key and value of metadata by which a name that is not stored shares the values of a tensor that is, as
+    /// `safetensors.torch.save_model` writes them. `None` if they are something else, or stay.
+    pub(crate) fn alias(&self, left_out: &str, tensor: &str) -> Option<(String, String)> {
+        let is_tensor = |name: &str| {
+            let found = self.names.binary_search_by_key(&name, |(old, _)| old);
+            found.is_ok()
+        };
+        if !is_tensor(tensor) || is_tensor(left_out) {
+            return None;
+        }
+        // a word without a dot may be a key of another meaning
+        let key = match left_out.contains('.') {
+            true => self.renames.preview(left_out),
+            false => left_out.to_owned(),
+        };
+        let value = self.renames.preview(tensor);
+        (key != left_out || value != tensor).then_some((key, value))
+    }
+
+    /// Old and new names of the tensors.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.names.iter().map(|(old, new)| (*old, &**new))
     }
 
     /// A name that two tensors would have.

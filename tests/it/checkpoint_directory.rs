@@ -436,8 +436,10 @@ fn conv1d_weights_come_out_as_their_class_stores_them() {
 fn tied_output_layers_are_written_once() {
     let scratch = ScratchDir::new("companion-tied");
     for (n, (config, untie, expected)) in [
-        (Some("{\"model_type\": \"x\"}"), false, 2),
-        (Some("{\"model_type\": \"x\"}"), true, 3),
+        (Some("{\"model_type\": \"x\"}"), false, 3),
+        (Some("{\"model_type\": \"llama\"}"), false, 3),
+        (Some("{\"model_type\": \"gpt2\"}"), false, 2),
+        (Some("{\"model_type\": \"gpt2\"}"), true, 3),
         (
             Some("{\"model_type\": \"x\", \"tie_word_embeddings\": true}"),
             false,
@@ -470,6 +472,10 @@ fn tied_output_layers_are_written_once() {
         assert_eq!(names[0], "model.embed_tokens.weight");
         let notes = crate::support::texts(&plan.output_notes);
         assert_eq!(notes.contains("`lm_head.weight`"), expected == 2, "{notes}");
+        // a file has no configuration beside it
+        let file = scratch.path(&format!("{n}.safetensors"));
+        remember(&checkpoint).to_file(&file).unwrap();
+        assert_eq!(Checkpoint::open(&file).unwrap().tensors().len(), 3);
     }
 }
 

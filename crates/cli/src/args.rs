@@ -236,7 +236,7 @@ pub(crate) struct FileArgs {
     /// Read NumPy void items of DTYPE's width as DTYPE (BF16 for V2); may be repeated.
     ///
     /// NumPy writes `V2` for the bfloat16 of ml_dtypes. One DTYPE for each width.
-    #[arg(long, value_name = "DTYPE", value_parser = dtype(), hide_possible_values = true)]
+    #[arg(long, value_name = "DTYPE", value_parser = dtype(), hide_possible_values = true, ignore_case = true)]
     pub(crate) void_as: Vec<Dtype>,
     /// Keep objects of unknown classes in a pickle as class name and plain state, without calling anything, and read the
     /// tensors around them.

@@ -98,6 +98,11 @@ impl<'a> NameFilter<'a> {
         self
     }
 
+    /// Whether there is a pattern of `--filter` or `--exclude`.
+    pub(crate) fn has_patterns(&self) -> bool {
+        !self.included.is_empty() || !self.excluded.is_empty()
+    }
+
     /// Whether there is no pattern of `--filter`.
     pub(crate) fn is_empty(&self) -> bool {
         self.included.is_empty()
@@ -349,9 +354,16 @@ impl SeenNames {
 
     fn without_match(&self, option: &str, text: &str) -> Failure {
         let found = self.found(text, "there are no tensors");
+        let is_name = self.names.iter().any(|name| **name == *text);
         let text = quoted(text);
         let message = format!("no tensor matches {text} of {option}; {found}");
-        let help = "correct the pattern; `anamnesis inspect` lists all names";
+        let help = match is_name {
+            // characters of patterns in the name
+            true => {
+                "put a `\\` before each of `*?[]{}` and of `\\` that stands for itself in the name"
+            }
+            false => "correct the pattern; `anamnesis inspect` lists all names",
+        };
         Failure::new("no_match", message, help).of_arguments()
     }
 
@@ -425,6 +437,12 @@ mod tests {
         assert!(filter.require_matches().is_err());
         assert!(!filter.passes("a.b"));
         assert!(filter.require_matches().is_ok());
+        // characters of a name that patterns have a meaning for
+        let same = globs(&[r"w\z"]);
+        let filter = NameFilter::new(&same);
+        assert!(!filter.passes(r"w\z"));
+        let failure = filter.require_matches().unwrap_err();
+        assert!(format!("{failure:?}").contains("put a `"), "{failure:?}");
         // the second of two that match the same name
         let filter = NameFilter::new(&include);
         assert!(filter.passes("a.w"));

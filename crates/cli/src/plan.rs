@@ -43,7 +43,7 @@ fn plan_and_show(args: &PlanArgs, color: Color, out: &mut Stdout) -> Result<Comp
     let required = filter.require_matches();
     required.map_err(|failure| failure.in_file(&args.source))?;
     if checkpoint.tensors().len() > 0 {
-        require_weights(&plan, &checkpoint, &args.source)?;
+        require_weights(&plan, &checkpoint, &args.source, &filter)?;
     }
     let dtype = remember.output_dtype().map_err(in_source)?;
     let catalog = checkpoint.catalog();

@@ -46,6 +46,9 @@ pub(crate) fn remedy_text(remedy: Remedy) -> String {
                 .into()
         }
         Remedy::LeaveOut => "leave the tensor out with --exclude or --filter".into(),
+        Remedy::LeaveOutOrAssumePlain => {
+            "leave all of its parts out with --exclude, or copy them as tensors of their own with --assume plain".into()
+        }
         Remedy::LeaveOutOrRename => {
             "leave the tensor out with --exclude or --filter, or rename it with --rename".into()
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anamnesis::Rename;
-use anamnesis::sink::Container;
+use anamnesis::sink::{Container, GGUF, HeaderValue, Sharding};
 use anamnesis::template::parallel::Rules;
 use anamnesis::{OpenOptions, OutputDtype};
 use pyo3::exceptions::PyValueError;
@@ -80,7 +80,6 @@ impl CoreCheckpoint {
             .void(void)
             .overwrite(overwrite)
             .code(code)
-            .untie(untie)
             .threads(threads);
         if let Some(names) = selected {
             convert = convert.filter(move |name| names.contains(name));
@@ -104,14 +103,26 @@ impl CoreCheckpoint {
         for (from, to) in &rename {
             convert = convert.rename(from, to);
         }
+        let mut set = Vec::new();
         for (key, value) in &metadata {
-            convert = match value {
-                Some(value) => convert.metadata(key, &**value),
-                None => convert.drop_metadata(key),
+            let Some(value) = value else {
+                convert = convert.drop_metadata(key);
+                continue;
             };
+            let (key, value) = HeaderValue::of_key(key, value).map_err(|e| exception(py, &e))?;
+            set.push((key.to_owned(), value.clone()));
+            convert = convert.metadata(key, value);
         }
         let sharding = convert.sharding(&out, shard_size);
         let sharding = sharding.map_err(|error| exception(py, &error))?;
+        if *convert.container_for(&out, &sharding) == GGUF {
+            let known = self.inner.catalog().metadata();
+            let new = set.iter().filter(|(key, _)| known.get(key).is_none());
+            for (key, value) in new {
+                value.check_new_key(key).map_err(|e| exception(py, &e))?;
+            }
+        }
+        let convert = convert.untie(untie || matches!(sharding, Sharding::SingleFile));
         interruptible(py, progress.as_ref(), |state| {
             let state = Arc::clone(state);
             let convert = convert

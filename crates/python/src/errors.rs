@@ -147,6 +147,9 @@ fn remedy(remedy: Remedy) -> String {
                                this file elsewhere only if you trust its author"
             .to_owned(),
         Remedy::LeaveOut => "leave the tensor out with exclude= or filter=".to_owned(),
+        Remedy::LeaveOutOrAssumePlain => {
+            "leave all of its parts out with exclude=, or copy them as tensors of their own with assume=\"plain\"".to_owned()
+        }
         Remedy::LeaveOutOrRename => {
             "leave the tensor out with exclude= or filter=, or rename it with rename=".to_owned()
         }

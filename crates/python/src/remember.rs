@@ -264,7 +264,7 @@ impl CoreCheckpoint {
                 .native_rounding(native_rounding)
                 .overwrite(overwrite)
                 .code(code)
-                .untie(untie)
+                .untie(untie || matches!(sharding, Sharding::SingleFile))
                 .threads(threads)
                 .cancel(&state.cancel)
                 .progress(move |progress| state.on_progress(progress));

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use anamnesis::catalog::Shape;
 use anamnesis::plan::TensorSpec;
 use anamnesis::sink::{
-    Container, FileSink, SAFETENSORS, Sharding, TensorWriter,
+    Container, FileSink, GGUF, HeaderValue, SAFETENSORS, Sharding, TensorWriter,
     safetensors_header as safetensors_bytes,
 };
 use anamnesis::{BlockFormat, Dtype};
@@ -47,9 +47,17 @@ impl CoreWriter {
         let of_path = || Container::for_extension(extension?);
         let container = container_named(container)?.or_else(of_path);
         let specs = tensors.into_iter().map(spec).collect::<PyResult<_>>()?;
+        let mut values = Vec::new();
+        for (key, text) in &metadata {
+            let (key, value) = HeaderValue::of_key(key, text).map_err(|e| exception(py, &e))?;
+            if container == Some(&GGUF) {
+                value.check_new_key(key).map_err(|e| exception(py, &e))?;
+            }
+            values.push((key.to_owned(), value));
+        }
         let sink = FileSink::new(out, sharding)
             .container(container.unwrap_or(&SAFETENSORS))
-            .metadata(metadata)
+            .metadata(values)
             .overwrite(overwrite);
         let writer = py.detach(|| TensorWriter::begin(sink, specs));
         let writer = writer.map_err(|error| exception(py, &error))?;

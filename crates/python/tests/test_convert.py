@@ -149,3 +149,31 @@ def test_shards_of_a_program_have_an_index(tmp_path: Path) -> None:
     index = json.loads((tmp_path / "model" / "model.safetensors.index.json").read_text())
     assert len(index["weight_map"]) == 9
     assert contents(tmp_path / "model")["t7"] == ("U8", (100,), bytes([7]) * 100)
+
+
+def test_keys_have_types_of_a_gguf(tmp_path: Path) -> None:
+    keys = {"x.size:u8": 7, "x.sizes:[u32]": [1, 2], "x.on:bool": True, "x.rate:f32": 0.5, "x.name": "n", "x:text": None}
+    expected = {"x.size": 7, "x.sizes": [1, 2], "x.on": True, "x.rate": 0.5, "x.name": "n"}
+    del keys["x:text"]
+    converted, written = tmp_path / "c.gguf", tmp_path / "w.gguf"
+    anamnesis.convert(SHARDED, converted, metadata=keys)
+    with anamnesis.TensorWriter(written, {"w": ("F32", (1,))}, metadata=keys) as out:
+        out.write("w", b"\0" * 4)
+    for path in (converted, written):
+        found = anamnesis.open(path).metadata
+        assert {key: found[key] if key != "x.sizes" else list(found[key]) for key in expected} == expected
+    # a key that exists keeps its type
+    again = tmp_path / "again.gguf"
+    anamnesis.convert(converted, again, metadata={"x.size": 8, "x.name": None})
+    assert anamnesis.open(again).metadata["x.size"] == 8 and "x.name" not in anamnesis.open(again).metadata
+    for wrong in ({"new": 5}, {"new": object()}):
+        with pytest.raises(TypeError, match="metadata: 'new'"):
+            anamnesis.convert(SHARDED, tmp_path / "n.gguf", metadata=wrong)
+        with pytest.raises(TypeError, match="metadata: 'new'"):
+            anamnesis.TensorWriter(tmp_path / "n.gguf", {}, metadata=wrong)
+    with pytest.raises(ValueError, match="texts"):
+        anamnesis.convert(SHARDED, tmp_path / "n.safetensors", metadata={"x.size:u8": 7})
+    with pytest.raises(ValueError, match="texts"):
+        anamnesis.TensorWriter(tmp_path / "n.safetensors", {"w": ("F32", (0,))}, metadata={"x.size:u8": 7})
+    with pytest.raises(TypeError, match="rename"):
+        anamnesis.edit(converted, rename=["a=b"])  # type: ignore[arg-type]

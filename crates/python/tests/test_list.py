@@ -22,5 +22,10 @@ def test_models_of_a_tree_are_listed(tmp_path: Path) -> None:
     assert c.error is not None and c.parameters is None
     assert [model.path for model in anamnesis.ls(tmp_path, has="lm_head.weight")] == [b.path]
     assert anamnesis.ls(tmp_path, has=["absent"]) == []
+    # patterns, which must all match
+    assert [model.path for model in anamnesis.ls(tmp_path, has="*attn_q*")] == [a.path]
+    assert anamnesis.ls(tmp_path, has=["*attn_q*", "lm_head.weight"]) == []
+    with pytest.raises(ValueError, match="has: "):
+        anamnesis.ls(tmp_path, has="[")
     with pytest.raises(FileNotFoundError):
         anamnesis.ls(tmp_path / "absent")

@@ -52,6 +52,9 @@ pub enum Remedy {
     AddMissingFile,
     /// A tensor cannot be made or stored, and is no necessary part of an output.
     LeaveOut,
+    /// A refused weight would be read otherwise in the output. All of its parts can be left out, or copied as tensors that are no
+    /// weight.
+    LeaveOutOrAssumePlain,
     /// The output cannot have a tensor of this name.
     LeaveOutOrRename,
     /// The names that two renames swap go by way of a third one.
@@ -129,6 +132,10 @@ impl fmt::Display for Remedy {
             }
             Self::AddMissingFile => "put the missing file into the same directory",
             Self::LeaveOut => "leave the tensor out with `Remember::filter`",
+            Self::LeaveOutOrAssumePlain => {
+                "leave all of its parts out with `Convert::exclude`, or copy them as tensors of their own with \
+                 `OpenOptions::assume_plain`"
+            }
             Self::LeaveOutOrRename => {
                 "leave the tensor out with `Remember::filter`, or rename it with `Remember::rename`"
             }

@@ -11,6 +11,7 @@ use crate::base::limits::Budget;
 use crate::quant::scheme::{
     COMFYUI_HEADER, MAX_DEPTH, MODULE_LISTS, QUANTISATION_SECTIONS, SKIPPED_LISTS,
 };
+use crate::read::checkpoint::PIECE_PLACES;
 use crate::read::json::edit::{JsonMembers, NotJson, texts_of_array};
 use crate::read::rename::RenamedTensors;
 
@@ -56,14 +57,8 @@ pub(crate) fn renamed_index(
     };
     for member in JsonMembers::of(text, 0).ok_or_else(|| malformed(0))? {
         let member = member.map_err(|NotJson(at)| malformed(at))?;
-        if member.name != "weight_map" {
-            continue;
-        }
-        for tensor in JsonMembers::of(text, member.value.start).ok_or_else(|| malformed(0))? {
-            let tensor = tensor.map_err(|NotJson(at)| malformed(at))?;
-            if let Some(new) = names.tensor(&tensor.name) {
-                edits.replace(quoted(text, tensor.whole.start, &tensor.value), &new)?;
-            }
+        if member.name == "weight_map" {
+            edits.tensors(member.value.start, "the index")?;
         }
     }
     Ok(edits.applied().into_bytes())
@@ -87,6 +82,10 @@ pub(crate) fn renamed_metadata(
         edits.object(0, true, 0)?;
     } else if MODULE_LISTS.contains(&key) {
         edits.list(0)?;
+    } else if key == PIECE_PLACES {
+        edits.tensors(0, "the text of DCP_SHARDING_INFO")?;
+    } else if let Some(alias) = names.alias(key, value) {
+        return Ok(alias);
     }
     // torchao describes a weight under its name; other keys have dots too, and a weight outside of modules has none
     let is_description = value.starts_with('{') && value.contains("\"_type\"");
@@ -132,6 +131,22 @@ impl TextEdits<'_> {
             if text[member.value.clone()].starts_with('{') && depth < MAX_DEPTH {
                 let is_section = in_section || QUANTISATION_SECTIONS.contains(&key);
                 self.object(member.value.start, is_section, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The object that begins at `start`, whose keys are names of tensors.
+    fn tensors(&mut self, start: usize, what: &str) -> Result<()> {
+        let text = self.text;
+        let malformed =
+            |NotJson(at): NotJson| Error::malformed(format!("{what} is not JSON")).at(at as u64);
+        let members = JsonMembers::of(text, start);
+        for tensor in members.ok_or_else(|| malformed(NotJson(start)))? {
+            let tensor = tensor.map_err(malformed)?;
+            if let Some(new) = self.names.tensor(&tensor.name) {
+                let quoted = quoted(text, tensor.whole.start, &tensor.value);
+                self.replace(quoted, &new)?;
             }
         }
         Ok(())
@@ -222,5 +237,19 @@ mod tests {
         )
         .unwrap();
         assert_eq!(value, r#"["net.model.a.weight", "lm_head.weight"]"#);
+        let places = r#"{"model.a.weight": {"saved_offsets": [0, 0]}, "lm_head.weight": {}}"#;
+        let (_, value) = renamed_metadata(PIECE_PLACES, places, &names, &budget).unwrap();
+        assert_eq!(value, places.replace("model.a", "net.model.a"));
+        // `safetensors.torch.save_model`: a name that shares the values of a stored tensor
+        let alias = renamed_metadata("model.tied.weight", "model.a.weight", &names, &budget);
+        assert_eq!(
+            alias.unwrap(),
+            (
+                "net.model.tied.weight".to_owned(),
+                "net.model.a.weight".to_owned()
+            )
+        );
+        let other = renamed_metadata("model.note", "of the model", &names, &budget).unwrap();
+        assert_eq!((&*other.0, &*other.1), ("model.note", "of the model"));
     }
 }

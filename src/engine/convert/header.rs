@@ -14,7 +14,7 @@ use crate::models::conversion::Names;
 use crate::plan::PLAN_ID_KEY;
 use crate::read::catalog::Value;
 use crate::read::catalog::metadata::{OF_GGUF, OF_SAFETENSORS};
-use crate::read::checkpoint::Checkpoint;
+use crate::read::checkpoint::{Checkpoint, PIECE_PLACES};
 use crate::read::format::gguf;
 use crate::read::rename::{RenamedTensors, Renames};
 
@@ -232,8 +232,7 @@ fn texts(what: &Convert<'_>) -> Result<HeaderValues> {
             values.push((key, HeaderValue::Text(text)));
             continue;
         }
-        // a count of the index, which the output has anew
-        if key == TOTAL_SIZE && checkpoint.catalog().files().len() > 1 {
+        if is_of_several_files(&key, checkpoint) {
             continue;
         }
         let text = united::value(checkpoint.catalog(), &key, text, &budget)?;
@@ -255,6 +254,11 @@ fn texts(what: &Convert<'_>) -> Result<HeaderValues> {
         values.push((TYPES.to_owned(), HeaderValue::Text(text)));
     }
     Ok(values)
+}
+
+/// Whether a key describes how several files hold the tensors, which are whole in the output.
+fn is_of_several_files(key: &str, checkpoint: &Checkpoint) -> bool {
+    (key == TOTAL_SIZE || key == PIECE_PLACES) && checkpoint.catalog().files().len() > 1
 }
 
 /// The values of a GGUF as they are stored.
@@ -289,7 +293,8 @@ fn typed(what: &Convert<'_>) -> Result<HeaderValues> {
     let mut values = HeaderValues::new();
     for (key, value) in catalog.metadata.iter() {
         let Value::Text(text) = value else { continue };
-        if key == TYPES || key == PLAN_ID_KEY || is_added(key) {
+        let is_of_header = key == TYPES || key == PLAN_ID_KEY || is_added(key);
+        if is_of_header || is_of_several_files(key, checkpoint) {
             continue;
         }
         // keys that the header itself has are texts here, so that they return

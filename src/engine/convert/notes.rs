@@ -35,23 +35,32 @@ pub(super) fn of(
             .iter()
             .any(|(key, _)| key == architecture)
     {
-        notes.push(Note::from(format!(
-            "llama.cpp opens no file without the key {architecture}, which the output does not have"
-        )));
+        notes.push(without_architecture("the output"));
     }
     notes.extend(differing_keys(catalog));
     notes.extend(other_companions(what, sharding));
     let has_none = *container == NPZ || *container == NPY;
     if has_none && !catalog.metadata.is_empty() {
-        let count = catalog.metadata.len();
+        let keys = match catalog.metadata.len() {
+            1 => "1 key is".to_owned(),
+            count => format!("{count} keys are"),
+        };
         notes.push(Note::from(format!(
-            "arrays of NumPy have no metadata: {count} keys are left out"
+            "arrays of NumPy have no metadata: {keys} left out"
         )));
     }
     if what.is_stored && *container == SAFETENSORS && *sharding == Sharding::SingleFile {
         notes.extend(unrecognised(what)?);
     }
     Ok(notes)
+}
+
+/// The note about a GGUF without the key that llama.cpp needs first.
+pub(in crate::engine) fn without_architecture(file: &str) -> Note {
+    Note::from(format!(
+        "llama.cpp opens no file without the key {}, which {file} does not have",
+        keys::MODEL_TYPE.key(true)
+    ))
 }
 
 /// The note about keys that a further shard or source has with another value.

@@ -6,6 +6,7 @@ use crate::base::error::{Error, Remedy, Result};
 use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, text_cost};
 use crate::base::note::Note;
+use crate::engine::companions::adapter_entries_that_stay;
 use crate::engine::remember::planning::{PLAN, config, context, fits, plain, reader, twice};
 use crate::engine::remember::tied;
 use crate::models::parallel::WorkerShares;
@@ -13,7 +14,7 @@ use crate::plan::decode::StoredBlocks;
 use crate::plan::{Decoder, Job, JobWork, Plan, addressable};
 use crate::quant::account::sidecars;
 use crate::quant::scheme::Context;
-use crate::read::catalog::{Encoding, Endian, Layout, quote};
+use crate::read::catalog::{Encoding, Endian, Layout, quote, repeated};
 use crate::read::rename::Renames;
 
 use super::weight_parts::{groups, selected};
@@ -74,6 +75,7 @@ pub(super) fn stored(what: &Convert<'_>, renames: &Renames) -> Result<Plan> {
     let includes = |name: &str| weights.options.selection.contains(name);
     let excludes = |name: &str| what.excludes(name);
     let kept = selected(&cx, groups, &includes, &excludes)?;
+    plan.notes.extend(weights_of_source.note(&cx, &kept)?);
     let mut is_part = vec![false; kept.len()];
     for group in groups {
         group.tensors.iter().for_each(|&part| is_part[part] = true);
@@ -105,13 +107,19 @@ pub(super) fn stored(what: &Convert<'_>, renames: &Renames) -> Result<Plan> {
         let error = Error::unsupported(text).with_remedy(Remedy::LeaveOut);
         plan.refuse(&listed.name, error, &budget)?;
     }
+    let is_renamed = |name: &str| renames.preview(name) != name;
     if !weights.untie
         && checkpoint.catalog().format() == "pth"
-        && let Some(note) = tied::leave_out(&mut plan, cx.catalog, &config)
+        && let Some(note) = tied::leave_out(&mut plan, cx.catalog, &config, &is_renamed)
     {
         plan.output_notes.push(note.into());
     }
     rename(&mut plan, renames, &budget)?;
+    if !renames.is_empty() {
+        let names = what.renamed_tensors(renames);
+        let note = adapter_entries_that_stay(checkpoint, &names, &budget)?;
+        plan.output_notes.extend(note);
+    }
     plan.quantised = cx.quantised();
     plan.notes.extend(cx.take_notes());
     plan.notes.dedup();
@@ -157,6 +165,12 @@ fn rename(plan: &mut Plan, renames: &Renames, budget: &Budget) -> Result<()> {
         true => Remedy::RenameApart,
         false => Remedy::LeaveOutOrRename,
     };
+    if !renames.is_empty()
+        && let Some(name) = repeated(plan.jobs.iter().map(|job| &*job.output.name))
+    {
+        let what = format!("two tensors would be called {}", quote(name));
+        return Err(Error::invalid_argument(what).with_remedy(remedy));
+    }
     twice(plan, remedy, budget)
 }
 

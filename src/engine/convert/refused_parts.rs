@@ -4,7 +4,7 @@
 //! left out, the rest would have the names and shapes of a scheme that is known, and decode to other values. A copy of all parts under
 //! names that are alike is refused by every reader as the source is.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Remedy, Result};
 use crate::quant::scheme::Context;
 use crate::read::catalog::quote;
 use crate::read::rename::Renames;
@@ -68,6 +68,7 @@ pub(super) fn check_output(
     source: &Context<'_>,
     weights: &StoredWeights,
     (outputs, stored): (&StoredWeights, &[usize]),
+    is_renamed: bool,
 ) -> Result<()> {
     if !weights.has_refused() {
         return Ok(());
@@ -75,9 +76,15 @@ pub(super) fn check_output(
     let refused = |tensor: usize, how: &str| {
         let (name, why) = weights.refusal(source, tensor);
         let what = format!(
-            "the weight {name} is refused as it is stored ({why}), and the output would have it {how}: rename all of its parts alike, or leave all of them out"
+            "the weight {name} is refused as it is stored ({why}), and the output would have it {how}"
         );
-        Err(Error::invalid_argument(what))
+        // without a rename, another format or the absence of a tensor is the reason
+        Err(match is_renamed {
+            true => Error::invalid_argument(format!(
+                "{what}: rename all of its parts alike, or leave all of them out"
+            )),
+            false => Error::invalid_argument(what).with_remedy(Remedy::LeaveOutOrAssumePlain),
+        })
     };
     let mut is_part = vec![false; stored.len()];
     for group in &outputs.groups {

@@ -119,11 +119,10 @@ fn of_part(
         check(group, &ranges, size, unit.unwrap_or(1))?;
         return Ok(TensorSlice::Whole);
     }
-    let per_item = match n {
-        0 => None,
-        n if size.is_multiple_of(n) => Some(size / n),
-        n => unit.filter(|unit| size.div_ceil(*unit) == n),
-    };
+    // the last block may be shorter than the others, also where as many equal ones would have the same count
+    let in_blocks = unit.filter(|unit| *unit > 0 && size.div_ceil(*unit) == n);
+    let in_equal_items = || (n > 0 && size.is_multiple_of(n)).then(|| size / n);
+    let per_item = in_blocks.or_else(in_equal_items);
     let Some(per_item) = per_item else {
         let what = format!("how its part {} is divided is not known", quote(&info.name));
         return Err(refused(group, &what));

@@ -1,6 +1,6 @@
 //! Which stored tensors go together: the parts of a weight.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
@@ -60,6 +60,35 @@ impl StoredWeights {
     /// Whether a tensor is refused.
     pub(super) fn has_refused(&self) -> bool {
         self.is_refused.contains(&true)
+    }
+
+    /// The note about weights that are refused, of which at least one is `kept`.
+    pub(super) fn note(&self, cx: &Context<'_>, kept: &[bool]) -> Result<Option<String>> {
+        let tensors = cx.catalog.tensors();
+        cx.budget.memory(64 * tensors.len() as u64, WHAT)?;
+        let mut left_out: HashSet<&str> = HashSet::new();
+        let tensors = tensors.iter().zip(kept).filter(|(_, kept)| !**kept);
+        left_out.extend(tensors.map(|(info, _)| &*info.name));
+        let groups = self.groups.iter();
+        let groups = groups.filter(|group| !kept[group.tensors[0]]);
+        left_out.extend(groups.map(|group| &*group.name));
+        let is_kept = |weight: &&RefusedWeight| {
+            let module = weight.name.rsplit_once('.').map(|(module, _)| module);
+            !left_out.contains(&*weight.name)
+                && !module.is_some_and(|module| left_out.contains(module))
+        };
+        let mut refused = self.refusals.iter().filter(is_kept);
+        let Some(first) = refused.next() else {
+            return Ok(None);
+        };
+        let weights = match refused.count() {
+            0 => "1 weight is".to_owned(),
+            more => format!("{} weights are", more + 1),
+        };
+        Ok(Some(format!(
+            "{weights} copied as stored, and could not be dequantised: {}",
+            first.error.kind()
+        )))
     }
 
     /// The name of the refused weight that a tensor is a part of, and the reason.
@@ -132,15 +161,7 @@ pub(super) fn groups(
     }
     let parts = found.iter().flat_map(|group| &group.tensors);
     parts.for_each(|&part| is_refused[part] = false);
-    let mut refused = planned.refused.iter().peekable();
-    if refused.peek().is_some() {
-        let first = &refused.peek().expect("there is one").error;
-        plan.notes.push(format!(
-            "{} weights are copied as they are stored, and could not be dequantised: {}",
-            planned.refused.len(),
-            first.kind()
-        ));
-    }
+    let refused = planned.refused.iter();
     let refused = refused.filter(|refused| is_recognised(&refused.error));
     let mut below = match refused.clone().next().is_some() || !refused_weights.is_empty() {
         true => by_module(cx)?,

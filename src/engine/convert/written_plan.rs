@@ -66,7 +66,7 @@ pub(super) fn check(
     let mut described = Plan::default();
     let weights_of_output = groups(&cx, &mut described, &check)?;
     let outputs = (&weights_of_output, &*stored);
-    refused_parts::check_output(as_stored, weights_of_source, outputs)?;
+    refused_parts::check_output(as_stored, weights_of_source, outputs, !renames.is_empty())?;
     let written = &weights_of_output.groups;
     // by the first part, in the source's numbers
     let mut found = HashMap::new();

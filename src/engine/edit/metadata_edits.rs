@@ -4,7 +4,7 @@ use crate::base::error::{Error, Remedy, Result};
 use crate::base::quote::quote;
 use crate::engine::sink::container::HeaderValue;
 use crate::plan::PLAN_ID_KEY;
-use crate::read::format::gguf::set_by_writers;
+use crate::read::format::gguf::{SPLIT_KEYS, set_by_writers};
 
 use super::header::EditedHeader;
 
@@ -19,6 +19,13 @@ pub(super) struct MetadataEdits {
 impl MetadataEdits {
     pub(super) fn is_empty(&self) -> bool {
         self.rename_key.is_empty() && self.unset.is_empty() && self.set.is_empty()
+    }
+
+    /// The keys that are changed, removed or set, or that keys become.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        let renamed = self.rename_key.iter().flat_map(|(from, to)| [from, to]);
+        let set = self.set.iter().map(|(key, _)| key);
+        renamed.chain(&self.unset).chain(set).map(String::as_str)
     }
 
     /// Refuses keys that only a writer sets.
@@ -40,7 +47,13 @@ impl MetadataEdits {
                 None => continue,
                 Some(why) => format!("the key {} {why}", quote(key)),
             };
-            return Err(Error::invalid_argument(what).with_remedy(Remedy::ConvertInstead));
+            let error = Error::invalid_argument(what);
+            // a conversion joins the files of a split, and sets no such key either
+            let is_removed = self.unset.contains(key) && SPLIT_KEYS.contains(&&**key);
+            return Err(match is_removed {
+                true => error.with_remedy(Remedy::ConvertInstead),
+                false => error,
+            });
         }
         Ok(())
     }
@@ -54,7 +67,7 @@ impl MetadataEdits {
             }
             if headers.iter().any(|header| header.has_key(to)) {
                 let what = format!(
-                    "the key {} cannot be called {}, a key that exists",
+                    "the key {} cannot be called {}, a key that exists: remove that one first",
                     quote(from),
                     quote(to)
                 );

@@ -154,8 +154,13 @@ pub(in crate::engine) fn plan(what: &Remember<'_>, budget: &Budget) -> Result<Pl
         let error = Error::unsupported(what).with_remedy(Remedy::LeaveOut);
         plan.refuse(&listed.name, error, budget)?;
     }
+    let is_renamed = |name: &str| {
+        what.rename
+            .as_ref()
+            .is_some_and(|rename| rename(name) != name)
+    };
     if !what.untie
-        && let Some(note) = tied::leave_out(&mut plan, cx.catalog, &config)
+        && let Some(note) = tied::leave_out(&mut plan, cx.catalog, &config, &is_renamed)
     {
         add_note(&mut plan, note.into(), budget)?;
     }

@@ -2,8 +2,8 @@
 //!
 //! A PyTorch checkpoint lists a shared tensor under each of its names. transformers writes it to safetensors once, under the
 //! name of the embedding, and restores the output layer from it where `tie_word_embeddings` is set; a second copy would
-//! take up to a fifth of a small model's file. Without a configuration, and for all other shared tensors, every name is
-//! written: no client is known to restore those.
+//! take up to a fifth of a small model's file. Without a configuration that says so, or a class that does it by default, for a
+//! layer that gets another name, and for all other shared tensors, every name is written: no client is known to restore those.
 //!
 //! Source: `_tied_weights_keys` of the classes of transformers.
 
@@ -12,15 +12,17 @@ use crate::plan::{PLAIN, Plan};
 use crate::quant::scheme::QuantConfig;
 use crate::read::catalog::{Catalog, quote};
 
-/// Takes output layers out of the plan whose bytes are another output's; returns a note that names them.
+/// Takes output layers out of the plan whose bytes are another output's, unless they get another name; returns a note that names
+/// them.
 pub(in crate::engine) fn leave_out(
     plan: &mut Plan,
     catalog: &Catalog,
     config: &QuantConfig,
+    is_renamed: &dyn Fn(&str) -> bool,
 ) -> Option<String> {
-    // by default transformers ties; a configuration that states nothing has another value than one that is absent
     let model = config.model();
-    if model.model_type().is_none() || model.ties_embeddings() == Some(false) {
+    let is_tied = model.ties_embeddings();
+    if model.model_type().is_none() || !is_tied.unwrap_or_else(|| model.ties_by_default()) {
         return None;
     }
     let tensor = |row: usize| {
@@ -29,7 +31,10 @@ pub(in crate::engine) fn leave_out(
         (job.scheme == PLAIN).then(|| catalog.tensors().get(part.tensor))?
     };
     let heads: Vec<usize> = (0..plan.jobs.len())
-        .filter(|row| is_output_layer(&plan.jobs[*row].output.name))
+        .filter(|row| {
+            let name = &plan.jobs[*row].output.name;
+            is_output_layer(name) && !is_renamed(name)
+        })
         // a model has one or two; a file with thousands of such names would cost its square
         .take(4)
         .filter(|row| {

@@ -158,14 +158,12 @@ impl FileSink {
         self
     }
 
-    /// The entries of the header's `__metadata__`, in this order; of a GGUF, keys of the type text. In a directory the first file
+    /// The entries of the header's `__metadata__`, in this order, which are texts; of a GGUF, its keys. In a directory the first file
     /// has them; each safetensors file has `format`, and under [`PLAN_ID_KEY`](crate::plan::PLAN_ID_KEY) the id of the plan.
     #[must_use]
-    pub fn metadata(mut self, metadata: Vec<(String, String)>) -> Self {
+    pub fn metadata(mut self, metadata: Vec<(String, impl Into<HeaderValue>)>) -> Self {
         let values = metadata.into_iter();
-        self.metadata = values
-            .map(|(key, text)| (key, HeaderValue::Text(text)))
-            .collect();
+        self.metadata = values.map(|(key, value)| (key, value.into())).collect();
         self
     }
 

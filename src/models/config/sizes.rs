@@ -87,7 +87,40 @@ impl ModelConfig {
         stated.filter(|_| !self.is_gguf()).unwrap_or(0)
     }
 
-    /// Whether the output layer shares the weight of the input embedding.
+    /// Whether the class of the model in transformers shares the weight of the input embedding with the output layer where the
+    /// configuration does not say. Only classes that are known to do so are listed.
+    pub(crate) fn ties_by_default(&self) -> bool {
+        const TIED: [&str; 24] = [
+            "albert",
+            "bart",
+            "bert",
+            "bloom",
+            "camembert",
+            "distilbert",
+            "electra",
+            "falcon",
+            "gemma",
+            "gemma2",
+            "gpt2",
+            "gpt_bigcode",
+            "gpt_neo",
+            "mamba",
+            "marian",
+            "mbart",
+            "mpt",
+            "opt",
+            "pegasus",
+            "roberta",
+            "t5",
+            "whisper",
+            "xglm",
+            "xlm-roberta",
+        ];
+        // a model of several modalities has a class of its own
+        self.outer.is_empty() && self.model_type().is_some_and(|name| TIED.contains(&name))
+    }
+
+    /// Whether the output layer shares the weight of the input embedding, if the configuration says it.
     pub(crate) fn ties_embeddings(&self) -> Option<bool> {
         // the whole model's entry: a nested language model has a default of its own there
         let of = |map: &serde_json::Map<String, serde_json::Value>| {

@@ -19,7 +19,7 @@ use crate::read::json::{JsonReader, Tree};
 use super::merge::ParsedFile;
 
 /// The key of the metadata.
-pub(super) const PLACES: &str = "DCP_SHARDING_INFO";
+pub(crate) const PLACES: &str = "DCP_SHARDING_INFO";
 
 const WHAT: &str = "the pieces of tensors";
 

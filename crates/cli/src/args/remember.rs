@@ -53,7 +53,7 @@ pub(crate) struct RememberArgs {
     pub(crate) code: bool,
     /// Also write output layers that share the weight of the input embedding.
     ///
-    /// By default they are left out where the source's config.json ties them: clients restore them.
+    /// By default they are left out of a directory whose config.json ties them: clients restore them.
     #[arg(long, help_heading = "Output")]
     pub(crate) untie: bool,
     /// Remove PREFIX and the dot behind it from names that begin with it: `state_dict.model` of a Lightning checkpoint.

@@ -329,8 +329,12 @@ pub(super) fn weight_dtype() -> impl TypedValueParser<Value = Dtype> {
 
 /// Any dtype, by its name.
 pub(super) fn dtype() -> impl TypedValueParser<Value = Dtype> {
-    PossibleValuesParser::new(Dtype::all().map(Dtype::name))
-        .map(|name| Dtype::from_name(&name).expect("one of the possible values"))
+    PossibleValuesParser::new(Dtype::all().map(Dtype::name)).map(|name| {
+        // in any case, where the argument allows it
+        let mut all = Dtype::all();
+        let found = all.find(|dtype| dtype.name().eq_ignore_ascii_case(&name));
+        found.expect("one of the possible values")
+    })
 }
 
 /// Any format, by its name.

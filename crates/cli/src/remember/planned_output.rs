@@ -9,6 +9,7 @@ use super::{OutputNames, configure, wrapper_prefix};
 use crate::args::RememberArgs;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::name_filter::NameFilter;
 use crate::output::{Screen, progress};
 use crate::written_run::{RecordedRun, WrittenReport, WrittenRun, notes_of, show_refused};
 
@@ -50,7 +51,8 @@ impl<'c> PlannedOutput<'c> {
             .names(args.weights.names.unwrap_or(kind_of_names))
             .threads(args.threads)
             .code(args.code)
-            .untie(args.untie)
+            // a file has no configuration beside it, by which clients restore an output layer
+            .untie(args.untie || matches!(sharding, Sharding::SingleFile))
             .overwrite(args.overwrite);
         let remember = match names.changes.is_empty() {
             true => remember,
@@ -67,7 +69,7 @@ impl<'c> PlannedOutput<'c> {
         required
             .transpose()
             .map_err(|failure| failure.in_file(source))?;
-        require_weights(&plan, checkpoint, source)?;
+        require_weights(&plan, checkpoint, source, &names.filter)?;
         show_refused(&plan, screen);
         Ok(Self {
             args,
@@ -113,12 +115,17 @@ pub(crate) fn require_weights(
     plan: &Plan,
     checkpoint: &Checkpoint,
     source: &Path,
+    filter: &NameFilter<'_>,
 ) -> Result<(), Failure> {
     if !plan.jobs.is_empty() || !plan.refused.is_empty() {
         return Ok(());
     }
     let (what, help) = match checkpoint.tensors().len() {
         0 => ("there is no weight", "choose a file that holds some"),
+        _ if !filter.has_patterns() => (
+            "there is no weight: all tensors are parts of weights whose other parts are absent",
+            "`anamnesis convert` copies tensors as they are stored",
+        ),
         _ => (
             "no weight is left by the filters",
             "check --filter and --exclude",

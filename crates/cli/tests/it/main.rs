@@ -56,6 +56,7 @@ mod output_size;
 mod page_cache;
 mod parts_of_conversions;
 mod parts_of_sets;
+mod pieces_and_names;
 #[cfg(target_os = "linux")]
 mod policy_library;
 #[cfg(target_os = "linux")]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from . import _core
 from ._checkpoint import Checkpoint
 from ._dtype import dtype_name
+from ._metadata import metadata_texts, pairs
 from ._progress import reporting
 from ._select import renames, select
 
@@ -33,7 +34,7 @@ def convert(
     rename: Mapping[str, str] | None = None,
     strip_prefix: str | None = None,
     container: Container | None = None,
-    metadata: Mapping[str, str | None] | None = None,
+    metadata: Mapping[str, Any] | None = None,
     void: bool = False,
     alignment: int | None = None,
     tp: tuple[int, int] | None = None,
@@ -53,7 +54,8 @@ def convert(
 
     ``filter`` and ``exclude`` are for names of tensors and of weights; the stored parts of a quantised weight go together.
     ``strip_prefix``, and then ``rename``, give other names: ``rename`` maps a whole name, a prefix at a dot, or a pattern with ``*`` to another one, in order; one that is for no tensor is a
-    ``ValueError``. ``metadata`` sets keys, and leaves out those with ``None``. ``dtype="bfloat16"`` dequantises, as
+    ``ValueError``. ``metadata`` sets keys, and leaves out those with ``None``; a key may have a type of a GGUF behind a colon (``"x.size:u32"``),
+    which values other than texts need. ``dtype="bfloat16"`` dequantises, as
     :func:`remember`. ``tp=(rank, world)`` writes a tensor-parallel worker's share.
 
         >>> anamnesis.convert("fixtures/safetensors/sharded", "merged.safetensors")
@@ -69,6 +71,11 @@ def convert(
             selected, excluded = select(filter, known), select(exclude, known, "exclude")
             if not (known if selected is None else selected) - (excluded or set()):
                 raise ValueError("filter and exclude leave no tensor")
+        keys: list[tuple[str, str | None]] = []
+        for key, value in pairs("metadata", metadata):
+            # a GGUF has types of its own, which a key keeps
+            stored = (lambda: core) if core.format == "gguf" else None
+            keys += [(key, None)] if value is None else metadata_texts("metadata", {key: value}, stored, removal="")
         with reporting(progress, "convert") as report:
             files = core.convert_to(
                 fsdecode(out),
@@ -78,7 +85,7 @@ def convert(
                 cast=cast,
                 rename=renames(rename, strip_prefix),
                 container=container,
-                metadata=list((metadata or {}).items()),
+                metadata=keys,
                 void=void,
                 alignment=alignment,
                 tp=tp,

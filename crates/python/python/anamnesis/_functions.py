@@ -6,6 +6,7 @@ import os
 
 from . import _core
 from ._checkpoint import Checkpoint
+from ._metadata import metadata_texts, pairs
 from ._progress import reporting
 
 TYPE_CHECKING = False
@@ -140,29 +141,6 @@ def remember_to(source: Checkpoint | Source, out: Path, **options: Unpack[Rememb
     return _core.again(lambda: Checkpoint(source).remember_to(out, **options))
 
 
-def _text(path: Path, key: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    # numbers, booleans and lists as JSON has them
-    import json
-
-    if value is None:
-        raise TypeError(f"set: {key!r}: None is no value: unset=[{key!r}] removes a key")
-    try:
-        text = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
-    except TypeError:
-        raise TypeError(f"set: {key!r}: a {type(value).__name__} is no value: a str, a number, a truth value, or a list of them") from None
-    if not _core.has_type(key):
-        checkpoint = Checkpoint(path)
-        if checkpoint.format != "gguf":
-            raise TypeError(f"set: {key!r}: {value!r} is no text, and the values of {checkpoint.format} are texts: {text!r}")
-        if key not in checkpoint.metadata:
-            raise TypeError(f"set: {key!r}: {value!r} is no text: a new key of a GGUF needs a type, such as {key + ':u32'!r}")
-        if isinstance(checkpoint.metadata[key], str):
-            raise TypeError(f"set: {key!r}: {value!r} is no text, which the key has: {text!r}, or a type behind the key")
-    return text
-
-
 def edit(
     path: Path,
     *,
@@ -185,10 +163,10 @@ def edit(
     if recover and (set or unset or rename_key or rename or copy or compact):
         raise ValueError("recover: it completes an edit that was interrupted, and changes nothing else")
     changes: _core._Changes = {
-        "set": [(key, _text(path, key, value)) for key, value in (set or {}).items()],
+        "set": metadata_texts("set", set, lambda: Checkpoint(path)._core, removal="unset=[{key!r}] removes a key"),
         "unset": [unset] if isinstance(unset, str) else list(unset),
-        "rename_key": list((rename_key or {}).items()),
-        "rename": list((rename or {}).items()),
+        "rename_key": pairs("rename_key", rename_key),
+        "rename": pairs("rename", rename),
         "copy": copy,
         "compact": compact,
         "recover": recover,

@@ -44,12 +44,12 @@ def ls(root: Path = ".", *, has: str | Iterable[str] | None = None, all_snapshot
     """The models at and below a path: a tree, a hub cache, a store of Ollama, a bucket. Headers are read, no tensors. In the order of
     paths; a file that cannot be opened is an entry with its ``error``.
 
-    ``has``: models with a tensor or a weight of this name, or of one of these. ``all_snapshots``: every revision of a hub cache, and not
+    ``has``: models with a tensor or a weight whose full name matches this pattern, or each of these, as ``--has`` of the command. ``all_snapshots``: every revision of a hub cache, and not
     the one that ``main`` names. Raises ``FileNotFoundError`` for a root that does not exist.
 
         >>> [model.format for model in anamnesis.ls("fixtures/safetensors/sharded")]
         ['safetensors']
     """
-    names = None if has is None else {has} if isinstance(has, str) else set(has)
-    rows = _core.ls(fsdecode(root), has=names, all_snapshots=all_snapshots, threads=threads)
+    patterns = [] if has is None else [has] if isinstance(has, str) else list(has)
+    rows = _core.ls(fsdecode(root), has=patterns, all_snapshots=all_snapshots, threads=threads)
     return [ModelEntry(fsdecode(row[0]), *row[1:]) for row in rows]

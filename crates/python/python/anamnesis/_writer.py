@@ -6,6 +6,7 @@ from os import fsdecode
 from typing import TYPE_CHECKING
 
 from . import _core
+from ._metadata import metadata_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +28,8 @@ class TensorWriter:
         ...         out.write(name, make(name))
 
     ``tensors``: by name, the dtype (``BF16``, of safetensors) or block type (``Q8_0``, of ggml) and the shape, outermost axis
-    first. ``container``: ``safetensors``, ``gguf``, ``npz`` or ``npy``; by default the ending of ``out`` decides. ``shard_size``
+    first. ``container``: ``safetensors``, ``gguf``, ``npz`` or ``npy``; by default the ending of ``out`` decides. Keys of
+    ``metadata`` may have a type of a GGUF behind a colon (``"x.size:u32"``), which values other than texts need. ``shard_size``
     in bytes makes ``out`` a directory of shards and their index. The files appear at the end of the ``with`` block; after an
     exception there are none.
     """
@@ -38,13 +40,13 @@ class TensorWriter:
         tensors: Mapping[str, tuple[str, Sequence[int]]],
         *,
         container: str | None = None,
-        metadata: Mapping[str, str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
         shard_size: int | None = None,
         overwrite: bool = False,
     ) -> None:
         self._tensors = {name: (dtype, tuple(shape)) for name, (dtype, shape) in tensors.items()}
         rows = [(name, dtype, list(shape)) for name, (dtype, shape) in self._tensors.items()]
-        keys = list((metadata or {}).items())
+        keys = metadata_texts("metadata", metadata, None, removal="leave the key out")
         self._core = _core.CoreWriter(
             fsdecode(out), rows, container=container, metadata=keys, shard_size=shard_size, overwrite=overwrite
         )

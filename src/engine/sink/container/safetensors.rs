@@ -8,11 +8,13 @@ use serde_json::json;
 
 use crate::base::error::{Error, Remedy, Result};
 use crate::base::kernel::Dtype;
+use crate::base::quote::quote;
 use crate::plan::TensorSpec;
 use crate::read::format::safetensors::MAX_HEADER;
 
 use super::{
-    FileContent, FileForm, FormOptions, HeaderValue, HeaderValues, ROOM, ROOM_UNIT, no_dtype,
+    FileContent, FileForm, FormOptions, HeaderValue, HeaderValues, ROOM, ROOM_UNIT, TYPED_KEY,
+    no_dtype,
 };
 
 /// Bytes of the header's length.
@@ -72,7 +74,7 @@ impl Serialize for SerializedPairs<'_> {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let texts = self.0.iter().filter_map(|(key, value)| match value {
             HeaderValue::Text(text) => Some((key, text)),
-            // the caller makes texts for this container
+            // refused before
             HeaderValue::Gguf(_) => None,
         });
         s.collect_map(texts)
@@ -85,6 +87,11 @@ fn header<'o>(
     metadata: &HeaderValues,
     room: bool,
 ) -> Result<Vec<u8>> {
+    let mut keys = metadata.iter();
+    if let Some((key, _)) = keys.find(|(_, value)| matches!(value, HeaderValue::Gguf(_))) {
+        let what = format!("the key {} {TYPED_KEY}", quote(key));
+        return Err(Error::invalid_argument(what));
+    }
     let mut text = Vec::new();
     let mut json = serde_json::Serializer::new(&mut text);
     let written = json.serialize_map(None).and_then(|mut map| {
