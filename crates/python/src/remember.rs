@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anamnesis::plan::Plan;
 use anamnesis::pool::Buffer;
 use anamnesis::sink::Sharding;
 use anamnesis::{Dtype, Names, OutputDtype, Remember, Remembered};
@@ -63,13 +62,7 @@ impl RememberOptions {
 /// Name, dtype, true for a dtype, shape, memory.
 pub(crate) type RememberedRow<'py> = (String, String, bool, Bound<'py, PyTuple>, Py<TensorMemory>);
 
-/// The notes of a plan, which the command prints.
-pub(crate) fn notes(plan: &Plan) -> Vec<String> {
-    let of_outputs = plan.output_notes.iter().map(note);
-    plan.notes.iter().cloned().chain(of_outputs).collect()
-}
-
-/// Warns of each: the weights are made by something that the file does not say.
+/// Warns of each note of a plan: weights are made by something that the file does not say. Notes about the outputs are none of these.
 pub(crate) fn warn(py: Python<'_>, notes: Vec<String>) -> PyResult<()> {
     if notes.is_empty() {
         return Ok(());
@@ -177,7 +170,9 @@ impl CoreCheckpoint {
         made.set_item("outputs", outputs)?;
         made.set_item("refused", refused)?;
         made.set_item("quantised", plan.quantised)?;
-        made.set_item("notes", notes(&plan))?;
+        let of_outputs = plan.output_notes.iter().map(note);
+        let notes: Vec<String> = plan.notes.into_iter().chain(of_outputs).collect();
+        made.set_item("notes", notes)?;
         Ok(made)
     }
 
@@ -214,7 +209,7 @@ impl CoreCheckpoint {
                 .cancel(&state.cancel)
                 .progress(move |progress| state.on_progress(progress));
             let plan = remember.plan()?;
-            Ok((remember.planned_in(&plan, &pool())?, notes(&plan)))
+            Ok((remember.planned_in(&plan, &pool())?, plan.notes))
         })?;
         let (made, notes) = made;
         warn(py, notes)?;
@@ -274,7 +269,7 @@ impl CoreCheckpoint {
             let mut sink = remember.safetensors(&out, sharding)?;
             remember.run(&plan, &mut sink)?;
             let files = sink.files().map(PathBuf::from).collect();
-            Ok((files, notes(&plan)))
+            Ok((files, plan.notes))
         })?;
         warn(py, notes)?;
         Ok(files)

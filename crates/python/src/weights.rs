@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::checkpoint::CoreCheckpoint;
 use crate::memory::pool;
-use crate::remember::{RememberOptions, RememberedRow, notes, remembered_row, warn};
+use crate::remember::{RememberOptions, RememberedRow, remembered_row, warn};
 use crate::run::interruptible;
 
 /// Name, dtype, shape.
@@ -106,8 +106,7 @@ impl CoreCheckpoint {
             let plan = remember.plan()?;
             // now, and not when the weight that is refused is requested
             plan.check()?;
-            let notes = notes(&plan);
-            Ok((remember.output_dtype()?, plan.jobs, notes))
+            Ok((remember.output_dtype()?, plan.jobs, plan.notes))
         })?;
         warn(py, notes)?;
         let names = jobs.iter().map(|job| job.output.name.clone());

@@ -53,7 +53,7 @@ def test_notes_of_a_plan_are_warnings(tmp_path: Path) -> None:
     said = anamnesis.open(model).plan()["notes"]
     assert any("version 1" in note for note in said)
     for make in (
-        lambda: anamnesis.remember(model),
+        lambda: anamnesis.remember(model, "np"),
         lambda: anamnesis.remember_to(model, tmp_path / "out.safetensors"),
         lambda: list(anamnesis.open(model).stream("np", dequantise=True)),
     ):
