@@ -249,7 +249,7 @@ mod tests {
                 "net.model.a.weight".to_owned()
             )
         );
-        let other = renamed_metadata("model.note", "of the model", &names, &budget).unwrap();
-        assert_eq!((&*other.0, &*other.1), ("model.note", "of the model"));
+        let other = renamed_metadata("note", "model.a", &names, &budget).unwrap();
+        assert_eq!((&*other.0, &*other.1), ("note", "model.a"));
     }
 }
