@@ -143,7 +143,7 @@ fn the_loader_of_urls_refuses_local_files() {
         "remote",
         "fixtures/model/scribe-Q8_0.gguf",
     ]);
-    assert_eq!(local.code, 1);
+    assert_eq!(local.code, 2);
     assert!(
         local.stderr.contains("the loader `remote` reads URLs")
             && local.stderr.contains("help: leave out --loader"),
