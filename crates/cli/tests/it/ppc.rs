@@ -51,7 +51,7 @@ fn run_exits_with_the_status_of_the_command() {
         "/no/such/program",
     ]);
     assert!(
-        missing.code == 1 && missing.stderr.contains("after `--`"),
+        (1..=2).contains(&missing.code) && missing.stderr.contains("after `--`"),
         "{}",
         missing.stderr
     );
@@ -74,7 +74,7 @@ fn invalid_arguments_are_named_in_the_error() {
     ] {
         let failed = run(&[&["ppc", "run", "--require"], args, &["--", "true"]].concat());
         assert!(
-            failed.code == 1 && failed.stderr.contains(what),
+            (1..=2).contains(&failed.code) && failed.stderr.contains(what),
             "{args:?}: {}",
             failed.stderr
         );
@@ -89,7 +89,8 @@ fn invalid_arguments_are_named_in_the_error() {
     );
     let absent = run(&["ppc", "status", "1"]);
     assert!(
-        absent.code == 1 && absent.stderr.contains("no runtime responds in process 1"),
+        (1..=2).contains(&absent.code)
+            && absent.stderr.contains("no runtime responds in process 1"),
         "{}",
         absent.stderr
     );
@@ -319,7 +320,7 @@ fn a_recording_covers_the_prediction_and_no_other_processes() {
         "true",
     ]);
     assert!(
-        unread.code == 1
+        (1..=2).contains(&unread.code)
             && unread
                 .stderr
                 .contains("no reads of the model were observed"),
