@@ -114,7 +114,7 @@ fn repositories_without_a_chosen_snapshot_are_refused() {
     fs::create_dir(cache.repository().join("snapshots/other")).unwrap();
     let refused = inspect();
     assert!(
-        (1..=2).contains(&refused.code) && refused.stderr.contains("several snapshots"),
+        refused.code == 1 && refused.stderr.contains("several snapshots"),
         "{}",
         refused.stderr
     );

@@ -123,7 +123,7 @@ fn an_immutable_output_is_taken_for_no_link() {
         }
         let refused = run(&["convert", "--overwrite", MODEL, "-o", path_str(target)]);
         assert!(protect("-i"));
-        assert!((1..=2).contains(&refused.code), "{}", refused.stdout);
+        assert_eq!(refused.code, 1, "{}", refused.stdout);
         assert!(!refused.stderr.contains("link"), "{}", refused.stderr);
         assert!(refused.stderr.contains("permissions"), "{}", refused.stderr);
     }
@@ -266,7 +266,7 @@ fn a_recording_to_a_directory_that_is_not_there_starts_no_command() {
     let touch = format!("touch '{}'", path_str(&ran));
     let words = ["record", "-o", path_str(&out), "--dir", "fixtures/model"];
     let refused = run(&[&words[..], &["--", "sh", "-c", &touch]].concat());
-    assert!((1..=2).contains(&refused.code), "{}", refused.stderr);
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
     assert!(
         refused.stderr.contains("make its directory first"),
         "{}",
@@ -291,7 +291,7 @@ fn advice_about_a_log_that_exists_has_no_flag() {
         path_str(&log),
     ];
     let refused = run(&[&words[..], &["--", "true"]].concat());
-    assert!((1..=2).contains(&refused.code), "{}", refused.stderr);
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
     assert!(
         !refused.stderr.contains("--overwrite"),
         "{}",
@@ -372,11 +372,7 @@ fn a_record_that_cannot_be_written_leaves_no_output() {
                 path_str(record),
             ];
             let refused = run(&args);
-            assert!(
-                (1..=2).contains(&refused.code),
-                "{args:?}: {}",
-                refused.stdout
-            );
+            assert_eq!(refused.code, 1, "{args:?}: {}", refused.stdout);
             assert!(!out.exists(), "{args:?}: {}", refused.stderr);
         }
     }
@@ -384,7 +380,7 @@ fn a_record_that_cannot_be_written_leaves_no_output() {
     for verb in ["remember", "convert"] {
         let failed = run(&[verb, MODEL, "-o", path_str(&out), "--record", "/proc/t.iot"]);
         let text = &failed.stderr;
-        assert!((1..=2).contains(&failed.code), "{verb}: {text}");
+        assert_eq!(failed.code, 1, "{verb}: {text}");
         let is_said = text.contains("the output is complete");
         assert_eq!(out.exists(), is_said, "{verb}: {text}");
         let _ = fs::remove_file(&out);
@@ -399,7 +395,7 @@ fn manual_pages_that_fail_in_the_middle_leave_none() {
     fs::create_dir_all(pages.join("anamnesis-plan.1")).unwrap();
     fs::write(pages.join("anamnesis.1"), "old").unwrap();
     let refused = run(&["man", "--out", path_str(&pages), "--overwrite"]);
-    assert!((1..=2).contains(&refused.code), "{}", refused.stderr);
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
     let entries = fs::read_dir(&pages).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
     names.sort();

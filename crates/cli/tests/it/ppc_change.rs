@@ -74,7 +74,7 @@ fn policies_of_a_running_process_are_replaced_and_removed() {
     ] {
         let refused = change(args);
         assert!(
-            (1..=2).contains(&refused.code) && refused.stderr.contains(what),
+            refused.code == 1 && refused.stderr.contains(what),
             "{args:?}: {}",
             refused.stderr
         );
@@ -97,14 +97,13 @@ fn a_runtime_is_named_where_there_are_several() {
     );
     let refused = run(&["ppc", "reg", dir, "eager"]);
     assert!(
-        (1..=2).contains(&refused.code) && refused.stderr.contains("several runtimes are running"),
+        refused.code == 1 && refused.stderr.contains("several runtimes are running"),
         "{}",
         refused.stderr
     );
     let absent = run(&["ppc", "rm", dir, "--pid", "1"]);
     assert!(
-        (1..=2).contains(&absent.code)
-            && absent.stderr.contains("no runtime responds in process 1"),
+        absent.code == 1 && absent.stderr.contains("no runtime responds in process 1"),
         "{}",
         absent.stderr
     );

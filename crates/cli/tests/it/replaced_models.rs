@@ -85,7 +85,7 @@ fn a_source_is_not_replaced_through_another_mount_of_it() {
     assert!(unmount.success());
     assert_eq!(before, after);
     for (run, source, output) in runs {
-        assert!((1..=2).contains(&run.code), "{source} to {output}");
+        assert_eq!(run.code, 2, "{source} to {output}");
         assert!(
             run.stderr.contains("into its own source"),
             "{source} to {output}: {}",
@@ -108,11 +108,7 @@ fn a_template_does_not_replace_the_output_of_its_run() {
             let models = Models::new();
             let words = ["remember", "old", "-o", output, "--record", record];
             let run = models.run(&[&words, flags].concat());
-            assert!(
-                (1..=2).contains(&run.code),
-                "{output} {record}: {}",
-                run.stdout
-            );
+            assert_eq!(run.code, 2, "{output} {record}: {}", run.stdout);
             let said = run.stderr.contains("the other output of this run");
             assert!(said, "{record}: {}", run.stderr);
             let z = models.path(output.trim_end_matches('/'));

@@ -66,7 +66,7 @@ fn errors_of_a_device_are_those_without_a_runtime_and_are_reported_once_a_file()
     evict();
     let load = |path: &Path| finish(command(&["load", "--loader", "mmap", path_str(path)]));
     let mapped = load(&cut);
-    assert!((1..=2).contains(&mapped.code), "{}", mapped.stderr);
+    assert_eq!(mapped.code, 1, "{}", mapped.stderr);
     evict();
 
     let root_text = path_str(&root);
@@ -86,7 +86,7 @@ fn errors_of_a_device_are_those_without_a_runtime_and_are_reported_once_a_file()
     assert!(found.0.abs_diff(expected.0) <= 2 * MIB, "{found:?}");
     assert_eq!(first_error(&whole).1, None);
     let with_runtime = load(&cut);
-    assert!((1..=2).contains(&with_runtime.code));
+    assert_eq!(with_runtime.code, 1);
     let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
     assert_eq!(words(&with_runtime.stderr), words(&mapped.stderr));
     let status = runtime.status().unwrap();
@@ -107,7 +107,7 @@ fn errors_of_a_device_are_those_without_a_runtime_and_are_reported_once_a_file()
     evict();
     let warmed = run(&["warm", root_text]);
     assert!(
-        (1..=2).contains(&warmed.code) && warmed.stderr.contains("1 file could not be read"),
+        warmed.code == 1 && warmed.stderr.contains("1 file could not be read"),
         "{}",
         warmed.stderr
     );
