@@ -102,16 +102,14 @@ impl RecipeStatements {
 /// Whether the value behind a name is none. A modifier with `{}` has all of its defaults.
 fn is_off(rest: &str, is_modifier: bool) -> bool {
     let value = rest.trim_start_matches([' ', ':', '\'', '"']);
-    let nothing: &[&str] = match is_modifier {
-        true => &["null", "~", "false", "none"],
-        false => &["null", "~", "false", "[]", "{}", "none"],
-    };
+    let nothing = ["null", "~", "false", "none"];
+    let empty: &[&str] = if is_modifier { &[] } else { &["[]", "{}"] };
     let is = |word: &&str| {
         value
             .get(..word.len())
             .is_some_and(|start| start.eq_ignore_ascii_case(word))
     };
-    rest.starts_with(':') && nothing.iter().any(is)
+    rest.starts_with(':') && nothing.iter().chain(empty).any(is)
 }
 
 fn is_of_name(c: char) -> bool {

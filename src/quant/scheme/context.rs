@@ -87,7 +87,7 @@ pub(crate) struct ContextCaches<'c> {
     /// Whether the first group index of GPTQ is all zeros.
     pub(super) has_zero_index: Cell<Option<bool>>,
     /// Whether the first zero points of GPTQ have been compared with `sym`.
-    pub(super) has_symmetric_zeros: Cell<bool>,
+    pub(super) compared_zeros: Cell<bool>,
     /// Whether a weight has factors of smoothing.
     pub(super) has_smoothing: OnceCell<bool>,
     /// Whether the padding of scales has been compared with the size of groups.

@@ -267,7 +267,7 @@ pub(super) fn weight(
 fn note_asymmetry(cx: &Context<'_>, zeros: usize, bits: u32, less_one: bool) -> Result<()> {
     const MAX_BYTES: u64 = 64 << 10;
     let info = cx.info(zeros);
-    if cx.caches.has_symmetric_zeros.replace(true) || info.nbytes() > MAX_BYTES {
+    if cx.caches.compared_zeros.replace(true) || info.nbytes() > MAX_BYTES {
         return Ok(());
     }
     let middle = (1u32 << (bits - 1)) - u32::from(less_one);

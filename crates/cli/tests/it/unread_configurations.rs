@@ -6,6 +6,12 @@ use std::path::Path;
 
 use crate::process::{is_root, path_str, run, safetensors};
 
+const NAMES: [&str; 3] = [
+    "config.json",
+    "quantize_config.json",
+    "hf_quant_config.json",
+];
+
 /// The verbs that read weights by a configuration, or write it.
 fn verbs<'a>(model: &'a str, other: &'a str, out: &'a str) -> Vec<Vec<&'a str>> {
     let made = |words: &[&'a str]| words.to_vec();
@@ -67,11 +73,7 @@ fn all_name(directory: &Path, name: &str, why: &str) {
 
 #[test]
 fn a_link_that_leads_nowhere_is_no_missing_configuration() {
-    for name in [
-        "config.json",
-        "quantize_config.json",
-        "hf_quant_config.json",
-    ] {
+    for name in NAMES {
         let scratch = tempfile::tempdir().unwrap();
         all_name(scratch.path(), name, "does not exist");
     }
@@ -83,11 +85,7 @@ fn a_foreign_link_is_no_missing_configuration() {
     if !is_root("links of another user") {
         return;
     }
-    for name in [
-        "config.json",
-        "quantize_config.json",
-        "hf_quant_config.json",
-    ] {
+    for name in NAMES {
         let scratch = tempfile::tempdir().unwrap();
         all_name(scratch.path(), name, "a link of another user");
     }

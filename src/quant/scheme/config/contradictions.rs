@@ -10,6 +10,7 @@ use crate::base::limits::Budget;
 use crate::quant::settings::is_nothing;
 use crate::read::catalog::quote;
 
+use super::super::settings_of;
 use super::method_of;
 use super::sections::shown;
 
@@ -36,16 +37,11 @@ static COMPARED: &[&[&str]] = &[
 /// The names of the number of bits of a code.
 const BITS: &[&str] = &["bits", "w_bit", "wbits"];
 
-/// Methods whose weights are described by that number.
-static WITH_BITS: &[&str] = &[
-    "gptq",
-    "gptqmodel",
-    "awq",
-    "auto-round",
-    "auto_round",
-    "autoround",
-    "intel/auto-round",
-];
+/// Whether the settings of a method have that number.
+fn has_bits(method: &str) -> bool {
+    let mut keys = settings_of(method).flat_map(|settings| settings.keys);
+    keys.any(|(key, _)| BITS.contains(key))
+}
 
 /// A setting to which two configurations give different values.
 pub(super) struct Contradiction {
@@ -89,7 +85,7 @@ impl Contradiction {
         // GPTQ's and AWQ's older files name no method, and their settings are of no other one
         for (named, nameless) in [(one, other), (other, one)] {
             let method = method_of(named).filter(|_| method_of(nameless).is_none());
-            let is_other = method.is_some_and(|method| !WITH_BITS.contains(&&*method));
+            let is_other = method.is_some_and(|method| !has_bits(&method));
             if is_other && said(named, BITS).is_none() && said(nameless, BITS).is_some() {
                 let of = |map| said(map, BITS).map_or_else(String::new, shown);
                 return Some(made("bits", of(one), of(other)));

@@ -173,17 +173,7 @@ fn walk(
         // one buffer for all names: the path of a container is a prefix of its children's names
         walk.path.truncate(container.name_len);
         let is_named = !matches!(name, ChildName::None);
-        // a step stands for constant work; copying a long key is charged as one step per 64 bytes
-        let key_len = match name {
-            ChildName::Key(key, _) => key_len(heap, key),
-            _ => 0,
-        };
-        heap.budget().steps(1 + key_len as u64 / 64, TREE)?;
-        walk.reserve_path(key_len + SHORT_KEY)?;
-        if is_named && !is_root {
-            walk.path.push('.');
-        }
-        name.write(heap, false, &mut walk.path);
+        walk.append(name, is_named && !is_root)?;
         walk.visit(child, is_root && !is_named)?;
     }
     let warning = walk.not_shown.warning();
@@ -195,6 +185,22 @@ fn walk(
 const SHORT_KEY: usize = 64;
 
 impl<'h> TreeWalk<'h, '_, '_> {
+    /// Appends a name to the path, behind a dot if `dotted`.
+    fn append(&mut self, name: ChildName, dotted: bool) -> Result<()> {
+        // a step stands for constant work; copying a long key is charged as one step per 64 bytes
+        let key_len = match name {
+            ChildName::Key(key, _) => key_len(self.heap, key),
+            _ => 0,
+        };
+        self.heap.budget().steps(1 + key_len as u64 / 64, TREE)?;
+        self.reserve_path(key_len + SHORT_KEY)?;
+        if dotted {
+            self.path.push('.');
+        }
+        name.write(self.heap, false, &mut self.path);
+        Ok(())
+    }
+
     /// Makes room for `n` more bytes of the path, and charges it. A key can be a part of many paths.
     fn reserve_path(&mut self, n: usize) -> Result<()> {
         let room = self.path.capacity() - self.path.len();
@@ -357,11 +363,7 @@ impl<'h> TreeWalk<'h, '_, '_> {
         for items in attributes(heap, tensor)? {
             for (position, pair) in items.as_chunks::<2>().0.iter().enumerate() {
                 let &[key, value] = pair;
-                let len = key_len(heap, key);
-                heap.budget().steps(1 + len as u64 / 64, TREE)?;
-                self.reserve_path(len + SHORT_KEY)?;
-                self.path.push('.');
-                ChildName::Key(key, position).write(heap, false, &mut self.path);
+                self.append(ChildName::Key(key, position), true)?;
                 match leaf(heap, value)? {
                     Some(value) => self.add_metadata(value)?,
                     None => {
