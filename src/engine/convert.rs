@@ -254,6 +254,13 @@ impl<'c> Convert<'c> {
         self
     }
 
+    /// Prepares the plan for such an output: see [`Remember::for_output`].
+    #[must_use]
+    pub fn for_output(mut self, sharding: &Sharding) -> Self {
+        self.weights = self.weights.for_output(sharding);
+        self
+    }
+
     /// The plan that would be executed: one job for each stored tensor, or for each weight with another
     /// [`dtype`](Self::dtype).
     ///

@@ -232,12 +232,19 @@ impl<'c> Remember<'c> {
 
     /// Whether an output layer that shares the weight of the input embedding is written as well. Default off: where
     /// the checkpoint's `config.json` ties them, or its class does by default, clients restore the one from the other.
-    /// [`to_file`](Self::to_file) writes it, as it has no configuration beside it; [`plan`](Self::plan) does not know the
-    /// output.
+    /// A file has it, also without this: see [`for_output`](Self::for_output).
     #[must_use]
     pub fn untie(mut self, untie: bool) -> Self {
         self.untie = untie;
         self
+    }
+
+    /// Prepares the plan for such an output. No client has a configuration beside a file, by which it restores an output layer, so that a
+    /// file gets it as with [`untie`](Self::untie). [`to_file`](Self::to_file) does this by itself.
+    #[must_use]
+    pub fn for_output(self, sharding: &Sharding) -> Self {
+        let untie = self.untie || *sharding == Sharding::SingleFile;
+        self.untie(untie)
     }
 
     /// Ignores what is not known about stored weights, as for a checkpoint that is opened with
@@ -353,9 +360,7 @@ impl<'c> Remember<'c> {
     }
 
     fn write(&self, path: &Path, sharding: Sharding) -> Result<()> {
-        // no client has a configuration beside a file, by which it restores an output layer
-        let untie = self.untie || matches!(sharding, Sharding::SingleFile);
-        let plan = self.clone().untie(untie).plan()?;
+        let plan = self.clone().for_output(&sharding).plan()?;
         let mut sink = self.safetensors(path, sharding)?;
         self.run(&plan, &mut sink)
     }

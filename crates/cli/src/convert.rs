@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anamnesis::sink::{GGUF, Sharding};
+use anamnesis::sink::GGUF;
 use anamnesis::{Checkpoint, Convert, OutputDtype, convert};
 
 use crate::args::{Color, ConvertArgs, check_new_keys};
@@ -81,8 +81,7 @@ fn write(
     let changes = NameChanges::new(args.strip_prefix.as_deref(), &args.rename);
     let builder = configure(&checkpoint, args, &filter, &changes)?;
     let sharding = builder.sharding(&args.output, args.shard_size)?;
-    // a file has no configuration beside it, by which clients restore an output layer
-    let builder = builder.untie(args.untie || matches!(sharding, Sharding::SingleFile));
+    let builder = builder.for_output(&sharding);
     if *builder.container_for(&args.output, &sharding) == GGUF {
         check_new_keys(&checkpoint, &args.metadata)?;
     }
@@ -149,6 +148,7 @@ fn configure<'c>(
         .void(args.void)
         .threads(args.threads)
         .code(args.code)
+        .untie(args.untie)
         .overwrite(args.overwrite);
     if let Some(container) = args.to {
         builder = builder.container(container);

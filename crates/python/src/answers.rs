@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 
 use crate::errors::{exception, exception_of_kind};
 use crate::json::loads;
-use crate::remember::warn;
 use crate::run::interruptible;
+use crate::warnings::warn;
 
 /// The document of a verb, `None` of one without; its first failure is raised. Its messages are warnings of Python.
 #[pyfunction]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anamnesis::Rename;
-use anamnesis::sink::{Container, GGUF, HeaderValue, Sharding};
+use anamnesis::sink::{Container, GGUF, HeaderValue};
 use anamnesis::template::parallel::Rules;
 use anamnesis::{OpenOptions, OutputDtype};
 use pyo3::exceptions::PyValueError;
@@ -122,7 +122,7 @@ impl CoreCheckpoint {
                 value.check_new_key(key).map_err(|e| exception(py, &e))?;
             }
         }
-        let convert = convert.untie(untie || matches!(sharding, Sharding::SingleFile));
+        let convert = convert.untie(untie).for_output(&sharding);
         interruptible(py, progress.as_ref(), |state| {
             let state = Arc::clone(state);
             let convert = convert

@@ -26,6 +26,7 @@ mod remember;
 mod run;
 mod shards;
 mod template;
+mod warnings;
 mod weights;
 mod writer;
 

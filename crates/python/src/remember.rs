@@ -16,6 +16,7 @@ use crate::errors::{exception, note, refusal};
 use crate::memory::{TensorMemory, pool};
 use crate::parts::{Boxes, Parts};
 use crate::run::interruptible;
+use crate::warnings::warn;
 
 /// The dtype of outputs. `PyTorch` writes `bfloat16`, this library `BF16`: both are understood in any case.
 pub(crate) fn dtype_of(name: &str) -> PyResult<OutputDtype> {
@@ -61,38 +62,6 @@ impl RememberOptions {
 
 /// Name, dtype, true for a dtype, shape, memory.
 pub(crate) type RememberedRow<'py> = (String, String, bool, Bound<'py, PyTuple>, Py<TensorMemory>);
-
-/// Warns of each note of a plan: weights are made by something that the file does not say. Notes about the outputs are none of these.
-pub(crate) fn warn(py: Python<'_>, notes: Vec<String>) -> PyResult<()> {
-    if notes.is_empty() {
-        return Ok(());
-    }
-    let level = level_of_caller(py)?;
-    let warnings = py.import("warnings")?;
-    for text in notes {
-        warnings.call_method1("warn", (text, py.None(), level))?;
-    }
-    Ok(())
-}
-
-/// The `stacklevel` of a warning about the code that has called this package.
-fn level_of_caller(py: Python<'_>) -> PyResult<u32> {
-    const MOST: u32 = 16;
-    let sys = py.import("sys")?;
-    for level in 0..MOST {
-        // an error: there is no further frame
-        let Ok(frame) = sys.call_method1("_getframe", (level,)) else {
-            break;
-        };
-        let module = frame
-            .getattr("f_globals")?
-            .call_method1("get", ("__name__", ""))?;
-        if !module.extract::<String>()?.starts_with("anamnesis") {
-            return Ok(level + 1);
-        }
-    }
-    Ok(1)
-}
 
 /// An output as an object of Python.
 pub(crate) fn remembered_row(
@@ -212,6 +181,7 @@ impl CoreCheckpoint {
             Ok((remember.planned_in(&plan, &pool())?, plan.notes))
         })?;
         let (made, notes) = made;
+        // weights are made by something that the file does not say; notes about the outputs are none of these
         warn(py, notes)?;
         let rows = made.into_iter().map(|one| remembered_row(py, one));
         rows.collect()
@@ -259,7 +229,8 @@ impl CoreCheckpoint {
                 .native_rounding(native_rounding)
                 .overwrite(overwrite)
                 .code(code)
-                .untie(untie || matches!(sharding, Sharding::SingleFile))
+                .untie(untie)
+                .for_output(&sharding)
                 .threads(threads)
                 .cancel(&state.cancel)
                 .progress(move |progress| state.on_progress(progress));

@@ -12,8 +12,9 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::checkpoint::CoreCheckpoint;
 use crate::memory::pool;
-use crate::remember::{RememberOptions, RememberedRow, remembered_row, warn};
+use crate::remember::{RememberOptions, RememberedRow, remembered_row};
 use crate::run::interruptible;
+use crate::warnings::warn;
 
 /// Name, dtype, shape.
 type WeightRow<'py> = (String, String, Bound<'py, PyTuple>);

@@ -51,8 +51,8 @@ impl<'c> PlannedOutput<'c> {
             .names(args.weights.names.unwrap_or(kind_of_names))
             .threads(args.threads)
             .code(args.code)
-            // a file has no configuration beside it, by which clients restore an output layer
-            .untie(args.untie || matches!(sharding, Sharding::SingleFile))
+            .untie(args.untie)
+            .for_output(&sharding)
             .overwrite(args.overwrite);
         let remember = match names.changes.is_empty() {
             true => remember,
