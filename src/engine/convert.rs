@@ -431,7 +431,7 @@ impl<'c> Convert<'c> {
         if sharding == Sharding::Shards(0) {
             return Err(Error::invalid_argument("shards of 0 bytes hold no tensor"));
         }
-        let plan = self.plan()?;
+        let plan = self.clone().for_output(&sharding).plan()?;
         let mut sink = self.sink(path, sharding)?;
         self.run(&plan, &mut sink)
     }

@@ -10,7 +10,7 @@ use crate::support::scratch_dir::ScratchDir;
 use crate::support::writers::{StoredTensor, safetensors};
 use anamnesis::companions::{LeftOut, LeftOutReason};
 use anamnesis::sink::Sharding;
-use anamnesis::{Checkpoint, Dtype, ErrorKind, OutputDtype, remember};
+use anamnesis::{Checkpoint, Dtype, ErrorKind, OutputDtype, convert, remember};
 
 /// A directory with a tensor `w` of two F16 elements, and these other files.
 fn source(scratch: &ScratchDir, name: &str, others: &[(&str, &str)]) -> Checkpoint {
@@ -476,6 +476,9 @@ fn tied_output_layers_are_written_once() {
         let file = scratch.path(&format!("{n}.safetensors"));
         remember(&checkpoint).to_file(&file).unwrap();
         assert_eq!(Checkpoint::open(&file).unwrap().tensors().len(), 3);
+        let copied = scratch.path(&format!("{n}-stored.safetensors"));
+        convert(&checkpoint).to_file(&copied).unwrap();
+        assert_eq!(Checkpoint::open(&copied).unwrap().tensors().len(), 3);
     }
 }
 
