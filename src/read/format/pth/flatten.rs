@@ -185,7 +185,8 @@ fn walk(
 const SHORT_KEY: usize = 64;
 
 impl<'h> TreeWalk<'h, '_, '_> {
-    /// Appends a name to the path, behind a dot if `dotted`.
+    /// Appends a name to the path, behind a dot if `dotted`. Every node passes here: a call each is .2 % of an opening.
+    #[inline(always)]
     fn append(&mut self, name: ChildName, dotted: bool) -> Result<()> {
         // a step stands for constant work; copying a long key is charged as one step per 64 bytes
         let key_len = match name {
