@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::base::error::Result;
 use crate::base::limits::{Budget, text_cost};
-use crate::quant::scheme::{Sidecars, is_configuration};
+use crate::quant::scheme::{Sidecars, is_configuration, is_known_method};
 use crate::quant::settings::is_rotation;
 use crate::read::catalog::quote;
 use crate::read::checkpoint::Checkpoint;
@@ -92,7 +92,12 @@ pub(crate) fn sidecars(checkpoint: &Checkpoint, budget: &Budget) -> Result<Sidec
         let scales = (stem.ends_with("scale") || stem.ends_with("scales")) && !of_activations;
         let factors = scales || is_rotation(stem);
         let ends = |ends: &[&str]| ends.iter().any(|end| lower.ends_with(end));
-        (((lower.contains("quant") || stem == "qconfig") && ends(ENDINGS))
+        // llm-awq's `awq_config.json`
+        let of_method = || {
+            let mut words = stem.split(|c: char| !c.is_ascii_alphanumeric());
+            words.any(|word| !word.is_empty() && is_known_method(word))
+        };
+        (((lower.contains("quant") || stem == "qconfig" || of_method()) && ends(ENDINGS))
             || (factors && (ends(ENDINGS) || ends(TENSORS))))
             && !is_configuration(name)
             && !LOGS.contains(&&*lower)

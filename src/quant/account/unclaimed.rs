@@ -79,7 +79,13 @@ fn under_weight_name(info: &TensorInfo) -> bool {
     match dtype {
         Some(_) if is_integer(&info.encoding) => {
             // integers of other names (position ids, token counts) are data of the model and are copied
+            // a bias of several dimensions is a weight by another name; a square one is GPT-2's causal mask, `attn.bias`
+            let is_square = info
+                .shape
+                .last_chunk()
+                .is_some_and(|[rows, cols]| rows == cols);
             let weight = name.ends_with("weight")
+                || (name.ends_with(".bias") && !is_square)
                 || is_packed_name(name)
                 || is_telling(name)
                 || name.split('.').any(|part| part == PACKED_PARAMETERS);

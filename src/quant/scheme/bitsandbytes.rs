@@ -243,7 +243,9 @@ fn four_bit(cx: &Context<'_>, tensor: usize, state: usize) -> Result<Weight> {
         let offset =
             nested_offset.ok_or_else(|| wrong("quant_state has no nested_offset".to_owned()))?;
         let dtype = match nested_dtype.as_deref() {
-            None | Some("float32") => Dtype::F32,
+            // bitsandbytes reads no state without it
+            None => return Err(wrong("quant_state has no nested_dtype".to_owned())),
+            Some("float32") => Dtype::F32,
             Some("bfloat16") => Dtype::BF16,
             Some("float16") => Dtype::F16,
             Some("float64") => Dtype::F64,

@@ -417,7 +417,7 @@ pub(super) fn other_models(
                 "the directory holds models of several formats: {chosen} was read; not read: {shown}"
             )
         } else if is_index_name(&chosen) && !is_index_name(first.first()) {
-            format!("the index does not name, and not read are: {shown}")
+            format!("not read, as the index does not name them: {shown}")
         } else {
             format!("the directory holds several models: {chosen} was read; not read: {shown}")
         },

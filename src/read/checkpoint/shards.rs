@@ -387,7 +387,7 @@ fn unnamed_files(
     unnamed.sort();
     Ok((listed.is_ok() && !unnamed.is_empty()).then(|| {
         format!(
-            "the index does not name, and not read are: {}",
+            "not read, as the index does not name them: {}",
             unnamed.join(", ")
         )
     }))

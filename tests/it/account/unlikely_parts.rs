@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::StoredCheckpoint;
-use super::changes::{Change, all, attribute, check, set};
+use super::changes::{Change, all, attribute, check, describe, rename, set};
 use super::said::Said::{Nothing, Refused, Warned};
 use super::uploads::{Row, hold, hold_in, stored, with_file, with_metadata};
 use crate::support::fixture;
@@ -106,6 +106,28 @@ fn zero_points_of_symmetric_codes_are_the_middle() {
 }
 
 #[test]
+fn settings_that_contradict_themselves_or_are_absent_are_refused() {
+    check(vec![
+        (
+            "gptq/4bit_seq_sym_v1",
+            set("w_bit", json!(8)),
+            Refused("bits"),
+        ),
+        ("gptq/4bit_seq_sym_v1", set("w_bit", json!(4)), Nothing),
+        (
+            "bnb/nf4_nested_bfloat16",
+            describe("quant_state", "nested_dtype", json!(null)),
+            Refused("nested_dtype"),
+        ),
+        (
+            "quark_more/mx_fp4",
+            rename(".weight", ".bias"),
+            Refused("down_proj.bias"),
+        ),
+    ]);
+}
+
+#[test]
 fn groups_of_torchao_divide_rows() {
     check(vec![
         (
@@ -159,6 +181,11 @@ fn parts_of_rare_names_are_seen() {
             "config".to_owned(),
             with_file(fp8(), "config.json", r#"{"weight_scale": 0.5}"#),
             Warned("weight_scale"),
+        ),
+        (
+            "settings of a method".to_owned(),
+            with_file(fp8(), "awq_config.json", r#"{"w_bit": 4}"#),
+            Warned("awq_config.json"),
         ),
         (
             "exponents".to_owned(),

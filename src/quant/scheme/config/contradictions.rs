@@ -1,4 +1,4 @@
-//! Contradictions between the configurations of one checkpoint. Writers store the same settings at several places; of two that
+//! Contradictions within and between the configurations of one checkpoint. Writers store the same settings at several places; of two that
 //! differ, nothing says which one the weights were stored by.
 
 use std::fmt;
@@ -43,7 +43,7 @@ fn has_bits(method: &str) -> bool {
     keys.any(|(key, _)| BITS.contains(key))
 }
 
-/// A setting to which two configurations give different values.
+/// A setting that has different values in two configurations, or under two names in one.
 pub(super) struct Contradiction {
     key: &'static str,
     /// Place and value.
@@ -57,6 +57,10 @@ impl Contradiction {
         budget: &Budget,
     ) -> Result<Option<Self>> {
         for (later, (place, map)) in documents.iter().enumerate() {
+            budget.steps(COMPARED.len() as u64, "the configuration")?;
+            if let Some(found) = Self::within(place, map) {
+                return Ok(Some(found));
+            }
             for (before, earlier) in &documents[..later] {
                 budget.steps(COMPARED.len() as u64, "the configuration")?;
                 let found = Self::between((before, earlier), (place, map));
@@ -66,6 +70,20 @@ impl Contradiction {
             }
         }
         Ok(None)
+    }
+
+    /// One setting under two of its names.
+    fn within(place: &str, map: &Map<String, Value>) -> Option<Self> {
+        COMPARED.iter().find_map(|names| {
+            let mut values = names.iter().filter_map(|name| said(map, &[name]));
+            let first = values.next()?;
+            let other = values.find(|value| !same(first, value))?;
+            let said = [first, other].map(|value| (place.to_owned(), shown(value)));
+            Some(Self {
+                key: names[0],
+                said,
+            })
+        })
     }
 
     fn between(
