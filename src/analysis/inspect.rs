@@ -15,6 +15,8 @@ use crate::base::error::Result;
 use crate::base::limits::{Budget, text_cost};
 use crate::base::note::Note;
 use crate::base::quote::path_text;
+use crate::models::config::ModelConfig;
+use crate::quant::scheme::QuantConfig;
 use crate::read::catalog::Metadata;
 use crate::read::catalog::{Catalog, Encoding, Endian, Layout, Quantizer, TensorInfo, elements};
 use crate::read::checkpoint::Checkpoint;
@@ -174,7 +176,8 @@ pub struct DtypeTotal {
 
 impl Checkpoint {
     /// The summary that `anamnesis inspect` prints. Reads the configuration in the checkpoint's directory and the
-    /// descriptors of quantised weights, and no other bytes.
+    /// descriptors of quantised weights, and no other bytes. Beside a file on a web server whose tensors are F64, F32, F16,
+    /// BF16, I64 or BOOL no configuration is requested, so that the summary has no architecture and no context.
     ///
     /// # Errors
     /// A listing over [`Limits::memory`](crate::Limits::memory), which counts the catalog too;
@@ -182,9 +185,18 @@ impl Checkpoint {
     pub fn inspect(&self) -> Result<Summary> {
         let budget = self.budget();
         let mut summary = Summary::new(self.path(), self.catalog(), &budget)?;
+        let is_alone = facts::is_alone(self);
+        let mut planned = crate::remember(self);
+        if is_alone {
+            planned = planned.config(QuantConfig::default());
+        }
         // a checkpoint whose weights cannot be planned is still listed: the reason becomes a warning
-        let plan = whole(crate::remember(self).plan_within(&budget))?;
-        let config = facts::configuration(self, &budget)?;
+        let plan = whole(planned.plan_within(&budget))?;
+        // after the plan, for which all configurations are requested side by side
+        let config = match is_alone {
+            true => ModelConfig::default(),
+            false => facts::configuration(self, &budget)?,
+        };
         summary.architecture = config.architecture().map(str::to_owned);
         summary.context = config.context_max();
         summary.parameters = facts::parameters(self.catalog(), plan.as_ref().ok(), &budget);

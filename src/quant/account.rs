@@ -66,6 +66,7 @@ use crate::quant::settings::{SchemeSettings, UnknownSetting, unknown_settings};
 use crate::read::catalog::quote;
 
 pub(crate) use claims::{claims, recognises_any};
+pub(crate) use described_tensors::may_be_quantised;
 pub(crate) use sidecars::sidecars;
 use tensor_claim::Refusals;
 pub(crate) use tensor_claim::TensorClaim;

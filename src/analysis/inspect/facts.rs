@@ -1,6 +1,7 @@
 //! The facts about a checkpoint as a model: what its configuration says, and what its weights are.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
@@ -8,6 +9,7 @@ use crate::base::limits::Budget;
 use crate::models::config::ModelConfig;
 use crate::models::names;
 use crate::plan::{PLAIN, Plan};
+use crate::quant::account::may_be_quantised;
 use crate::quant::scheme::QuantConfig;
 use crate::read::catalog::{ByteRange, Catalog, Encoding, TensorInfo, Value, elements};
 use crate::read::checkpoint::Checkpoint;
@@ -100,6 +102,22 @@ pub(super) fn parameters(catalog: &Catalog, plan: Option<&Plan>, budget: &Budget
         None if is_plain(catalog) => counted_as_stored(catalog, budget),
         None => None,
     }
+}
+
+/// Whether nothing beside the checkpoint is read for a summary. A web server lists nothing: each configuration that a weight may be
+/// described by is a request, hardly ever for a file that is there, and floats of 16 bits and more are no packed codes.
+pub(super) fn is_alone(checkpoint: &Checkpoint) -> bool {
+    let (files, catalog) = (checkpoint.files(), checkpoint.catalog());
+    let is_listed = |path: &Path| {
+        files.is_directory(path) || files.known_names(files.folder_of(path)).is_some()
+    };
+    let on_a_web_server =
+        !files.is_local() && checkpoint.path().is_some_and(|path| !is_listed(path));
+    on_a_web_server
+        && catalog.files().len() == 1
+        && catalog.extra_fields.is_empty()
+        && catalog.refused().is_empty()
+        && !may_be_quantised(catalog)
 }
 
 /// Whether each stored tensor is a weight or a plain number, so that no scheme has to be asked: floating point, blocks of a

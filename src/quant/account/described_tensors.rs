@@ -52,7 +52,7 @@ pub(super) fn may_describe(name: &str) -> bool {
 }
 
 /// Whether weights of the checkpoint may be quantised. Beside others no file is read.
-pub(super) fn may_be_quantised(catalog: &Catalog) -> bool {
+pub(crate) fn may_be_quantised(catalog: &Catalog) -> bool {
     // counters, positions and masks are in every model
     let is_common = |encoding: &Encoding| {
         matches!(

@@ -28,6 +28,43 @@ fn a_url_is_inspected_as_the_file_is() {
     assert!(shown.contains("general.architecture"), "{shown}");
 }
 
+/// Configurations beside plain floats are not asked for; beside packed codes they are, all at the same time. A small PyTorch file is
+/// requested at both ends.
+#[test]
+fn a_file_of_plain_floats_is_one_request() {
+    let server = TestServer::start();
+    for (path, fixture) in [
+        ("/plain/model.safetensors", "model/scribe.safetensors"),
+        ("/plain/config.json", "quant/deepseek_v4/config.json"),
+        (
+            "/packed/model.safetensors",
+            "quant/deepseek_v4/model.safetensors",
+        ),
+        ("/packed/config.json", "quant/deepseek_v4/config.json"),
+        ("/pickled/model.pth", "pth/state_dict.pth"),
+    ] {
+        serve(&server, path, fixture);
+    }
+    let inspect = |path: &str| {
+        let shown = run(&["inspect", "--summary", "--stats", &server.url(path)]);
+        assert_eq!(shown.code, 0, "{}", shown.stderr);
+        shown.stderr.lines().next().unwrap().to_owned()
+    };
+    let plain = inspect("/plain/model.safetensors");
+    assert!(
+        plain.starts_with("stats: 1 request, 1 of them in sequence"),
+        "{plain}"
+    );
+    let packed = inspect("/packed/model.safetensors");
+    assert!(
+        packed.contains("requests, 2 of them in sequence"),
+        "{packed}"
+    );
+    let pickled = inspect("/pickled/model.pth");
+    let few = ["stats: 2 requests, ", "stats: 3 requests, "];
+    assert!(few.iter().any(|few| pickled.starts_with(few)), "{pickled}");
+}
+
 #[test]
 fn a_repository_of_the_hub_is_inspected() {
     let server = TestServer::start();
