@@ -263,6 +263,13 @@ pub(crate) struct FileArgs {
     #[cfg(feature = "remote")]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) header_cache: Option<PathBuf>,
+    /// Send this header to the hosts of http(s) URLs, such as 'Authorization: Bearer TOKEN'; may be repeated.
+    ///
+    /// It follows no redirect to another host. Other users of the machine see arguments: the variable ANAMNESIS_TOKENS has tokens
+    /// (HOST=TOKEN, several with spaces between them), and ~/.netrc logins, which are sent to their host by https.
+    #[cfg(feature = "remote")]
+    #[arg(long, value_name = "NAME: VALUE")]
+    pub(crate) header: Vec<String>,
     /// Counts of requests, over all checkpoints that a run opens.
     #[cfg(feature = "remote")]
     #[arg(skip)]
@@ -324,6 +331,9 @@ impl FileArgs {
     fn remote(&self) -> anamnesis::remote::RemoteOptions {
         let mut remote = anamnesis::remote::RemoteOptions::default();
         remote.offline = self.offline;
+        self.header
+            .iter()
+            .for_each(|header| remote.headers.add(header));
         remote.header_cache = self.header_cache.clone().or_else(|| {
             let variable = std::env::var_os("ANAMNESIS_HEADER_CACHE");
             // an empty variable is how shells unset one for a single command; it must not make the working directory

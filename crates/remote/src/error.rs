@@ -210,8 +210,15 @@ static CODES: [&str; 28] = [
 
 /// The values of variables that hold credentials of buckets and hubs.
 fn secrets_of_environment() -> Vec<String> {
-    const SERVICES: [&str; 7] = [
-        "AWS_", "GOOGLE_", "AZURE_", "HF_", "HUGGING", "GCP_", "MINIO_",
+    const SERVICES: [&str; 8] = [
+        "AWS_",
+        "GOOGLE_",
+        "AZURE_",
+        "HF_",
+        "HUGGING",
+        "GCP_",
+        "MINIO_",
+        "ANAMNESIS_",
     ];
     const KINDS: [&str; 6] = ["TOKEN", "KEY", "SECRET", "SAS", "PASSWORD", "CREDENTIAL"];
     /// A shorter value is in half of all texts.
@@ -225,6 +232,12 @@ fn secrets_of_environment() -> Vec<String> {
             && !["FILE", "PATH", "APPLICATION_CREDENTIALS"].iter().any(|end| name.ends_with(end))
     });
     let values = named.filter_map(|(_, value)| value.into_string().ok());
+    // `ANAMNESIS_TOKENS` has several, each behind its host
+    let values = values.flat_map(|value| {
+        let listed = value.split_whitespace();
+        let listed = listed.filter_map(|entry| Some(entry.split_once('=')?.1.to_owned()));
+        listed.chain([value.clone()]).collect::<Vec<_>>()
+    });
     let mut values: Vec<String> = values.filter(|value| value.len() >= SHORTEST).collect();
     // one that is a part of another one would leave the rest
     values.sort_by_key(|value| std::cmp::Reverse(value.len()));

@@ -6,6 +6,7 @@ mod blocks;
 mod bucket;
 mod client;
 mod connections;
+mod credentials;
 mod error;
 mod file;
 #[doc(hidden)]
@@ -27,7 +28,7 @@ mod writes;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{RangeReceiver, RemoteFile, StartedRange};
 pub use guess::shard_names;
-pub use options::{CancelCheck, RemoteOptions, Variables};
+pub use options::{CancelCheck, RemoteOptions, RequestHeaders, Variables};
 pub use stats::{RequestCounters, RequestStats};
 pub use store::{OpenedUrl, Store};
 pub use uploads::{NewObject, UploadLeftovers, Uploads};

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
+
+use crate::error::{Error, ErrorKind, Result};
 use crate::stats::RequestCounters;
 
 /// Bounds on the time and the number of requests. The defaults are for networks that are slow and not broken: a program that
@@ -65,6 +68,9 @@ pub struct RemoteOptions {
     pub upload_memory: u64,
     /// Variables that replace the environment's, such as the credentials of a bucket. Default none.
     pub variables: Variables,
+    /// Sent to the host of an `http(s)` URL, and to no other: for private servers. Default none; then a token of the variable
+    /// `ANAMNESIS_TOKENS` (`HOST=TOKEN`, several with spaces between them) or a login of `~/.netrc` (`NETRC`) is sent to its host.
+    pub headers: RequestHeaders,
     /// Counts what is requested. Default none.
     pub counters: Option<RequestCounters>,
 }
@@ -99,6 +105,72 @@ impl CancelCheck {
 impl fmt::Debug for CancelCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CancelCheck").finish_non_exhaustive()
+    }
+}
+
+/// Headers of requests. `Debug` does not show them, as they may be secrets.
+///
+/// ```
+/// use anamnesis_remote::RequestHeaders;
+///
+/// let mut headers = RequestHeaders::default();
+/// headers.add("Authorization: Bearer secret");
+/// assert!(!format!("{headers:?}").contains("secret"));
+/// ```
+#[derive(Clone, Default)]
+pub struct RequestHeaders {
+    map: HeaderMap,
+    /// Why one of them is none: opening a URL fails with it.
+    wrong: Option<&'static str>,
+}
+
+/// Headers that a request has of its own.
+static OWN: &[HeaderName] = &[
+    header::ACCEPT_ENCODING,
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::HOST,
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
+    header::IF_RANGE,
+    header::RANGE,
+    header::TRANSFER_ENCODING,
+];
+
+impl RequestHeaders {
+    /// Adds `NAME: VALUE`. Opening a URL fails with [`Invalid`](crate::ErrorKind::Invalid) if it is written otherwise, or is a header
+    /// that requests have of their own, such as `Range`.
+    pub fn add(&mut self, header: &str) {
+        let parsed = header.split_once(':').and_then(|(name, value)| {
+            let name: HeaderName = name.trim().parse().ok()?;
+            let value = HeaderValue::from_str(value.trim()).ok()?;
+            (!value.is_empty()).then_some((name, value))
+        });
+        // the text may be a secret, and is not repeated
+        match parsed {
+            None => self.wrong = Some("a header is not written NAME: VALUE"),
+            Some((name, _)) if OWN.contains(&name) => {
+                self.wrong =
+                    Some("a header is one that requests have of their own, such as Range or Host");
+            }
+            Some((name, mut value)) => {
+                value.set_sensitive(true);
+                self.map.append(name, value);
+            }
+        }
+    }
+
+    pub(crate) fn checked(&self) -> Result<HeaderMap> {
+        match self.wrong {
+            Some(why) => Err(Error::new(ErrorKind::Invalid, why)),
+            None => Ok(self.map.clone()),
+        }
+    }
+}
+
+impl fmt::Debug for RequestHeaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.map.keys()).finish()
     }
 }
 
@@ -162,6 +234,7 @@ impl Default for RemoteOptions {
             part: 8 << 20,
             upload_memory: 40 << 20,
             variables: Variables::default(),
+            headers: RequestHeaders::default(),
             counters: None,
         }
     }

@@ -17,7 +17,11 @@ pub(crate) struct Resource {
 }
 
 enum ResourcePlace {
-    Web(Url),
+    Web {
+        url: Url,
+        /// Sent to its host only.
+        headers: HeaderMap,
+    },
     /// A file of the hub, whose header names the commit and the reason of an error.
     Hub {
         url: Url,
@@ -47,8 +51,9 @@ impl Resource {
         }
     }
 
-    pub(crate) fn on_web(url: Url) -> Self {
-        Self::new(ResourcePlace::Web(url))
+    /// A file of a web server, with headers for its host.
+    pub(crate) fn on_web(url: Url, headers: HeaderMap) -> Self {
+        Self::new(ResourcePlace::Web { url, headers })
     }
 
     /// A file of the hub, of the commit that its repository must have.
@@ -72,7 +77,7 @@ impl Resource {
     /// The URL that the caller named; `None` for a bucket.
     pub(crate) fn url(&self) -> Option<&Url> {
         match &self.place {
-            ResourcePlace::Web(url) | ResourcePlace::Hub { url, .. } => Some(url),
+            ResourcePlace::Web { url, .. } | ResourcePlace::Hub { url, .. } => Some(url),
             ResourcePlace::Bucket(_) => None,
         }
     }
@@ -80,7 +85,11 @@ impl Resource {
     /// The URL of the first request, and what is sent to its host only.
     pub(crate) async fn first_access(&self) -> Result<ObjectAccess> {
         match &self.place {
-            ResourcePlace::Web(url) | ResourcePlace::Hub { url, .. } => Ok(ObjectAccess {
+            ResourcePlace::Web { url, headers } => Ok(ObjectAccess {
+                url: url.clone(),
+                headers: headers.clone(),
+            }),
+            ResourcePlace::Hub { url, .. } => Ok(ObjectAccess {
                 url: url.clone(),
                 headers: HeaderMap::new(),
             }),
@@ -117,7 +126,7 @@ impl Resource {
     pub(crate) fn commit(&self) -> Option<&str> {
         match &self.place {
             ResourcePlace::Hub { commit, .. } => commit.get().map(String::as_str),
-            ResourcePlace::Web(_) | ResourcePlace::Bucket(_) => None,
+            ResourcePlace::Web { .. } | ResourcePlace::Bucket(_) => None,
         }
     }
 
@@ -126,7 +135,7 @@ impl Resource {
     pub(crate) fn is_of(&self, kept: &str) -> bool {
         match &self.place {
             ResourcePlace::Hub { commit, .. } => commit.get_or_init(|| kept.to_owned()) == kept,
-            ResourcePlace::Web(_) | ResourcePlace::Bucket(_) => true,
+            ResourcePlace::Web { .. } | ResourcePlace::Bucket(_) => true,
         }
     }
 

@@ -54,7 +54,12 @@ pub(crate) fn failure(hub: bool, response: &Response) -> Option<StatusFailure> {
             ErrorKind::NotFound,
             "the repository has no such file at this revision".into(),
         ),
-        (401, _) => final_(ErrorKind::Denied, "the server requires credentials (401)".into()),
+        (401, _) => final_(
+            ErrorKind::Denied,
+            "the server requires credentials, or others (401): give a header, a token of the host in ANAMNESIS_TOKENS (HOST=TOKEN), or \
+             its login in ~/.netrc"
+                .into(),
+        ),
         (403, _) => final_(
             ErrorKind::Denied,
             "the server denies access (403); a signed URL may have expired".into(),

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use reqwest::header::HeaderMap;
 use tokio::sync::Semaphore;
 use url::Url;
 
@@ -14,6 +15,7 @@ use crate::address::Allowed;
 use crate::blocks::BlockMemory;
 use crate::bucket::{Bucket, BucketKey};
 use crate::client::Client;
+use crate::credentials::headers_for;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{HeaderPlace, RemoteFile};
 use crate::guess::FirstRequests;
@@ -52,8 +54,11 @@ pub struct Store {
 }
 
 enum StorePlace {
-    /// A web server: the URL of the file that was opened, with its query.
-    Web(Url),
+    /// A web server: the URL of the file that was opened, with its query, and headers for its host.
+    Web {
+        url: Url,
+        headers: HeaderMap,
+    },
     Hub {
         settings: HubSettings,
         /// The first answer's commit: all files have it.
@@ -127,7 +132,9 @@ impl Store {
                 }
                 // a query may be a signature, which must not appear in messages
                 let path = url.split(['?', '#']).next().unwrap_or_default();
-                (StorePlace::Web(parsed), path.to_owned())
+                let headers = headers_for(&parsed, &client.options, variables)?;
+                let url = parsed;
+                (StorePlace::Web { url, headers }, path.to_owned())
             }
             "hf" => {
                 let settings = HubSettings::from_variables(variables)?;
@@ -200,7 +207,7 @@ impl Store {
     pub(crate) fn bucket(&self) -> Option<&Arc<Bucket>> {
         match &self.place {
             StorePlace::Bucket(bucket) => Some(bucket),
-            StorePlace::Web(_) | StorePlace::Hub { .. } => None,
+            StorePlace::Web { .. } | StorePlace::Hub { .. } => None,
         }
     }
 
@@ -237,7 +244,7 @@ impl Store {
     /// Whether a path is a directory, by its form: it ends in a slash, or (but on a web server) its name has no ending.
     pub fn is_directory(&self, path: &str) -> bool {
         let is_unending = || match &self.place {
-            StorePlace::Web(_) => false,
+            StorePlace::Web { .. } => false,
             StorePlace::Hub { .. } => hub_path(path).is_ok_and(|path| !path.is_file()),
             StorePlace::Bucket(_) => !has_ending(key(path)),
         };
@@ -294,9 +301,10 @@ impl Store {
                 let url = bucket.location(&key)?;
                 (Resource::in_bucket(BucketKey { bucket, key }), url, false)
             }
-            StorePlace::Web(url) => {
+            StorePlace::Web { url, headers } => {
                 let url = self.web_url(url, path)?;
-                (Resource::on_web(url.clone()), url, false)
+                let resource = Resource::on_web(url.clone(), headers.clone());
+                (resource, url, false)
             }
             StorePlace::Hub { settings, commit } => {
                 let path = hub_path(path)?;

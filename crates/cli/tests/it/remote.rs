@@ -65,6 +65,38 @@ fn a_file_of_plain_floats_is_one_request() {
     assert!(few.iter().any(|few| pickled.starts_with(few)), "{pickled}");
 }
 
+/// A private server: the message says how, and each way opens the file.
+#[test]
+fn private_servers_are_read_with_credentials() {
+    let server = TestServer::start();
+    serve(&server, "/m/scribe.gguf", "model/scribe-Q8_0.gguf");
+    let url = server.faulty("private", "/m/scribe.gguf");
+    let host = server.url("").replace("http://", "");
+    let denied = run(&["inspect", &url]);
+    assert_eq!(denied.code, 1);
+    let remedy = "(401): give a header, a token of the host in ANAMNESIS_TOKENS (HOST=TOKEN), or its login in ~/.netrc";
+    assert!(denied.stderr.contains(remedy), "{}", denied.stderr);
+    let given = ["--header", "Authorization: Bearer letmein"];
+    assert_eq!(run(&[&["inspect", &*url], &given[..]].concat()).code, 0);
+    let mut with_token = command(&["inspect", &url]);
+    with_token.env("ANAMNESIS_TOKENS", format!("{host}=letmein"));
+    assert_eq!(finish(with_token).code, 0);
+    let home = tempfile::tempdir().unwrap();
+    let netrc = "machine 127.0.0.1 login me password letmein";
+    std::fs::write(home.path().join(".netrc"), netrc).unwrap();
+    let mut with_login = command(&["inspect", &url]);
+    with_login.env("HOME", home.path());
+    assert_eq!(finish(with_login).code, 0);
+    let wrong = run(&["inspect", &url, "--header", "letmein"]);
+    assert_eq!(wrong.code, 1);
+    assert!(
+        wrong.stderr.contains("a header is not written NAME: VALUE"),
+        "{}",
+        wrong.stderr
+    );
+    assert!(!wrong.stderr.contains("letmein"), "{}", wrong.stderr);
+}
+
 #[test]
 fn a_repository_of_the_hub_is_inspected() {
     let server = TestServer::start();

@@ -60,7 +60,7 @@ fn urls(server: &TestServer, failing: &str) -> Vec<String> {
     ] {
         urls.push(format!("{}{secrets}", server.url(path)));
     }
-    for status in ["302", "403", "404"] {
+    for status in ["302", "401", "403", "404"] {
         urls.push(format!("http://{failing}/{status}/x.gguf{secrets}"));
         urls.push(format!(
             "http://name:{PASSWORD}@{failing}/{status}/x.gguf{secrets}"
@@ -216,6 +216,7 @@ impl Outcomes {
                 let mut command = command(&args);
                 command
                     .env("HF_TOKEN", HEADER)
+                    .env("ANAMNESIS_TOKENS", format!("127.0.0.1={HEADER}"))
                     .env("HF_ENDPOINT", format!("http://{failing}/403"))
                     .env("HF_HOME", "/nowhere")
                     .env("AWS_ENDPOINT_URL", format!("http://{failing}"))

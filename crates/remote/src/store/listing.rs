@@ -37,7 +37,7 @@ impl Store {
     pub fn list(&self, directory: &str) -> Result<Vec<String>> {
         let directory = directory.trim_end_matches('/');
         let (settings, commit) = match &self.place {
-            StorePlace::Web(_) => {
+            StorePlace::Web { .. } => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
                     "a web server does not list its files: open a file or an index by its URL",

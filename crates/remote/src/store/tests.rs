@@ -14,7 +14,7 @@ fn store(url: &str) -> Store {
 fn the_query_is_sent_and_not_shown() {
     let store = store("https://h/m%20x/a.safetensors?sig=1#part");
     assert_eq!(store.path(), "https://h/m%20x/a.safetensors");
-    let StorePlace::Web(url) = &store.place else {
+    let StorePlace::Web { url, .. } = &store.place else {
         panic!("a web server")
     };
     let of = |path: &str| store.web_url(url, path).map(|url| url.to_string());

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anamnesis_remote::{RemoteOptions, RequestCounters, Store};
+use anamnesis_remote::{ErrorKind, RemoteOptions, RequestCounters, Store};
 
 use super::server::{TestServer, depth, sent};
 use super::{content, file, open, read, store};
@@ -292,4 +292,54 @@ fn store_of(url: &str, counters: &RequestCounters) -> Store {
     let mut options = RemoteOptions::default();
     options.counters = Some(counters.clone());
     open(url, options, &[])
+}
+
+/// Headers and tokens are for the host of the URL: a redirect to another one is followed without them.
+#[test]
+fn credentials_are_sent_to_the_host_of_the_url_alone() {
+    let server = TestServer::start();
+    server.put("/m/a.bin", content(1000));
+    let host = server.url("").replace("http://", "");
+    let mut options = RemoteOptions::default();
+    options.headers.add("Authorization: Bearer s3cret");
+    options.headers.add("X-Team: models");
+    let token = format!("{host}=s3cret");
+    for (options, variables) in [
+        (options, &[][..]),
+        (RemoteOptions::default(), &[("ANAMNESIS_TOKENS", &*token)]),
+    ] {
+        let is_given = variables.is_empty();
+        for url in [
+            server.url("/m/a.bin"),
+            server.faulty("redirect", "/m/a.bin"),
+        ] {
+            let store = open(&url, options.clone(), variables);
+            let file = store.file(store.path()).unwrap();
+            assert_eq!(read(&file, 0, 1000).unwrap(), content(1000));
+            for request in server.answered() {
+                let is_own = request.headers["host"] == host;
+                let sent = |name: &str| request.headers.get(name).map(String::as_str);
+                assert_eq!(sent("authorization"), is_own.then_some("Bearer s3cret"));
+                assert_eq!(sent("x-team"), (is_own && is_given).then_some("models"));
+            }
+        }
+    }
+}
+
+#[test]
+fn headers_that_are_none_are_refused() {
+    for header in [
+        "s3cret",
+        "Range: bytes=0-1",
+        "host: elsewhere",
+        "X-Y:",
+        "a b: c",
+    ] {
+        let mut options = RemoteOptions::default();
+        options.headers.add(header);
+        let error = Store::open_with("https://a.example/x", options, &|_| None).map(|_| ());
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{header}");
+        assert!(!error.to_string().contains("s3cret"), "{error}");
+    }
 }
