@@ -122,6 +122,11 @@ fn named_files<'a>(
 ) -> Result<(Option<DigestList>, Option<WrittenFile<'a>>), Failure> {
     let list = |path: &Path| DigestList::read_with(path, options);
     let compared = args.manifest.as_deref().map(list).transpose()?;
+    #[cfg(feature = "remote")]
+    let compared = match &args.against {
+        Some(url) => Some(DigestList::of_hub(url, options)?),
+        None => compared,
+    };
     let output = args.write.as_deref().map(|path| {
         // a list belongs beside the files that it is of
         // all lines of it are digests: a text that has one in it is no list

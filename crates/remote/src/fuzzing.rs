@@ -14,6 +14,7 @@ use url::Url;
 use crate::bucket::{Bucket, SharedConnector};
 use crate::error::Result;
 use crate::header_cache::{decode, encode, key_of, name_of, sealed};
+use crate::hub::blobs::{HubDigests, parse_digests};
 use crate::hub::{all_files_of_index, parse_listing};
 use crate::options::RemoteOptions;
 
@@ -23,6 +24,14 @@ use crate::options::RemoteOptions;
 /// It is no such list.
 pub fn hub_listing(text: &[u8], folder: &str, room: u64) -> Result<(String, Vec<String>)> {
     parse_listing(text, folder, room)
+}
+
+/// The digests that an answer of the hub states; `room` bytes may be kept.
+///
+/// # Errors
+/// It is no such answer.
+pub fn stated_digests(text: &[u8], folder: &str, room: u64) -> Result<HubDigests> {
+    parse_digests(text, folder, room)
 }
 
 /// The number of files that an index in the hub's cache names one after another; `None` for another text.

@@ -1,5 +1,6 @@
 //! The Hugging Face hub: `hf://owner/name[@revision][/file]`, its tokens, and its cache on this machine.
 
+pub(crate) mod blobs;
 mod cache;
 mod listing;
 

@@ -28,6 +28,7 @@ mod writes;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{RangeReceiver, RemoteFile, StartedRange};
 pub use guess::shard_names;
+pub use hub::blobs::{HubDigests, hub_digests};
 pub use options::{CancelCheck, RemoteOptions, RequestHeaders, Variables};
 pub use stats::{RequestCounters, RequestStats};
 pub use store::{OpenedUrl, Store};

@@ -70,6 +70,8 @@ rules! {
         Some("download the file, or take its line out of the list"), false, Digests;
     HASH_LIST "hash-list" Warning "a list of digests next to the files, or a line of it, could not be used"
         Some("correct the list, or make it again with `sha256sum` or `--write`"), false, Digests;
+    HASH_UNLISTED "hash-unlisted" Warning "the repository does not have a file of the model"
+        Some("name the repository and the revision that the files are of"), false, Digests;
     INDEX_MISSING_FILE "index-missing-file" Error "a file that the index names is not there"
         Some("download the missing file"), false, Indexes;
     INDEX_MISSING_TENSOR "index-missing-tensor" Error "the index lists a tensor that its file does not contain" INDEX, false, Indexes;

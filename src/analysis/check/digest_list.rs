@@ -5,6 +5,8 @@ use std::path::Path;
 
 use crate::base::error::{Error, Result};
 use crate::base::limits::{Budget, Limits, text_cost};
+#[cfg(feature = "remote")]
+use crate::read::catalog::quote;
 use crate::read::checkpoint::OpenOptions;
 use crate::read::source::file_system::NamedPath;
 
@@ -33,6 +35,8 @@ pub struct DigestList {
     pub(super) odd: OddLines,
     /// Whether it is signed, which is not verified.
     pub(super) is_signed: bool,
+    /// Whether it is of a whole repository, of which people download a part.
+    pub(super) of_repository: bool,
 }
 
 /// One line.
@@ -100,6 +104,56 @@ impl DigestList {
         };
         let mut list = read().map_err(|e| e.in_file(&path))?;
         list.origin = path.display().to_string();
+        Ok(list)
+    }
+
+    /// The digests that the Hugging Face hub states of the files of `hf://owner/name[@revision][/folder]`: one request. A check reports
+    /// files of the model that the repository does not have, and names its files that are not there.
+    ///
+    /// ```no_run
+    /// use anamnesis::OpenOptions;
+    /// use anamnesis::check::{DigestList, check_path};
+    ///
+    /// let options = OpenOptions::new();
+    /// let list = DigestList::of_hub("hf://Qwen/Qwen3-8B", &options)?;
+    /// let report = check_path("qwen3-8b", &options).manifest(list).run()?;
+    /// # Ok::<(), anamnesis::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of requests; a URL of another kind; a list over [`Limits::memory`].
+    #[cfg(feature = "remote")]
+    pub fn of_hub(url: &str, options: &OpenOptions) -> Result<Self> {
+        let budget = Budget::new(options.limits_of());
+        let listed = || {
+            let found = crate::read::source::remote::digests_on_hub(url, options.remote_of())?;
+            let mut list = Self {
+                of_repository: true,
+                ..Self::default()
+            };
+            for (file, text) in found.files {
+                budget.memory(text_cost(file.len()), WHAT)?;
+                match FileDigest::from_etag(&text) {
+                    Some(digest) => {
+                        let tensor = None;
+                        let entry = DigestEntry {
+                            file,
+                            tensor,
+                            digest,
+                        };
+                        budget.push(&mut list.entries, entry, WHAT)?;
+                    }
+                    None => list.odd.add(|| {
+                        let file = quote(&file);
+                        format!("the digest of {file} is of a kind that is not computed")
+                    }),
+                }
+            }
+            Ok((list, found.commit))
+        };
+        let (mut list, commit) = listed().map_err(|e: Error| e.in_file(Path::new(url)))?;
+        let place = url.split('@').next().unwrap_or(url);
+        list.origin = format!("{place}@{commit}");
         Ok(list)
     }
 

@@ -42,6 +42,21 @@ pub(super) struct ExpectedDigests {
 
 const WHAT: &str = "the digests of the files";
 
+/// The files of a repository that are not there, by the first names.
+fn not_here(files: &[&str]) -> String {
+    const SHOWN: usize = 5;
+    let shown: Vec<_> = files
+        .iter()
+        .take(SHOWN)
+        .map(|file| quote(file).to_string())
+        .collect();
+    let more = match files.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("of its files are not here: {}{more}", shown.join(", "))
+}
+
 impl ExpectedDigests {
     /// Takes the digests of the caller's list; lists next to the files are named, and not used.
     pub(super) fn of_list(
@@ -131,6 +146,7 @@ impl ExpectedDigests {
     ) -> Result<()> {
         let names = ListedNames::new(model, list, budget)?;
         let (mut compared, mut odd) = (0, list.odd.clone());
+        let mut elsewhere: Vec<&str> = Vec::new();
         // the tensors of a file may lie in other shards, and are looked for by their names
         let has_tensors = list.entries.iter().any(|entry| entry.tensor.is_some());
         for entry in &list.entries {
@@ -158,6 +174,9 @@ impl ExpectedDigests {
                     odd.add(|| format!("several entries have the name of {}", quote(&entry.file)))
                 }
                 FoundFile::Missing if has_tensors && is_weight_file(&entry.file) => {}
+                FoundFile::Missing if list.of_repository => {
+                    budget.push(&mut elsewhere, &*entry.file, WHAT)?;
+                }
                 // a list of a directory has files of other models too
                 FoundFile::Missing if model.whole => {
                     let text = format!("is in {origin}, and not there");
@@ -168,6 +187,9 @@ impl ExpectedDigests {
                 FoundFile::Missing => {}
             }
         }
+        if list.of_repository {
+            self.find_unlisted(model, origin, budget)?;
+        }
         let mut why = (odd.count > 0).then(|| odd.text());
         if compared == 0 && odd.count == 0 {
             let text = "it names no file of the model";
@@ -175,6 +197,10 @@ impl ExpectedDigests {
         }
         if let Some(why) = &why {
             self.find_unused(origin, why, budget)?;
+        }
+        if why.is_none() && !elsewhere.is_empty() {
+            // not a finding: of a repository people download what they need, and an index says what is missing
+            why = Some(not_here(&elsewhere));
         }
         if list.is_signed && why.is_none() {
             // not a finding: the digests were compared, and who wrote them is not known of any list
@@ -187,6 +213,24 @@ impl ExpectedDigests {
             why,
             budget,
         )
+    }
+
+    /// Finds fault with the files of the model that a repository does not have.
+    fn find_unlisted(
+        &mut self,
+        model: &CheckedModel<'_>,
+        origin: &str,
+        budget: &Budget,
+    ) -> Result<()> {
+        for path in model.paths {
+            let file = below(model.root, path);
+            if !self.files.contains_key(&file) {
+                let finding =
+                    Finding::new(&check_rules::HASH_UNLISTED, format!("is not in {origin}"));
+                self.find(finding.of_file(&*file), budget)?;
+            }
+        }
+        Ok(())
     }
 
     /// Names the evidence next to the files, none of which was used.

@@ -348,6 +348,14 @@ impl OpenOptions {
         self.limits
     }
 
+    /// The settings of requests.
+    #[cfg(feature = "remote")]
+    pub(crate) fn remote_of(&self) -> crate::base::remote::RemoteOptions {
+        let mut remote = self.urls.cancelled_by(self.cancel.as_ref()).remote;
+        remote.memory = remote.memory.min(self.limits.memory);
+        remote
+    }
+
     pub(super) fn mapping(&self) -> MapMode {
         MapMode {
             mmap: self.mmap,

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anamnesis_remote::{
-    ErrorKind, OpenedUrl, RangeReceiver, RemoteFile, RemoteOptions, Store, shard_names,
+    ErrorKind, HubDigests, OpenedUrl, RangeReceiver, RemoteFile, RemoteOptions, Store, hub_digests,
+    shard_names,
 };
 
 use crate::base::error::{Error, Result};
@@ -32,11 +33,21 @@ pub(super) fn open(
 
 fn open_store(url: &str, options: RemoteOptions) -> Result<OpenedUrl> {
     let variable = |name: &str| std::env::var(name).ok();
-    Store::open_with(url, options, &variable).map_err(|e| match e.kind() {
-        ErrorKind::Invalid => Error::invalid_argument(e.to_string()),
-        ErrorKind::Unsupported => Error::unsupported(e.to_string()),
-        _ => io::Error::from(e).into(),
-    })
+    Store::open_with(url, options, &variable).map_err(of_remote)
+}
+
+fn of_remote(error: anamnesis_remote::Error) -> Error {
+    match error.kind() {
+        ErrorKind::Invalid => Error::invalid_argument(error.to_string()),
+        ErrorKind::Unsupported => Error::unsupported(error.to_string()),
+        _ => io::Error::from(error).into(),
+    }
+}
+
+/// The digests that the hub states of a repository's files.
+pub(crate) fn digests_on_hub(url: &str, options: RemoteOptions) -> Result<HubDigests> {
+    let variable = |name: &str| std::env::var(name).ok();
+    hub_digests(url, options, &variable).map_err(of_remote)
 }
 
 /// The bucket that a URL leads to, to be written to.

@@ -16,6 +16,7 @@ Examples:
   anamnesis check --headers llama/                index and headers only
   anamnesis check --manifest SHA256SUMS llama/    compare with a list of digests
   anamnesis check --write llama.json llama/       make such a list
+  anamnesis check --against hf://Qwen/Qwen3-8B qwen3/    compare with the hub's digests
   anamnesis check --stats --json model.gguf | jq '.models[0].tensors[].values.std'
 
 Exit status: 0 nothing above a note, 1 findings, 2 a model could not be read,
@@ -38,6 +39,12 @@ pub(crate) struct CheckArgs {
     /// client writes about a download (`.cache/huggingface/download/*.metadata`).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "headers", help_heading = "Digests")]
     pub(crate) manifest: Option<PathBuf>,
+    /// Compare with the digests that the Hugging Face hub states of the files of URL: hf://owner/name[@revision][/folder].
+    ///
+    /// One request. A file of the model that the repository does not have is a finding; its files that are not here are named.
+    #[cfg(feature = "remote")]
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url, conflicts_with_all = ["headers", "manifest"], help_heading = "Digests")]
+    pub(crate) against: Option<String>,
     /// Write the digests of all files to FILE; of all tensors too, if its name ends in .json.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "headers", help_heading = "Digests")]
     pub(crate) write: Option<PathBuf>,

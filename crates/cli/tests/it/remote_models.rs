@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::process::{finish, json_of, path_str, run, stdout_of, workspace};
+use crate::process::{command, finish, json_of, path_str, run, stdout_of, workspace};
 use crate::remote::{serve, server_command};
 use crate::schema;
 use crate::web_server::{TestServer, depth, sent};
@@ -175,4 +175,67 @@ fn a_load_of_a_url_is_recorded() {
     let mut local = record(path_str(&copy), &local);
     local[0].as_object_mut().unwrap().remove("mtime").unwrap();
     assert_eq!(remote, local);
+}
+
+/// `check --against`: one request for the digests of a repository, of files in LFS and of those in git.
+#[test]
+fn a_folder_is_compared_with_the_digests_of_the_hub() {
+    let server = TestServer::start();
+    let weights = std::fs::read(workspace().join("fixtures/model/scribe.safetensors")).unwrap();
+    server.put("/org/model/model.safetensors", weights.clone());
+    server.put("/org/model/config.json", "{}");
+    server.put("/org/model/README.md", "# a model");
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    put("model.safetensors", &weights);
+    put("config.json", b"{}");
+    let check = || {
+        let path = folder.path().to_str().unwrap();
+        let against = ["check", path, "--against", "hf://org/model", "--json"];
+        let mut command = command(&against);
+        command
+            .env("HF_ENDPOINT", server.url(""))
+            .env("HF_HOME", "/nowhere");
+        let run = finish(command);
+        let document: Value = serde_json::from_str(&run.stdout).unwrap();
+        (run.code, document["models"][0].clone())
+    };
+    let (code, report) = check();
+    assert_eq!(code, 0, "{report}");
+    let requests = server.answered();
+    let paths: Vec<_> = requests.iter().map(|request| &*request.path).collect();
+    assert_eq!(paths, ["/api/models/org/model/revision/main"]);
+    let evidence = &report["evidence"][0];
+    assert_eq!(evidence["compared"], 2, "{evidence}");
+    let path = evidence["path"].as_str().unwrap();
+    assert_eq!(path, format!("hf://org/model@{}", "a".repeat(40)));
+    let said = evidence["unused"].as_str().unwrap();
+    assert_eq!(said, "of its files are not here: `README.md`");
+    let rules = |report: &Value| {
+        let findings = report["findings"].as_array().unwrap();
+        let rules = findings.iter().filter(|finding| finding["level"] != "note");
+        rules
+            .map(|finding| format!("{} {}", finding["rule"], finding["file"]))
+            .collect::<Vec<_>>()
+    };
+    // one bit of the weights, a byte of the configuration, a file that the repository does not have
+    let mut changed = weights.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    put("model.safetensors", &changed);
+    put("config.json", b"{ }");
+    let (code, report) = check();
+    assert_eq!(code, 1);
+    let wrong = rules(&report);
+    for file in ["model.safetensors", "config.json"] {
+        assert!(wrong.contains(&format!("\"hash\" \"{file}\"")), "{wrong:?}");
+    }
+    std::fs::remove_file(folder.path().join("model.safetensors")).unwrap();
+    put("other.safetensors", &weights);
+    let (code, report) = check();
+    assert_eq!(code, 1);
+    let wrong = rules(&report);
+    assert!(
+        wrong.contains(&"\"hash-unlisted\" \"other.safetensors\"".to_owned()),
+        "{wrong:?}"
+    );
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::names::is_plain;
 
 /// Files of a repository. The work for an answer is bounded, whatever server HF_ENDPOINT names.
-const MOST_FILES: usize = 1_000_000;
+pub(super) const MOST_FILES: usize = 1_000_000;
 
 /// The commit and the names of the files in one folder of a repository, of which `room` bytes may be kept.
 pub(crate) fn parse_listing(text: &[u8], folder: &str, room: u64) -> Result<(String, Vec<String>)> {
@@ -64,11 +64,11 @@ impl ObjectFields for HubListing<'_> {
 }
 
 /// Reads an object field by field, keeping none that its reader does not take.
-trait ObjectFields {
+pub(super) trait ObjectFields {
     fn field<'de, M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error>;
 }
 
-struct ReadObject<'f, F>(&'f mut F);
+pub(super) struct ReadObject<'f, F>(pub(super) &'f mut F);
 
 impl<'de, F: ObjectFields> DeserializeSeed<'de> for ReadObject<'_, F> {
     type Value = ();
@@ -168,7 +168,7 @@ impl<'de> serde::Deserialize<'de> for Sibling {
 const LONGEST_TEXT: usize = 4096;
 
 /// A text; empty for a longer one and for a value of another type, which are no names.
-struct ShortText(String);
+pub(super) struct ShortText(pub(super) String);
 
 impl<'de> serde::Deserialize<'de> for ShortText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -2,7 +2,7 @@
 //! `bucket` and `headers` go further from the same seeds (`tests/hostile/fuzz`).
 
 use anamnesis_remote::fuzzing::{
-    BUCKET_OPERATIONS, bucket_operation, files_of_index, header_entry, hub_listing,
+    BUCKET_OPERATIONS, bucket_operation, files_of_index, header_entry, hub_listing, stated_digests,
 };
 
 /// A generator, so that each run tries the same inputs.
@@ -46,9 +46,10 @@ const ROUNDS: usize = 3000;
 
 #[test]
 fn mutated_lists_of_the_hub_and_indexes_are_read_or_refused() {
-    let seeds: [&[u8]; 3] = [
+    let seeds: [&[u8]; 4] = [
         br#"{"sha":"0123abcd","siblings":[{"rfilename":"a.safetensors"},{"rfilename":"b/c.json","size":1}]}"#,
         br#"{"x":[[1],{"y":null}],"sha":"a","siblings":[],"z":"\u00e9\ud83d\ude00"}"#,
+        br#"{"sha":"abc","siblings":[{"rfilename":"a","blobId":"1"},{"rfilename":"b","lfs":{"sha256":"2"}},{"rfilename":"c","lfs":null,"blobId":"3"}]}"#,
         br#"{"metadata":{"total_size":4},"weight_map":{"a":"1.safetensors","b":"1.safetensors","c":"2.safetensors"}}"#,
     ];
     let (mut mutations, mut read) = (Mutations(1), 0);
@@ -59,6 +60,15 @@ fn mutated_lists_of_the_hub_and_indexes_are_read_or_refused() {
                 read += 1;
                 assert!(commit.bytes().all(|byte| byte.is_ascii_alphanumeric()));
                 assert!(names.iter().all(|name| !name.contains('/')), "{names:?}");
+            }
+            if let Ok(stated) = stated_digests(&text, "", 1000) {
+                read += 1;
+                assert!(
+                    stated
+                        .files
+                        .iter()
+                        .all(|(name, digest)| !name.is_empty() && !digest.is_empty())
+                );
             }
             read += usize::from(files_of_index(&text).is_some());
         }

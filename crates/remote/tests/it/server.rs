@@ -190,7 +190,7 @@ impl ServerState {
         match parts.as_slice() {
             ["f", fault, rest @ ..] => self.faulty(fault, &format!("/{}", rest.join("/")), request),
             ["api", "models", owner, name, "revision", revision] => {
-                self.listing(owner, name, revision)
+                self.listing(owner, name, revision, &request.query)
             }
             [owner, name, "resolve", revision, rest @ ..] => self.resolve(
                 &format!("/{owner}/{name}/{}", rest.join("/")),

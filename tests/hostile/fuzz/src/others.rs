@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use anamnesis::check::check_path;
 use anamnesis::{OpenOptions, Usage};
 use anamnesis_remote::fuzzing::{
-    BUCKET_OPERATIONS, bucket_operation, files_of_index, header_entry, hub_listing,
+    BUCKET_OPERATIONS, bucket_operation, files_of_index, header_entry, hub_listing, stated_digests,
 };
 use bytes::Bytes;
 
@@ -39,6 +39,7 @@ pub fn hub(bytes: &[u8]) {
         return;
     }
     let folder = ["", "text_encoder"][usize::from(options >> 1 & 1)];
+    let _ = within(most + 2 * ROOM, || stated_digests(text, folder, ROOM));
     if let Ok((commit, names)) = within(most + 2 * ROOM, || hub_listing(text, folder, ROOM)) {
         assert!(!commit.is_empty() && commit.len() <= 64);
         // they become names of files and parts of URLs

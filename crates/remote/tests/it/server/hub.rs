@@ -1,17 +1,44 @@
 //! A subset of the hub: listings of repositories, and files by redirects to signed URLs.
 
+use sha2::{Digest as _, Sha256};
+
 use super::{AnsweredRequest, Reply, ServerState};
 
 pub const COMMIT: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
+/// The id of the git object of `{}`.
+const EMPTY_OBJECT: &str = "9e26dfeeb6e641a33dae4961196235bdb965b21b";
+
+/// The fields of a file's digest: of a small text the git object, of other files in LFS the SHA-256.
+fn digest(bytes: &[u8]) -> String {
+    let sha256: String = Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    match bytes {
+        b"{}" => format!(",\"blobId\":\"{EMPTY_OBJECT}\",\"size\":2"),
+        _ => format!(
+            ",\"blobId\":\"{}\",\"lfs\":{{\"sha256\":\"{sha256}\"}}",
+            "0".repeat(40)
+        ),
+    }
+}
+
 impl ServerState {
-    pub(super) fn listing(&self, owner: &str, name: &str, revision: &str) -> Reply {
+    pub(super) fn listing(&self, owner: &str, name: &str, revision: &str, query: &str) -> Reply {
         let prefix = format!("/{owner}/{name}/");
         let files = self.files.lock().unwrap();
         let mut names: Vec<_> = files
-            .keys()
-            .filter_map(|path| path.strip_prefix(&prefix))
-            .map(|name| format!("{{\"rfilename\":\"{name}\"}}"))
+            .iter()
+            .filter_map(|(path, bytes)| Some((path.strip_prefix(&prefix)?, bytes)))
+            .map(|(name, bytes)| {
+                let digest = if query.contains("blobs=true") {
+                    digest(bytes)
+                } else {
+                    String::new()
+                };
+                format!("{{\"rfilename\":\"{name}\"{digest}}}")
+            })
             .collect();
         names.sort();
         if names.is_empty() {
