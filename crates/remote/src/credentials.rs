@@ -1,4 +1,4 @@
-//! The headers by which a web server knows who asks: those that the caller gives, a token of the environment, or a login of netrc.
+//! The headers by which a web server knows its client: given ones, a token of the environment, or a login of netrc.
 //!
 //! They are sent to the host of the URL that was opened and follow no redirect to another one. Tokens and logins that are found, and
 //! not given, are sent by https alone: by http only to this machine.
@@ -53,7 +53,7 @@ fn invalid(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Invalid, what)
 }
 
-/// Whether nobody on the way reads what is sent.
+/// Whether a request cannot be read on its way.
 fn is_private_way(url: &Url) -> bool {
     let is_here = match url.host() {
         Some(Host::Ipv4(v4)) => v4.is_loopback(),
@@ -125,7 +125,7 @@ fn login(url: &Url, variables: &dyn Fn(&str) -> Option<String>) -> Result<Option
 /// crates along.
 fn login_of(host: &str, text: &str) -> Option<Option<String>> {
     let mut lines = text.lines();
-    // of the entry that is read: its host, name and password
+    // host, name and password of the entry that is read
     let mut entry: (Option<&str>, &str, &str) = (None, "", "");
     let mut found = None;
     let mut finish = |(machine, name, word): (Option<&str>, &str, &str)| {

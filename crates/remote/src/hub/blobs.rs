@@ -70,7 +70,7 @@ pub fn hub_digests(
 /// The commit, and the files below a folder of the repository, of which `room` bytes may be kept.
 pub(crate) fn parse_digests(text: &[u8], folder: &str, room: u64) -> Result<HubDigests> {
     let wrong = |what: &str| Error::refused(format!("the hub's list of digests {what}"));
-    let mut found = Digests {
+    let mut found = DigestAnswer {
         folder,
         room,
         fault: None,
@@ -97,7 +97,7 @@ pub(crate) fn parse_digests(text: &[u8], folder: &str, room: u64) -> Result<HubD
     Ok(HubDigests { commit, files })
 }
 
-struct Digests<'f> {
+struct DigestAnswer<'f> {
     folder: &'f str,
     room: u64,
     fault: Option<&'static str>,
@@ -105,11 +105,11 @@ struct Digests<'f> {
     files: Option<Vec<(String, String)>>,
 }
 
-impl ObjectFields for Digests<'_> {
+impl ObjectFields for DigestAnswer<'_> {
     fn field<'de, M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
         match key {
             "sha" => self.commit = map.next_value::<ShortText>()?.0,
-            "siblings" => map.next_value_seed(Files(self))?,
+            "siblings" => map.next_value_seed(DigestFiles(self))?,
             _ => drop(map.next_value::<IgnoredAny>()?),
         }
         Ok(())
@@ -117,9 +117,9 @@ impl ObjectFields for Digests<'_> {
 }
 
 /// The array of a repository's files.
-struct Files<'a, 'f>(&'a mut Digests<'f>);
+struct DigestFiles<'a, 'f>(&'a mut DigestAnswer<'f>);
 
-impl<'de> DeserializeSeed<'de> for Files<'_, '_> {
+impl<'de> DeserializeSeed<'de> for DigestFiles<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -127,7 +127,7 @@ impl<'de> DeserializeSeed<'de> for Files<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Files<'_, '_> {
+impl<'de> Visitor<'de> for DigestFiles<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -135,7 +135,7 @@ impl<'de> Visitor<'de> for Files<'_, '_> {
     }
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<(), S::Error> {
-        let fail = |fault, found: &mut Digests<'_>| {
+        let fail = |fault, found: &mut DigestAnswer<'_>| {
             found.fault = Some(fault);
             serde::de::Error::custom(fault)
         };
