@@ -10,6 +10,7 @@ from . import _core
 from ._dtype import dtype_name
 from ._frameworks import wrap_for
 from ._index import selection
+from ._numbers import shard_bytes
 from ._progress import reporting
 from ._results import Loaded, Plan, Stream, Summary, boxes, warn_of_refused, wrapped
 from ._select import Chosen, choose
@@ -474,8 +475,7 @@ class Checkpoint(Mapping[str, Tensor]):
         ``out``: a directory (one that exists, a path that ends in ``/``, or with ``shard_size`` in bytes), or a file. By default a directory
         has the names of transformers. Raises ``FileExistsError`` unless ``overwrite``.
         """
-        if shard_size is not None and shard_size < 1:
-            raise ValueError(f"shard_size: {shard_size} bytes hold no tensor")
+        shard_size = None if shard_size is None else shard_bytes(shard_size)
         path, kind = fsdecode(out), dtype_name(dtype)
         style = naming or self._core.names_in(path, shard_size)
         options = dict(filter=filter, exclude=exclude, rename=rename, strip_prefix=strip_prefix)
@@ -541,6 +541,9 @@ class _Metadata(Mapping[str, "Any"]):
 
     def __len__(self) -> int:
         return len(self._core.metadata_keys())
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
 
     def __repr__(self) -> str:
         return f"<metadata: {len(self)} keys>"

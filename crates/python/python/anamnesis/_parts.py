@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._checkpoint import Checkpoint
 from ._dtype import dtype_name
+from ._numbers import shard_bytes
 from ._paths import is_url, local
 from ._progress import reporting
 
@@ -103,8 +104,7 @@ def parts(
         ...     len(parts.complete()) == len(made)
         True
     """
-    if shard_size < 1:
-        raise ValueError(f"shard_size: {shard_size} bytes hold no tensor")
+    shard_size = shard_bytes(shard_size)
     src, dst, kind = shared_path(source), os.path.abspath(local(out, "processes write to")), dtype_name(dtype)
     if dst.endswith((".safetensors", ".gguf")):
         raise ValueError(f"{dst!r} has the name of a file: parts are the files of a directory")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import _core
 from ._metadata import metadata_texts
+from ._numbers import shard_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,7 +49,12 @@ class TensorWriter:
         rows = [(name, dtype, list(shape)) for name, (dtype, shape) in self._tensors.items()]
         keys = metadata_texts("metadata", metadata, None, removal="leave the key out")
         self._core = _core.CoreWriter(
-            fsdecode(out), rows, container=container, metadata=keys, shard_size=shard_size, overwrite=overwrite
+            fsdecode(out),
+            rows,
+            container=container,
+            metadata=keys,
+            shard_size=None if shard_size is None else shard_bytes(shard_size),
+            overwrite=overwrite,
         )
         #: Names in the order of their bytes in the files: required to a bucket, and the fastest everywhere.
         self.order: list[str] = self._core.order()
