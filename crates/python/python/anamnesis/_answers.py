@@ -217,7 +217,12 @@ def report(
     overwrite: bool = False,
     progress: Progress = None,
 ) -> None:
-    """Writes a page (HTML, one file) about a model: tensors, memory, and with ``check`` or ``stats`` its values."""
+    """Writes a page (HTML, one file) about a model: tensors, memory, and with ``check`` or ``stats`` its values.
+
+        >>> anamnesis.report("fixtures/model/scribe-Q8_0.gguf", "scribe.html", memory=1 << 30)
+        >>> open("scribe.html").read(15)
+        '<!DOCTYPE html>'
+    """
     words = _flags(output=local(out, "a page is written to"), check=check, stats=stats, memory=_bytes("memory", memory), batch=batch, kv=kv, overwrite=overwrite)
     _answer("report", [source], words, progress)
 
@@ -236,6 +241,9 @@ def warm(
 
     ``rank`` of ``tp`` workers: their bytes alone; ``bandwidth``: bytes per second at most; ``threshold``: percent of memory at which
     reading stops. Needs no privileges, and evicts nothing.
+
+        >>> anamnesis.warm("fixtures/model/scribe-Q8_0.gguf")["end"]
+        'complete'
     """
     ranks = [] if rank is None else [rank] if isinstance(rank, int) else list(rank)
     words = _flags(json=True, rank=ranks, tp=tp, threads=threads, bandwidth=_bytes("bandwidth", bandwidth), threshold=threshold)
