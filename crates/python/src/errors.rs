@@ -182,7 +182,7 @@ fn remedy(remedy: Remedy) -> String {
         }
         Remedy::ConvertAligned => "write another file with convert(…, alignment=…)".to_owned(),
         Remedy::CastOrWriteVoid => {
-            "cast it with dtype= and cast=True, or write items without a type with void=True".to_owned()
+            "write items without a type with void=True, or cast it with convert(…, dtype=…, cast=True)".to_owned()
         }
         Remedy::LeaveOutOrReadItems => "leave the tensor out with exclude= or filter=, or read its items as a dtype of their width with void_as=".to_owned(),
         Remedy::ReadItems { dtype } => format!("if you know the dtype, pass void_as=[\"{dtype}\"]"),

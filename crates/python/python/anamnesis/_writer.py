@@ -35,7 +35,8 @@ class TensorWriter:
     ``tensors``: by name, the dtype (``BF16``, of safetensors) or block type (``Q8_0``, of ggml) and the shape, outermost axis
     first. ``container``: ``safetensors``, ``gguf``, ``npz`` or ``npy``; by default the ending of ``out`` decides. Keys of
     ``metadata`` may have a type of a GGUF behind a colon (``"x.size:u32"``), which values other than texts need. ``shard_size``
-    in bytes makes ``out`` a directory of shards and their index. The files appear at the end of the ``with`` block; after an
+    in bytes makes ``out`` a directory of shards and their index. ``void``: floats that NumPy does not have (BF16, FP8) are written to
+    ``npz`` and ``npy`` as items without a type, which ``void_as`` reads. The files appear at the end of the ``with`` block; after an
     exception there are none.
     """
 
@@ -48,6 +49,7 @@ class TensorWriter:
         metadata: Mapping[str, Any] | None = None,
         shard_size: int | None = None,
         overwrite: bool = False,
+        void: bool = False,
     ) -> None:
         self._tensors = {name: (dtype, tuple(shape)) for name, (dtype, shape) in tensors.items()}
         rows = [(name, dtype, list(shape)) for name, (dtype, shape) in self._tensors.items()]
@@ -59,6 +61,7 @@ class TensorWriter:
             metadata=keys,
             shard_size=None if shard_size is None else shard_bytes(shard_size),
             overwrite=overwrite,
+            void=void,
         )
         #: Names in the order of their bytes in the files: required to a bucket, and the fastest everywhere.
         self.order: list[str] = self._core.order()
