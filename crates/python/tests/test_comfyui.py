@@ -145,13 +145,13 @@ def test_the_function_is_replaced_for_good_or_for_a_while(utils: Any, monkeypatc
     anamnesis.comfyui.install()
     anamnesis.comfyui.install()
     assert utils.load_torch_file is not original
-    # of this test only
+    # the replacement ends with this test
     anamnesis.comfyui._REPLACEMENTS.__exit__()
     anamnesis.comfyui._install.cache_clear()
     assert utils.load_torch_file is original
 
     def later(ckpt: Any, safe_load: bool = False, device: Any = None, return_metadata: bool = False, quantised: bool = False) -> None:
-        """Of a version to come."""
+        """The function of a version to come."""
 
     monkeypatch.setattr(utils, "load_torch_file", later)
     with pytest.raises(ImportError, match="quantised"):

@@ -95,7 +95,7 @@ def test_files_that_the_model_names_and_further_ones(sglang: Any, folder: Path) 
         return model
 
     assert sorted(loaded(sglang, some, folder).seen) == sorted(first)
-    # weights that are packaged beside those of the index
+    # a file that is packaged beside the files of the index
     (folder / "more").mkdir()
     save_file({"mtp.weight": torch.ones(2)}, folder / "more" / "mtp.safetensors")
     whole = {**shapes(folder), "mtp.weight": (2,)}
@@ -104,8 +104,8 @@ def test_files_that_the_model_names_and_further_ones(sglang: Any, folder: Path) 
 
     def several() -> Model:
         model = Model({**shapes(folder), **{"draft." + name: shape for name, shape in first.items()}})
-        of = sglang.DefaultModelLoader.Source(str(folder), None, "draft.", allow_patterns_overrides=["model-00001-*.safetensors"])
-        model.secondary_weights = [of]
+        first_file = sglang.DefaultModelLoader.Source(str(folder), None, "draft.", allow_patterns_overrides=["model-00001-*.safetensors"])
+        model.secondary_weights = [first_file]
         return model
 
     assert len(loaded(sglang, several, folder).seen) == len(shapes(folder)) + len(first)
@@ -155,7 +155,7 @@ def test_what_cannot_be_opened_is_an_error_before_the_model_changes(sglang: Any,
             sglang.get_model_loader(load_config(options))
 
 
-def test_the_entry_point_is_that_of_the_installed_package(sglang: Any) -> None:
+def test_the_installed_package_has_the_entry_point(sglang: Any) -> None:
     points = [point for point in entry_points(group="sglang.srt.plugins") if point.name == "anamnesis"]
     assert len(points) == 1
     # plugins may be loaded several times
@@ -173,7 +173,7 @@ def source(path: str) -> ast.Module:
 def test_the_stand_in_has_the_signatures_of_sglang(file: str) -> None:
     theirs = signatures(source(file))
     ours = signatures(ast.parse((STANDIN / "sglang" / "srt" / file).read_text()))
-    # of the stand-in's own
+    # functions that the stand-in alone has
     own = {"around", "called", "Source.init_new"}
     ours = {name: found[0] for name, found in ours.items() if name not in own}
     assert ours and ours == {name: theirs[name][0] if name in theirs else None for name in ours}
@@ -186,7 +186,7 @@ def test_sglang_has_what_is_used() -> None:
     loader = source("model_loader/loader.py")
     assert {"model_or_path", "revision", "prefix", "fall_back_to_pt", "allow_patterns_overrides", "model_config"} <= fields(loader, "Source")
     assert "weight_files" in fields(loader, "ResolvedSource")
-    # a class in the place of a format is called with the configuration
+    # a class that replaces a format is called with the configuration
     text = ast.unparse(loader)
     assert "if isinstance(load_config.load_format, type):\n        return load_config.load_format(load_config)" in text
     assert "if not isinstance(self.load_format, str):\n            return" in ast.unparse(load)

@@ -178,7 +178,7 @@ def test_directories_without_an_index(vllm: Any, tmp_path: Path) -> None:
     # a trainer's
     torch.save({"state": {}}, tmp_path / "optimizer.bin")
     check(loaded(), expected)
-    # of several kinds of files the first one
+    # the first one of several kinds of files
     for file, part in zip("ab", parts, strict=True):
         save_file({name: value + 1 for name, value in part.items()}, tmp_path / f"{file}.safetensors")
     check(loaded(), {name: value + 1 for name, value in expected.items()})

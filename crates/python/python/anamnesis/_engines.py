@@ -17,7 +17,7 @@ OPTIONS: dict[str, type] = {"source": str, "dequantise": bool, "read_ahead": int
 # as the programs look for files: the first kind that a repository has
 PATTERNS = ["*.safetensors", "*.bin", "*.pt"]
 
-# of trainers
+# files of trainers, which hold no weights
 _NO_WEIGHTS = {"training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt"}
 
 

@@ -27,7 +27,7 @@ def joined(rows: Iterable[tuple[str, Any]], metadata: Mapping[str, Any]) -> Iter
         parts[name] = tensor
         if len(parts) == len(wanted[made]):
             del there[made]
-            # those of one tensor only: the function compares each tensor with each part
+            # the parts of one tensor only: the function compares each tensor with each part
             yield from unflatten_tensor_state_dict(parts, {made: metadata[made], _NAMES: json.dumps([made])})[0].items()
     for made, parts in there.items():
         lacking = ", ".join(sorted(wanted[made] - set(parts)))

@@ -62,7 +62,7 @@ def register() -> None:
                 return rows
             from ._torchao import joined
 
-            # of several files, each may have parts of a tensor that another one describes
+            # each of several files may have parts of a tensor that another one describes
             return joined(rows, {name: value for one in opened for name, value in one.metadata.items()})
 
     register_model_loader("anamnesis")(AnamnesisModelLoader)
