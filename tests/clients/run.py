@@ -29,7 +29,7 @@ import table
 from table import Row
 
 GROUPS = ["bitsandbytes", "conv1d", "torchao", "hqq", "quanto", "llmcompressor", "auto_round", "gptqmodel", "mlx", "by_hand",
-          "pytorch", "training", "peft", "diffusers", "silent", "readers", "llama_cpp", "gguf_types", "gguf_models"]
+          "pytorch", "training", "peft", "diffusers", "accelerate", "sentence_transformers", "silent", "readers", "llama_cpp", "gguf_types", "gguf_models"]
 ENVIRONMENT = dict(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_PROGRESS_BARS="1", TOKENIZERS_PARALLELISM="false",
                    CUDA_VISIBLE_DEVICES="", PYTHONWARNINGS="ignore")
 

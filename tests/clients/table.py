@@ -9,7 +9,7 @@ import time
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs/clients.md"
 BEGIN, END = "<!-- clients: {} -->\n", "<!-- /clients -->\n"
 CLIENTS = ["torch", "transformers", "safetensors", "accelerate", "bitsandbytes", "torchao", "hqq", "optimum-quanto",
-           "compressed-tensors", "llmcompressor", "auto-round", "gptqmodel", "mlx", "mlx-lm", "peft", "diffusers",
+           "compressed-tensors", "llmcompressor", "auto-round", "gptqmodel", "mlx", "mlx-lm", "peft", "diffusers", "sentence-transformers",
            "lightning", "gguf", "tokenizers"]
 COLUMNS = {"case": "case", "options": "options", "weights": "weights", "logits": "logits",
            "own": "quantised model's own logits", "result": "result", "note": "remark"}

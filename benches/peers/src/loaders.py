@@ -45,7 +45,12 @@ elif name.startswith("torch.load"):
             for value in tree.values():
                 yield from flat(value)
     load = lambda path: torch.load(path, weights_only=True, map_location="cpu", **kw)
-elif name.startswith("safetensors.torch"):
+elif name.startswith(("safetensors.torch", "safetensors 0.9")):
+    if name.startswith("safetensors 0.9"):
+        # beside the environment's own
+        sys.path.insert(0, os.path.join(sys.prefix, "next"))
+        import safetensors
+        assert safetensors.__version__.startswith("0.9"), f"safetensors {safetensors.__version__} in the place of 0.9"
     from safetensors.torch import load_file
     kw = {"backend": "pread"} if "pread" in name else {}
     load = lambda path: load_file(path, **kw)

@@ -22,6 +22,12 @@ const LOADERS: &[(&str, &[&str], bool)] = &[
         &["safetensors"],
         false,
     ),
+    ("safetensors 0.9 rc, load_file", &["safetensors"], false),
+    (
+        "safetensors 0.9 rc, load_file(backend=pread)",
+        &["safetensors"],
+        false,
+    ),
     ("safetensors.safe_open", &["safetensors"], false),
     ("fastsafetensors", &["safetensors"], false),
     ("run:ai model streamer", &["safetensors"], false),

@@ -16,8 +16,7 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     };
     match error.kind() {
         ErrorKind::Io(e) => {
-            // an exception of a file object of Python
-            let own = e.get_ref().and_then(|e| e.downcast_ref::<PyErr>());
+            let own = own_exception(e);
             return own.map_or_else(|| system_error(e, error, text), |own| own.clone_ref(py));
         }
         ErrorKind::InvalidArgument(_) => return PyValueError::new_err(text),
@@ -35,6 +34,18 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let made = class.and_then(|class| instance(py, &class, &text, error, remedy));
     // if the class cannot be imported, that error says more than none
     made.unwrap_or_else(|failed| failed)
+}
+
+/// The exception of a file object of Python that a read has failed with.
+fn own_exception(error: &io::Error) -> Option<&PyErr> {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = error.get_ref().map(|e| e as _);
+    while let Some(error) = next {
+        if let Some(own) = error.downcast_ref::<PyErr>() {
+            return Some(own);
+        }
+        next = error.source();
+    }
+    None
 }
 
 /// The exception for a failure of a verb that is no error of the library.
@@ -110,7 +121,17 @@ fn system_error(e: &io::Error, error: &Error, text: String) -> PyErr {
         _ => None,
     });
     match code {
-        Some(code) => PyOSError::new_err((code, e.to_string(), path)),
+        Some(code) => {
+            // an error that has a kind alone has a text of Rust's
+            let text = match e.get_ref() {
+                None => io::Error::from_raw_os_error(code).to_string(),
+                Some(own) => own.to_string(),
+            };
+            // Python states the number in front of the text
+            let number = format!(" (os error {code})");
+            let text = text.strip_suffix(&number).unwrap_or(&text).to_owned();
+            PyOSError::new_err((code, text, path))
+        }
         None => PyOSError::new_err(text),
     }
 }
@@ -161,7 +182,7 @@ fn remedy(remedy: Remedy) -> String {
         }
         Remedy::ConvertAligned => "write another file with convert(…, alignment=…)".to_owned(),
         Remedy::CastOrWriteVoid => {
-            "cast it with dtype= and cast=True, or write items without a type with void=True".to_owned()
+            "write items without a type with void=True, or cast it with convert(…, dtype=…, cast=True)".to_owned()
         }
         Remedy::LeaveOutOrReadItems => "leave the tensor out with exclude= or filter=, or read its items as a dtype of their width with void_as=".to_owned(),
         Remedy::ReadItems { dtype } => format!("if you know the dtype, pass void_as=[\"{dtype}\"]"),

@@ -28,7 +28,8 @@ pub(crate) struct CoreWriter {
 impl CoreWriter {
     /// Begins files of these tensors: name, dtype or block type, shape.
     #[new]
-    #[pyo3(signature = (out, tensors, *, container = None, metadata = Vec::new(), shard_size = None, overwrite = false))]
+    #[pyo3(signature = (out, tensors, *, container = None, metadata = Vec::new(), shard_size = None, overwrite = false, void = false))]
+    #[allow(clippy::too_many_arguments)] // keywords of Python
     fn new(
         py: Python<'_>,
         out: PathBuf,
@@ -37,6 +38,7 @@ impl CoreWriter {
         metadata: Vec<(String, String)>,
         shard_size: Option<u64>,
         overwrite: bool,
+        void: bool,
     ) -> PyResult<Self> {
         let sharding = match shard_size {
             None => Sharding::SingleFile,
@@ -58,6 +60,7 @@ impl CoreWriter {
         let sink = FileSink::new(out, sharding)
             .container(container.unwrap_or(&SAFETENSORS))
             .metadata(values)
+            .void(void)
             .overwrite(overwrite);
         let writer = py.detach(|| TensorWriter::begin(sink, specs));
         let writer = writer.map_err(|error| exception(py, &error))?;

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +116,51 @@ def test_an_invalid_argument_is_a_value_error() -> None:
         anamnesis.check(GGUF, filter="nothing.*")
     with pytest.raises(ValueError, match="bogus"):
         anamnesis.fit(GGUF, engine="bogus")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("keyword", "call"),
+    [
+        ("engine", lambda: anamnesis.fit(GGUF, engine="bogus")),  # type: ignore[arg-type]
+        ("context", lambda: anamnesis.fit(GGUF, context=-1)),
+        ("kv", lambda: anamnesis.report(GGUF, "page.html", kv="bogus")),
+        ("only", lambda: anamnesis.check(GGUF, only="bogus")),
+        ("filter", lambda: anamnesis.check(GGUF, filter="bogus")),
+        ("rename", lambda: anamnesis.diff(GGUF, GGUF, rename={"bogus": "b"})),
+        ("max_abs", lambda: anamnesis.diff(GGUF, GGUF, max_abs=-1)),
+        ("max_abs", lambda: anamnesis.diff(GGUF, GGUF, max_abs=1, quick=True)),
+        ("threshold", lambda: anamnesis.warm(GGUF, threshold=200)),
+        ("bandwidth", lambda: anamnesis.warm(GGUF, bandwidth=0)),
+    ],
+)
+def test_messages_of_the_command_name_keywords(keyword: str, call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if keyword in ("threshold", "bandwidth") and sys.platform != "linux":
+        pytest.skip("SKIPPED: models are warmed on Linux")
+    with pytest.raises(ValueError, match=rf"\b{keyword}\b") as caught:
+        call()
+    # neither an option of a shell nor lines for a terminal
+    assert "--" not in str(caught.value) and "\n" not in str(caught.value), caught.value
+
+
+def test_numbers_of_bytes_are_named() -> None:
+    for call in (
+        lambda: anamnesis.fit(GGUF, memory="5GB"),  # type: ignore[arg-type]
+        lambda: anamnesis.warm(GGUF, bandwidth=1.5),  # type: ignore[arg-type]
+        lambda: anamnesis.remember_to(GGUF, "out/", shard_size="5GB"),  # type: ignore[arg-type]
+        lambda: anamnesis.convert(SHARDED, "out/", shard_size="5GB"),  # type: ignore[arg-type]
+        lambda: anamnesis.parts(GGUF, "out/", shard_size=True),
+        lambda: anamnesis.TensorWriter("out/", {"w": ("F32", (2,))}, shard_size="5GB"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match=r"^(memory|bandwidth|shard_size): a whole number of bytes, not (True|1\.5|'5GB')$"):
+            call()
+
+
+def test_errors_of_the_system_have_its_texts(tmp_path: Path) -> None:
+    none = tmp_path / "none"
+    for call in (lambda: anamnesis.fit(none), lambda: anamnesis.report(GGUF, none / "page.html"), lambda: anamnesis.open(none)):
+        with pytest.raises(FileNotFoundError) as caught:
+            call()
+        assert caught.value.strerror == os.strerror(errno.ENOENT) and str(none) in str(caught.value.filename)
 
 
 @pytest.mark.parametrize(

@@ -177,3 +177,21 @@ def test_keys_have_types_of_a_gguf(tmp_path: Path) -> None:
         anamnesis.TensorWriter(tmp_path / "n.safetensors", {"w": ("F32", (0,))}, metadata={"x.size:u8": 7})
     with pytest.raises(TypeError, match="rename"):
         anamnesis.edit(converted, rename=["a=b"])  # type: ignore[arg-type]
+
+
+def test_floats_that_numpy_does_not_have_are_written_as_items(tmp_path: Path) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    values = np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3)
+    tensors = {"a": ("BF16", (2, 3)), "b": ("F8_E4M3", (2,))}
+    with pytest.raises(anamnesis.UnsupportedError, match=r"void=True") as caught:
+        anamnesis.TensorWriter(tmp_path / "refused.npz", tensors)
+    # the keyword is one of the function
+    assert caught.value.remedy is not None and "void=True" in caught.value.remedy and "convert(" in caught.value.remedy
+    with anamnesis.TensorWriter(tmp_path / "made.npz", tensors, void=True) as out:
+        out.write("a", values)
+        out.write("b", np.ones(2, ml_dtypes.float8_e4m3fn))
+    stored = np.load(tmp_path / "made.npz")
+    assert stored["a"].dtype == "V2" and stored["a"].tobytes() == values.tobytes() and stored["b"].dtype == "V1"
+    found = anamnesis.open(tmp_path / "made.npz", void_as=["BF16", "F8_E4M3"]).load("np")
+    assert found["a"].dtype == ml_dtypes.bfloat16 and found["a"].tobytes() == values.tobytes()
+    assert not (tmp_path / "refused.npz").exists()

@@ -82,3 +82,19 @@ def test_memory_that_does_not_fit_is_refused_by_name() -> None:
         checkpoint.load("np", out={NAME: both[:32], other: both[8:]})
     with pytest.raises(ValueError, match="cannot be written"):
         checkpoint.load("jax", out={NAME: whole})
+
+
+def test_a_released_storage_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+    checkpoint = anamnesis.open(SHARDED)
+    whole = checkpoint[NAME].torch()
+    for nbytes in (0, 8, whole.nbytes - 1):
+        given = torch.empty_like(whole)
+        # as FSDP releases parameters: dtype and shape stay
+        given.untyped_storage().resize_(nbytes)
+        with pytest.raises(ValueError, match=rf"'{NAME}'.*storage.*{nbytes} bytes"):
+            checkpoint.load("pt", out={NAME: given})
+    # a part of a longer storage
+    given = torch.empty(whole.numel() + 8, dtype=whole.dtype)[8:].view(whole.shape)
+    checkpoint.load("pt", out={NAME: given})
+    assert torch.equal(given.view(torch.uint8), whole.view(torch.uint8))

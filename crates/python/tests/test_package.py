@@ -361,7 +361,7 @@ def test_the_command_is_the_same_program() -> None:
 def test_no_framework_is_imported_before_it_is_requested() -> None:
     program = (
         "import sys, anamnesis; anamnesis.inspect(sys.argv[1])\n"
-        "heavy = {'torch', 'numpy', 'jax', 'mlx', 'ml_dtypes', 'transformers', 'diffusers', 'vllm'} & set(sys.modules)\n"
+        "heavy = {'torch', 'numpy', 'jax', 'mlx', 'ml_dtypes', 'transformers', 'diffusers', 'vllm', 'sglang', 'comfy'} & set(sys.modules)\n"
         "sys.exit(', '.join(heavy) or 0)"
     )
     run = subprocess.run([sys.executable, "-c", program, str(GGUF)], capture_output=True, text=True)

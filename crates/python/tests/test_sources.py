@@ -102,6 +102,40 @@ def test_an_exception_of_a_file_object_is_raised() -> None:
         anamnesis.open(Failing(FILES[0].read_bytes()))
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_an_exception_of_a_file_object_keeps_its_class_while_tensors_are_read(path: Path) -> None:
+    class Mine(Exception):
+        pass
+
+    class Failing(io.BytesIO):
+        fails = False
+
+        def read(self, size: int | None = -1) -> bytes:
+            if self.fails:
+                raise Mine("of my own")
+            return super().read(size)
+
+    file = Failing(path.read_bytes())
+    checkpoint = anamnesis.open(file)
+    name = next(name for name in checkpoint if checkpoint[name].nbytes)
+    file.fails = True
+    reads = {
+        "load": lambda: checkpoint.load("np"),
+        "stream": lambda: list(checkpoint.stream("np")),
+        "remember": lambda: checkpoint.remember("np"),
+        "dequantised": lambda: list(checkpoint.stream("np", dequantise=True)),
+        "numpy": lambda: checkpoint[name].numpy(),
+        "raw": lambda: checkpoint[name].raw(),
+    }
+    for what, read in reads.items():
+        with pytest.raises(Mine, match="of my own") as caught:
+            read()
+        assert type(caught.value) is Mine, what
+    # and the file is read again when it works again
+    file.fails = False
+    assert checkpoint.load("np").keys() == checkpoint.keys()
+
+
 def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="file object"):
         anamnesis.open(3)  # type: ignore[arg-type]

@@ -86,7 +86,7 @@ READS: dict[str, Callable[[Any], Any]] = {
     "anamnesis.ray.remember_to(src)": lambda path: anamnesis.ray.remember_to(path, "made"),
     "anamnesis.ray.load(src)": lambda path: anamnesis.ray.load(path, 0, 1, "np"),
     "anamnesis.ray.inspect(prefix)": anamnesis.ray.inspect,
-    "anamnesis.vllm.weights(path)": lambda path: list(anamnesis.vllm.weights(path, {}, None)),
+    "anamnesis.vllm.checkpoints(found)": lambda path: anamnesis.vllm.checkpoints(os.fspath(path), None)[0],
     "anamnesis.vllm.folder(model)": lambda path: anamnesis.vllm.folder(os.fspath(path), None, load_config=None),
 }
 WRITES: dict[str, Callable[[Any], Any]] = {
@@ -108,7 +108,6 @@ NEEDED = {
     "anamnesis.safetensors.load_file(filename)": "torch",
     "anamnesis.safetensors.torch.load_file(filename)": "torch",
     "anamnesis.transformers.from_pretrained(path)": "transformers",
-    "anamnesis.vllm.weights(path)": "torch",
     "anamnesis.ray.load(src)": None,
 }
 
@@ -162,7 +161,7 @@ OPENED = [
     "anamnesis.open(source)", "anamnesis.Checkpoint(source)", "anamnesis.load(source)", "anamnesis.load_file(source)",
     "anamnesis.torch.load(f)", "anamnesis.numpy.load(file)", "anamnesis.safetensors.load_file(filename)", "anamnesis.safetensors.torch.load_file(filename)",
     "anamnesis.safetensors.safe_open(filename)", "anamnesis.safetensors.numpy.load_file(filename)", "anamnesis.ray.load(src)",
-    "anamnesis.vllm.weights(path)", "anamnesis.inspect(source)", "anamnesis.plan(source)", "anamnesis.predict(source)",
+    "anamnesis.vllm.checkpoints(found)", "anamnesis.inspect(source)", "anamnesis.plan(source)", "anamnesis.predict(source)",
 ]  # fmt: skip
 
 
@@ -184,9 +183,8 @@ def test_a_url_is_converted_and_dequantised(server: str, tmp_path: Path) -> None
 
 def test_models_of_a_url_are_left_to_what_opens_them(server: str) -> None:
     assert anamnesis.vllm.folder("s3://bucket/model", None, load_config=None) == "s3://bucket/model"
-    assert anamnesis.vllm.paths("s3://bucket/model", None) == ["s3://bucket/model"]
     with pytest.raises(ValueError, match=r"s3://bucket/model.*\*\.bin"):
-        anamnesis.vllm.paths("s3://bucket/model?secret", ["*.bin"])
+        anamnesis.vllm.checkpoints("s3://bucket/model?secret", ["*.bin"])
     # a source by its URL, and not by a path below the working directory
     assert shared_path(f"{server}/{FILE}") == f"{server}/{FILE}"
     assert shared_path("model") == os.path.abspath("model")

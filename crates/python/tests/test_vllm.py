@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import gc
-import os
+import json
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -20,11 +20,9 @@ torch = pytest.importorskip("torch", reason="SKIPPED: PyTorch is not installed")
 
 import anamnesis  # noqa: E402
 import anamnesis.vllm  # noqa: E402
+import engine_models  # noqa: E402
+from engine_models import SCRIBE, STANDIN, Model, check, fields, shapes, signatures  # noqa: E402
 
-HERE = Path(__file__).resolve().parent
-FIXTURES = HERE.parents[2] / "fixtures"
-SCRIBE = FIXTURES / "model" / "scribe-Q8_0.gguf"
-STANDIN = HERE / "standin"
 LOADER = "vllm.model_executor.model_loader"
 
 
@@ -33,32 +31,16 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     before = {name for name in sys.modules if name.split(".")[0] == "vllm"}
     if before:
         pytest.skip("SKIPPED: vLLM itself is imported")
+    # torchao's stand-in is for the tests that use a stand-in for vLLM
+    torchao = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "torchao"}
     monkeypatch.syspath_prepend(str(STANDIN))
+    for name in torchao:
+        del sys.modules[name]
     anamnesis.vllm.register()
     yield import_module(LOADER)
-    for name in [name for name in sys.modules if name.split(".")[0] == "vllm"]:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("vllm", "torchao")]:
         del sys.modules[name]
-
-
-class Model(torch.nn.Module):
-    """A model that loads as vLLM's models do: names and tensors, one by one, copied into its parameters."""
-
-    def __init__(self, shapes: dict[str, tuple[int, ...]], dtype: Any = torch.float32) -> None:
-        super().__init__()
-        self.names = {name: name.replace(".", "_") for name in shapes}
-        for name, shape in shapes.items():
-            self.register_parameter(self.names[name], torch.nn.Parameter(torch.full(shape, -1.0, dtype=dtype), False))
-        self.seen: list[str] = []
-        self.in_use = 0
-
-    def load_weights(self, weights: Iterator[tuple[str, Any]]) -> set[str]:
-        for name, weight in weights:
-            self.seen.append(name)
-            parameter = getattr(self, self.names[name])
-            assert parameter.shape == weight.shape, name
-            parameter.copy_(weight)
-            self.in_use = max(self.in_use, anamnesis._core.pool_bytes()[0])
-        return {self.names[name] for name in self.seen}
+    sys.modules.update(torchao)
 
 
 def load_config(**extra: Any) -> Any:
@@ -66,7 +48,7 @@ def load_config(**extra: Any) -> Any:
 
 
 def model_config(model: Any, **more: Any) -> Any:
-    return SimpleNamespace(**{"model": str(model), "revision": None, "quantization": None, "dtype": torch.bfloat16, **more})
+    return SimpleNamespace(**{"model": str(model), "revision": None, "quantization": None, "dtype": torch.bfloat16, "is_moe": False, **more})
 
 
 @pytest.fixture
@@ -78,16 +60,6 @@ def folder(tmp_path: Path) -> Path:
         tensors = {f"layers.{number}.{name}": torch.randn(64, 1024) for name in range(16)}
         save_file(tensors, tmp_path / f"model-{number:05}-of-00002.safetensors")
     return tmp_path
-
-
-def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    return {name: tensor.shape for name, tensor in anamnesis.open(path).items()}
-
-
-def check(model: Model, expected: dict[str, Any], dtype: Any = torch.float32) -> None:
-    assert sorted(model.seen) == sorted(expected)
-    for name, value in expected.items():
-        assert torch.equal(getattr(model, model.names[name]), value.to(dtype)), name
 
 
 def in_use() -> int:
@@ -177,7 +149,7 @@ def test_models_that_read_some_files_or_several_checkpoints(vllm: Any, folder: P
     model.secondary_weights = [
         SimpleNamespace(
             model_or_path=str(folder.parent), revision=None, subfolder=folder.name, prefix="draft.",
-            allow_patterns_overrides=["model-00001-*.safetensors"],
+            allow_patterns_overrides=["model-00001-*.safetensors"], is_unused_weight=None,
         )
     ]  # fmt: skip
     vllm.get_model_loader(load_config()).load_weights(model, model_config(folder))
@@ -187,6 +159,168 @@ def test_models_that_read_some_files_or_several_checkpoints(vllm: Any, folder: P
     model.is_unused_checkpoint_weight = lambda name: name.startswith("layers.2.")
     vllm.get_model_loader(load_config()).load_weights(model, model_config(folder))
     assert sorted(model.seen) == sorted(first)
+
+
+def test_directories_without_an_index(vllm: Any, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    parts = [{f"{file}.{number}": torch.full((3,), float(number)) for number in range(2)} for file in "ab"]
+    expected = parts[0] | parts[1]
+    wanted = {name: (3,) for name in expected}
+
+    def loaded(**more: Any) -> Model:
+        model = Model(wanted)
+        vllm.get_model_loader(load_config()).load_weights(model, model_config(tmp_path, **more))
+        return model
+
+    for file, part in zip("ab", parts, strict=True):
+        torch.save(part, tmp_path / f"{file}.bin")
+    # a trainer's
+    torch.save({"state": {}}, tmp_path / "optimizer.bin")
+    check(loaded(), expected)
+    # the first one of several kinds of files
+    for file, part in zip("ab", parts, strict=True):
+        save_file({name: value + 1 for name, value in part.items()}, tmp_path / f"{file}.safetensors")
+    check(loaded(), {name: value + 1 for name, value in expected.items()})
+    # an index names the files, and is trusted
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict.fromkeys(parts[0], "a.safetensors")}))
+    with pytest.raises(ValueError, match="b_0, b_1"):
+        loaded()
+    (tmp_path / "a.safetensors").unlink()
+    with pytest.raises(anamnesis.MissingPartError, match="a.safetensors"):
+        loaded()
+
+
+def test_the_experts_of_other_processes_are_not_read(vllm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors.torch import save_file
+
+    names = [f"layers.0.mlp.experts.{number}.up.weight" for number in range(8)]
+    scales = [name + "_scale" for name in names]
+    save_file({name: torch.full((4,), float(at)) for at, name in enumerate([*names, *scales, "norm.weight"])}, tmp_path / "model.safetensors")
+    expected = anamnesis.load(tmp_path, "pt")
+    config, groups = import_module("vllm.config").PARALLEL, import_module("vllm.distributed").RANKS
+
+    def loaded(**more: Any) -> list[str]:
+        model = Model(shapes(tmp_path))
+        moe = model_config(tmp_path, quantization="fp8", **{"is_moe": True, "get_num_experts": lambda: 8, **more})
+        vllm.get_model_loader(load_config()).load_weights(model, moe)
+        check(model, {name: expected[name] for name in model.seen})
+        return [name for name in names if name in model.seen]
+
+    def parallel(**more: Any) -> None:
+        for name, value in more.items():
+            monkeypatch.setattr(config, name, value)
+
+    assert loaded() == names
+    parallel(enable_expert_parallel=True, enable_ep_weight_filter=True)
+    # one process has all of them, and has no groups
+    assert loaded() == names
+    parallel(tensor_parallel_size=2)
+    for rank in range(2):
+        groups.update(tp=rank)
+        assert loaded() == names[4 * rank : 4 * rank + 4]
+    # the ranks of the outer group count first
+    parallel(data_parallel_size=2)
+    for dp, tp in ((0, 1), (1, 0)):
+        groups.update(dp=dp, tp=tp)
+        assert loaded() == names[4 * dp + 2 * tp : 4 * dp + 2 * tp + 2]
+    parallel(data_parallel_size=1, prefill_context_parallel_size=2)
+    groups.update(pcp=1, tp=0)
+    assert loaded() == names[4:6]
+    parallel(expert_placement_strategy="round_robin")
+    assert loaded() == names[2::4]
+    # copies of experts may be anywhere; other models have no experts
+    assert loaded(is_moe=False) == loaded(get_num_experts=lambda: 0) == names
+    parallel(enable_eplb=True)
+    assert loaded() == names
+    parallel(enable_eplb=False, enable_ep_weight_filter=False)
+    assert loaded() == names
+
+
+def test_what_a_model_does_not_use_is_not_read(vllm: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    stream = anamnesis.Checkpoint.stream
+    monkeypatch.setattr(anamnesis.Checkpoint, "stream", lambda self, *args, **options: asked.append(options) or stream(self, *args, **options))
+    model = Model({name: shape for name, shape in shapes(folder).items() if name.startswith("layers.1.")})
+    model.is_unused_checkpoint_weight = lambda name: name.startswith("layers.2.")
+    vllm.get_model_loader(load_config()).load_weights(model, model_config(folder))
+    assert sorted(asked[0]["names"]) == sorted(model.seen)
+    model = Model({})
+    model.is_unused_checkpoint_weight = lambda name: True
+    vllm.get_model_loader(load_config()).load_weights(model, model_config(folder))
+    assert model.seen == [] and len(asked) == 1
+
+
+def torchao_parts() -> tuple[dict[str, Any], dict[str, str]]:
+    """Two tensors of torchao in parts, and a plain one; and the metadata that describe them."""
+    parts = {f"layer.{at}._weight_{part}": torch.full((2,), 10.0 * at + of) for at in range(2) for of, part in enumerate(("qdata", "scale"))}
+    described = {f"layer.{at}.weight": {"_type": "Parted", "_data": {}, "_tensor_data_names": ["qdata", "scale"]} for at in range(2)}
+    described["norm.weight"] = {"_type": "Tensor"}
+    metadata = {name: json.dumps(value) for name, value in described.items()} | {"tensor_names": json.dumps(list(described))}
+    return {**parts, "norm.weight": torch.ones(2)}, metadata
+
+
+def test_parts_of_torchao_are_joined(vllm: Any, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    class Taker:
+        def load_weights(self, weights: Iterator[tuple[str, Any]]) -> None:
+            self.loaded = dict(weights)
+
+    def loaded(**more: Any) -> dict[str, Any]:
+        model = Taker()
+        vllm.get_model_loader(load_config()).load_weights(model, model_config(tmp_path, **more))
+        return model.loaded
+
+    stored, metadata = torchao_parts()
+    save_file(stored, tmp_path / "model.safetensors", metadata=metadata)
+    assert loaded(quantization=None).keys() == stored.keys()
+
+    def check_joined() -> None:
+        found = loaded(quantization="torchao")
+        assert found.keys() == {"layer.0.weight", "layer.1.weight", "norm.weight"}
+        assert torch.equal(found["norm.weight"], stored["norm.weight"])
+        for at in range(2):
+            joined = found[f"layer.{at}.weight"]
+            assert joined["type"] == "Parted" and joined.keys() == {"type", "qdata", "scale"}
+            assert all(torch.equal(joined[part], stored[f"layer.{at}._weight_{part}"]) for part in ("qdata", "scale"))
+
+    check_joined()
+    # the parts of one tensor in two files
+    (tmp_path / "model.safetensors").unlink()
+    for number, some in enumerate((["layer.0._weight_scale", "layer.1._weight_qdata"], ["layer.0._weight_qdata", "layer.1._weight_scale", "norm.weight"])):
+        save_file({name: stored[name] for name in some}, tmp_path / f"model-{number + 1:05}-of-00002.safetensors", metadata=metadata)
+    check_joined()
+    (tmp_path / "model-00002-of-00002.safetensors").rename(tmp_path / "other.safetensors")
+    (tmp_path / "model-00001-of-00002.safetensors").rename(tmp_path / "one.safetensors")
+    check_joined()
+    (tmp_path / "other.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"'layer.0.weight' of torchao lacks the parts layer\.0\._weight_qdata"):
+        loaded(quantization="torchao")
+
+
+def test_torchao_itself_joins_its_tensors(tmp_path: Path) -> None:
+    pytest.importorskip("torchao", reason="SKIPPED: torchao is not installed")
+    from anamnesis._torchao import joined
+    from safetensors.torch import save_file
+    from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
+    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Linear(32, 16)).to(torch.bfloat16)
+    quantize_(model, Int8WeightOnlyConfig(version=2))
+    state = {name: value.data for name, value in model.state_dict().items()}
+    stored, metadata = flatten_tensor_state_dict(state)
+    assert len(stored) > len(state)
+    save_file(stored, tmp_path / "model.safetensors", metadata=metadata)
+    checkpoint = anamnesis.open(tmp_path)
+    with checkpoint.stream("torch") as stream:
+        found = dict(joined(stream, checkpoint.metadata))
+    assert found.keys() == state.keys()
+    for name, value in state.items():
+        assert type(found[name]) is type(value), name
+        same = found[name].dequantize() if hasattr(value, "dequantize") and type(value) is not torch.Tensor else found[name]
+        assert torch.equal(same, value.dequantize() if same is not found[name] else value), name
 
 
 @pytest.mark.parametrize(
@@ -210,25 +344,10 @@ def test_the_entry_point_is_that_of_the_installed_package(vllm: Any) -> None:
 
 
 def source(path: str) -> ast.Module:
-    folder = os.environ.get("VLLM_SOURCE")
-    if not folder:
-        pytest.skip("SKIPPED: VLLM_SOURCE names no source of vLLM")
-    return ast.parse((Path(folder) / "vllm" / path).read_text())
+    return engine_models.source("VLLM_SOURCE", f"vllm/{path}")
 
 
-def signatures(tree: ast.AST) -> dict[str, tuple[list[str], list[str]]]:
-    """Names of parameters and their defaults, of functions and methods."""
-    found = {}
-    for parent in ast.walk(tree):
-        for node in ast.iter_child_nodes(parent):
-            if isinstance(node, ast.FunctionDef):
-                name = f"{parent.name}.{node.name}" if isinstance(parent, ast.ClassDef) else node.name
-                parameters = [one.arg for one in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]]
-                found[name] = parameters, [ast.unparse(one) for one in node.args.defaults]
-    return found
-
-
-@pytest.mark.parametrize("file", ["__init__.py", "base_loader.py", "weight_utils.py"])
+@pytest.mark.parametrize("file", ["__init__.py", "base_loader.py", "weight_utils.py", "ep_weight_filter.py"])
 def test_the_stand_in_has_the_signatures_of_vllm(file: str) -> None:
     path = f"model_executor/model_loader/{file}"
     theirs = signatures(source(path))
@@ -238,16 +357,15 @@ def test_the_stand_in_has_the_signatures_of_vllm(file: str) -> None:
     assert methods <= theirs.keys() if file == "base_loader.py" else True
 
 
-def fields(tree: ast.Module, name: str) -> set[str]:
-    node = next(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == name)
-    return {one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
-
-
-def test_vllm_has_the_attributes_that_are_used() -> None:
+def test_vllm_has_the_attributes_that_are_used(vllm: Any) -> None:
     assert {"load_format", "download_dir", "ignore_patterns", "model_loader_extra_config"} <= fields(source("config/load.py"), "LoadConfig")
     assert {"model", "revision", "quantization", "dtype"} <= fields(source("config/model.py"), "ModelConfig")
     default = source("model_executor/model_loader/default_loader.py")
-    assert {"model_or_path", "revision", "subfolder", "prefix", "allow_patterns_overrides"} <= fields(default, "Source")
+    assert {"model_or_path", "revision", "subfolder", "prefix", "allow_patterns_overrides", "is_unused_weight"} <= fields(default, "Source")
+    parallel = fields(source("config/parallel.py"), "ParallelConfig")
+    assert vars(import_module("vllm.config").PARALLEL).keys() <= parallel
+    assert {"get_dp_group", "get_pcp_group", "get_tensor_model_parallel_rank"} <= signatures(source("distributed/parallel_state.py")).keys()
+    assert {"ModelConfig.is_moe", "ModelConfig.get_num_experts"} <= signatures(source("config/model.py")).keys()
     text = ast.unparse(default)
     for attribute in ("allow_patterns_overrides", "is_unused_checkpoint_weight", "secondary_weights"):
         assert f"'{attribute}'" in text, attribute

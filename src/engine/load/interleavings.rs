@@ -108,7 +108,7 @@ impl<'c> Model<'c> {
             self.seen.lock().unwrap().push(request.start);
             if failing == Some(number) {
                 let error = io::Error::from(io::ErrorKind::UnexpectedEof);
-                self.queue.fail(request.file, request.start, &error);
+                self.queue.fail(request.file, request.start, error);
                 continue;
             }
             let start = usize::try_from(request.start).unwrap();

@@ -217,8 +217,8 @@ fn read_requests(queue: &ReadAhead<'_>, files: &RequestSource<'_>, wait: bool) -
         match files.read(request, &mut part) {
             Ok(n) if n >= request.needed => queue.complete(request, part),
             // `read_at` repeats short reads, so this is the end of the file
-            Ok(n) => queue.fail(request.file, request.start + n as u64, &truncated()),
-            Err(e) => queue.fail(request.file, request.start, &e),
+            Ok(n) => queue.fail(request.file, request.start + n as u64, truncated()),
+            Err(e) => queue.fail(request.file, request.start, e),
         }
     }
 }

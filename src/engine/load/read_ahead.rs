@@ -242,14 +242,11 @@ impl<'c> ReadAhead<'c> {
     }
 
     /// Stops the queue because a read failed.
-    pub(super) fn fail(&self, file: u32, offset: u64, error: &io::Error) {
-        let (kind, os, text) = (error.kind(), error.raw_os_error(), error.to_string());
+    pub(super) fn fail(&self, file: u32, offset: u64, error: io::Error) {
         self.stop(StopReason::Read {
             file,
             offset,
-            kind,
-            os,
-            text,
+            error: error.into(),
         });
     }
 

@@ -357,7 +357,7 @@ impl RingReader<'_, '_> {
         match continued {
             Ok(()) if read.done >= read.request.needed => self.queue.complete(read.request, part),
             Ok(()) => self.start(ring, read, part),
-            Err(error) => self.queue.fail(read.request.file, read.offset(), &error),
+            Err(error) => self.queue.fail(read.request.file, read.offset(), error),
         }
     }
 
@@ -372,8 +372,8 @@ impl RingReader<'_, '_> {
                 Ok(n) if n >= request.needed => self.queue.complete(request, part),
                 Ok(n) => self
                     .queue
-                    .fail(number, request.start + n as u64, &truncated()),
-                Err(error) => self.queue.fail(number, request.start, &error),
+                    .fail(number, request.start + n as u64, truncated()),
+                Err(error) => self.queue.fail(number, request.start, error),
             };
         }
         let file = self.files.file(number);
@@ -381,9 +381,9 @@ impl RingReader<'_, '_> {
             let out = &mut part[read.done..request.needed];
             let start = request.start + read.done as u64;
             match uninterrupted(|| file.read_at(out, start)) {
-                Ok(0) => return self.queue.fail(number, start, &truncated()),
+                Ok(0) => return self.queue.fail(number, start, truncated()),
                 Ok(n) => read.done += n,
-                Err(error) => return self.queue.fail(number, start, &error),
+                Err(error) => return self.queue.fail(number, start, error),
             }
         }
         self.queue.complete(request, part);

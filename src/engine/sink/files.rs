@@ -133,6 +133,14 @@ impl FileSink {
         self
     }
 
+    /// Whether floats that NumPy does not have (BF16, FP8) are written to NPY and NPZ, as items without a type of their width. Default
+    /// off: they are refused.
+    #[must_use]
+    pub fn void(mut self, void: bool) -> Self {
+        self.form.options.void = void;
+        self
+    }
+
     /// Choices about the form of the files.
     #[must_use]
     pub(crate) fn form_options(mut self, options: FormOptions) -> Self {

@@ -10,6 +10,8 @@ const REQUIREMENTS: &str = include_str!("../../python/requirements.txt");
 const TORCH: &str = include_str!("../../python/torch.txt");
 /// Loaders of safetensors, and what they import: complete, as they would bring torch with its GPU libraries.
 const LOADERS: &str = include_str!("../../python/loaders.txt");
+/// A release to come of a package that is installed too: in a folder of its own.
+const NEXT: &str = include_str!("../../python/next.txt");
 /// The packages that the section `remote` compares.
 const REMOTE: &str = include_str!("../../python/remote.txt");
 
@@ -46,7 +48,7 @@ pub fn prepare(options: &Options) -> Vec<String> {
     let folder = environment(options);
     let (stamp, wanted) = (
         folder.join("installed"),
-        format!("{REQUIREMENTS}{TORCH}{LOADERS}{REMOTE}"),
+        format!("{REQUIREMENTS}{TORCH}{LOADERS}{NEXT}{REMOTE}"),
     );
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Vec::new();
@@ -83,6 +85,9 @@ fn install(folder: &Path) -> Result<(), String> {
     pip(&["--no-deps"], &torch.join("\n"))?;
     pip(&[], &dependencies.join("\n"))?;
     pip(&["--no-deps"], LOADERS)?;
+    let next = folder.join("next");
+    let next = next.to_str().ok_or("a path that is not UTF-8")?;
+    pip(&["--no-deps", "--upgrade", "--target", next], NEXT)?;
     pip(&[], REMOTE)?;
     let stubs = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/torch_stubs.py");
     run(Command::new(&python).arg(stubs))?;

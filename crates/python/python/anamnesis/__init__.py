@@ -32,7 +32,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from . import diffusers, documents, numpy, ray, safetensors, torch, transformers, vllm
+    from . import comfyui, diffusers, documents, numpy, ray, safetensors, sglang, torch, transformers, vllm
     from ._answers import check, diff, digest, fit, report, warm
     from ._convert import convert
     from ._list import ModelEntry, ls
@@ -59,7 +59,7 @@ _LATER = {
     "Parts": "_parts",
     "parts": "_parts",
 }
-_MODULES = ("diffusers", "documents", "numpy", "ray", "safetensors", "torch", "transformers", "vllm")
+_MODULES = ("comfyui", "diffusers", "documents", "numpy", "ray", "safetensors", "sglang", "torch", "transformers", "vllm")
 
 
 def __getattr__(name: str) -> Any:

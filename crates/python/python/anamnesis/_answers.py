@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from operator import index as whole_number
+import re
 from os import fsdecode
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import _core
 from ._dtype import dtype_name
+from ._numbers import whole_bytes
 from ._paths import local
 from ._progress import reporting
 
@@ -48,7 +49,25 @@ def _listed(values: str | Iterable[str] | None) -> list[str]:
 
 def _answer(verb: str, paths: Sequence[Path], words: list[str], progress: Progress) -> Any:
     with reporting(progress, verb) as report:
-        return _core.answer(["anamnesis", verb, *words, *map(_argument, paths)], report)
+        try:
+            return _core.answer(["anamnesis", verb, *words, *map(_argument, paths)], report)
+        except ValueError as error:
+            if type(error) is not ValueError:
+                raise
+            raise ValueError(_by_keywords(str(error), words)) from None
+
+
+# keywords that the command has under other names
+_KEYWORDS = {"no_config": "config=False", "write": "out", "output": "out"}
+
+
+def _by_keywords(text: str, words: list[str]) -> str:
+    """A message of the command's parser, with the keywords of the call in the place of its options."""
+    for option in {word.partition("=")[0] for word in words}:
+        keyword = option.removeprefix("--").replace("-", "_")
+        keyword = _KEYWORDS.get(keyword, keyword)
+        text = re.sub(rf"'{option}(?: <[^>]*>)?'|(?<![\w-]){option}(?![\w-])", keyword, text)
+    return re.sub(r"\n\s+\[", " [", text)
 
 
 def _argument(path: Path) -> str:
@@ -57,8 +76,8 @@ def _argument(path: Path) -> str:
     return f"./{text}" if text.startswith("-") else text
 
 
-def _bytes(count: int | None) -> str | None:
-    return None if count is None else f"{whole_number(count)}B"
+def _bytes(keyword: str, count: int | None) -> str | None:
+    return None if count is None else f"{whole_bytes(keyword, count)}B"
 
 
 def fit(
@@ -88,7 +107,7 @@ def fit(
     if kind is not None and kind not in _DTYPES:
         raise ValueError(f"dtype {dtype!r}: bfloat16, float16 or float32")
     words = _flags(
-        json=True, context=context, batch=batch, memory=_bytes(memory), overhead=_bytes(overhead or None), engine=engine, kv=kv, dtype=kind and _DTYPES[kind], tp=tp, pp=pp
+        json=True, context=context, batch=batch, memory=_bytes("memory", memory), overhead=_bytes("overhead", overhead or None), engine=engine, kv=kv, dtype=kind and _DTYPES[kind], tp=tp, pp=pp
     )
     document = _answer("fit", [source], words, None)
     return cast("FitDocument", document["models"][0])
@@ -198,8 +217,13 @@ def report(
     overwrite: bool = False,
     progress: Progress = None,
 ) -> None:
-    """Writes a page (HTML, one file) about a model: tensors, memory, and with ``check`` or ``stats`` its values."""
-    words = _flags(output=local(out, "a page is written to"), check=check, stats=stats, memory=_bytes(memory), batch=batch, kv=kv, overwrite=overwrite)
+    """Writes a page (HTML, one file) about a model: tensors, memory, and with ``check`` or ``stats`` its values.
+
+        >>> anamnesis.report("fixtures/model/scribe-Q8_0.gguf", "scribe.html", memory=1 << 30)
+        >>> open("scribe.html").read(15)
+        '<!DOCTYPE html>'
+    """
+    words = _flags(output=local(out, "a page is written to"), check=check, stats=stats, memory=_bytes("memory", memory), batch=batch, kv=kv, overwrite=overwrite)
     _answer("report", [source], words, progress)
 
 
@@ -217,7 +241,10 @@ def warm(
 
     ``rank`` of ``tp`` workers: their bytes alone; ``bandwidth``: bytes per second at most; ``threshold``: percent of memory at which
     reading stops. Needs no privileges, and evicts nothing.
+
+        >>> anamnesis.warm("fixtures/model/scribe-Q8_0.gguf")["end"]
+        'complete'
     """
     ranks = [] if rank is None else [rank] if isinstance(rank, int) else list(rank)
-    words = _flags(json=True, rank=ranks, tp=tp, threads=threads, bandwidth=_bytes(bandwidth), threshold=threshold)
+    words = _flags(json=True, rank=ranks, tp=tp, threads=threads, bandwidth=_bytes("bandwidth", bandwidth), threshold=threshold)
     return cast("WarmDocument", _answer("warm", [source], words, progress)["warm"])

@@ -10,6 +10,7 @@ from . import _core
 from ._dtype import dtype_name
 from ._frameworks import wrap_for
 from ._index import selection
+from ._numbers import shard_bytes
 from ._progress import reporting
 from ._results import Loaded, Plan, Stream, Summary, boxes, warn_of_refused, wrapped
 from ._select import Chosen, choose
@@ -87,7 +88,14 @@ class Checkpoint(Mapping[str, Tensor]):
         self.files: list[tuple[str | None, int]] = self._core.files
 
     def close(self) -> None:
-        """Closes the files. Tensors that were loaded stay valid; nothing more can be read."""
+        """Closes the files. Tensors that were loaded stay valid; nothing more can be read.
+
+            >>> checkpoint = anamnesis.open("fixtures/safetensors/sharded")
+            >>> head = checkpoint.load("np", names=["lm_head.weight"])
+            >>> checkpoint.close()
+            >>> head["lm_head.weight"].shape
+            (32, 16)
+        """
         self._core = _Closed()  # type: ignore[assignment]
 
     def __enter__(self) -> Checkpoint:
@@ -185,7 +193,11 @@ class Checkpoint(Mapping[str, Tensor]):
         return _opened, self._arguments
 
     def inspect(self) -> Summary:
-        """The summary that ``anamnesis inspect --json`` prints."""
+        """The summary that ``anamnesis inspect --json`` prints.
+
+            >>> anamnesis.open("fixtures/model/scribe-Q8_0.gguf").inspect()["format"]
+            'gguf'
+        """
         return Summary(self._core.summary())
 
     def load(
@@ -357,7 +369,12 @@ class Checkpoint(Mapping[str, Tensor]):
         return {name: self[name].selection(index) for name, index in (slices or {}).items()}
 
     def plan(self, *, dtype: Any = "auto", cast: bool = False, naming: Naming = "stored") -> Plan:
-        """The plan of :meth:`remember`: no tensor is read."""
+        """The plan of :meth:`remember`: no tensor is read.
+
+            >>> plan = anamnesis.open("fixtures/model/scribe-Q8_0.gguf").plan(dtype="float32")
+            >>> {output[2] for output in plan["outputs"]}
+            {'F32'}
+        """
         return Plan(self._core.plan(dtype=dtype_name(dtype), cast=cast, names=naming))
 
     def _outputs(self, dtype: str, cast: bool, naming: str, options: Mapping[str, Any]) -> Chosen:
@@ -473,9 +490,11 @@ class Checkpoint(Mapping[str, Tensor]):
 
         ``out``: a directory (one that exists, a path that ends in ``/``, or with ``shard_size`` in bytes), or a file. By default a directory
         has the names of transformers. Raises ``FileExistsError`` unless ``overwrite``.
+
+            >>> anamnesis.open("fixtures/model/scribe-Q8_0.gguf").remember_to("model/", shard_size=100_000)[-1]
+            'model/model-00003-of-00003.safetensors'
         """
-        if shard_size is not None and shard_size < 1:
-            raise ValueError(f"shard_size: {shard_size} bytes hold no tensor")
+        shard_size = None if shard_size is None else shard_bytes(shard_size)
         path, kind = fsdecode(out), dtype_name(dtype)
         style = naming or self._core.names_in(path, shard_size)
         options = dict(filter=filter, exclude=exclude, rename=rename, strip_prefix=strip_prefix)
@@ -541,6 +560,9 @@ class _Metadata(Mapping[str, "Any"]):
 
     def __len__(self) -> int:
         return len(self._core.metadata_keys())
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
 
     def __repr__(self) -> str:
         return f"<metadata: {len(self)} keys>"

@@ -9,6 +9,7 @@ from . import _core
 from ._checkpoint import Checkpoint
 from ._dtype import dtype_name
 from ._metadata import metadata_texts, pairs
+from ._numbers import shard_bytes
 from ._progress import reporting
 from ._select import renames, select
 
@@ -89,7 +90,7 @@ def convert(
                 void=void,
                 alignment=alignment,
                 tp=tp,
-                shard_size=shard_size,
+                shard_size=None if shard_size is None else shard_bytes(shard_size),
                 overwrite=overwrite,
                 code=code,
                 untie=untie,

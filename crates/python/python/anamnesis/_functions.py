@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 def open(source: Source, **options: Unpack[OpenOptions]) -> Checkpoint:
     """Opens a file, a directory, an index, any part of a split, a URL, the bytes of a file, or a file object. Headers are read, no
-    tensors. See :class:`Checkpoint`."""
+    tensors. See :class:`Checkpoint`.
+
+        >>> with anamnesis.open("fixtures/safetensors/sharded") as checkpoint:
+        ...     checkpoint["lm_head.weight"].shape
+        (32, 16)
+    """
     return Checkpoint(source, **options)
 
 
@@ -57,7 +62,11 @@ def load(
     progress: Progress = None,
     **options: Unpack[OpenOptions],
 ) -> Loaded:
-    """The stored tensors of a checkpoint: see :meth:`Checkpoint.load`."""
+    """The stored tensors of a checkpoint: see :meth:`Checkpoint.load`.
+
+        >>> sorted(anamnesis.load("fixtures/safetensors/sharded", "np", filter="lm_head.*"))
+        ['lm_head.weight']
+    """
     checkpoint = Checkpoint(source, **options)
     return checkpoint.load(
         framework,
@@ -80,14 +89,22 @@ def load(
 
 
 def load_file(source: Source, device: Any = "cpu") -> dict[str, Any]:
-    """The tensors of a file for PyTorch, as ``safetensors.torch.load_file`` returns them, of every format."""
+    """The tensors of a file for PyTorch, as ``safetensors.torch.load_file`` returns them, of every format.
+
+        >>> anamnesis.load_file("fixtures/safetensors/sharded")["lm_head.weight"].dtype
+        torch.bfloat16
+    """
     return dict(load(source, "torch", device=device))
 
 
 def plan(
     source: Source, *, dtype: Any = "auto", cast: bool = False, naming: Naming = "stored", **options: Unpack[OpenOptions]
 ) -> Plan:
-    """The plan of :func:`remember`: no tensor is read."""
+    """The plan of :func:`remember`: no tensor is read.
+
+        >>> anamnesis.plan("fixtures/model/scribe-Q8_0.gguf")["quantised"]
+        True
+    """
     return _core.again(lambda: Checkpoint(source, **options).plan(dtype=dtype, cast=cast, naming=naming))
 
 
@@ -112,7 +129,11 @@ def remember(
     progress: Progress = None,
     **options: Unpack[OpenOptions],
 ) -> Loaded:
-    """The weights of a checkpoint, dequantised, in memory: see :meth:`Checkpoint.remember`. :func:`remember_to` writes them."""
+    """The weights of a checkpoint, dequantised, in memory: see :meth:`Checkpoint.remember`. :func:`remember_to` writes them.
+
+        >>> anamnesis.remember("fixtures/model/scribe-Q8_0.gguf", "np", dtype="float32", filter="*attn_q*")["blk.0.attn_q.weight"].dtype
+        dtype('float32')
+    """
     checkpoint = Checkpoint(source, **options)
     return checkpoint.remember(
         framework,
@@ -135,7 +156,11 @@ def remember(
 
 
 def remember_to(source: Checkpoint | Source, out: Path, **options: Unpack[RememberOptions]) -> list[str]:
-    """Dequantises a checkpoint into a safetensors file or a directory: see :meth:`Checkpoint.remember_to`. Returns the files."""
+    """Dequantises a checkpoint into a safetensors file or a directory: see :meth:`Checkpoint.remember_to`. Returns the files.
+
+        >>> anamnesis.remember_to("fixtures/model/scribe-Q8_0.gguf", "scribe.safetensors", dtype="float16")
+        ['scribe.safetensors']
+    """
     if isinstance(source, Checkpoint):
         return source.remember_to(out, **options)
     return _core.again(lambda: Checkpoint(source).remember_to(out, **options))
@@ -159,6 +184,13 @@ def edit(
     its type. ``rename`` has whole names, prefixes that end at a dot, or patterns with ``*``, which are applied in this order. ``copy`` writes new
     files also where the old ones could be changed, ``compact`` removes the room for later edits, and ``recover`` completes an edit that was
     interrupted and changes nothing else. Returns the path, the way and the written bytes of each file.
+
+        >>> import shutil
+        >>> path = shutil.copy("fixtures/model/scribe-Q8_0.gguf", "mine.gguf")
+        >>> anamnesis.edit(path, set={"general.name": "mine"})[0]["path"]
+        'mine.gguf'
+        >>> anamnesis.open(path).metadata["general.name"]
+        'mine'
     """
     if recover and (set or unset or rename_key or rename or copy or compact):
         raise ValueError("recover: it completes an edit that was interrupted, and changes nothing else")

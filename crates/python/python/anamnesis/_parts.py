@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._checkpoint import Checkpoint
 from ._dtype import dtype_name
+from ._numbers import shard_bytes
 from ._paths import is_url, local
 from ._progress import reporting
 
@@ -62,7 +63,12 @@ class Parts:
 
     def make(self, name: str, *, threads: int = 0, progress: Progress = None) -> bool:
         """Makes a file, whole or not at all. False if it is there already. Raises ``KeyError`` for another name, and what
-        :func:`anamnesis.remember_to` raises."""
+        :func:`anamnesis.remember_to` raises.
+
+            >>> parts = anamnesis.parts("fixtures/model/scribe-Q8_0.gguf", "made", shard_size=100_000)
+            >>> parts.make(parts.names[0])
+            True
+        """
         src, dst, _, _, _, shared, options = self._arguments
         text = self._texts[name]
         with reporting(progress, name) as report:
@@ -70,7 +76,14 @@ class Parts:
 
     def complete(self) -> list[str]:
         """Writes the other files and, last, the index: readers find no checkpoint before. Returns the files of tensors. May be called by
-        each process. Raises ``MissingPartError`` if a file is missing."""
+        each process. Raises ``MissingPartError`` if a file is missing.
+
+            >>> parts = anamnesis.parts("fixtures/model/scribe-Q8_0.gguf", "complete", shard_size=100_000)
+            >>> all(parts.make(name) for name in parts.names)
+            True
+            >>> len(parts.complete()) == len(parts)
+            True
+        """
         return [fsdecode(file) for file in self._directory().complete()]
 
 
@@ -103,8 +116,7 @@ def parts(
         ...     len(parts.complete()) == len(made)
         True
     """
-    if shard_size < 1:
-        raise ValueError(f"shard_size: {shard_size} bytes hold no tensor")
+    shard_size = shard_bytes(shard_size)
     src, dst, kind = shared_path(source), os.path.abspath(local(out, "processes write to")), dtype_name(dtype)
     if dst.endswith((".safetensors", ".gguf")):
         raise ValueError(f"{dst!r} has the name of a file: parts are the files of a directory")

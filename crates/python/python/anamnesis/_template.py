@@ -39,7 +39,12 @@ class Template:
 
     @classmethod
     def open(cls, path: Path) -> Template:
-        """A template that was saved, recorded or predicted."""
+        """A template that was saved, recorded or predicted.
+
+            >>> anamnesis.predict("fixtures/safetensors/sharded").save("open.template")
+            >>> anamnesis.Template.open("open.template").nbytes == anamnesis.predict("fixtures/safetensors/sharded").nbytes
+            True
+        """
         return cls(_core.load_template(local(path, "a template is read from")))
 
     @property
@@ -62,11 +67,21 @@ class Template:
         return dict(self._core.parameters)
 
     def coverage(self, other: Template) -> Coverage:
-        """How much of this template ``other`` has."""
+        """How much of this template ``other`` has.
+
+            >>> alone, both = anamnesis.predict("fixtures/safetensors/sharded"), anamnesis.predict("fixtures/safetensors/sharded", tp=2)
+            >>> alone.coverage(both).covered == alone.nbytes
+            True
+        """
         return Coverage(*self._core.coverage(other._core))
 
     def save(self, path: Path, overwrite: bool = False) -> None:
-        """Writes the binary form, or JSON if the path ends in ``.json``."""
+        """Writes the binary form, or JSON if the path ends in ``.json``.
+
+            >>> anamnesis.predict("fixtures/safetensors/sharded", tp=2).save("model.template")
+            >>> len(anamnesis.Template.open("model.template").groups)
+            2
+        """
         self._core.save(local(path, "a template is written to"), overwrite)
 
     def __repr__(self) -> str:
@@ -94,6 +109,9 @@ def predict(
     ``rules`` precede the rules of ``load(tp=…)``; ``order`` is ``file``, ``layer`` or ``name``; with ``whole`` a worker
     reads the whole of each tensor that it has a share of. Reads with up to ``max_gap`` bytes between them are one. The other
     options are the options of opening.
+
+        >>> [group.rank for group in anamnesis.predict("fixtures/safetensors/sharded", tp=2).groups]
+        [0, 1]
     """
     core = Checkpoint(source, **options)._core.predict(
         tp=tp,

@@ -76,7 +76,11 @@ class Tensor:
 
     def to(self, framework: Framework, index: Any = ..., device: Any = None) -> Any:
         """The tensor, or what ``index`` selects of it, as numpy indexes. A basic index (numbers, ranges, an ellipsis,
-        ``None``) reads only the box of elements that contains it; masks and arrays select from the whole tensor."""
+        ``None``) reads only the box of elements that contains it; masks and arrays select from the whole tensor.
+
+            >>> type(anamnesis.open("fixtures/safetensors/sharded")["lm_head.weight"].to("np")).__name__
+            'ndarray'
+        """
         chosen = self.selection(index)
         return wrapped(wrap_for(framework, device), {self.name: chosen}, self._load(chosen.box))
 
@@ -87,15 +91,28 @@ class Tensor:
         return loaded[0]
 
     def raw(self) -> memoryview:
-        """The stored bytes, whatever they mean."""
+        """The stored bytes, whatever they mean.
+
+            >>> tensor = anamnesis.open("fixtures/model/scribe-Q8_0.gguf")["blk.0.attn_q.weight"]
+            >>> len(tensor.raw()) == tensor.nbytes
+            True
+        """
         return memoryview(self._load()[4])
 
     def torch(self, index: Any = ..., device: Any = None) -> Any:
-        """As a tensor of PyTorch."""
+        """As a tensor of PyTorch.
+
+            >>> anamnesis.open("fixtures/safetensors/sharded")["lm_head.weight"].torch((slice(0, 4), 0)).shape
+            torch.Size([4])
+        """
         return self.to("torch", index, device)
 
     def numpy(self, index: Any = ...) -> Any:
-        """As an array of numpy."""
+        """As an array of numpy.
+
+            >>> anamnesis.open("fixtures/safetensors/sharded")["lm_head.weight"].numpy((slice(0, 4), 0)).shape
+            (4,)
+        """
         return self.to("numpy", index)
 
     def __getitem__(self, index: Any) -> Any:
@@ -160,7 +177,11 @@ class Tensor:
         return has_buffer(self._loaded_dtype)
 
     def remember(self, framework: Framework = "torch", dtype: Any = "auto", device: Any = None, index: Any = ...) -> Any:
-        """The weight of this name, dequantised, or what ``index`` selects of it: an index may begin inside of a block."""
+        """The weight of this name, dequantised, or what ``index`` selects of it: an index may begin inside of a block.
+
+            >>> anamnesis.open("fixtures/model/scribe-Q8_0.gguf")["blk.0.attn_q.weight"].remember("np", dtype="float32").shape
+            (64, 64)
+        """
         slices = {self.name: index}
         made = self.checkpoint.remember(framework, dtype=dtype, filter=[self.name], device=device, slices=slices)
         return made[self.name]

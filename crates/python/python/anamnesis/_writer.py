@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import _core
 from ._metadata import metadata_texts
+from ._numbers import shard_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,15 +23,20 @@ class TensorWriter:
     """Writes tensors one by one to a file, to shards, or to a bucket: no more than one piece of 1 MiB is in memory besides what
     the program has. Names, dtypes and shapes are given first, as they are in front of the data.
 
-        >>> shapes = {"w": ("BF16", (4096, 4096)), "b": ("F32", (4096,))}
+        >>> import numpy as np
+        >>> shapes = {"w": ("F32", (64, 64)), "b": ("F16", (64,))}
         >>> with anamnesis.TensorWriter("out.safetensors", shapes, metadata={"format": "pt"}) as out:
         ...     for name in out.order:
-        ...         out.write(name, make(name))
+        ...         dtype, shape = shapes[name]
+        ...         out.write(name, np.zeros(shape, {"F32": np.float32, "F16": np.float16}[dtype]))
+        >>> out.files
+        ['out.safetensors']
 
     ``tensors``: by name, the dtype (``BF16``, of safetensors) or block type (``Q8_0``, of ggml) and the shape, outermost axis
     first. ``container``: ``safetensors``, ``gguf``, ``npz`` or ``npy``; by default the ending of ``out`` decides. Keys of
     ``metadata`` may have a type of a GGUF behind a colon (``"x.size:u32"``), which values other than texts need. ``shard_size``
-    in bytes makes ``out`` a directory of shards and their index. The files appear at the end of the ``with`` block; after an
+    in bytes makes ``out`` a directory of shards and their index. ``void``: floats that NumPy does not have (BF16, FP8) are written to
+    ``npz`` and ``npy`` as items without a type, which ``void_as`` reads. The files appear at the end of the ``with`` block; after an
     exception there are none.
     """
 
@@ -43,12 +49,19 @@ class TensorWriter:
         metadata: Mapping[str, Any] | None = None,
         shard_size: int | None = None,
         overwrite: bool = False,
+        void: bool = False,
     ) -> None:
         self._tensors = {name: (dtype, tuple(shape)) for name, (dtype, shape) in tensors.items()}
         rows = [(name, dtype, list(shape)) for name, (dtype, shape) in self._tensors.items()]
         keys = metadata_texts("metadata", metadata, None, removal="leave the key out")
         self._core = _core.CoreWriter(
-            fsdecode(out), rows, container=container, metadata=keys, shard_size=shard_size, overwrite=overwrite
+            fsdecode(out),
+            rows,
+            container=container,
+            metadata=keys,
+            shard_size=None if shard_size is None else shard_bytes(shard_size),
+            overwrite=overwrite,
+            void=void,
         )
         #: Names in the order of their bytes in the files: required to a bucket, and the fastest everywhere.
         self.order: list[str] = self._core.order()
@@ -58,18 +71,38 @@ class TensorWriter:
     def write(self, name: str, data: Any) -> None:
         """Writes a whole tensor of PyTorch or array of numpy, of the dtype and shape that were given; or the next bytes of the
         tensor, little endian and in C order, from any object with a contiguous buffer. Raises ``KeyError`` for another name, and
-        ``ValueError`` for more bytes than the tensor has, another dtype or another shape."""
+        ``ValueError`` for more bytes than the tensor has, another dtype or another shape.
+
+            >>> with anamnesis.TensorWriter("w.safetensors", {"w": ("U8", (4,))}) as out:
+            ...     out.write("w", b"ab")
+            ...     out.write("w", b"cd")
+            >>> bytes(anamnesis.open("w.safetensors")["w"].raw())
+            b'abcd'
+        """
         if name not in self._tensors:
             raise KeyError(name)
         write_pieces(self._core, name, memoryview(_contents(name, data, *self._tensors[name])))
 
     def finish(self) -> list[str]:
-        """Gives the files their names, and returns them. Raises ``ValueError`` for a tensor of which bytes are missing."""
+        """Gives the files their names, and returns them. Raises ``ValueError`` for a tensor of which bytes are missing.
+
+            >>> out = anamnesis.TensorWriter("f.safetensors", {"w": ("U8", (1,))})
+            >>> out.write("w", b"a")
+            >>> out.finish()
+            ['f.safetensors']
+        """
         self.files = [fsdecode(file) for file in self._core.finish()]
         return self.files
 
     def close(self) -> None:
-        """Leaves nothing, unless the files are finished."""
+        """Leaves nothing, unless the files are finished.
+
+            >>> out = anamnesis.TensorWriter("c.safetensors", {"w": ("U8", (1,))})
+            >>> out.close()
+            >>> import os.path
+            >>> os.path.exists("c.safetensors")
+            False
+        """
         self._core.close()
 
     def __enter__(self) -> TensorWriter:

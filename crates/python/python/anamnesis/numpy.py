@@ -43,6 +43,10 @@ def load(
     which are not read, and ``max_header_size`` about a parser that is not used: :attr:`Limits` bounds what a header may cost.
 
     Arrays of objects are pickles: a file of one is refused, and an archive is read without them, with a warning that names them.
+
+        >>> import anamnesis.numpy
+        >>> anamnesis.numpy.load("fixtures/npy/v1.npy").dtype
+        dtype('float32')
     """
     if allow_pickle:
         raise ValueError("allow_pickle=True would run the code that a file names, which this package never does")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._checkpoint import Checkpoint
 from ._dtype import dtype_name
+from ._numbers import shard_bytes
 from ._parts import make_file, shared_path
 from ._paths import is_url, local, shown
 from ._progress import reporting
@@ -74,6 +75,7 @@ def remember_to(
     parameters of :class:`Checkpoint`.
     """
     # before Ray is imported, which takes seconds
+    shard_size = shard_bytes(shard_size)
     src, dst = shared_path(src), os.path.abspath(local(dst, "many machines write to"))
     import ray
 

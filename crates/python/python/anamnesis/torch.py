@@ -73,6 +73,10 @@ def load(
     Without one, and where it says nothing, tensors are on the CPU. ``mmap``: ``True`` maps the file (privately), and otherwise the
     bytes are copied, as the file may be saved again while its tensors are in use. ``opaque`` keeps objects of unknown
     classes as :class:`OpaqueObject` instead of refusing the file, and what depends on them as :class:`RefusedValue`.
+
+        >>> import anamnesis.torch
+        >>> sorted(anamnesis.torch.load("fixtures/pth/tied.pth"))
+        ['emb.weight', 'flat', 'head.weight', 'rows', 'view_t']
     """
     if weights_only is not None and not weights_only:
         raise ValueError("weights_only=False would run the code that a file names, which this package never does")

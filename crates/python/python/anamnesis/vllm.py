@@ -4,18 +4,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from glob import escape, glob
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from ._checkpoint import Checkpoint
-from ._paths import is_url, shown
-
-# keys of `model_loader_extra_config`, with their types
-OPTIONS: dict[str, type] = {"source": str, "dequantise": bool, "read_ahead": int, "loader": str}
-
-# as vLLM's own loader looks for files: the first kind that a repository has
-_PATTERNS = ["*.safetensors", "*.bin", "*.pt"]
+from ._engines import PATTERNS, checked_options, checkpoints, weights
+from ._paths import is_url
 
 
 def register() -> None:
@@ -44,24 +37,33 @@ def register() -> None:
                     raise ValueError(f"the checkpoint has no weights for {', '.join(sorted(missing))}")
 
         def _all_weights(self, model: Any, model_config: Any) -> Iterator[tuple[str, Any]]:
-            is_unused = getattr(model, "is_unused_checkpoint_weight", None)
+            others = experts_of_others(model_config)
+            patterns = None
             if "source" in self.options:
-                main = [self.options["source"]]
+                found = self.options["source"]
             else:
                 patterns = getattr(model, "allow_patterns_overrides", None)
                 found = folder(model_config.model, model_config.revision, patterns, load_config=self.load_config)
-                main = paths(found, patterns)
-            for path in main:
-                for name, weight in weights(path, self.options, model_config.dtype):
-                    if is_unused is None or not is_unused(name):
-                        yield name, weight
+            unused = either(others, getattr(model, "is_unused_checkpoint_weight", None))
+            yield from self._weights(found, patterns, model_config, unused)
             # for models that consist of several checkpoints
             for part in getattr(model, "secondary_weights", ()):
                 patterns = part.allow_patterns_overrides
                 found = folder(part.model_or_path, part.revision, patterns, part.subfolder, load_config=self.load_config)
-                for path in paths(found, patterns):
-                    for name, weight in weights(path, self.options, model_config.dtype):
-                        yield part.prefix + name, weight
+                for name, weight in self._weights(found, patterns, model_config, either(others, part.is_unused_weight)):
+                    yield part.prefix + name, weight
+
+        def _weights(
+            self, found: str, patterns: list[str] | None, model_config: Any, unused: Callable[[str], bool] | None
+        ) -> Iterator[tuple[str, Any]]:
+            opened = checkpoints(found, patterns)
+            rows = (row for one in opened for row in weights(one, self.options, model_config.dtype, unused))
+            if model_config.quantization != "torchao":
+                return rows
+            from ._torchao import joined
+
+            # each of several files may have parts of a tensor that another one describes
+            return joined(rows, {name: value for one in opened for name, value in one.metadata.items()})
 
     register_model_loader("anamnesis")(AnamnesisModelLoader)
 
@@ -77,20 +79,6 @@ def needed(model: Any) -> set[str]:
     return {name for name, _ in model.named_parameters()} - made
 
 
-def checked_options(given: Any) -> dict[str, Any]:
-    """The options in ``model_loader_extra_config``. Raises ``ValueError`` for others, and for values of other types."""
-    if not isinstance(given, dict):
-        raise ValueError(f"model_loader_extra_config must be a dictionary for the load format anamnesis, not {type(given).__name__}")
-    for name, value in given.items():
-        expected = OPTIONS.get(name)
-        if expected is None:
-            raise ValueError(f"model_loader_extra_config: {name!r} is unknown to the load format anamnesis, which has {', '.join(OPTIONS)}")
-        # a truth value is a number of Python
-        if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
-            raise ValueError(f"model_loader_extra_config: {name} must be of the type {expected.__name__}, not {value!r}")
-    return dict(given)
-
-
 def folder(
     model: str, revision: str | None, patterns: list[str] | None = None, subfolder: str | None = None, *, load_config: Any
 ) -> str:
@@ -102,7 +90,7 @@ def folder(
         found = download_weights_from_hf(
             model,
             load_config.download_dir,
-            list(patterns or _PATTERNS),
+            list(patterns or PATTERNS),
             revision,
             subfolder=subfolder,
             ignore_patterns=load_config.ignore_patterns,
@@ -110,31 +98,33 @@ def folder(
     return found if subfolder is None else os.path.join(found, subfolder)
 
 
-def paths(found: str, patterns: list[str] | None) -> list[str]:
-    """The checkpoint, or each of its files that a model names by patterns: the matches of the first pattern that has any."""
-    if patterns and is_url(found):
-        raise ValueError(f"{shown(found)}: files by patterns ({', '.join(patterns)}), which the model reads, are found in a directory only")
-    for pattern in patterns or ():
-        files = sorted(glob(os.path.join(escape(found), pattern)))
-        if files:
-            return files
-    if patterns:
-        raise ValueError(f"{found!r} has no files {' or '.join(patterns)}, which the model reads")
-    return [found]
+def experts_of_others(model_config: Any) -> Callable[[str], bool] | None:
+    """Whether a stored tensor is the weight of an expert that other processes have: those are not read. ``None`` where this process
+    needs all of them, as by vLLM's option ``enable_ep_weight_filter``."""
+    from vllm.config import get_current_vllm_config
+
+    parallel = get_current_vllm_config().parallel_config
+    filters = model_config.is_moe and parallel.enable_expert_parallel and parallel.enable_ep_weight_filter
+    # where experts are copied to balance their use, any process may need any of them
+    if not filters or parallel.enable_eplb or model_config.get_num_experts() <= 0:
+        return None
+    from vllm.distributed import get_dp_group, get_pcp_group, get_tensor_model_parallel_rank
+    from vllm.model_executor.model_loader.ep_weight_filter import compute_local_expert_ids, should_skip_weight
+
+    # experts are divided among all processes of the three groups, the outer one first; a group of one process may not exist
+    groups: list[tuple[int, Callable[[], int]]] = [
+        (parallel.data_parallel_size, lambda: get_dp_group().rank_in_group),
+        (parallel.prefill_context_parallel_size, lambda: get_pcp_group().rank_in_group),
+        (parallel.tensor_parallel_size, get_tensor_model_parallel_rank),
+    ]
+    processes, rank = 1, 0
+    for size, rank_in_group in groups:
+        processes, rank = processes * size, rank * size + (rank_in_group() if size > 1 else 0)
+    own = compute_local_expert_ids(model_config.get_num_experts(), processes, rank, placement=parallel.expert_placement_strategy)
+    return None if own is None else lambda name: should_skip_weight(name, own)
 
 
-def weights(path: str, options: dict[str, Any], dtype: Any) -> Iterator[tuple[str, Any]]:
-    """Names and tensors, one by one: no more than ``read_ahead`` bytes are read ahead, and nothing keeps a tensor."""
-    checkpoint = Checkpoint(path)
-    if options.get("dequantise"):
-        from ._weights import Weights
-
-        # the dtype of the model, which vLLM has chosen
-        for name, weight in Weights(checkpoint, dtype=str(dtype).removeprefix("torch.")).items():
-            yield name, weight[...]
-        return
-    if checkpoint.format == "gguf":
-        raise ValueError(f"{path!r}: models of vLLM take the weights of a GGUF with the option dequantise")
-    settings = {name: options[name] for name in ("read_ahead", "loader") if name in options}
-    with checkpoint.stream("torch", **settings) as stream:
-        yield from stream
+def either(*conditions: Callable[[str], bool] | None) -> Callable[[str], bool] | None:
+    """Whether one of the conditions that exist is true of a name."""
+    known = [condition for condition in conditions if condition is not None]
+    return (lambda name: any(condition(name) for condition in known)) if known else None

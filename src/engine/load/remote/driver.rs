@@ -280,7 +280,7 @@ impl<'d, 'c> RequestDriver<'d, 'c> {
             start + needed as u64
         );
         self.queue
-            .fail(file, at, &io::Error::new(error.kind(), text));
+            .fail(file, at, io::Error::new(error.kind(), text));
     }
 
     /// Starts a second read of each request that has been silent for too long, as far as that is allowed.

@@ -48,6 +48,10 @@ def memory_of(name: str, tensor: Any, dtype: str, is_dtype: bool, shape: tuple[i
         raise wrong_out(name, f"it has the shape {tuple(tensor.shape)}, and the stored one {shape}")
     if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
         raise wrong_out(name, "it is not contiguous")
+    held = tensor.untyped_storage().nbytes()
+    if (tensor.storage_offset() + tensor.numel()) * tensor.element_size() > held and tensor.numel():
+        # PyTorch itself would write there
+        raise wrong_out(name, f"its storage was released, or shortened: it has {held} bytes")
     # no view of one axis exists of huge axes without elements
     return tensor.detach().view(-1).view(torch.uint8).numpy() if tensor.numel() else bytearray()
 

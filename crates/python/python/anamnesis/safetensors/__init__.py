@@ -157,10 +157,21 @@ def load_for(framework: Framework, data: bytes) -> dict[str, Any]:
 
 
 def load_file(filename: Path, device: Any = "cpu", *, backend: str = "mmap") -> dict[str, Any]:
-    """The tensors of a file, for PyTorch."""
+    """The tensors of a file, for PyTorch.
+
+        >>> import anamnesis.safetensors
+        >>> anamnesis.safetensors.load_file("fixtures/model/scribe-Q8_0.gguf")["blk.0.attn_norm.weight"].shape
+        torch.Size([64])
+    """
     return load_file_for("torch", filename, backend=backend, device=device)
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """The tensors in the bytes of a file, for PyTorch."""
+    """The tensors in the bytes of a file, for PyTorch.
+
+        >>> import anamnesis.safetensors
+        >>> with open("fixtures/model/scribe-Q8_0.gguf", "rb") as file:
+        ...     anamnesis.safetensors.load(file.read())["blk.0.attn_norm.weight"].shape
+        torch.Size([64])
+    """
     return load_for("torch", data)

@@ -38,22 +38,46 @@ def _specs(arrays: dict[str, np.ndarray[Any, Any]]) -> dict[str, TensorSpec]:
 
 def save(tensor_dict: Arrays, metadata: Mapping[str, str] | None = None) -> bytes:
     """The bytes of a safetensors file with these arrays, by name. Raises ``SafetensorError`` for a dtype that the format does not
-    have."""
+    have.
+
+        >>> import numpy as np
+        >>> from anamnesis.safetensors.numpy import load, save
+        >>> load(save({"a": np.arange(3)}))["a"].tolist()
+        [0, 1, 2]
+    """
     arrays = _contiguous(tensor_dict)
     return serialize(_specs(arrays), metadata)
 
 
 def save_file(tensor_dict: Arrays, filename: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Writes a safetensors file with these arrays, by name. A file that exists is replaced when the new one is complete."""
+    """Writes a safetensors file with these arrays, by name. A file that exists is replaced when the new one is complete.
+
+        >>> import numpy as np
+        >>> from anamnesis.safetensors.numpy import load_file, save_file
+        >>> save_file({"a": np.arange(3)}, "a.safetensors", metadata={"format": "np"})
+        >>> load_file("a.safetensors")["a"].tolist()
+        [0, 1, 2]
+    """
     arrays = _contiguous(tensor_dict)
     serialize_file(_specs(arrays), filename, metadata)
 
 
 def load_file(filename: Path, *, backend: str = "mmap") -> dict[str, Any]:
-    """The tensors of a file as arrays."""
+    """The tensors of a file as arrays.
+
+        >>> from anamnesis.safetensors.numpy import load_file
+        >>> load_file("fixtures/model/scribe-Q8_0.gguf")["blk.0.attn_norm.weight"].shape
+        (64,)
+    """
     return load_file_for("numpy", filename, backend=backend)
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """The tensors in the bytes of a file as arrays."""
+    """The tensors in the bytes of a file as arrays.
+
+        >>> from anamnesis.safetensors.numpy import load
+        >>> with open("fixtures/model/scribe-Q8_0.gguf", "rb") as file:
+        ...     load(file.read())["blk.0.attn_norm.weight"].shape
+        (64,)
+    """
     return load_for("numpy", data)

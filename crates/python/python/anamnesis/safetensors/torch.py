@@ -147,14 +147,27 @@ def _specs(tensors: Mapping[str, torch.Tensor]) -> dict[str, TensorSpec]:
 
 def save(tensors: dict[str, torch.Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
     """The bytes of a safetensors file with these tensors, by name: dense and contiguous ones that share no memory. Raises
-    ``ValueError`` and ``RuntimeError`` for others, and ``SafetensorError`` for a dtype that the format does not have."""
+    ``ValueError`` and ``RuntimeError`` for others, and ``SafetensorError`` for a dtype that the format does not have.
+
+        >>> import torch
+        >>> from anamnesis.safetensors.torch import load, save
+        >>> load(save({"a": torch.arange(3)}))["a"].tolist()
+        [0, 1, 2]
+    """
     checked = _checked(tensors)
     return serialize(_specs(checked), metadata)
 
 
 def save_file(tensors: dict[str, torch.Tensor], filename: Path, metadata: Mapping[str, str] | None = None) -> None:
     """Writes a safetensors file with these tensors, as :func:`save`. A file that exists is replaced when the new one is complete, so
-    that a file may be written to the path from which its tensors were loaded."""
+    that a file may be written to the path from which its tensors were loaded.
+
+        >>> import torch
+        >>> from anamnesis.safetensors.torch import load_file, save_file
+        >>> save_file({"a": torch.arange(3)}, "t.safetensors")
+        >>> load_file("t.safetensors")["a"].tolist()
+        [0, 1, 2]
+    """
     checked = _checked(tensors)
     serialize_file(_specs(checked), filename, metadata)
 
@@ -163,7 +176,14 @@ def save_model(
     model: torch.nn.Module, filename: Path, metadata: Mapping[str, str] | None = None, force_contiguous: bool = True
 ) -> None:
     """Writes the state of a model. One of the tensors that share memory is written; the metadata has the name of each other one, with
-    its name. ``force_contiguous`` packs tensors that are not contiguous."""
+    its name. ``force_contiguous`` packs tensors that are not contiguous.
+
+        >>> import torch
+        >>> from anamnesis.safetensors.torch import load_model, save_model
+        >>> save_model(torch.nn.Linear(2, 3), "model.safetensors")
+        >>> load_model(torch.nn.Linear(2, 3), "model.safetensors")
+        (set(), [])
+    """
     state = model.state_dict()
     keys = dict(metadata or {})
     for kept, removed in _remove_duplicate_names(state).items():
@@ -182,7 +202,14 @@ def load_model(
     model: torch.nn.Module, filename: Path, strict: bool = True, device: Any = "cpu", *, backend: str = "mmap"
 ) -> tuple[Any, list[str]]:
     """Loads a file into a model. Returns the names that the file lacks and those that the model lacks; with ``strict`` such names are a
-    ``RuntimeError``. A name that shares its memory with another one is not missing."""
+    ``RuntimeError``. A name that shares its memory with another one is not missing.
+
+        >>> import torch
+        >>> from anamnesis.safetensors.torch import load_model, save_file
+        >>> save_file({"weight": torch.ones(3, 2)}, "weight.safetensors")
+        >>> load_model(torch.nn.Linear(2, 3), "weight.safetensors", strict=False)
+        ({'bias'}, [])
+    """
     state = load_file(filename, device, backend=backend)
     removed = _remove_duplicate_names(model.state_dict(), preferred_names=state)
     absent, extra = model.load_state_dict(state, strict=False)

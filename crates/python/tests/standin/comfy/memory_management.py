@@ -1,0 +1,1 @@
+aimdo_enabled = False

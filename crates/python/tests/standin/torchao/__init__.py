@@ -1,0 +1,1 @@
+"""A stand-in for the part of torchao that ``anamnesis._torchao`` uses."""
