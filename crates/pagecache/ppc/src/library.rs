@@ -18,7 +18,7 @@ pub(crate) struct LoadedLibrary {
 }
 
 /// Why this build loads no libraries. A build for musl is static, or its dynamic linker has no deep binding: a policy's own
-/// functions could not take precedence over those of the host process.
+/// functions could not take precedence over the host process's.
 #[cfg(not(target_env = "gnu"))]
 pub(crate) const UNAVAILABLE: Option<&str> =
     Some("this program was built without glibc, whose dynamic linker loads them");
