@@ -4,6 +4,7 @@ mod check;
 mod convert;
 mod diff;
 mod edit;
+mod first_word;
 mod fit;
 mod load;
 mod ls;
@@ -54,7 +55,7 @@ use values::{dtype, format, name_pattern};
 
 const OVERVIEW_EXAMPLES: &str = "\
 Examples:
-  anamnesis inspect model.gguf
+  anamnesis model.gguf
   anamnesis ls ~/models --arch 'qwen*'
   anamnesis convert model-fp8/ -o one.safetensors
   anamnesis edit model.gguf --set general.name='My model'
@@ -72,7 +73,7 @@ Exit status: 0 success, 1 failure, 2 invalid arguments, 130 interrupted.";
 
 const INSPECT_EXAMPLES: &str = "\
 Examples:
-  anamnesis inspect model.gguf                          list format, totals and tensors
+  anamnesis model.gguf                                  show format, totals and tensors
   anamnesis inspect --tree model.safetensors            show a tree, equal layers on one line
   anamnesis inspect --filter '*.attn_*' model.gguf      list the matching tensors only
   anamnesis inspect --metadata=general.name model.gguf  print one metadata value
@@ -96,7 +97,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Show the format, totals, tensors and metadata of files.
+    /// Show the format, totals, tensors and metadata of files: what a path without a verb does.
     #[command(visible_alias = "i")]
     Inspect(Box<InspectArgs>),
     /// List the models of directories, caches and buckets, one line each.
@@ -178,8 +179,13 @@ pub(crate) struct InspectArgs {
     /// With --tree, show every numbered sibling on its own line.
     #[arg(long, short, requires = "tree", help_heading = "View")]
     pub(crate) all: bool,
+    /// Show the tensors as a list, one line each: the default, except on a terminal.
+    ///
+    /// On a terminal the default is a tree of as many levels as fit on the screen, unless tensors are sorted or hashed.
+    #[arg(long, conflicts_with = "tree", help_heading = "View")]
+    pub(crate) list: bool,
     /// Show the overview only, without tensors.
-    #[arg(long, short, visible_alias = "no-tensors", conflicts_with_all = ["tree", "sort"], help_heading = "View")]
+    #[arg(long, short, visible_alias = "no-tensors", conflicts_with_all = ["tree", "list", "sort"], help_heading = "View")]
     pub(crate) summary: bool,
     /// Show each model at or below a directory or a prefix, as `ls` finds them: the overview of each, unless an option for its
     /// tensors is given.
@@ -418,7 +424,7 @@ impl Verb {
 impl Cli {
     /// Parses arguments, of which the first is the program's name.
     pub(crate) fn read(words: &[OsString]) -> Result<Self, clap::Error> {
-        let mut cli = Self::try_parse_from(words)?;
+        let mut cli = first_word::parse(words)?;
         if let Verb::Inspect(inspect) = &mut cli.verb {
             inspect.resolve_metadata_word(
                 // clap does not report which of the two forms was written
@@ -439,8 +445,15 @@ impl Cli {
 impl InspectArgs {
     /// Whether the tensors are left out.
     pub(crate) fn is_summary(&self) -> bool {
-        let is_list = self.tree || self.sort.is_some() || !self.filter.is_empty() || self.hash;
+        let is_list =
+            self.tree || self.list || self.sort.is_some() || !self.filter.is_empty() || self.hash;
         self.summary || (self.recursive && !is_list)
+    }
+
+    /// Whether a terminal shows as much of the tree as fits.
+    pub(crate) fn is_fitted(&self) -> bool {
+        let is_ordered = self.sort.is_some() || self.reverse || self.hash;
+        !self.list && !self.tree && !is_ordered
     }
 
     /// Decides whether the word after `--metadata` is a key or a path. clap cannot: `--metadata KEY PATH` and

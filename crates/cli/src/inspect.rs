@@ -15,6 +15,11 @@ use crate::paths::{self, InputPath};
 use crate::remedies::note_text;
 use crate::{hash, request_stats, select};
 
+/// Lines around the rows of a tree: one above it, its headings, the line that says what is hidden, and the next prompt.
+const TREE_FRAME: usize = 4;
+/// Number of rows that a tree has on a small screen: more than fits, as fewer say nothing.
+const MIN_ROWS: usize = 6;
+
 /// The answer of `inspect` for one checkpoint.
 struct Inspection {
     summary: Summary,
@@ -175,20 +180,27 @@ fn show(
     if is_further {
         writeln!(out)?;
     }
-    overview::show(
-        summary,
-        *unfiltered_count,
-        !args.filter.is_empty(),
-        screen,
-        out,
-    )?;
+    // both are measured: the tree gets the lines that they leave
+    let (mut above, mut below) = (Vec::new(), Vec::new());
+    let is_filtered = !args.filter.is_empty();
+    overview::show(summary, *unfiltered_count, is_filtered, screen, &mut above)?;
+    overview::warnings(summary, screen, &mut below)?;
+    out.write_all(&above)?;
     if args.metadata.is_some() {
         metadata::list(summary, screen, out)?;
     }
     if args.tree {
         tree::show(summary, args.all, screen, out)?;
     } else if args.metadata.is_none() && !args.is_summary() {
-        tensors::show(summary, args.hash, screen, out)?;
+        match screen.height {
+            Some(height) if args.is_fitted() => {
+                let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
+                let taken = lines(&above) + lines(&below) + TREE_FRAME;
+                let rows = height.saturating_sub(taken).max(MIN_ROWS);
+                tree::show_fitting(summary, rows, screen, out)?;
+            }
+            _ => tensors::show(summary, args.hash, screen, out)?,
+        }
     }
-    Ok(overview::warnings(summary, screen, out)?)
+    Ok(out.write_all(&below)?)
 }

@@ -72,6 +72,8 @@ impl Write for Stdout {
 pub(crate) struct Screen {
     /// Number of columns; `None` for unlimited lines.
     pub(crate) width: Option<usize>,
+    /// Number of lines of a terminal.
+    pub(crate) height: Option<usize>,
     pub(crate) terminal: bool,
     color: bool,
 }
@@ -92,10 +94,11 @@ impl Screen {
             .ok()
             .and_then(|c| c.parse().ok())
             .filter(|c| *c > 0);
-        let measured = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+        let measured = terminal.then(terminal_size::terminal_size).flatten();
         Self {
             // no limit in a file or a pipe: cut text would be lost to a later search
-            width: columns.or_else(|| if terminal { measured() } else { None }),
+            width: columns.or_else(|| measured.map(|(width, _)| usize::from(width.0))),
+            height: measured.map(|(_, height)| usize::from(height.0)),
             terminal,
             color: match color {
                 Color::Always => true,

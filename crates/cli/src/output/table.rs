@@ -107,6 +107,18 @@ impl Table {
         });
     }
 
+    /// Number of rows, without the headings.
+    pub(crate) fn rows(&self) -> usize {
+        self.cells.len() / self.columns.len()
+    }
+
+    /// Removes the rows behind the first ones.
+    pub(crate) fn truncate(&mut self, rows: usize) {
+        self.cells.truncate(rows * self.columns.len());
+        self.text
+            .truncate(self.cells.last().map_or(0, |cell| cell.end));
+    }
+
     /// Writes the table. Columns without content are omitted.
     pub(crate) fn print(&self, screen: &Screen, out: &mut impl Write) -> io::Result<()> {
         let widths = self.widths(screen);

@@ -35,6 +35,16 @@ struct TreeNode<'s> {
 }
 
 impl<'s> TreeNode<'s> {
+    /// The tree of all tensors.
+    fn of(summary: &'s Summary) -> Self {
+        let mut root = Self::default();
+        for tensor in &summary.tensors {
+            root.insert(tensor.name.splitn(MAX_DEPTH, '.'), tensor);
+        }
+        root.classify(&mut HashMap::new());
+        root
+    }
+
     fn insert(&mut self, mut names: std::str::SplitN<'s, char>, tensor: &'s TensorSummary) {
         self.tensors += 1;
         self.nbytes = self.nbytes.saturating_add(tensor.nbytes);
@@ -113,36 +123,83 @@ pub(crate) fn show(
         return Ok(());
     }
     writeln!(out)?;
-    let mut root = TreeNode::default();
-    for tensor in &summary.tensors {
-        root.insert(tensor.name.splitn(MAX_DEPTH, '.'), tensor);
+    let root = TreeNode::of(summary);
+    TreePrinter::filled(&root, summary, all, usize::MAX)
+        .table
+        .print(screen, out)
+}
+
+/// Shows as many levels of the tree as have at most this many rows, and how the rest is shown.
+pub(crate) fn show_fitting(
+    summary: &Summary,
+    rows: usize,
+    screen: &Screen,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    if summary.tensors.is_empty() {
+        return Ok(());
     }
-    root.classify(&mut HashMap::new());
-    let columns = vec![
-        Column::left("name").fit(ColumnFit::Middle(32)),
-        Column::left("dtype").style(DTYPE),
-        Column::left("shape"),
-        Column::right("bytes"),
-        Column::left("notes").fit(ColumnFit::End).style(DIM),
-    ];
-    let mut printer = TreePrinter {
-        table: Table::new(columns, 0),
-        notes: TensorNotes::new(&summary.tensors),
-        all,
+    writeln!(out)?;
+    let root = TreeNode::of(summary);
+    let mut shown = TreePrinter::filled(&root, summary, false, 1);
+    while shown.has_hidden {
+        let deeper = TreePrinter::filled(&root, summary, false, shown.depth + 1);
+        if deeper.table.rows() > rows {
+            break;
+        }
+        shown = deeper;
+    }
+    let cut = shown.table.rows().saturating_sub(rows) as u64;
+    shown.table.truncate(rows);
+    shown.table.print(screen, out)?;
+    let hidden = match (cut, shown.has_hidden) {
+        (0, false) => return Ok(()),
+        (0, true) => "… the levels below: --tree; every tensor: --list".to_owned(),
+        (cut, _) => format!(
+            "… {} more: --tree; every tensor: --list",
+            plural(cut, "row")
+        ),
     };
-    printer.children(&root, None);
-    printer.table.print(screen, out)
+    writeln!(out, "{}", screen.paint(DIM, hidden))
 }
 
 struct TreePrinter {
     table: Table,
     notes: TensorNotes,
     all: bool,
+    /// Number of levels that have rows.
+    depth: usize,
+    /// Whether some node has children without rows.
+    has_hidden: bool,
 }
 
 impl TreePrinter {
-    /// Adds the rows below a node. `prefix` is the tree drawing before them, `None` at the root.
-    fn children(&mut self, node: &TreeNode<'_>, prefix: Option<&str>) {
+    /// A table with the rows of the upper levels.
+    fn filled(root: &TreeNode<'_>, summary: &Summary, all: bool, depth: usize) -> Self {
+        let columns = vec![
+            Column::left("name").fit(ColumnFit::Middle(32)),
+            Column::left("dtype").style(DTYPE),
+            Column::left("shape"),
+            Column::right("bytes"),
+            Column::left("notes").fit(ColumnFit::End).style(DIM),
+        ];
+        let mut printer = Self {
+            table: Table::new(columns, 0),
+            notes: TensorNotes::new(&summary.tensors),
+            all,
+            depth,
+            has_hidden: false,
+        };
+        printer.children(root, None, depth);
+        printer
+    }
+
+    /// Adds the rows below a node. `prefix` is the tree drawing before them, `None` at the root; `levels` have rows.
+    fn children(&mut self, node: &TreeNode<'_>, prefix: Option<&str>, levels: usize) {
+        if levels == 0 {
+            self.has_hidden |= !node.children.is_empty();
+            return;
+        }
         let groups = self.groups(node);
         for (i, members) in groups.iter().enumerate() {
             let last = i + 1 == groups.len();
@@ -151,7 +208,7 @@ impl TreePrinter {
                 (Some(prefix), true) => (format!("{prefix}└─ "), format!("{prefix}   ")),
                 (Some(prefix), false) => (format!("{prefix}├─ "), format!("{prefix}│  ")),
             };
-            self.group(node, members, &branch, &below);
+            self.group(node, members, &branch, &below, levels);
         }
     }
 
@@ -195,6 +252,7 @@ impl TreePrinter {
         members: &[usize],
         prefix: &str,
         child_prefix: &str,
+        levels: usize,
     ) {
         let mut count = members.len() as u64;
         let mut label = self.label(parent, members);
@@ -235,7 +293,7 @@ impl TreePrinter {
                 .cell(format_args!("{} each", ByteSize(node.nbytes))),
             None => self.table.cell(""),
         }
-        self.children(node, Some(child_prefix));
+        self.children(node, Some(child_prefix), levels - 1);
     }
 }
 

@@ -115,6 +115,11 @@ impl<'a> PolicyArgument<'a> {
                 Box::new(Maio::new())
             }
             path if is_library(path) => {
+                if let Some(why) = LibraryPolicy::UNAVAILABLE {
+                    let message = format!("policies in shared libraries are unavailable: {why}");
+                    let remedy = "use none, eager or maio:TEMPLATE, or the build for glibc";
+                    return Err(Failure::new("unavailable", message, remedy));
+                }
                 let own = std::env::current_exe().map_err(|e| {
                     Failure::new(
                         "io",

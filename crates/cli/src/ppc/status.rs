@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use anamnesis::quote::{escape, is_hidden};
+use anamnesis_ppc::host::LibraryPolicy;
 use anamnesis_ppc::runtime::{RunningRuntimes, query_all, query_status};
 use serde_json::{Value, json};
 
@@ -68,6 +69,9 @@ pub(super) fn run(
             out,
             "no runtime is running; start one with `anamnesis ppc run`"
         )?;
+        if let Some(why) = LibraryPolicy::UNAVAILABLE {
+            show_libraries(why, "", out)?;
+        }
     } else {
         let screen = Screen::new(color);
         for (number, status) in all.iter().enumerate() {
@@ -188,6 +192,9 @@ fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), RunErro
         ByteSize(number("memory", "used")),
         ByteSize(number("memory", "limit"))
     )?;
+    if let Some(why) = status["libraries_unavailable"].as_str() {
+        show_libraries(&escape(why), "  libraries ", out)?;
+    }
     let policies = status["policies"]
         .as_array()
         .map(Vec::as_slice)
@@ -224,6 +231,15 @@ fn show(status: &Value, screen: &Screen, out: &mut Stdout) -> Result<(), RunErro
     }
     table.print(screen, out)?;
     show_services(policies, screen, out)
+}
+
+/// Says that a process runs no policies in shared libraries.
+fn show_libraries(why: &str, label: &str, out: &mut Stdout) -> Result<(), RunError> {
+    writeln!(
+        out,
+        "{label}policies in shared libraries are unavailable: {why}"
+    )?;
+    Ok(())
 }
 
 /// The work of the policies for each model, if they report it.

@@ -1,4 +1,4 @@
-//! The documents agree with the command: the console examples of `docs/` are run and must print the documented output, and
+//! The documents agree with the command: the console examples of the README and of `docs/` are run and must print the documented output, and
 //! `docs/command.md` must be what `anamnesis man --markdown` prints. `UPDATE=1 cargo test -p anamnesis-cli --test it documents`
 //! rewrites both.
 
@@ -19,8 +19,8 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The document with the current output of its examples, and their number.
-fn with_current_output(text: &str) -> (String, usize) {
+/// The document with the current output of its examples, of at most this many lines each, and their number.
+fn with_current_output(text: &str, most: usize) -> (String, usize) {
     let mut out = String::new();
     let mut examples = 0;
     let mut lines = text.lines().peekable();
@@ -39,8 +39,12 @@ fn with_current_output(text: &str) -> (String, usize) {
             command.env("COLUMNS", "80");
             let run = finish(command);
             assert!(run.code < 2, "{example}: {}", run.stderr);
-            out.push_str(&run.stdout);
-            out.push_str(&run.stderr);
+            let printed = run.stdout + &run.stderr;
+            let mut lines = printed.split_inclusive('\n');
+            out.extend(lines.by_ref().take(most));
+            if lines.next().is_some() {
+                out.push_str("…\n");
+            }
             examples += 1;
         }
     }
@@ -52,6 +56,7 @@ fn console_examples_print_the_documented_output() {
     // where examples write; builds may have another target directory
     std::fs::create_dir_all(workspace().join("target")).unwrap();
     for name in [
+        "README.md",
         "docs/guide.md",
         "docs/json.md",
         "docs/fit.md",
@@ -63,7 +68,9 @@ fn console_examples_print_the_documented_output() {
     ] {
         let path = workspace().join(name);
         let text = std::fs::read_to_string(&path).unwrap();
-        let (updated, examples) = with_current_output(&text);
+        // the first page shows beginnings
+        let most = if name == "README.md" { 5 } else { usize::MAX };
+        let (updated, examples) = with_current_output(&text, most);
         assert!(examples > 0, "{name} has no examples");
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(path, updated).unwrap();

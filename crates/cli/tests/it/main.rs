@@ -25,6 +25,8 @@ mod exit_status;
 mod failing_pages;
 #[cfg(target_os = "linux")]
 mod few_descriptors;
+#[cfg(target_os = "linux")]
+mod first_minute;
 mod fit;
 #[cfg(target_os = "linux")]
 mod foreign_links;

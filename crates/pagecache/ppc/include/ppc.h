@@ -56,7 +56,8 @@
  *
  * Libraries are loaded with RTLD_DEEPBIND, so a function of the policy that has the name of a function of the C
  * library (exit) takes precedence within the policy. Callbacks should still be static. A callback whose address is
- * not in the policy's own library is refused.
+ * not in the policy's own library is refused. A daemon built for a libc without RTLD_DEEPBIND (musl) loads no
+ * libraries.
  *
  * COMPATIBILITY
  *

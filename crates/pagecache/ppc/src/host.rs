@@ -69,6 +69,10 @@ struct ActiveHost {
 }
 
 impl LibraryPolicy {
+    /// Why no policy in a shared library runs in this build, as a clause; `None` if they do. A program that is built for musl
+    /// runs none.
+    pub const UNAVAILABLE: Option<&str> = crate::library::UNAVAILABLE;
+
     /// The policy in this file. The host process is started by [`init`](Policy::init).
     ///
     /// `limits` must equal the limits of the [`Supervisor`](crate::Supervisor) that runs the policy.

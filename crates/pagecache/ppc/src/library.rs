@@ -1,7 +1,7 @@
 //! Loading the shared library of a policy, and checking that its callbacks are its own. Only used in host processes.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -17,15 +17,35 @@ pub(crate) struct LoadedLibrary {
     pub(crate) abi: Abi,
 }
 
+/// Why this build loads no libraries. A build for musl is static, or its dynamic linker has no deep binding: a policy's own
+/// functions could not take precedence over the host process's.
+#[cfg(not(target_env = "gnu"))]
+pub(crate) const UNAVAILABLE: Option<&str> =
+    Some("this program was built without glibc, whose dynamic linker loads them");
+/// Why this build loads no libraries.
+#[cfg(target_env = "gnu")]
+pub(crate) const UNAVAILABLE: Option<&str> = None;
+
+/// A function of the policy takes precedence over one of the same name in this process, such as `exit`.
+#[cfg(target_env = "gnu")]
+const DEEP_BINDING: c_int = libc::RTLD_DEEPBIND;
+/// Not used: see [`UNAVAILABLE`].
+#[cfg(not(target_env = "gnu"))]
+const DEEP_BINDING: c_int = 0;
+
 /// Loads a policy. It is never unloaded: the process ends with the policy.
 pub(crate) fn open(path: &Path) -> Result<LoadedLibrary, String> {
+    if let Some(why) = UNAVAILABLE {
+        return Err(format!(
+            "policies in shared libraries are unavailable: {why}"
+        ));
+    }
     let path =
         // `dladdr` reports this form, with which the addresses of callbacks are compared
         std::fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| "a path with a zero byte")?;
-    // bound now: a missing function fails here and not in a call; deep binding: a function of the policy takes
-    // precedence over one of the same name in this process, such as `exit`
-    let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
+    // bound now: a missing function fails here and not in a call
+    let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | DEEP_BINDING;
     // SAFETY: the path is zero-terminated. The library's constructors run and may do anything to this process, which
     // exists only for this policy.
     let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };

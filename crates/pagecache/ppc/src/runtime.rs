@@ -33,6 +33,7 @@ pub use status_query::{RunningRuntimes, query_all, query_status};
 
 use crate::cache::{self, MEMORY_THRESHOLD, MemoryMeter, MemoryScope, Prefetcher};
 use crate::error::Result;
+use crate::host::LibraryPolicy;
 use crate::source::{CaptureMode, poll::monotonic_ns};
 use crate::{
     EventSource, Policy, PolicyLimits, PolicyOrigin, PolicyOutput, PolicyRegistry, PrefetchRequest,
@@ -372,6 +373,7 @@ impl Runtime {
             uptime_s: self.began.elapsed().as_secs_f64(),
             source,
             limitations,
+            libraries_unavailable: LibraryPolicy::UNAVAILABLE,
             events: EventCounts {
                 received: count(&counters.received),
                 lost: count(&counters.lost),

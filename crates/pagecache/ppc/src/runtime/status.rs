@@ -20,6 +20,8 @@ pub struct RuntimeStatus {
     pub source: &'static str,
     /// Accesses that the event source does not report, as a phrase.
     pub limitations: &'static str,
+    /// Why policies in shared libraries do not run in this process, as a clause, if they do not.
+    pub libraries_unavailable: Option<&'static str>,
     /// Event counters.
     pub events: EventCounts,
     /// The registered policies, by directory.
