@@ -122,9 +122,10 @@ fn shards_are_compared_side_by_side() {
 fn a_configuration_that_is_not_there_is_known_without_a_network() {
     let server = TestServer::start();
     let name = "/m/model.safetensors";
+    // beside plain floats none is asked for
     server.put(
         name,
-        std::fs::read(fixture("model/scribe.safetensors")).unwrap(),
+        std::fs::read(fixture("quant/deepseek_v4/model.safetensors")).unwrap(),
     );
     let scratch = ScratchDir::new("header-cache-config");
     let cache = scratch.path("cache");

@@ -113,7 +113,9 @@ pub(super) fn is_alone(checkpoint: &Checkpoint) -> bool {
     };
     let on_a_web_server =
         !files.is_local() && checkpoint.path().is_some_and(|path| !is_listed(path));
+    // the other formats describe their models themselves
     on_a_web_server
+        && matches!(catalog.format(), "safetensors" | "pth")
         && catalog.files().len() == 1
         && catalog.extra_fields.is_empty()
         && catalog.refused().is_empty()
