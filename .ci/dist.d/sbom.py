@@ -37,7 +37,7 @@ def main() -> None:
         this = open_ids.pop()
         if this in reached:
             continue
-        # `null` is a normal dependency; those of builds and tests are not in the program
+        # `null` is a normal dependency; dependencies of builds and tests are not in the program
         normal = [d["pkg"] for d in nodes[this]["deps"] if any(kind["kind"] is None for kind in d["dep_kinds"])]
         reached[this] = normal
         open_ids += normal

@@ -12,7 +12,7 @@ use crate::options::RemoteOptions;
 use crate::resource::Resource;
 use crate::runtime::wait_while;
 
-use super::listing::{MOST_FILES, ObjectFields, ReadObject, ShortText};
+use super::listing::{MOST_FILES, ObjectFields, ReadObject, ShortText, is_commit_name, read_whole};
 use super::{HubPath, HubSettings};
 
 /// The longest answer that is read. An entry has some 300 bytes.
@@ -77,17 +77,13 @@ pub(crate) fn parse_digests(text: &[u8], folder: &str, room: u64) -> Result<HubD
         commit: String::new(),
         files: None,
     };
-    let mut json = serde_json::Deserializer::from_slice(text);
-    let parsed = ReadObject(&mut found)
-        .deserialize(&mut json)
-        .and_then(|()| json.end());
+    let parsed = read_whole(text, &mut found);
     if let Some(fault) = found.fault {
         return Err(wrong(fault));
     }
     parsed.map_err(|_| wrong("is not JSON, or no list"))?;
     let (commit, files) = (found.commit, found.files);
-    if commit.is_empty() || commit.len() > 64 || !commit.bytes().all(|b| b.is_ascii_alphanumeric())
-    {
+    if !is_commit_name(&commit) {
         return Err(wrong("names no commit"));
     }
     let files = files.ok_or_else(|| wrong("has no `siblings`"))?;
@@ -181,7 +177,7 @@ impl ObjectFields for HubFile {
         match key {
             "rfilename" => self.name = map.next_value::<ShortText>()?.0,
             "blobId" => self.blob = map.next_value::<ShortText>()?.0,
-            "lfs" => self.lfs = map.next_value::<LfsObject>()?.0,
+            "lfs" => self.lfs = map.next_value::<Option<LfsObject>>()?.unwrap_or_default().0,
             _ => drop(map.next_value::<IgnoredAny>()?),
         }
         Ok(())
@@ -214,30 +210,8 @@ impl ObjectFields for LfsObject {
 impl<'de> serde::Deserialize<'de> for LfsObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut object = Self::default();
-        deserializer.deserialize_option(OptionalObject(&mut object))?;
+        ReadObject(&mut object).deserialize(deserializer)?;
         Ok(object)
-    }
-}
-
-struct OptionalObject<'o>(&'o mut LfsObject);
-
-impl<'de> Visitor<'de> for OptionalObject<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object or null")
-    }
-
-    fn visit_none<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        ReadObject(self.0).deserialize(deserializer)
     }
 }
 

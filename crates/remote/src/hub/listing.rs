@@ -25,18 +25,13 @@ pub(crate) fn parse_listing(text: &[u8], folder: &str, room: u64) -> Result<(Str
         commit: None,
         names: None,
     };
-    let mut json = serde_json::Deserializer::from_slice(text);
-    let parsed = ReadObject(&mut listing)
-        .deserialize(&mut json)
-        .and_then(|()| json.end());
+    let parsed = read_whole(text, &mut listing);
     if let Some(fault) = listing.fault {
         return Err(wrong(fault));
     }
     parsed.map_err(|_| wrong("is not JSON, or no list"))?;
     let commit = listing.commit.unwrap_or_default();
-    // it becomes a part of URLs
-    if commit.is_empty() || commit.len() > 64 || !commit.bytes().all(|b| b.is_ascii_alphanumeric())
-    {
+    if !is_commit_name(&commit) {
         return Err(wrong("names no commit"));
     }
     let names = listing.names.ok_or_else(|| wrong("has no `siblings`"))?;
@@ -61,6 +56,18 @@ impl ObjectFields for HubListing<'_> {
         }
         Ok(())
     }
+}
+
+/// Reads a text that is one JSON object and nothing else.
+pub(super) fn read_whole(text: &[u8], fields: &mut impl ObjectFields) -> serde_json::Result<()> {
+    let mut json = serde_json::Deserializer::from_slice(text);
+    ReadObject(fields).deserialize(&mut json)?;
+    json.end()
+}
+
+/// Whether a text can be a commit, which becomes a part of URLs.
+pub(super) fn is_commit_name(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
 /// Reads an object field by field, keeping none that its reader does not take.
@@ -228,10 +235,7 @@ pub(crate) fn all_files_of_index(text: &[u8], is_there: &mut dyn FnMut(&str) -> 
         is_there,
         last: None,
     };
-    let mut json = serde_json::Deserializer::from_slice(text);
-    let parsed = ReadObject(&mut files)
-        .deserialize(&mut json)
-        .and_then(|()| json.end());
+    let parsed = read_whole(text, &mut files);
     parsed.is_ok() && files.last.is_some()
 }
 
