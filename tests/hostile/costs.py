@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The cost of hostile inputs to the command: status, processor time, peak memory and size of the output of each.
 
-    cargo build --release -p anamnesis-cli
+    cargo build --release -p anamnesis-tensors-cli
     python3 tests/hostile/costs.py target/release/anamnesis [FILTER]
 
 Makes each input in a temporary directory, runs the command on it and prints one row per run. Exits with 1 if a run ends by a

@@ -237,7 +237,7 @@ fn build() -> Vec<String> {
         results::repository().join("benches/peers"),
     );
     let mut notes = Vec::new();
-    let ours = "build --release --locked -p anamnesis-cli --features remote".split(' ');
+    let ours = "build --release --locked -p anamnesis-tensors-cli --features remote".split(' ');
     let jobs = [
         (
             "our command",

@@ -9,7 +9,7 @@ use clap::{Arg, Command};
 const SHARED_HEADING: &str = "Opening";
 
 const HEAD: &str = "\
-<!-- Generated from crates/cli/src/args: UPDATE=1 cargo test -p anamnesis-cli --test it documents -->
+<!-- Generated from crates/cli/src/args: UPDATE=1 cargo test -p anamnesis-tensors-cli --test it documents -->
 
 # The command
 

@@ -1,5 +1,5 @@
 //! The documents agree with the command: the console examples of the README and of `docs/` are run and must print the documented output, and
-//! `docs/command.md` must be what `anamnesis man --markdown` prints. `UPDATE=1 cargo test -p anamnesis-cli --test it documents`
+//! `docs/command.md` must be what `anamnesis man --markdown` prints. `UPDATE=1 cargo test -p anamnesis-tensors-cli --test it documents`
 //! rewrites both.
 
 use std::fmt::Write;

@@ -414,7 +414,7 @@ fn peak_of(mut command: std::process::Command) -> (u64, std::process::Output) {
 }
 
 /// 1 GB becomes 2 GB, through a bucket of this process. Takes half a minute and 6 GB, and is for a release build:
-/// `cargo test --release -p anamnesis-cli --test it -- --ignored --nocapture gigabyte`.
+/// `cargo test --release -p anamnesis-tensors-cli --test it -- --ignored --nocapture gigabyte`.
 #[test]
 #[ignore = "takes 6 GB of memory"]
 #[cfg(target_os = "linux")]
