@@ -346,6 +346,8 @@ impl<'c> Convert<'c> {
             room: true,
             void: self.void,
             alignment: header::alignment(self, &values)?,
+            // the header of a copy has `format` at least
+            empty_metadata: false,
         };
         Ok(FileSink::new(path, sharding)
             .container(container)

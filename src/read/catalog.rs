@@ -217,6 +217,8 @@ pub struct Catalog {
     pub(crate) details: Metadata,
     pub(crate) files: Vec<FileInfo>,
     pub(crate) metadata: Metadata,
+    /// Whether the first file has a place for metadata, without a key.
+    pub(crate) empty_metadata: bool,
     pub(crate) members: Vec<Member>,
     pub(crate) refused: Vec<Refused>,
     pub(crate) warnings: Vec<Note>,
@@ -258,6 +260,11 @@ impl Catalog {
     /// Keys and values that the files hold in addition to the tensors.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
+    }
+
+    /// Whether a safetensors file has `__metadata__`, although there are no keys: its own package tells that from none.
+    pub fn has_empty_metadata(&self) -> bool {
+        self.empty_metadata && self.metadata.is_empty()
     }
 
     /// Storages that tensors share, indexed by [`TensorInfo::member`].

@@ -295,6 +295,12 @@ impl CoreCheckpoint {
         tied
     }
 
+    /// Whether a safetensors file has a place for metadata, although there are no keys.
+    #[getter]
+    fn has_empty_metadata(&self) -> bool {
+        self.inner.catalog().has_empty_metadata()
+    }
+
     fn metadata_keys(&self) -> Vec<&str> {
         let metadata = self.inner.catalog().metadata();
         metadata.iter().map(|(key, _)| key).collect()

@@ -28,14 +28,14 @@ pub(crate) struct CoreWriter {
 impl CoreWriter {
     /// Begins files of these tensors: name, dtype or block type, shape.
     #[new]
-    #[pyo3(signature = (out, tensors, *, container = None, metadata = Vec::new(), shard_size = None, overwrite = false, void = false))]
+    #[pyo3(signature = (out, tensors, *, container = None, metadata = None, shard_size = None, overwrite = false, void = false))]
     #[allow(clippy::too_many_arguments)] // keywords of Python
     fn new(
         py: Python<'_>,
         out: PathBuf,
         tensors: Vec<(String, String, Vec<u64>)>,
         container: Option<&str>,
-        metadata: Vec<(String, String)>,
+        metadata: Option<Vec<(String, String)>>,
         shard_size: Option<u64>,
         overwrite: bool,
         void: bool,
@@ -50,7 +50,7 @@ impl CoreWriter {
         let container = container_named(container)?.or_else(of_path);
         let specs = tensors.into_iter().map(spec).collect::<PyResult<_>>()?;
         let mut values = Vec::new();
-        for (key, text) in &metadata {
+        for (key, text) in metadata.iter().flatten() {
             let (key, value) = HeaderValue::of_key(key, text).map_err(|e| exception(py, &e))?;
             if container == Some(&GGUF) {
                 value.check_new_key(key).map_err(|e| exception(py, &e))?;
@@ -60,6 +60,7 @@ impl CoreWriter {
         let sink = FileSink::new(out, sharding)
             .container(container.unwrap_or(&SAFETENSORS))
             .metadata(values)
+            .empty_metadata(metadata.is_some())
             .void(void)
             .overwrite(overwrite);
         let writer = py.detach(|| TensorWriter::begin(sink, specs));
@@ -114,13 +115,13 @@ type NamedSizes = Vec<(String, u64)>;
 pub(crate) fn safetensors_header(
     py: Python<'_>,
     tensors: Vec<(String, String, Vec<u64>)>,
-    metadata: Vec<(String, String)>,
+    metadata: Option<Vec<(String, String)>>,
 ) -> PyResult<(Bound<'_, PyBytes>, NamedSizes)> {
     let specs = tensors
         .into_iter()
         .map(spec)
         .collect::<PyResult<Vec<_>>>()?;
-    let header = safetensors_bytes(&specs, &metadata);
+    let header = safetensors_bytes(&specs, metadata.as_deref());
     let (header, order) = header.map_err(|error| exception(py, &error))?;
     let order = order.into_iter().map(|number| {
         let nbytes = specs[number].nbytes().expect("counted for the header");

@@ -185,3 +185,21 @@ def test_every_name_of_the_package_is_here() -> None:
 
         functions = {name for name, value in vars(their_torch).items() if callable(value) and value.__module__ == their_torch.__name__}
         assert functions - set(dir(our_torch)) <= {"_filter_shared_not_shared", "_flatten_as_ptr", "_evaluate_tensors_for_save", "_to_ndarray"}
+
+
+def test_metadata_without_a_key_is_written_and_read_as_such(tmp_path: Path) -> None:
+    arrays, path, copy = {"a": np.arange(3, dtype="f4")}, tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    for metadata in (None, {}, {"format": "np"}):
+        content = their_numpy.save(arrays, metadata)
+        assert our_numpy.save(arrays, metadata) == content
+        our_numpy.save_file(arrays, path, metadata)
+        assert path.read_bytes() == content
+        with ours.safe_open(path, "np") as file:
+            assert file.metadata() == metadata
+        anamnesis.convert(path, copy, overwrite=True)
+        with ours.safe_open(copy, "np") as file:
+            assert file.metadata() == (metadata or {"format": "pt"})
+        with anamnesis.TensorWriter(path, {"a": ("F32", (3,))}, metadata=metadata, overwrite=True) as out:
+            out.write("a", arrays["a"])
+        with ours.safe_open(path, "np") as file:
+            assert file.metadata() == metadata

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -41,20 +42,39 @@ TYPOS = [
 ]
 
 
-def errors(program: Path) -> list[str]:
+def mypy(program: Path) -> list[str]:
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--config-file", str(PACKAGE / "pyproject.toml"), str(program)]
     path = {**os.environ, "MYPYPATH": str(PACKAGE / "python")}
     run = subprocess.run(command, capture_output=True, text=True, env=path, cwd=program.parent, check=False)
-    return [line for line in run.stdout.splitlines() if ": error:" in line]
+    return [line.split(":")[1] for line in run.stdout.splitlines() if ": error:" in line]
 
 
-def test_typos_are_errors_of_mypy(tmp_path: Path) -> None:
-    if find_spec("mypy") is None:
-        pytest.skip("mypy is not installed")
-    program = tmp_path / "program.py"
+def pyright(program: Path) -> list[str]:
+    settings = {"typeCheckingMode": "strict", "extraPaths": [str(PACKAGE / "python")], "include": [program.name]}
+    (program.parent / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=program.parent, check=False)
+    try:
+        found = json.loads(run.stdout)
+    except ValueError:
+        # it runs on Node, which its package loads where the machine has none
+        pytest.skip(f"SKIPPED: pyright does not run here: {run.stderr.strip()[-200:]}")
+    assert found["summary"]["filesAnalyzed"] >= 1, run.stdout
+    return [str(row["range"]["start"]["line"] + 1) for row in found["generalDiagnostics"] if row["severity"] == "error"]
+
+
+# the lines of a program that have errors, by its checker
+CHECKERS = {"mypy": mypy, "pyright": pyright}
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_typos_are_errors(checker: str, tmp_path: Path) -> None:
+    if find_spec(checker) is None:
+        pytest.skip(f"SKIPPED: {checker} is not installed")
+    errors, program = CHECKERS[checker], tmp_path / "program.py"
     program.write_text(RIGHT)
     assert errors(program) == []
     program.write_text("import anamnesis\n\n" + "\n".join(TYPOS))
-    found = {line.split(":")[1] for line in errors(program)}
+    found = errors(program)
     missed = [typo for number, typo in enumerate(TYPOS, 3) if str(number) not in found]
     assert not missed

@@ -128,6 +128,8 @@ pub(crate) struct FormOptions {
     pub(crate) void: bool,
     /// The alignment of tensors of a GGUF; 0 for the usual one.
     pub(crate) alignment: u32,
+    /// Whether the header of a safetensors file has `__metadata__` without a key, too.
+    pub(crate) empty_metadata: bool,
 }
 
 /// The least room in a header, in bytes.
@@ -299,6 +301,7 @@ impl ContainerForm {
             room: false,
             void: false,
             alignment: 0,
+            empty_metadata: false,
         },
     };
 

@@ -175,6 +175,14 @@ impl FileSink {
         self
     }
 
+    /// Whether a safetensors file, of several the first, has `__metadata__` without a key where [`metadata`](Self::metadata) has none.
+    /// Default off. Other containers have no such place.
+    #[must_use]
+    pub fn empty_metadata(mut self, empty: bool) -> Self {
+        self.form.options.empty_metadata = empty;
+        self
+    }
+
     /// The stem of the files in a directory. Default `model`; peft finds `adapter_model`, diffusers
     /// `diffusion_pytorch_model`.
     #[must_use]

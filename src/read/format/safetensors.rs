@@ -124,6 +124,7 @@ fn parse(text: &str, data_at: u64, budget: &Budget) -> Result<Catalog> {
         Error::malformed(format!("header: {e}")).at(8 + offset_of(text, &e))
     })?;
     let mut catalog = Catalog::new(FORMAT.name);
+    catalog.empty_metadata = header.metadata.as_ref().is_some_and(Vec::is_empty);
     let metadata = header.metadata.unwrap_or_default();
     catalog.metadata.reserve(metadata.len(), budget)?;
     for (key, value) in metadata {

@@ -90,6 +90,8 @@ class CoreCheckpoint:
     # whether it is big endian, in Fortran order, compressed
     def stored_form(self, name: str) -> tuple[bool, bool, bool]: ...
     def tied(self) -> dict[str, str]: ...
+    @property
+    def has_empty_metadata(self) -> bool: ...
     def metadata_keys(self) -> list[str]: ...
     def metadata(self, key: str) -> Any: ...
     def summary(self) -> dict[str, Any]: ...
@@ -233,7 +235,7 @@ class CoreWriter:
         tensors: Sequence[tuple[str, str, Sequence[int]]],
         *,
         container: str | None = None,
-        metadata: Sequence[tuple[str, str]] = ...,
+        metadata: Sequence[tuple[str, str]] | None = ...,
         shard_size: int | None = None,
         overwrite: bool = False,
         void: bool = False,
@@ -313,7 +315,7 @@ def renamed(names: Sequence[str], rename: Sequence[tuple[str, str]]) -> list[str
 
 # the header, and names and bytes in its order
 def safetensors_header(
-    tensors: Sequence[tuple[str, str, Sequence[int]]], metadata: Sequence[tuple[str, str]]
+    tensors: Sequence[tuple[str, str, Sequence[int]]], metadata: Sequence[tuple[str, str]] | None
 ) -> tuple[bytes, list[tuple[str, int]]]: ...
 
 # path, way, bytes written

@@ -53,7 +53,7 @@ class TensorWriter:
     ) -> None:
         self._tensors = {name: (dtype, tuple(shape)) for name, (dtype, shape) in tensors.items()}
         rows = [(name, dtype, list(shape)) for name, (dtype, shape) in self._tensors.items()]
-        keys = metadata_texts("metadata", metadata, None, removal="leave the key out")
+        keys = None if metadata is None else metadata_texts("metadata", metadata, None, removal="leave the key out")
         self._core = _core.CoreWriter(
             fsdecode(out),
             rows,

@@ -53,7 +53,7 @@ pub(super) fn lay_out(content: &FileContent<'_>) -> Result<FileForm> {
     });
     let placed: Vec<_> = placed.collect();
     let entries = placed.iter().map(|(_, output, range)| (*output, range));
-    let head = header(entries, content.metadata, content.options.room)?;
+    let head = header(entries, content.metadata, &content.options)?;
     let data = head.len() as u64;
     Ok(FileForm {
         outputs: placed
@@ -85,7 +85,7 @@ impl Serialize for SerializedPairs<'_> {
 fn header<'o>(
     outputs: impl Iterator<Item = (&'o TensorSpec, &'o std::ops::Range<u64>)>,
     metadata: &HeaderValues,
-    room: bool,
+    options: &FormOptions,
 ) -> Result<Vec<u8>> {
     let mut keys = metadata.iter();
     if let Some((key, _)) = keys.find(|(_, value)| matches!(value, HeaderValue::Gguf(_))) {
@@ -95,7 +95,7 @@ fn header<'o>(
     let mut text = Vec::new();
     let mut json = serde_json::Serializer::new(&mut text);
     let written = json.serialize_map(None).and_then(|mut map| {
-        if !metadata.is_empty() {
+        if options.empty_metadata || !metadata.is_empty() {
             // first, as the reference writes it; its keys keep their order, so that two runs write the same bytes
             map.serialize_entry("__metadata__", &SerializedPairs(metadata))?;
         }
@@ -108,7 +108,7 @@ fn header<'o>(
     written.expect("strings and numbers serialise to JSON");
     // the writer of the `safetensors` crate pads in the same way, so that the tensors of a mapped file are aligned to
     // 8 bytes
-    let padded = match room {
+    let padded = match options.room {
         false => text.len().next_multiple_of(8),
         true => (LENGTH + text.len() + ROOM).next_multiple_of(ROOM_UNIT) - LENGTH,
     };

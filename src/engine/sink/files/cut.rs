@@ -4,7 +4,8 @@ use serde_json::json;
 
 use crate::base::error::{Error, Result};
 use crate::engine::sink::container::{
-    ContainerForm, FileContent, FileForm, HeaderValue, HeaderValues, SAFETENSORS, SeveralFiles,
+    ContainerForm, FileContent, FileForm, FormOptions, HeaderValue, HeaderValues, SAFETENSORS,
+    SeveralFiles,
 };
 use crate::plan::{PLAN_ID_KEY, PlanId, TensorSpec};
 
@@ -53,7 +54,10 @@ impl FileCut {
                 tensor_bytes,
                 metadata: if number == 0 { &first } else { &others },
                 file: (number, count),
-                options: form.options,
+                options: FormOptions {
+                    empty_metadata: number == 0 && form.options.empty_metadata,
+                    ..form.options
+                },
             })
         });
         Ok(Self {
@@ -136,12 +140,13 @@ pub(crate) fn file_metadata(
 
 /// The header of a file that is made alone, and its length.
 pub(crate) fn file_form(outputs: &[TensorSpec], metadata: &HeaderValues) -> Result<(Vec<u8>, u64)> {
-    let form = alone(outputs, metadata)?;
+    let form = alone(outputs, metadata, &ContainerForm::PLAIN)?;
     Ok((form.head, form.nbytes))
 }
 
 /// The header of a safetensors file with these tensors, and the indices of the tensors in the order of their bytes behind it. For
-/// programs that keep a file in memory, or send it; [`FileSink`](super::FileSink) writes files.
+/// programs that keep a file in memory, or send it; [`FileSink`](super::FileSink) writes files. `metadata` is the header's
+/// `__metadata__`, which it also has where the list is empty, and not with `None`.
 ///
 /// ```
 /// use anamnesis::catalog::Shape;
@@ -150,7 +155,7 @@ pub(crate) fn file_form(outputs: &[TensorSpec], metadata: &HeaderValues) -> Resu
 /// use anamnesis::{Dtype, OpenOptions};
 ///
 /// let tensor = |name: &str, dtype| TensorSpec::new(name, Shape::from_slice(&[2]), dtype);
-/// let (mut bytes, order) = safetensors_header(&[tensor("b", Dtype::U8), tensor("w", Dtype::F32)], &[])?;
+/// let (mut bytes, order) = safetensors_header(&[tensor("b", Dtype::U8), tensor("w", Dtype::F32)], None)?;
 /// // the widest elements are first
 /// assert_eq!(order, [1, 0]);
 /// bytes.extend([0; 8 + 2]);
@@ -163,19 +168,23 @@ pub(crate) fn file_form(outputs: &[TensorSpec], metadata: &HeaderValues) -> Resu
 /// limits.
 pub fn safetensors_header(
     tensors: &[TensorSpec],
-    metadata: &[(String, String)],
+    metadata: Option<&[(String, String)]>,
 ) -> Result<(Vec<u8>, Vec<usize>)> {
-    let metadata = metadata
-        .iter()
-        .map(|(key, text)| (key.clone(), text.clone().into()));
-    let form = alone(tensors, &metadata.collect())?;
+    let mut plain = ContainerForm::PLAIN;
+    plain.options.empty_metadata = metadata.is_some();
+    let pairs = metadata.unwrap_or_default().iter();
+    let values = pairs.map(|(key, text)| (key.clone(), text.clone().into()));
+    let form = alone(tensors, &values.collect(), &plain)?;
     let order = form.outputs.iter().map(|(number, _)| *number);
     Ok((form.head, order.collect()))
 }
 
 /// The form of a file that has all outputs.
-fn alone(outputs: &[TensorSpec], metadata: &HeaderValues) -> Result<FileForm> {
-    let form = ContainerForm::PLAIN;
-    let mut cut = FileCut::new(outputs, &Sharding::SingleFile, &form, metadata, None)?;
+fn alone(
+    outputs: &[TensorSpec],
+    metadata: &HeaderValues,
+    form: &ContainerForm,
+) -> Result<FileForm> {
+    let mut cut = FileCut::new(outputs, &Sharding::SingleFile, form, metadata, None)?;
     Ok(cut.files.swap_remove(0))
 }

@@ -112,7 +112,8 @@ class safe_open:  # noqa: N801  the safetensors package gave the name
 
     def metadata(self) -> dict[str, str] | None:
         found = dict(self._open.metadata)
-        return found or None
+        # the package tells a header without keys from none
+        return found if found or self._open._core.has_empty_metadata else None
 
     def _tensor(self, name: str) -> Tensor:
         checkpoint = self._open

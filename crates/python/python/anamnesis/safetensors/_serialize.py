@@ -70,10 +70,12 @@ def _rows(tensors: Mapping[str, TensorSpec]) -> list[tuple[str, str, list[int]]]
     return [(name, spec.dtype, spec.shape) for name, spec in order]
 
 
-def _keys(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    if metadata is not None and not hasattr(metadata, "items"):
+def _keys(metadata: Mapping[str, str] | None) -> list[tuple[str, str]] | None:
+    if metadata is None:
+        return None
+    if not hasattr(metadata, "items"):
         raise TypeError(f"metadata: a dictionary of texts, not {type(metadata).__name__}")
-    keys = list((metadata or {}).items())
+    keys = list(metadata.items())
     for key, value in keys:
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"metadata: {key!r}: {value!r}: keys and values are texts")
@@ -81,7 +83,7 @@ def _keys(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:
 
 
 def _prepared(
-    tensors: Mapping[str, TensorSpec], rows: list[tuple[str, str, list[int]]], keys: list[tuple[str, str]]
+    tensors: Mapping[str, TensorSpec], rows: list[tuple[str, str, list[int]]], keys: list[tuple[str, str]] | None
 ) -> tuple[bytes, list[tuple[str, memoryview]]]:
     """The header, and names and bytes of the tensors in the order of the file."""
     with raising():

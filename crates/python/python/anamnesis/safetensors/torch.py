@@ -193,7 +193,7 @@ def save_model(
     if force_contiguous:
         state = {name: tensor.contiguous() for name, tensor in state.items()}
     try:
-        save_file(dict(state), filename, keys or None)
+        save_file(dict(state), filename, keys or metadata)
     except ValueError as error:
         raise ValueError(f"{error} Or use save_model(..., force_contiguous=True), which packs them.") from error
 
