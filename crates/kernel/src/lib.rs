@@ -7,6 +7,8 @@
 //! | matrices stored transposed, `[in, out]` (GPTQ, AWQ, EETQ) | [`dequantize_columns`] | GPTQModel, AutoAWQ, EETQ |
 //! | plain F64, F32, F16, BF16 | [`cast()`] | PyTorch's rounding |
 //!
+//! [`quantize_rows`] makes blocks of rows of F32.
+//!
 //! [`count_floats`], [`count_integers`], [`sum_f32`] and [`count_and_sum_f32`] count and sum what was decoded.
 //!
 //! Input and output are byte slices, little-endian whatever the machine; neither needs alignment. A kernel does no I/O and
@@ -35,6 +37,7 @@ mod codebook;
 mod columns;
 mod dtype;
 mod element;
+mod encode;
 mod error;
 mod field;
 mod grid;
@@ -54,6 +57,7 @@ pub use columns::{
     AWQ_ORDER, CodeWidth, ColumnCodes, ColumnGeometry, ColumnGroups, column_code, unpack_8_nibbles,
 };
 pub use dtype::Dtype;
+pub use encode::quantize_rows;
 pub use error::{Error, Result};
 pub use half::{from_bf16, from_f16};
 pub use non_temporal::{copy_non_temporal, fill_non_temporal};
