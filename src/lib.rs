@@ -193,7 +193,7 @@ mod read;
 
 pub use analysis::{check, diff, fit, inspect, list};
 pub use base::{kernel, pool, quote, template};
-pub use engine::{companions, execute, load, predict, sink};
+pub use engine::{companions, execute, load, predict, quantise, sink};
 pub use quant::scheme;
 pub use read::{catalog, digest, format, objects, slice, source};
 
@@ -215,9 +215,11 @@ pub use engine::convert::{Convert, convert};
 pub use engine::edit::{Edit, EditReport, EditWay, EditedFile, RecoveredEdit, edit};
 pub use engine::load::{Load, Loaded, load};
 pub use engine::predict::{Predict, predict};
+pub use engine::quantise::{Quantise, quantise};
 pub use engine::remember::{MadePart, OutputDtype, Remember, Remembered, remember};
 pub use models::config::{ConfigField, ModelConfig};
 pub use models::conversion::Names;
+pub use models::gguf_types::FileType;
 pub use plan::Plan;
 pub use quant::scheme::QuantConfig;
 pub use read::catalog::{

@@ -12,6 +12,7 @@ mod united;
 mod weight_parts;
 mod written_plan;
 
+pub(in crate::engine) use header::gguf_values;
 pub(in crate::engine) use notes::without_architecture;
 
 use std::path::Path;

@@ -8,6 +8,7 @@
 //! | `companions` | the files of a model that hold no tensors, carried over or changed | |
 //! | `remember` | dequantise: plan, execute, sink under one builder | `Remember` |
 //! | `convert` | copy as stored: between files, names and containers | `Convert` |
+//! | `quantise` | a GGUF in another type of blocks, as llama.cpp writes it | `Quantise` |
 //! | `edit` | other metadata and names in files that exist | `Edit` |
 //! | `predict` | the bytes that each worker of a service will read, as an I/O template | `Predict` |
 //!
@@ -65,5 +66,6 @@ pub(crate) mod edit;
 pub mod execute;
 pub mod load;
 pub mod predict;
+pub mod quantise;
 pub(crate) mod remember;
 pub mod sink;

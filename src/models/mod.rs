@@ -8,6 +8,7 @@
 //! | `parallel` | the shares of tensor-parallel workers |
 //! | `tokenizer` | `tokenizer.json` from a GGUF's metadata |
 //! | `caches` | the cache of each layer: rules that architectures have in common |
+//! | `gguf_types` | the type of each tensor of a quantised GGUF: file types, mixtures |
 //! | `conversion` | from a GGUF to a Hugging Face checkpoint: names, values, configuration |
 //! | `architectures` | one file per family, one line in the table: names, caches, conversions |
 //!
@@ -27,6 +28,7 @@ pub(crate) mod architectures;
 pub(crate) mod caches;
 pub(crate) mod config;
 pub(crate) mod conversion;
+pub(crate) mod gguf_types;
 pub(crate) mod names;
 pub(crate) mod parallel;
 pub(crate) mod tokenizer;

@@ -14,6 +14,7 @@
 //! | [`Smoothed`] | another decoder, then a factor per column and a low-rank part |
 //! | [`TransposedMatrices`] | another decoder, whose matrices are transposed |
 //! | [`StoredBlocks`] | blocks of a GGUF, copied |
+//! | [`Encoded`] | another decoder, whose rows are encoded: blocks of a GGUF, or a plain float |
 //! | [`Sliced`] | another decoder, of whose output some elements are made |
 //! | [`Composite`] | another decoder, some of whose parts are first computed by a [`PartView`] |
 
@@ -25,6 +26,7 @@ mod code_order;
 mod columns;
 mod composite;
 mod elements;
+mod encoded;
 mod factors;
 pub(crate) mod grouped;
 mod input_cursor;
@@ -45,6 +47,7 @@ pub(crate) use code_order::CodeOrder;
 pub(crate) use columns::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
 pub(crate) use composite::{Composite, DecodedPart, PartOffset, PartSource, PartView};
 pub(crate) use elements::{decode_elements, rows_with};
+pub(crate) use encoded::{CheckedCopy, Encoded, EncodedType};
 pub(crate) use factors::{Factors, half_exponent, to_f32};
 pub(crate) use grouped::{CODES, Codes, GlobalScale, Grouped, Planes, Scales, Zeros};
 pub(crate) use input_cursor::InputCursor;

@@ -72,12 +72,14 @@ pub(crate) use config::{FoundSections, MAX_DEPTH, TextEdit, is_configuration, me
 pub(crate) use context::{Context, ContextCaches, Sidecars, not_known, plain, unsupported};
 pub(crate) use exclusions::{exclusion, plain_although_listed, unknown_patterns};
 pub(crate) use fp8::SCALED as SCALED_FP8;
+pub(crate) use ggml::decoder as ggml_blocks;
 pub(crate) use module_entries::{ModuleEntry, entries_of_module};
 pub(crate) use module_lists::Exclusion;
 pub(crate) use module_names::{
     MODULE_LISTS, QUANTISATION_SECTIONS, SKIPPED_LISTS, TENSOR_NAMES, module_of_weight,
 };
 pub(crate) use module_settings::settings_of_module;
+pub(crate) use name_regex::{NamePatterns, PatternKind};
 pub(crate) use statements::{contradiction, note_assumptions, odd_scales};
 
 /// A quantised weight: its name and shape, the stored tensors it is made from, and its decoder.

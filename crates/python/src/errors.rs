@@ -167,6 +167,9 @@ fn remedy(remedy: Remedy) -> String {
         Remedy::KeepOpaque => "to read the tensors around such objects without calling anything, pass opaque=True; load \
                                this file elsewhere only if you trust its author"
             .to_owned(),
+        Remedy::Requantise => "quantise the model that it was made from".to_owned(),
+        Remedy::GiveImportance => "give an importance matrix of this model, or choose a larger type".to_owned(),
+        Remedy::AnotherType => "choose another type for it".to_owned(),
         Remedy::LeaveOut => "leave the tensor out with exclude= or filter=".to_owned(),
         Remedy::LeaveOutOrAssumePlain => {
             "leave all of its parts out with exclude=, or copy them as tensors of their own with assume=\"plain\"".to_owned()

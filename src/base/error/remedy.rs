@@ -41,6 +41,12 @@ pub enum Remedy {
     ReplaceFile,
     /// The buffer pool's budget is smaller than what the call holds at once.
     EnlargePoolBudget,
+    /// A weight is quantised already, and can be quantised again.
+    Requantise,
+    /// A type is too coarse without knowing which columns matter.
+    GiveImportance,
+    /// No type takes the place of one that a tensor cannot have.
+    AnotherType,
     /// A limit of [`Limits`](crate::Limits) is exceeded.
     RaiseLimit {
         /// The field of [`Limits`](crate::Limits), or of a template's limits.
@@ -131,6 +137,13 @@ impl fmt::Display for Remedy {
                 "convert it with the library that wrote it; to ignore what is not known, set `OpenOptions::assume_plain`"
             }
             Self::AddMissingFile => "put the missing file into the same directory",
+            Self::Requantise => {
+                "quantise the model that it was made from, or call `Quantise::requantise`"
+            }
+            Self::GiveImportance => {
+                "give an importance matrix of this model (`Quantise::importance`), or choose a larger type"
+            }
+            Self::AnotherType => "choose another type for it with `Quantise::type_of`",
             Self::LeaveOut => "leave the tensor out with `Remember::filter`",
             Self::LeaveOutOrAssumePlain => {
                 "leave all of its parts out with `Convert::exclude`, or copy them as tensors of their own with \

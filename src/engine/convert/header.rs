@@ -268,17 +268,25 @@ fn stored_values(checkpoint: &Checkpoint, budget: &Budget) -> Result<Vec<gguf::S
     stored
 }
 
+/// The keys of a GGUF and their values, as they are stored.
+pub(in crate::engine) fn gguf_values(
+    checkpoint: &Checkpoint,
+    budget: &Budget,
+) -> Result<HeaderValues> {
+    let stored = stored_values(checkpoint, budget)?;
+    let values = stored.into_iter().filter_map(typed_value);
+    Ok(values
+        .map(|(key, value)| (key, HeaderValue::Gguf(value)))
+        .collect())
+}
+
 /// The metadata as values of a GGUF.
 fn typed(what: &Convert<'_>) -> Result<HeaderValues> {
     let checkpoint = &what.weights.checkpoint;
     let catalog = checkpoint.catalog();
     let budget = checkpoint.budget();
     if catalog.format() == "gguf" {
-        let stored = stored_values(checkpoint, &budget)?;
-        let values = stored.into_iter().filter_map(typed_value);
-        return Ok(values
-            .map(|(key, value)| (key, HeaderValue::Gguf(value)))
-            .collect());
+        return gguf_values(checkpoint, &budget);
     }
     if catalog.format() != "safetensors" {
         return Ok(HeaderValues::new());

@@ -10,14 +10,29 @@
 
 mod blocks;
 
+use std::sync::Arc;
+
+use anamnesis_kernel::BlockFormat;
+
 use crate::base::error::Result;
 use crate::base::kernel::Dtype;
 use crate::models::names::is_in_front;
+use crate::plan::Decoder;
 use crate::read::catalog::{Encoding, Endian, quote};
 
 use super::Weight;
 use super::context::{Context, not_known, plain, stem};
 use blocks::GgmlBlocks;
+
+/// The decoder of little-endian blocks, without a factor.
+pub(crate) fn decoder(format: &'static BlockFormat, count: u64) -> Arc<dyn Decoder> {
+    Arc::new(GgmlBlocks {
+        format,
+        count,
+        big: false,
+        factors: 0,
+    })
+}
 
 pub(super) fn claim(cx: &Context<'_>, tensor: usize) -> Result<Option<Weight>> {
     let info = cx.info(tensor);

@@ -38,7 +38,7 @@ const TREE: u64 = 1 << 10;
 
 /// How a pattern is written and compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum PatternKind {
+pub(crate) enum PatternKind {
     /// A regular expression, compared as `re.match` does: with the beginning of a name.
     Begins,
     /// A regular expression, compared as `re.search` does: with any part of a name.
@@ -48,7 +48,7 @@ pub(super) enum PatternKind {
 }
 
 /// Patterns of a configuration, each with what it stands for.
-pub(super) struct NamePatterns<'c, T> {
+pub(crate) struct NamePatterns<'c, T> {
     /// Those that are understood, with their positions among all.
     known: Vec<(usize, T)>,
     automaton: Option<Automaton>,
@@ -56,11 +56,11 @@ pub(super) struct NamePatterns<'c, T> {
 }
 
 /// A pattern that is not understood.
-pub(super) struct UnknownPattern<'c, T> {
+pub(crate) struct UnknownPattern<'c, T> {
     position: usize,
     pub(super) meaning: T,
     pub(super) text: &'c str,
-    pub(super) why: String,
+    pub(crate) why: String,
 }
 
 /// The first pattern that matches a name, in the order of the configuration.
@@ -83,7 +83,7 @@ impl<T> Default for NamePatterns<'_, T> {
 
 impl<'c, T: Copy> NamePatterns<'c, T> {
     /// Compiles patterns, in the order of the configuration.
-    pub(super) fn new(
+    pub(crate) fn new(
         patterns: impl Iterator<Item = (&'c str, PatternKind, T)>,
         budget: &Budget,
     ) -> Result<Self> {
@@ -131,7 +131,7 @@ impl<'c, T: Copy> NamePatterns<'c, T> {
     }
 
     /// The first pattern that is understood and matches.
-    pub(super) fn first_known(&self, name: &str, budget: &Budget) -> Result<Option<T>> {
+    pub(crate) fn first_known(&self, name: &str, budget: &Budget) -> Result<Option<T>> {
         let known = self.first_position(name, budget)?;
         Ok(known.map(|(_, meaning)| meaning))
     }
@@ -180,7 +180,7 @@ impl<'c, T: Copy> NamePatterns<'c, T> {
     }
 
     /// The patterns that are not understood.
-    pub(super) fn unknown(&self) -> &[UnknownPattern<'c, T>] {
+    pub(crate) fn unknown(&self) -> &[UnknownPattern<'c, T>] {
         &self.unknown
     }
 }

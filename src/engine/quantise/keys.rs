@@ -1,0 +1,162 @@
+//! The metadata of a quantised GGUF, and what its types depend on in it.
+//!
+//! Source: `llama_model_quantize_impl` of llama.cpp. A key that is set again moves to the end.
+
+use crate::base::error::Result;
+use crate::base::limits::Budget;
+use crate::engine::convert::gguf_values;
+use crate::engine::sink::container::{HeaderValue, HeaderValues};
+use crate::engine::sink::{GgufType, GgufValue};
+use crate::models::config::ModelConfig;
+use crate::models::config::keys::{EXPERTS, HEADS, KV_HEADS, LAYERS};
+use crate::models::gguf_types::{MixtureFacts, is_value};
+use crate::read::format::gguf::{self, FILE_TYPE, SPLIT_KEYS};
+
+use super::Quantise;
+
+/// The version of the blocks of today, which readers ask for.
+const QUANTIZATION_VERSION: (&str, u32) = ("general.quantization_version", 2);
+/// Bytes of a text that llama.cpp sets: its fields have 128, with the zero at the end.
+pub(super) const MAX_TEXT: usize = 127;
+/// llama.cpp adds this to a file type that it has guessed.
+const GUESSED: u32 = 1024;
+
+/// The keys of a file and their values.
+pub(super) struct Keys {
+    pub(super) values: HeaderValues,
+    architecture: String,
+    layers: u64,
+    heads: u64,
+    kv_heads: u64,
+    experts: u64,
+}
+
+impl Keys {
+    pub(super) fn of(what: &Quantise<'_>, budget: &Budget) -> Result<Self> {
+        let checkpoint = &*what.weights.checkpoint;
+        let mut values = gguf_values(checkpoint, budget)?;
+        values.retain(|(key, _)| !SPLIT_KEYS.contains(&&**key));
+        let config = ModelConfig::load(checkpoint, budget)?;
+        // as far as the first layer says: later ones may have other heads
+        let number = |field: &'static _| {
+            let first = |list: &[serde_json::Value]| list.first()?.as_u64();
+            config.number(field).or_else(|| first(config.list(field)?))
+        };
+        let own = |field: &'static crate::models::config::ConfigField| {
+            let architecture = config.model_type().unwrap_or_default();
+            let own = what.set_number(architecture, field.gguf());
+            own.or_else(|| number(field))
+        };
+        let heads = own(&HEADS).unwrap_or(0);
+        let mut made = Self {
+            architecture: config.model_type().unwrap_or_default().to_owned(),
+            layers: own(&LAYERS).unwrap_or(0),
+            heads,
+            kv_heads: own(&KV_HEADS).unwrap_or(heads),
+            experts: own(&EXPERTS).unwrap_or(0),
+            values: HeaderValues::new(),
+        };
+        let (version, two) = QUANTIZATION_VERSION;
+        set(&mut values, version, u32_value(two));
+        let file_type = what.file_type.map(|file_type| file_type.number);
+        let stated = || {
+            let value = values.iter().find(|(key, _)| key == FILE_TYPE)?;
+            match &value.1 {
+                HeaderValue::Gguf(value) => value.as_u32(),
+                HeaderValue::Text(_) => None,
+            }
+        };
+        let number = file_type
+            .or_else(stated)
+            .unwrap_or_else(|| GUESSED + what.guessed_type());
+        set(&mut values, FILE_TYPE, u32_value(number));
+        for (key, value) in &what.metadata {
+            set(&mut values, key, value.clone());
+        }
+        if let Some(importance) = what.importance.as_ref().filter(|all| !all.is_empty()) {
+            let text = |text: &str| GgufValue::text(cut(text));
+            set(
+                &mut values,
+                "quantize.imatrix.file",
+                text(importance.file()),
+            );
+            if let Some(dataset) = importance.dataset() {
+                set(&mut values, "quantize.imatrix.dataset", text(dataset));
+            }
+            let entries = u32::try_from(importance.len()).unwrap_or(u32::MAX);
+            set(
+                &mut values,
+                "quantize.imatrix.entries_count",
+                u32_value(entries),
+            );
+            if importance.chunks() > 0 {
+                set(
+                    &mut values,
+                    "quantize.imatrix.chunks_count",
+                    u32_value(importance.chunks()),
+                );
+            }
+        }
+        if !what.pruned.is_empty() {
+            let left = made.layers.saturating_sub(what.pruned.len() as u64);
+            let key = format!("{}.{}", made.architecture, LAYERS.gguf()[0]);
+            set(
+                &mut values,
+                &key,
+                u32_value(u32::try_from(left).unwrap_or(u32::MAX)),
+            );
+        }
+        made.values = values;
+        Ok(made)
+    }
+
+    /// The facts that the mixture depends on, of a model whose tensors have these names.
+    pub(super) fn facts<'m, 'n>(
+        &'m self,
+        names: impl Iterator<Item = &'n str>,
+        what: &Quantise<'_>,
+    ) -> Result<MixtureFacts<'m>> {
+        let (mut value_tensors, mut has_output) = (0, false);
+        for name in names {
+            value_tensors += u64::from(is_value(name));
+            has_output |= name == crate::models::gguf_types::OUTPUT;
+        }
+        Ok(MixtureFacts {
+            architecture: &self.architecture,
+            layers: self.layers,
+            heads_per_kv: self.heads.checked_div(self.kv_heads).unwrap_or(0),
+            experts: self.experts,
+            is_70b: self.architecture == "llama"
+                && self.layers == 80
+                && self.heads != self.kv_heads,
+            value_tensors,
+            has_output,
+            has_importance: what.importance.as_ref().is_some_and(|all| !all.is_empty()),
+        })
+    }
+}
+
+/// Sets a key, which is then the last one.
+fn set(values: &mut HeaderValues, key: &str, value: GgufValue) {
+    values.retain(|(known, _)| known != key);
+    values.push((key.to_owned(), HeaderValue::Gguf(value)));
+}
+
+fn u32_value(number: u32) -> GgufValue {
+    GgufValue::parse(GgufType::U32, &number.to_string()).expect("a number")
+}
+
+/// The beginning of a text that is too long, whole characters.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_TEXT)]
+}
+
+/// The alignment of tensors that the keys state.
+pub(super) fn alignment(values: &HeaderValues) -> u32 {
+    let stated = values.iter().find(|(key, _)| key == gguf::ALIGNMENT);
+    let stated = stated.and_then(|(_, value)| match value {
+        HeaderValue::Gguf(value) => value.as_u32(),
+        HeaderValue::Text(_) => None,
+    });
+    stated.unwrap_or(0)
+}
