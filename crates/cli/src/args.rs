@@ -10,6 +10,7 @@ mod load;
 mod ls;
 #[cfg(target_os = "linux")]
 mod ppc;
+mod quantise;
 mod remember;
 mod report;
 mod template;
@@ -38,6 +39,7 @@ pub(crate) use ls::{ListOrder, LsArgs};
 pub(crate) use ppc::{
     LogLevel, PpcRegArgs, PpcRmArgs, PpcRunArgs, PpcStatusArgs, PpcVerb, RecordArgs,
 };
+pub(crate) use quantise::TypeArgument;
 pub(crate) use remember::{PlanArgs, RememberArgs, WeightArgs};
 pub(crate) use report::ReportArgs;
 pub(crate) use template::{

@@ -13,6 +13,7 @@ use crate::interrupt::Interrupt;
 use crate::name_filter::{NameChanges, NameFilter, of_missing_key};
 use crate::output::{Screen, Stdout, progress};
 use crate::paths::{InputPath, expand};
+use crate::quantise;
 use crate::remedies::note_text;
 use crate::remember::ReportedRun;
 use crate::written_file::check_tensor_output;
@@ -67,6 +68,17 @@ fn write(
     interrupt: &Interrupt,
 ) -> Result<WrittenReport, Failure> {
     check_tensor_output(&args.output)?;
+    if let Some(file_type) = args.quantise.file_type {
+        let [source] = &*sources.paths else {
+            let failure = Failure::new(
+                "invalid_argument",
+                "--type quantises one model at a time",
+                "name one file, or any file of a split GGUF",
+            );
+            return Err(failure.of_arguments());
+        };
+        return quantise::write(args, file_type, source, screen, interrupt);
+    }
     check_record(
         args.record.as_ref(),
         &args.output,
@@ -125,6 +137,7 @@ fn write(
         recording,
         plan: &plan,
         dtype: builder.output_dtype()?,
+        file_type: None,
         notes,
     };
     run.finish(sink, interrupt, |bar, sink| {

@@ -43,6 +43,7 @@ mod paths;
 mod plan;
 #[cfg(target_os = "linux")]
 mod ppc;
+mod quantise;
 #[cfg(target_os = "linux")]
 mod record;
 mod remedies;

@@ -45,6 +45,13 @@ pub(crate) fn remedy_text(remedy: Remedy) -> String {
             "convert it with the library that wrote it; to ignore what is not known, use --assume plain"
                 .into()
         }
+        Remedy::Requantise => {
+            "quantise the model that it was made from, or use --allow-requantize".into()
+        }
+        Remedy::GiveImportance => {
+            "give an importance matrix of this model with --imatrix, or choose a larger --type".into()
+        }
+        Remedy::AnotherType => "choose another type for it with --tensor-type".into(),
         Remedy::LeaveOut => "leave the tensor out with --exclude or --filter".into(),
         Remedy::LeaveOutOrAssumePlain => {
             "leave all of its parts out with --exclude, or copy them as tensors of their own with --assume plain".into()

@@ -173,7 +173,12 @@ impl OutputNames<'_> {
 /// `15 weights as BF16, 5 plain tensors, 2 files, 401.20 KiB`.
 fn description(report: &WrittenReport) -> String {
     let mut parts = Vec::new();
-    if report.weights > 0 && report.is_stored {
+    if let Some(name) = report.file_type.filter(|_| report.weights > 0) {
+        parts.push(format!(
+            "{} as {name}",
+            plural(report.weights as u64, "weight")
+        ));
+    } else if report.weights > 0 && report.is_stored {
         let tensors = plural(report.weights as u64, "tensor");
         parts.push(format!("{tensors} of quantised weights as stored"));
     } else if report.weights > 0 {

@@ -11,7 +11,7 @@ use anamnesis::sink::FileSink;
 use anamnesis::{Checkpoint, Dtype, Plan};
 use indicatif::ProgressBar;
 
-use crate::args::OpenArgs;
+use crate::args::{OpenArgs, TypeArgument};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::messages::message;
@@ -35,6 +35,8 @@ pub(crate) struct WrittenReport {
     pub(crate) left_out_more: u64,
     /// Whether weights were copied as they are stored.
     pub(crate) is_stored: bool,
+    /// The name of the file type that weights were quantised to.
+    pub(crate) file_type: Option<&'static str>,
     /// The dtypes of dequantised weights: one for each component of a pipeline, without repetitions.
     pub(crate) dtypes: Vec<Dtype>,
     pub(crate) weights: usize,
@@ -49,9 +51,10 @@ pub(crate) struct WrittenReport {
 impl WrittenReport {
     /// `BF16`, `BF16, F32` or `stored`.
     pub(crate) fn dtype(&self) -> String {
-        match self.is_stored {
-            true => "stored".to_owned(),
-            false => names_of(&self.dtypes),
+        match (self.file_type, self.is_stored) {
+            (Some(name), _) => name.to_owned(),
+            (None, true) => "stored".to_owned(),
+            (None, false) => names_of(&self.dtypes),
         }
     }
 }
@@ -93,6 +96,8 @@ pub(crate) struct WrittenRun<'r> {
     pub(crate) plan: &'r Plan,
     /// The dtype of dequantised weights; `None` if they are copied.
     pub(crate) dtype: Option<Dtype>,
+    /// The file type that weights are quantised to.
+    pub(crate) file_type: TypeArgument,
     pub(crate) notes: Vec<String>,
 }
 
@@ -159,6 +164,7 @@ impl WrittenRun<'_> {
             left_out: beside.left_out.clone(),
             left_out_more: beside.left_out_more,
             is_stored: self.dtype.is_none(),
+            file_type: self.file_type.map(|file_type| file_type.name),
             dtypes: self.dtype.into_iter().collect(),
             weights,
             plain,

@@ -8,6 +8,7 @@ use clap::{Args, ValueHint};
 use globset::GlobMatcher;
 
 use super::OpenArgs;
+use super::quantise::QuantiseArgs;
 use super::values::{
     MetadataArgument, container, metadata_value, name_pattern, replacement, shard_size,
     stored_or_output_dtype, threads, workers,
@@ -22,6 +23,7 @@ Examples:
   anamnesis convert big.gguf -o parts/ --shard-size 2GB              split a GGUF; -o one.gguf merges it
   anamnesis convert x.ckpt -o y.safetensors --filter 'state_dict.*' --strip-prefix state_dict
   anamnesis convert in.npz -o out.safetensors
+  anamnesis convert f16.gguf -o small.gguf --type q4_k_m             quantise, as llama-quantize does
   anamnesis convert model-fp8/ -o model-bf16/ --dtype bf16           dequantise, as `remember` does
 
 Exit status: 0 success, 1 failure (no output file is left), 2 invalid arguments, 130 interrupted.";
@@ -121,6 +123,8 @@ pub(crate) struct ConvertArgs {
     /// Record the reads as an I/O template; as JSON if the name ends in .json.
     #[arg(long, value_name = "TEMPLATE", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub(crate) record: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) quantise: QuantiseArgs,
     #[command(flatten)]
     pub(crate) opening: OpenArgs,
 }

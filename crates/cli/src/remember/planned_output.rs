@@ -97,6 +97,7 @@ impl<'c> PlannedOutput<'c> {
             recording: self.recording,
             plan: &self.plan,
             dtype: Some(dtype),
+            file_type: None,
             notes,
         };
         run.finish(sink, interrupt, |bar, sink| {

@@ -70,6 +70,7 @@ mod ppc_change;
 #[cfg(target_os = "linux")]
 mod ppc_status;
 mod process;
+mod quantise;
 mod readable_outputs;
 mod refused_parts;
 mod remember;
