@@ -35,6 +35,7 @@ mod codebook;
 mod columns;
 mod dtype;
 mod element;
+mod encode;
 mod error;
 mod field;
 mod grid;
@@ -49,11 +50,12 @@ mod unpack;
 mod unroll;
 mod value;
 
-pub use block_format::{BlockFormat, describe_foreign};
+pub use block_format::{BlockFormat, Importance, describe_foreign};
 pub use columns::{
     AWQ_ORDER, CodeWidth, ColumnCodes, ColumnGeometry, ColumnGroups, column_code, unpack_8_nibbles,
 };
 pub use dtype::Dtype;
+pub use encode::{encoder_builds, quantize, quantize_with};
 pub use error::{Error, Result};
 pub use half::{from_bf16, from_f16};
 pub use non_temporal::{copy_non_temporal, fill_non_temporal};
