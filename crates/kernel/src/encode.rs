@@ -13,12 +13,22 @@
 //! are columns as well, [`Columns`], which are written back to blocks at the end.
 //!
 //! One type a file; the searches that types share are `symmetric.rs` (`make_qx_quants`, `make_q3_quants`), `affine.rs`
-//! (`make_qkx2_quants`, `make_qkx3_quants`) and `positive.rs` (`make_qp_quants`).
+//! (`make_qkx2_quants`, `make_qkx3_quants`) and `positive.rs` (`make_qp_quants`); for the grids of the IQ types `lattice.rs`,
+//! `magnitudes.rs` (IQ2, IQ3) and `ternary.rs` (IQ1).
 
 mod affine;
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
 mod iq4;
 mod k_affine;
 mod lanes;
+mod lattice;
+mod magnitudes;
 mod mxfp4;
 mod nvfp4;
 mod positive;
@@ -35,6 +45,7 @@ mod q5_k;
 mod q6_k;
 mod q8_0;
 mod symmetric;
+mod ternary;
 mod tq1_0;
 mod tq2_0;
 
@@ -73,6 +84,13 @@ static ENCODERS: &[(&str, Encode)] = &[
     ("Q4_K", encode_rows::<q4_k::Q4K>),
     ("Q5_K", encode_rows::<q5_k::Q5K>),
     ("Q6_K", encode_rows::<q6_k::Q6K>),
+    ("IQ2_XXS", encode_rows::<iq2_xxs::Iq2Xxs>),
+    ("IQ2_XS", encode_rows::<iq2_xs::Iq2Xs>),
+    ("IQ3_XXS", encode_rows::<iq3_xxs::Iq3Xxs>),
+    ("IQ1_S", encode_rows::<iq1_s::Iq1S>),
+    ("IQ3_S", encode_rows::<iq3_s::Iq3S>),
+    ("IQ2_S", encode_rows::<iq2_s::Iq2S>),
+    ("IQ1_M", encode_rows::<iq1_m::Iq1M>),
     ("IQ4_NL", encode_rows::<iq4::Iq4Nl>),
     ("IQ4_XS", encode_rows::<iq4::Iq4Xs>),
     ("TQ1_0", encode_rows::<tq1_0::Tq1_0>),
@@ -334,6 +352,7 @@ impl<E: BlockEncoder> Vectorised for Batch<'_, E> {
             x: &x[..E::LEN],
             importance: self.importance.is_some().then_some(&weights[..E::LEN]),
             row_square: simd.load_f32(&self.row_squares),
+            count: self.out.len() / E::BYTES,
         };
         let mut columns = Columns {
             bytes: [[0; 16]; MAX_BYTES],

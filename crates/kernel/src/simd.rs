@@ -186,15 +186,13 @@ pub(crate) trait Simd: Copy + 'static {
     /// The bits of the values: no instruction.
     fn to_bits(self, x: Self::Floats) -> Self::Ints;
 
-    /// The values of the bits: no instruction.
-    fn from_bits(self, x: Self::Ints) -> Self::Floats;
-
     /// Converts to integers towards zero; what no I32 holds, and NaN, becomes `i32::MIN`, as on x86: `vcvttps2dq`; NEON
     /// `fcvtzs` and a selection.
     fn truncate(self, x: Self::Floats) -> Self::Ints;
 
-    /// For each lane the entry of `table` at the low three bits of `index`. `vpermps`; others by arrays.
-    fn lookup_8(self, table: &[f32; 8], index: Self::Ints) -> Self::Floats;
+    /// For each lane the entry of `table` at the low three bits of `index`. The upper eight lanes of `table` repeat the lower
+    /// ones. AVX2, AVX-512: `vpermps`; NEON: by arrays.
+    fn lookup_8(self, table: Self::Floats, index: Self::Ints) -> Self::Floats;
 
     /// The low byte of each lane: AVX-512 `vpmovdb`; AVX2 by packing.
     fn low_bytes(self, x: Self::Ints) -> [u8; 16];

@@ -19,6 +19,8 @@ pub(crate) struct Lanes<'l, S: Simd> {
     pub(super) importance: Option<&'l [S::Floats]>,
     /// The mean square of each block's row, for encoders that need it.
     pub(super) row_square: S::Floats,
+    /// The lanes in use, from the first on; the others repeat a block.
+    pub(super) count: usize,
 }
 
 /// The encoded bytes: `bytes[i][lane]` is byte `i` of a lane's block.

@@ -69,9 +69,8 @@ impl Simd for Avx2 {
         fn eq_ints(a: Ints, b: Ints) -> Floats { [_mm256_castsi256_ps(_mm256_cmpeq_epi32(a[0], b[0])), _mm256_castsi256_ps(_mm256_cmpeq_epi32(a[1], b[1]))] }
         fn ints_to_f32(x: Ints) -> Floats { [_mm256_cvtepi32_ps(x[0]), _mm256_cvtepi32_ps(x[1])] }
         fn to_bits(x: Floats) -> Ints { [_mm256_castps_si256(x[0]), _mm256_castps_si256(x[1])] }
-        fn from_bits(x: Ints) -> Floats { [_mm256_castsi256_ps(x[0]), _mm256_castsi256_ps(x[1])] }
         fn truncate(x: Floats) -> Ints { [_mm256_cvttps_epi32(x[0]), _mm256_cvttps_epi32(x[1])] }
-        fn lookup_8(table: &[f32; 8], index: Ints) -> Floats { [_mm256_permutevar8x32_ps(must_cast(*table), index[0]), _mm256_permutevar8x32_ps(must_cast(*table), index[1])] }
+        fn lookup_8(table: Floats, index: Ints) -> Floats { [_mm256_permutevar8x32_ps(table[0], index[0]), _mm256_permutevar8x32_ps(table[0], index[1])] }
         fn low_bytes(x: Ints) -> [u8; 16] {
             let words = pack_words([_mm256_and_si256(x[0], _mm256_set1_epi32(255)), _mm256_and_si256(x[1], _mm256_set1_epi32(255))]);
             let bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));

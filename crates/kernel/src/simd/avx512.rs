@@ -82,9 +82,8 @@ macro_rules! avx512 {
                 fn eq_ints(a: __m512i, b: __m512i) -> __mmask16 { _mm512_cmpeq_epi32_mask(a, b) }
                 fn ints_to_f32(x: __m512i) -> __m512 { _mm512_cvtepi32_ps(x) }
                 fn to_bits(x: __m512) -> __m512i { _mm512_castps_si512(x) }
-                fn from_bits(x: __m512i) -> __m512 { _mm512_castsi512_ps(x) }
                 fn truncate(x: __m512) -> __m512i { _mm512_cvttps_epi32(x) }
-                fn lookup_8(table: &[f32; 8], index: __m512i) -> __m512 { _mm512_permutexvar_ps(_mm512_and_si512(index, _mm512_set1_epi32(7)), must_cast([*table; 2])) }
+                fn lookup_8(table: __m512, index: __m512i) -> __m512 { _mm512_permutexvar_ps(index, table) }
                 fn low_bytes(x: __m512i) -> [u8; 16] { must_cast(_mm512_cvtepi32_epi8(x)) }
                 fn transpose_f32(rows: [&[f32; 16]; 16]) -> [__m512; 16] { transpose(rows) }
                 fn repeat_each_4(x: __m512) -> [__m512; 4] {

@@ -181,11 +181,6 @@ impl Simd for Baseline {
     }
 
     #[inline(always)]
-    fn from_bits(self, x: [i32; 16]) -> Floats {
-        x.map(|x| f32::from_bits(x.cast_unsigned()))
-    }
-
-    #[inline(always)]
     fn truncate(self, x: Floats) -> [i32; 16] {
         x.map(|x| {
             if x.abs() < 2_147_483_648.0 {
@@ -197,7 +192,7 @@ impl Simd for Baseline {
     }
 
     #[inline(always)]
-    fn lookup_8(self, table: &[f32; 8], index: [i32; 16]) -> Floats {
+    fn lookup_8(self, table: Floats, index: [i32; 16]) -> Floats {
         index.map(|i| table[(i & 7).cast_unsigned() as usize])
     }
 

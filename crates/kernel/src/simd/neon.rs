@@ -75,7 +75,6 @@ impl Simd for Neon {
         fn eq_ints(a: Ints, b: Ints) -> Mask { from_fn(|i| vceqq_s32(a[i], b[i])) }
         fn ints_to_f32(x: Ints) -> Floats { from_fn(|i| vcvtq_f32_s32(x[i])) }
         fn to_bits(x: Floats) -> Ints { from_fn(|i| vreinterpretq_s32_f32(x[i])) }
-        fn from_bits(x: Ints) -> Floats { from_fn(|i| vreinterpretq_f32_s32(x[i])) }
         fn truncate(x: Floats) -> Ints {
             // the conversion saturates, where x86 gives the least integer
             from_fn(|i| {
@@ -83,7 +82,8 @@ impl Simd for Neon {
                 vbslq_s32(fits, vcvtq_s32_f32(x[i]), vdupq_n_s32(i32::MIN))
             })
          }
-        fn lookup_8(table: &[f32; 8], index: Ints) -> Floats {
+        fn lookup_8(table: Floats, index: Ints) -> Floats {
+            let table: [f32; 16] = must_cast(table);
             let index: [i32; 16] = must_cast(index);
             must_cast(index.map(|i| table[(i & 7).cast_unsigned() as usize]))
          }
