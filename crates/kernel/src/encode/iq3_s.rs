@@ -1,4 +1,8 @@
 //! Encoder of IQ3_S (`quantize_row_iq3_s_impl`); the layout is in `block/iq3_s.rs`.
+//!
+//! The reference does not step over the indices and signs of a group of zeros: the next group is written in its place, with
+//! the ninth bits of its indices and its scale in their own. Such a block decodes to other values than were meant. Its bytes
+//! are reproduced here, as everywhere.
 
 use super::lanes::{Columns, Lanes, squares};
 use super::magnitudes::{
@@ -25,6 +29,8 @@ impl BlockEncoder for Iq3S {
         };
         let square = mean_square(simd, blocks, 2.0);
         let mut scales = [simd.splat(0.0); 8];
+        // the groups that are written, by lane
+        let mut written = [0; 16];
         for (g, x) in blocks.x.as_chunks::<32>().0.iter().enumerate() {
             let weights = weights(simd, blocks, g, square, squares(simd, x));
             let mut group = Magnitudes { x: *x, weights };
@@ -44,15 +50,17 @@ impl BlockEncoder for Iq3S {
                 if active >> lane & 1 == 0 {
                     continue;
                 }
+                let place = written[lane];
+                written[lane] += 1;
                 for (k, points) in fit.points.iter().enumerate() {
                     let index = trials.lattice.index(points[lane]).unwrap_or_default();
                     let [low, high] = index.to_le_bytes();
-                    out.bytes[2 + 8 * g + k][lane] = low;
+                    out.bytes[2 + 8 * place + k][lane] = low;
                     out.bytes[66 + g][lane] |= high << k;
                 }
                 for (k, signs) in signs.iter().enumerate() {
                     let flip = if negative >> lane & 1 == 0 { 0 } else { 255 };
-                    out.bytes[74 + 4 * g + k][lane] = signs[lane] ^ flip;
+                    out.bytes[74 + 4 * place + k][lane] = signs[lane] ^ flip;
                 }
             }
         }
