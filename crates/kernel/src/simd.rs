@@ -194,6 +194,12 @@ pub(crate) trait Simd: Copy + 'static {
     /// ones. AVX2, AVX-512: `vpermps`; NEON: by arrays.
     fn lookup_8(self, table: Self::Floats, index: Self::Ints) -> Self::Floats;
 
+    /// The least of 16 values that are not NaN, by halves: `vminps` after shuffles; NEON `fminv`.
+    fn least(self, x: Self::Floats) -> f32;
+
+    /// Zero-extends 16 numbers of 16 bits: `vpmovzxwd`; NEON `ushll`.
+    fn widen_u16(self, x: &[u16; 16]) -> Self::Ints;
+
     /// The low byte of each lane: AVX-512 `vpmovdb`; AVX2 by packing.
     fn low_bytes(self, x: Self::Ints) -> [u8; 16];
 

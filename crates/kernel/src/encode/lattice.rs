@@ -9,6 +9,17 @@ use std::sync::OnceLock;
 use crate::simd::Simd;
 use crate::tables;
 
+/// Zero for the first 16, then infinity: what is added to the sums of places in and beyond a list.
+static WITHIN: [f32; 32] = {
+    let mut within = [0.0; 32];
+    let mut i = 16;
+    while i < 32 {
+        within[i] = f32::INFINITY;
+        i += 1;
+    }
+    within
+};
+
 /// A grid and the lists of neighbours.
 pub(super) struct Lattice {
     /// Bits of a coordinate.
@@ -143,33 +154,24 @@ impl Lattice {
         let (mut best, mut nearest) = (f32::MAX, None);
         for at in (0..count as usize).step_by(16) {
             let points: &[u16; 16] = list[at..].first_chunk().expect("16 follow every list");
-            let mut wide = [0i32; 16];
-            for (wide, point) in wide.iter_mut().zip(points) {
-                *wide = i32::from(*point);
-            }
-            let packed = simd.load_ints(&wide);
+            let packed = simd.widen_u16(points);
             let mut sum = simd.lookup_8(squares[0], packed);
             for (i, square) in (0..).zip(&squares).skip(1) {
                 let codes = simd.shr_ints(packed, self.bits * i);
                 sum = simd.add(sum, simd.lookup_8(*square, codes));
             }
-            let sums = simd.to_f32_array(sum);
-            let mut least = sums;
-            // beyond the list
-            for (i, least) in least.iter_mut().enumerate() {
-                if at + i >= count as usize {
-                    *least = f32::INFINITY;
-                }
-            }
-            let limited = least;
-            for half in [8, 4, 2, 1] {
-                for i in 0..half {
-                    least[i] = least[i].min(least[i + half]);
-                }
-            }
-            if least[0] < best {
-                best = least[0];
-                let equal = simd.le(simd.load_f32(&limited), simd.splat(best));
+            // beyond the list, and what overflows or is NaN
+            let beyond = simd.load_f32(
+                WITHIN[16 - (count as usize - at).min(16)..]
+                    .first_chunk()
+                    .expect("there are 32"),
+            );
+            let is_valid = simd.lt(simd.add(sum, beyond), simd.splat(f32::MAX));
+            let valid = simd.select(is_valid, sum, simd.splat(f32::MAX));
+            let least = simd.least(valid);
+            if least < best {
+                best = least;
+                let equal = simd.le(valid, simd.splat(best));
                 let lane = simd.mask_bits(equal).trailing_zeros() as usize;
                 nearest = Some(i32::from(points[lane & 15]));
             }

@@ -71,6 +71,16 @@ impl Simd for Avx2 {
         fn to_bits(x: Floats) -> Ints { [_mm256_castps_si256(x[0]), _mm256_castps_si256(x[1])] }
         fn truncate(x: Floats) -> Ints { [_mm256_cvttps_epi32(x[0]), _mm256_cvttps_epi32(x[1])] }
         fn lookup_8(table: Floats, index: Ints) -> Floats { [_mm256_permutevar8x32_ps(table[0], index[0]), _mm256_permutevar8x32_ps(table[0], index[1])] }
+        fn least(x: Floats) -> f32 {
+            let eight = _mm256_min_ps(x[0], x[1]);
+            let four = _mm_min_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_min_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_min_ss(two, _mm_shuffle_ps::<1>(two, two)))
+        }
+        fn widen_u16(x: &[u16; 16]) -> Ints {
+            let [low, high]: [__m128i; 2] = must_cast(*x);
+            [_mm256_cvtepu16_epi32(low), _mm256_cvtepu16_epi32(high)]
+        }
         fn low_bytes(x: Ints) -> [u8; 16] {
             let words = pack_words([_mm256_and_si256(x[0], _mm256_set1_epi32(255)), _mm256_and_si256(x[1], _mm256_set1_epi32(255))]);
             let bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));

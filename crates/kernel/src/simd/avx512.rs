@@ -84,6 +84,8 @@ macro_rules! avx512 {
                 fn to_bits(x: __m512) -> __m512i { _mm512_castps_si512(x) }
                 fn truncate(x: __m512) -> __m512i { _mm512_cvttps_epi32(x) }
                 fn lookup_8(table: __m512, index: __m512i) -> __m512 { _mm512_permutexvar_ps(index, table) }
+                fn least(x: __m512) -> f32 { _mm512_reduce_min_ps(x) }
+                fn widen_u16(x: &[u16; 16]) -> __m512i { _mm512_cvtepu16_epi32(must_cast(*x)) }
                 fn low_bytes(x: __m512i) -> [u8; 16] { must_cast(_mm512_cvtepi32_epi8(x)) }
                 fn transpose_f32(rows: [&[f32; 16]; 16]) -> [__m512; 16] { transpose(rows) }
                 fn repeat_each_4(x: __m512) -> [__m512; 4] {

@@ -197,6 +197,16 @@ impl Simd for Baseline {
     }
 
     #[inline(always)]
+    fn least(self, x: Floats) -> f32 {
+        x.into_iter().fold(f32::INFINITY, f32::min)
+    }
+
+    #[inline(always)]
+    fn widen_u16(self, x: &[u16; 16]) -> [i32; 16] {
+        x.map(i32::from)
+    }
+
+    #[inline(always)]
     fn low_bytes(self, x: [i32; 16]) -> [u8; 16] {
         x.map(|x| x as u8)
     }

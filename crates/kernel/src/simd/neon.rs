@@ -87,6 +87,10 @@ impl Simd for Neon {
             let index: [i32; 16] = must_cast(index);
             must_cast(index.map(|i| table[(i & 7).cast_unsigned() as usize]))
          }
+        fn least(x: Floats) -> f32 {
+            vminvq_f32(vminq_f32(vminq_f32(x[0], x[1]), vminq_f32(x[2], x[3])))
+        }
+        fn widen_u16(x: &[u16; 16]) -> Ints { must_cast(x.map(i32::from)) }
         fn low_bytes(x: Ints) -> [u8; 16] {
             let lanes: [i32; 16] = must_cast(x);
             lanes.map(|x| x as u8)
