@@ -69,14 +69,25 @@ impl BlockEncoder for Iq1M {
             }
             scales[g] = simd.load_f32(&found);
         }
-        put_scales(simd, blocks, square, &scales, (&all_points, &all_shifts), out);
+        put_scales(
+            simd,
+            blocks,
+            square,
+            &scales,
+            (&all_points, &all_shifts),
+            out,
+        );
     }
 }
 
 /// The levels of half `p` of a group.
 #[inline(always)]
 fn levels(shifts: i32, p: usize) -> &'static [f32; 3] {
-    if shifts >> (1 - p) & 1 == 0 { &UP } else { &DOWN }
+    if shifts >> (1 - p) & 1 == 0 {
+        &UP
+    } else {
+        &DOWN
+    }
 }
 
 /// Writes the scales and shifts, and the scale of the block that fits the chosen codes best.
@@ -131,7 +142,11 @@ fn put_scales<S: Simd>(
     let d = simd.select(simd.lt(zero, with_level), fitted, d);
     let d = simd.to_f32_array(simd.mul(d, simd.splat(1.1125)));
     for lane in 0..16 {
-        let bits = if has_any >> lane & 1 == 0 { 0 } else { half::f16(d[lane]) };
+        let bits = if has_any >> lane & 1 == 0 {
+            0
+        } else {
+            half::f16(d[lane])
+        };
         out.refused |= u16::from(bits & 0x7c00 == 0x7c00) << lane;
         for (i, words) in words.iter().enumerate() {
             let word = (words[lane] | (bits >> (4 * i) & 15) << 12).to_le_bytes();

@@ -2,8 +2,8 @@
 
 use super::lanes::{Columns, EPS, Lanes, squares};
 use super::magnitudes::{
-    Again, GridTrials, Magnitudes, active, greatest_of, mean_square, put_scales, search, split_signs,
-    weights, without_sign,
+    Again, GridTrials, Magnitudes, active, greatest_of, mean_square, put_scales, search,
+    split_signs, weights, without_sign,
 };
 use super::{BlockEncoder, lattice};
 use crate::simd::Simd;
@@ -37,7 +37,14 @@ impl BlockEncoder for Iq2Xs {
             let max = greatest_of(simd, &group.x);
             let active = active(simd, blocks, simd.le(simd.splat(EPS), max));
             let scale = simd.div(max, simd.splat(5.0));
-            let fit = search::<S, 16, 8, 2>(simd, &group, (max, scale), &trials, active, &mut out.refused);
+            let fit = search::<S, 16, 8, 2>(
+                simd,
+                &group,
+                (max, scale),
+                &trials,
+                active,
+                &mut out.refused,
+            );
             let (scale, negative) = without_sign(simd, fit.scale, active, out);
             scales[g] = scale;
             for lane in 0..16 {
@@ -45,7 +52,10 @@ impl BlockEncoder for Iq2Xs {
                     continue;
                 }
                 for k in 0..2 {
-                    let index = trials.lattice.index(fit.points[k][lane]).unwrap_or_default();
+                    let index = trials
+                        .lattice
+                        .index(fit.points[k][lane])
+                        .unwrap_or_default();
                     let flip = if negative >> lane & 1 == 0 { 0 } else { 127 };
                     let word = (index | u16::from(signs[k][lane] ^ flip) << 9).to_le_bytes();
                     out.bytes[2 + 4 * g + 2 * k][lane] = word[0];

@@ -2,8 +2,8 @@
 
 use super::lanes::{Columns, EPS, Lanes, squares};
 use super::magnitudes::{
-    Again, GridTrials, Magnitudes, active, greatest_of, mean_square, put_scales, search, split_signs,
-    weights, without_sign,
+    Again, GridTrials, Magnitudes, active, greatest_of, mean_square, put_scales, search,
+    split_signs, weights, without_sign,
 };
 use super::{BlockEncoder, lattice, positive};
 use crate::simd::Simd;
@@ -43,7 +43,14 @@ impl BlockEncoder for Iq2Xxs {
                 simd.lt(simd.splat(0.0), extent),
             );
             let active = active(simd, blocks, usable);
-            let fit = search::<S, 32, 8, 4>(simd, &group, (extent, scale), &trials, active, &mut out.refused);
+            let fit = search::<S, 32, 8, 4>(
+                simd,
+                &group,
+                (extent, scale),
+                &trials,
+                active,
+                &mut out.refused,
+            );
             let (scale, negative) = without_sign(simd, fit.scale, active, out);
             scales[g] = scale;
             for lane in 0..16 {
@@ -51,7 +58,10 @@ impl BlockEncoder for Iq2Xxs {
                     continue;
                 }
                 for k in 0..4 {
-                    let index = trials.lattice.index(fit.points[k][lane]).unwrap_or_default();
+                    let index = trials
+                        .lattice
+                        .index(fit.points[k][lane])
+                        .unwrap_or_default();
                     out.bytes[2 + 8 * g + k][lane] = index as u8;
                     let flip = if negative >> lane & 1 == 0 { 0 } else { 127 };
                     words[g][lane] |= u32::from(signs[k][lane] ^ flip) << (7 * k);

@@ -6,8 +6,8 @@
 
 use super::lanes::{Columns, Lanes, squares};
 use super::magnitudes::{
-    Again, GridTrials, Magnitudes, active, greatest_of, mean_square, put_scales, search, split_signs,
-    weights, without_sign,
+    Again, GridTrials, Magnitudes, active, greatest_of, mean_square, put_scales, search,
+    split_signs, weights, without_sign,
 };
 use super::{BlockEncoder, lattice};
 use crate::simd::Simd;
@@ -43,7 +43,14 @@ impl BlockEncoder for Iq3S {
             let max = greatest_of(simd, &group.x);
             let active = active(simd, blocks, simd.lt(simd.splat(0.0), max));
             let scale = simd.div(max, simd.splat(15.0));
-            let fit = search::<S, 32, 4, 8>(simd, &group, (max, scale), &trials, active, &mut out.refused);
+            let fit = search::<S, 32, 4, 8>(
+                simd,
+                &group,
+                (max, scale),
+                &trials,
+                active,
+                &mut out.refused,
+            );
             let (scale, negative) = without_sign(simd, fit.scale, active, out);
             scales[g] = scale;
             for lane in 0..16 {

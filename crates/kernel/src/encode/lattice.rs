@@ -65,7 +65,11 @@ lattices! {
 impl Lattice {
     /// Lists for each point the grid's points at the least `distances` distances.
     fn new(grid: &[u16], bits: u32, distances: usize) -> Self {
-        let (half_bits, size) = if bits == 2 { (8, 1 << 16) } else { (6, 1 << 12) };
+        let (half_bits, size) = if bits == 2 {
+            (8, 1 << 16)
+        } else {
+            (6, 1 << 12)
+        };
         let half_mask = (1 << half_bits) - 1;
         let half = 1usize << half_bits;
         // squares of distances of half points
@@ -103,7 +107,11 @@ impl Lattice {
                 present[usize::from(*found)] = true;
             }
             let wanted = |(square, is_present): (u8, &bool)| is_present.then_some(square);
-            let limit = (0..=255).zip(&present).filter_map(wanted).take(distances).last();
+            let limit = (0..=255)
+                .zip(&present)
+                .filter_map(wanted)
+                .take(distances)
+                .last();
             let start = lattice.neighbours.len();
             let mut near: Vec<(u8, u16)> = Vec::new();
             for (found, point) in found.iter().zip(grid) {
@@ -112,7 +120,9 @@ impl Lattice {
                 }
             }
             near.sort_by_key(|(square, _)| *square);
-            lattice.neighbours.extend(near.iter().map(|(_, point)| point));
+            lattice
+                .neighbours
+                .extend(near.iter().map(|(_, point)| point));
             lattice.map[point] = !(lattice.lists.len() as i32);
             lattice.lists.push((start as u32, near.len() as u32));
         }
@@ -202,7 +212,10 @@ mod tests {
                 }
                 let (start, count) = lattice.lists[!*found as usize];
                 let list = &lattice.neighbours[start as usize..][..count as usize];
-                let squares: Vec<_> = list.iter().map(|near| distance(point, (*near).into())).collect();
+                let squares: Vec<_> = list
+                    .iter()
+                    .map(|near| distance(point, (*near).into()))
+                    .collect();
                 assert!(squares.is_sorted());
                 let mut all: Vec<_> = (0..lattice.map.len())
                     .filter(|other| lattice.map[*other] >= 0)

@@ -61,7 +61,11 @@ pub(super) fn search<S: Simd, const N: usize, const G: usize, const P: usize>(
     let (mut scale, mut best) = (scale, zero);
     let mut points = [simd.splat_int(0); P];
     // a bit per lane, by point
-    let mut off = [if trials.again == Again::Off { 0 } else { u16::MAX }; P];
+    let mut off = [if trials.again == Again::Off {
+        0
+    } else {
+        u16::MAX
+    }; P];
     for trial in -trials.last..=trials.last {
         let inverse = simd.div(simd.splat(limit + trial as f32 * trials.step), extent);
         let this_scale = simd.to_f32_array(simd.div(simd.splat(1.0), inverse));
@@ -70,7 +74,8 @@ pub(super) fn search<S: Simd, const N: usize, const G: usize, const P: usize>(
         for (p, found) in found.iter_mut().enumerate() {
             let rounded = round_point::<S, N, G>(simd, group, p, inverse, trials.max, bits);
             let mut packed = simd.to_int_array(rounded);
-            off_aux[p] = lanes.replace::<S, G>(simd, p, &mut packed, &this_scale, trials, active, refused);
+            off_aux[p] =
+                lanes.replace::<S, G>(simd, p, &mut packed, &this_scale, trials, active, refused);
             *found = simd.load_ints(&packed);
         }
         let [with_x, with_code] = sums::<S, N, G, P>(simd, group, &found, bits);
@@ -90,15 +95,33 @@ pub(super) fn search<S: Simd, const N: usize, const G: usize, const P: usize>(
         any_off |= off;
     }
     let positive = simd.mask_bits(simd.lt(zero, scale));
-    let again = positive & active & if trials.again == Again::Always { u16::MAX } else { any_off };
+    let again = positive
+        & active
+        & if trials.again == Again::Always {
+            u16::MAX
+        } else {
+            any_off
+        };
     if again != 0 {
         let inverse = simd.div(simd.splat(1.0), scale);
         let this_scale = simd.to_f32_array(scale);
         for (p, point) in points.iter_mut().enumerate() {
-            let lanes_again = if trials.again == Again::Off { again & off[p] } else { again };
+            let lanes_again = if trials.again == Again::Off {
+                again & off[p]
+            } else {
+                again
+            };
             let rounded = round_point::<S, N, G>(simd, group, p, inverse, trials.max, bits);
             let mut packed = simd.to_int_array(rounded);
-            lanes.replace::<S, G>(simd, p, &mut packed, &this_scale, trials, lanes_again, refused);
+            lanes.replace::<S, G>(
+                simd,
+                p,
+                &mut packed,
+                &this_scale,
+                trials,
+                lanes_again,
+                refused,
+            );
             let mut kept = simd.to_int_array(*point);
             for (lane, (kept, packed)) in kept.iter_mut().zip(packed).enumerate() {
                 if lanes_again >> lane & 1 != 0 {
@@ -195,7 +218,10 @@ impl<const N: usize> PointLanes<N> {
 
     /// Replaces points that are off the grid in the lanes `which`, and returns these lanes.
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "one inner loop, called from two places")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one inner loop, called from two places"
+    )]
     fn replace<S: Simd, const G: usize>(
         &self,
         simd: S,
@@ -220,10 +246,15 @@ impl<const N: usize> PointLanes<N> {
                 continue;
             }
             off |= 1 << lane;
-            let x = self.x[lane][G * p..].first_chunk().expect("a point is within its group");
+            let x = self.x[lane][G * p..]
+                .first_chunk()
+                .expect("a point is within its group");
             let roots = self.roots[lane][G * p..].first_chunk().expect("likewise");
             let scaled = simd.mul(simd.splat(scales[lane]), values);
-            match trials.lattice.nearest::<S, G>(simd, *point, (x, roots), scaled) {
+            match trials
+                .lattice
+                .nearest::<S, G>(simd, *point, (x, roots), scaled)
+            {
                 Some(found) => *point = found,
                 None => *refused |= 1 << lane,
             }
@@ -278,7 +309,10 @@ pub(super) fn split_signs<S: Simd>(
         place = simd.select_ints(less, bit, place);
         let is_negative = simd.lt(x[i], zero);
         signs = simd.or_ints(signs, simd.select_ints(is_negative, bit, none));
-        count = simd.add_ints(count, simd.select_ints(is_negative, simd.splat_int(1), none));
+        count = simd.add_ints(
+            count,
+            simd.select_ints(is_negative, simd.splat_int(1), none),
+        );
         x[i] = simd.select(is_negative, simd.abs(x[i]), x[i]);
     }
     if !even {
@@ -366,7 +400,12 @@ pub(super) fn put_scales<S: Simd, const N: usize>(
 
 /// The code of a scale, `scale = d * (2 * code + 1)`.
 #[inline(always)]
-pub(super) fn scale_code<S: Simd>(simd: S, scale: S::Floats, inverse: S::Floats, max: i32) -> S::Ints {
+pub(super) fn scale_code<S: Simd>(
+    simd: S,
+    scale: S::Floats,
+    inverse: S::Floats,
+    max: i32,
+) -> S::Ints {
     let scaled = simd.sub(simd.mul(inverse, scale), simd.splat(1.0));
     let code = nearest(simd, simd.mul(simd.splat(0.5), scaled));
     simd.max_ints(simd.min_ints(code, simd.splat_int(max)), simd.splat_int(0))
