@@ -16,7 +16,8 @@ impl From<anamnesis_kernel::Error> for Error {
     fn from(error: anamnesis_kernel::Error) -> Self {
         match error {
             anamnesis_kernel::Error::Unsupported(what) => Self::new(ErrorKind::Unsupported(what)),
-            anamnesis_kernel::Error::Mismatch(what) => Self::invalid_argument(what),
+            anamnesis_kernel::Error::Mismatch(what)
+            | anamnesis_kernel::Error::Unencodable(what) => Self::invalid_argument(what),
         }
     }
 }

@@ -16,6 +16,13 @@
 //! (`make_qkx2_quants`, `make_qkx3_quants`) and `positive.rs` (`make_qp_quants`); for the grids of the IQ types `lattice.rs`,
 //! `magnitudes.rs` (IQ2, IQ3) and `ternary.rs` (IQ1).
 
+#![allow(
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    clippy::needless_range_loop,
+    reason = "codes and indices are small, and lanes, columns and elements are numbered in step"
+)]
+
 mod affine;
 mod iq1_m;
 mod iq1_s;

@@ -6,6 +6,7 @@
 //! | rows of codes with a scale per group (FP8, NF4, HQQ, MLX, …) | [`dequantize_rows`] | each scheme's reference code |
 //! | matrices stored transposed, `[in, out]` (GPTQ, AWQ, EETQ) | [`dequantize_columns`] | GPTQModel, AutoAWQ, EETQ |
 //! | plain F64, F32, F16, BF16 | [`cast()`] | PyTorch's rounding |
+//! | rows of F32, to blocks of ggml's types | [`quantize`] | `ggml_quantize_chunk` in `ggml.c`, `quantize_*` in `ggml-quants.c` |
 //!
 //! [`count_floats`], [`count_integers`], [`sum_f32`] and [`count_and_sum_f32`] count and sum what was decoded.
 //!

@@ -41,10 +41,7 @@ impl BlockEncoder for Iq4Xs {
         let (groups, _) = blocks.x.as_chunks::<32>();
         let mut scales = [simd.splat(0.0); 8];
         for (g, (x, found)) in groups.iter().zip(&mut scales).enumerate() {
-            let importance = match blocks.importance {
-                Some(importance) => Some(&importance.as_chunks().0[g]),
-                None => None,
-            };
+            let importance = blocks.importance.map(|all| &all.as_chunks().0[g]);
             *found = scale(simd, x, importance, square);
         }
         let [max, _] = greatest(simd, &scales);

@@ -54,7 +54,7 @@ impl Simd for Avx2 {
         fn select(mask: Floats, a: Floats, b: Floats) -> Floats { [_mm256_blendv_ps(b[0], a[0], mask[0]), _mm256_blendv_ps(b[1], a[1], mask[1])] }
         fn select_ints(mask: Floats, a: Ints, b: Ints) -> Ints { [_mm256_blendv_epi8(b[0], a[0], _mm256_castps_si256(mask[0])), _mm256_blendv_epi8(b[1], a[1], _mm256_castps_si256(mask[1]))] }
         fn both(a: Floats, b: Floats) -> Floats { [_mm256_and_ps(a[0], b[0]), _mm256_and_ps(a[1], b[1])] }
-        fn mask_bits(mask: Floats) -> u16 { (_mm256_movemask_ps(mask[0]) | _mm256_movemask_ps(mask[1]) << 8) as u16 }
+        fn mask_bits(mask: Floats) -> u16 { (_mm256_movemask_ps(mask[0]) | _mm256_movemask_ps(mask[1]) << 8).cast_unsigned() as u16 }
         fn splat_int(x: i32) -> Ints { [_mm256_set1_epi32(x); 2] }
         fn load_ints(x: &[i32; 16]) -> Ints { must_cast(*x) }
         fn to_int_array(x: Ints) -> [i32; 16] { must_cast(x) }

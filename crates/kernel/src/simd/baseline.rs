@@ -208,7 +208,7 @@ impl Simd for Baseline {
 
     #[inline(always)]
     fn low_bytes(self, x: [i32; 16]) -> [u8; 16] {
-        x.map(|x| x as u8)
+        x.map(|x| x.cast_unsigned() as u8)
     }
 
     #[inline(always)]

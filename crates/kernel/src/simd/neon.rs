@@ -93,7 +93,7 @@ impl Simd for Neon {
         fn widen_u16(x: &[u16; 16]) -> Ints { must_cast(x.map(i32::from)) }
         fn low_bytes(x: Ints) -> [u8; 16] {
             let lanes: [i32; 16] = must_cast(x);
-            lanes.map(|x| x as u8)
+            lanes.map(|x| x.cast_unsigned() as u8)
          }
         fn repeat_each_4(x: Floats) -> [Floats; 4] {
             x.map(|x| {
