@@ -10,7 +10,7 @@
 //!
 //! **One block a lane**: 16 blocks are transposed, so that vector `i` holds element `i` of each. Then a search is written
 //! as for one block, sums in order, branches as selections, and all instruction sets give the same bytes. The encoded bytes
-//! are columns as well, [`Columns`], which are written back to blocks at the end.
+//! are columns as well, [`EncodedColumns`], which are written back to blocks at the end.
 //!
 //! One type a file; the searches that types share are `symmetric.rs` (`make_qx_quants`, `make_q3_quants`), `affine.rs`
 //! (`make_qkx2_quants`, `make_qkx3_quants`) and `positive.rs` (`make_qp_quants`); for the grids of the IQ types `lattice.rs`,
@@ -61,7 +61,7 @@ use crate::error::{Error, Result};
 use crate::isa::{Isa, Vectorised, run_vectorised, vector_isas};
 use crate::simd::Simd;
 
-use lanes::{Columns, Lanes, MAX_BYTES, MAX_LEN, mean_squares_of_rows};
+use lanes::{EncodedColumns, Lanes, MAX_BYTES, MAX_LEN, mean_squares_of_rows};
 
 /// Encodes one block a lane.
 pub(crate) trait BlockEncoder {
@@ -73,11 +73,11 @@ pub(crate) trait BlockEncoder {
     const NEEDS_ROW: bool = false;
 
     /// Encodes 16 blocks. All that it calls is `#[inline(always)]`.
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns);
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns);
 }
 
 /// The encoder of a type: rows in, bytes out, and the first block that is refused.
-type Encode = fn(Isa, &Rows<'_>, &mut [u8]) -> Result<(), Refused>;
+type Encode = fn(Isa, &Rows<'_>, &mut [u8]) -> Result<(), RefusedBlock>;
 
 /// The encoders by ggml's name of the type.
 static ENCODERS: &[(&str, Encode)] = &[
@@ -108,7 +108,7 @@ static ENCODERS: &[(&str, Encode)] = &[
     ("Q2_0", encode_rows::<q2_0::Q2_0>),
 ];
 
-/// What is encoded: whole rows, and the importance of each column.
+/// The input: whole rows, and the importance of each column.
 struct Rows<'r> {
     elements: &'r [f32],
     len: usize,
@@ -116,7 +116,7 @@ struct Rows<'r> {
 }
 
 /// A block that cannot be encoded.
-struct Refused {
+struct RefusedBlock {
     block: usize,
     why: &'static str,
 }
@@ -253,7 +253,7 @@ fn run(
         len: row_len,
         importance,
     };
-    encode(isa, &rows, out).map_err(|Refused { block, why }| {
+    encode(isa, &rows, out).map_err(|RefusedBlock { block, why }| {
         let column = block * len % row_len;
         Error::Unencodable(format!(
             "row {}, elements {column} to {}: {why} as {name}",
@@ -263,7 +263,11 @@ fn run(
     })
 }
 
-fn encode_rows<E: BlockEncoder>(isa: Isa, rows: &Rows<'_>, out: &mut [u8]) -> Result<(), Refused> {
+fn encode_rows<E: BlockEncoder>(
+    isa: Isa,
+    rows: &Rows<'_>,
+    out: &mut [u8],
+) -> Result<(), RefusedBlock> {
     let squares = if E::NEEDS_ROW && rows.importance.is_some() {
         mean_squares_of_rows(rows.elements, rows.len)
     } else {
@@ -280,7 +284,7 @@ fn encode_rows<E: BlockEncoder>(isa: Isa, rows: &Rows<'_>, out: &mut [u8]) -> Re
         if !all_finite(elements) {
             let bad = |block: &[f32]| !all_finite(block);
             let block = elements.chunks(E::LEN).position(bad).unwrap_or_default();
-            return Err(Refused {
+            return Err(RefusedBlock {
                 block: first + block,
                 why: "an element is NaN or infinite, which cannot be encoded",
             });
@@ -308,7 +312,7 @@ fn encode_rows<E: BlockEncoder>(isa: Isa, rows: &Rows<'_>, out: &mut [u8]) -> Re
             },
         );
         if refused != 0 {
-            return Err(Refused {
+            return Err(RefusedBlock {
                 block: first + (refused.trailing_zeros() as usize).min(count - 1),
                 why: "the values exceed what its scales hold, or need scales that are no numbers, so they cannot be encoded",
             });
@@ -361,7 +365,7 @@ impl<E: BlockEncoder> Vectorised for Batch<'_, E> {
             row_square: simd.load_f32(&self.row_squares),
             count: self.out.len() / E::BYTES,
         };
-        let mut columns = Columns {
+        let mut columns = EncodedColumns {
             bytes: [[0; 16]; MAX_BYTES],
             refused: 0,
         };

@@ -1,7 +1,7 @@
 //! Encoder of IQ1_M (`quantize_row_iq1_m_impl`); the layout is in `block/iq1_m.rs`.
 
 use super::BlockEncoder;
-use super::lanes::{Columns, Lanes, greatest};
+use super::lanes::{EncodedColumns, Lanes, greatest};
 use super::magnitudes::{active, greatest_of, mean_square, scale_code};
 use super::ternary::{DOWN, TernaryGroup, UP, grid, level};
 use crate::half;
@@ -14,7 +14,7 @@ impl BlockEncoder for Iq1M {
     const BYTES: usize = 56;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let zero = simd.splat(0.0);
         let square = mean_square(simd, blocks, 2.0);
         let mut scales = [zero; 16];
@@ -98,7 +98,7 @@ fn put_scales<S: Simd>(
     square: S::Floats,
     scales: &[S::Floats; 16],
     (points, shifts): (&[[[i32; 2]; 16]; 16], &[[i32; 16]; 16]),
-    out: &mut Columns,
+    out: &mut EncodedColumns,
 ) {
     let zero = simd.splat(0.0);
     let max = greatest_of(simd, scales);

@@ -1,7 +1,7 @@
 //! Encoder of IQ1_S (`quantize_row_iq1_s_impl`); the layout is in `block/iq1_s.rs`.
 
 use super::BlockEncoder;
-use super::lanes::{Columns, Lanes, greatest};
+use super::lanes::{EncodedColumns, Lanes, greatest};
 use super::magnitudes::{active, mean_square, put_scales};
 use super::ternary::{DOWN, TernaryGroup, UP, grid, level};
 use crate::simd::Simd;
@@ -13,7 +13,7 @@ impl BlockEncoder for Iq1S {
     const BYTES: usize = 50;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let square = mean_square(simd, blocks, 2.0);
         let mut scales = [simd.splat(0.0); 8];
         let (mut words, mut downs) = ([[0u16; 16]; 8], [0u16; 8]);

@@ -1,6 +1,6 @@
 //! Encoder of IQ2_S (`quantize_row_iq2_s_impl`); the layout is in `block/iq2_s.rs`.
 
-use super::lanes::{Columns, Lanes};
+use super::lanes::{EncodedColumns, Lanes};
 use super::magnitudes::{
     Again, GridTrials, Magnitudes, active, greatest_of, mean_square, put_scales, search,
     split_signs, weights, without_sign,
@@ -15,7 +15,7 @@ impl BlockEncoder for Iq2S {
     const BYTES: usize = 82;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let trials = GridTrials {
             lattice: lattice::iq2_s(),
             max: 2,

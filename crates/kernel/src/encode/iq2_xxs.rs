@@ -1,6 +1,6 @@
 //! Encoder of IQ2_XXS (`quantize_row_iq2_xxs_impl`); the layout is in `block/iq2_xxs.rs`.
 
-use super::lanes::{Columns, EPS, Lanes, squares};
+use super::lanes::{EPS, EncodedColumns, Lanes, squares};
 use super::magnitudes::{
     Again, GridTrials, Magnitudes, active, greatest_of, mean_square, put_scales, search,
     split_signs, weights, without_sign,
@@ -15,7 +15,7 @@ impl BlockEncoder for Iq2Xxs {
     const BYTES: usize = 66;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let trials = GridTrials {
             lattice: lattice::iq2_xxs(),
             max: 2,

@@ -4,7 +4,7 @@
 //! the ninth bits of its indices and its scale in their own. Such a block decodes to other values than were meant. Its bytes
 //! are reproduced here, as everywhere.
 
-use super::lanes::{Columns, Lanes, squares};
+use super::lanes::{EncodedColumns, Lanes, squares};
 use super::magnitudes::{
     Again, GridTrials, Magnitudes, active, greatest_of, mean_square, put_scales, search,
     split_signs, weights, without_sign,
@@ -19,7 +19,7 @@ impl BlockEncoder for Iq3S {
     const BYTES: usize = 110;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let trials = GridTrials {
             lattice: lattice::iq3_s(),
             max: 7,

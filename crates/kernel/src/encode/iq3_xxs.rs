@@ -1,6 +1,6 @@
 //! Encoder of IQ3_XXS (`quantize_row_iq3_xxs_impl`); the layout is in `block/iq3_xxs.rs`.
 
-use super::lanes::{Columns, Lanes, squares};
+use super::lanes::{EncodedColumns, Lanes, squares};
 use super::magnitudes::{
     Again, GridTrials, Magnitudes, active, greatest_of, mean_square, put_scales, search,
     split_signs, weights, without_sign,
@@ -15,7 +15,7 @@ impl BlockEncoder for Iq3Xxs {
     const BYTES: usize = 98;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let trials = GridTrials {
             lattice: lattice::iq3_xxs(),
             max: 7,

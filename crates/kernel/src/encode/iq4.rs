@@ -3,8 +3,8 @@
 
 use super::BlockEncoder;
 use super::lanes::{
-    Columns, EPS, Lanes, greatest, inverse_or_zero, join, nearest_within, squares, sum_squares,
-    weigh,
+    EPS, EncodedColumns, Lanes, greatest, inverse_or_zero, join, nearest_within, squares,
+    sum_squares, weigh,
 };
 use crate::codebook::IQ4;
 use crate::simd::Simd;
@@ -16,7 +16,7 @@ impl BlockEncoder for Iq4Nl {
     const BYTES: usize = 18;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let square = simd.mul(sum_squares(simd, blocks.x), simd.splat(2.0 / 32.0));
         let x = blocks.x.first_chunk().expect("blocks have 32 elements");
         let importance = match blocks.importance {
@@ -36,7 +36,7 @@ impl BlockEncoder for Iq4Xs {
     const BYTES: usize = 136;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let square = simd.mul(sum_squares(simd, blocks.x), simd.splat(2.0 / 256.0));
         let (groups, _) = blocks.x.as_chunks::<32>();
         let mut scales = [simd.splat(0.0); 8];
@@ -116,7 +116,7 @@ fn put_codes<S: Simd>(
     x: &[S::Floats; 32],
     inverse: S::Floats,
     at: usize,
-    out: &mut Columns,
+    out: &mut EncodedColumns,
 ) {
     for i in 0..16 {
         let (low, _) = nearest_entry(simd, simd.mul(inverse, x[i]));

@@ -1,8 +1,8 @@
-//! What Q4_K and Q5_K share: eight groups of 32 with a scale and a minimum of 6 bits, and codes from 0 on.
+//! The common part of Q4_K and Q5_K: eight groups of 32 with a scale and a minimum of 6 bits, and codes from 0 on.
 
 use super::affine::{self, AffineTrials};
 use super::lanes::{
-    Columns, Lanes, MAX_LEN, join, nearest, nearest_within, sum, sum_squares, weigh,
+    EncodedColumns, Lanes, MAX_LEN, join, nearest, nearest_within, sum, sum_squares, weigh,
 };
 use super::positive;
 use crate::simd::Simd;
@@ -13,7 +13,7 @@ pub(super) fn encode<S: Simd>(
     simd: S,
     blocks: &Lanes<'_, S>,
     unweighted: AffineTrials,
-    out: &mut Columns,
+    out: &mut EncodedColumns,
 ) -> [[u8; 16]; MAX_LEN] {
     let zero = simd.splat(0.0);
     let (groups, _) = blocks.x.as_chunks::<32>();
@@ -105,7 +105,7 @@ fn by_greatest<S: Simd>(simd: S, x: &[S::Floats; 8]) -> (S::Floats, [S::Ints; 8]
 
 /// Packs the scales and minima in 12 bytes: see `block/q4_k.rs`.
 #[inline(always)]
-fn pack<S: Simd>(simd: S, scales: &[S::Ints; 8], minima: &[S::Ints; 8], out: &mut Columns) {
+fn pack<S: Simd>(simd: S, scales: &[S::Ints; 8], minima: &[S::Ints; 8], out: &mut EncodedColumns) {
     for j in 0..4 {
         let (upper, nibble) = (simd.splat_int(0x30), simd.splat_int(15));
         let [scale, minimum] = [scales[j + 4], minima[j + 4]];

@@ -24,13 +24,13 @@ pub(crate) struct Lanes<'l, S: Simd> {
 }
 
 /// The encoded bytes: `bytes[i][lane]` is byte `i` of a lane's block.
-pub(crate) struct Columns {
+pub(crate) struct EncodedColumns {
     pub(super) bytes: [[u8; 16]; MAX_BYTES],
     /// The lanes whose scales are infinite or NaN, one bit each.
     pub(super) refused: u16,
 }
 
-impl Columns {
+impl EncodedColumns {
     /// Writes F16 numbers and returns them as they decode. A lane with an infinity or NaN is refused.
     #[inline(always)]
     pub(super) fn put_f16<S: Simd>(&mut self, simd: S, at: usize, x: S::Floats) -> S::Floats {
@@ -201,7 +201,7 @@ pub(super) fn nearest_within<S: Simd>(simd: S, x: S::Floats, min: i32, max: i32)
     simd.max_ints(x, simd.splat_int(min))
 }
 
-/// Rounds half away from zero. What no I32 holds, and NaN, becomes `i32::MIN`.
+/// Rounds half away from zero. A number that no I32 holds, and NaN, become `i32::MIN`.
 #[inline(always)]
 pub(super) fn round_half_away<S: Simd>(simd: S, x: S::Floats) -> S::Ints {
     let whole = simd.truncate(x);

@@ -5,10 +5,10 @@
 
 use super::lanes::{nearest, nearest_within, sum_squares, weigh};
 use super::lattice::Lattice;
-use super::{Columns, Lanes};
+use super::{EncodedColumns, Lanes};
 use crate::simd::Simd;
 
-/// What differs between types.
+/// The differences between types.
 pub(super) struct GridTrials {
     pub(super) lattice: &'static Lattice,
     /// The greatest code.
@@ -364,7 +364,7 @@ pub(super) fn without_sign<S: Simd>(
     simd: S,
     scale: S::Floats,
     active: u16,
-    out: &mut Columns,
+    out: &mut EncodedColumns,
 ) -> (S::Floats, u16) {
     out.refused |= active & !simd.mask_bits(simd.le(scale, scale));
     let was_negative = simd.mask_bits(simd.lt(scale, simd.splat(0.0))) & active;
@@ -378,7 +378,7 @@ pub(super) fn put_scales<S: Simd, const N: usize>(
     scales: &[S::Floats; N],
     (divisor, factor, max): (f32, f32, i32),
     at: usize,
-    out: &mut Columns,
+    out: &mut EncodedColumns,
 ) -> ([[u8; 16]; N], u16) {
     let zero = simd.splat(0.0);
     let mut greatest = zero;

@@ -1,7 +1,7 @@
 //! Encoder of MXFP4 (`quantize_row_mxfp4_ref`); the layout is in `block/mxfp4.rs`.
 
 use super::BlockEncoder;
-use super::lanes::{Columns, Lanes, greatest, join};
+use super::lanes::{EncodedColumns, Lanes, greatest, join};
 use crate::codebook::{FP4_DOUBLED, e8m0_half};
 use crate::simd::Simd;
 
@@ -12,7 +12,7 @@ impl BlockEncoder for Mxfp4 {
     const BYTES: usize = 17;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let [_, magnitude] = greatest(simd, blocks.x);
         let mut halves = [0.0; 16];
         for (lane, magnitude) in simd.to_f32_array(magnitude).into_iter().enumerate() {

@@ -2,7 +2,7 @@
 //! are: there is no scale of the tensor.
 
 use super::BlockEncoder;
-use super::lanes::{Columns, Lanes, greatest, join};
+use super::lanes::{EncodedColumns, Lanes, greatest, join};
 use super::mxfp4::{nearest_value, scaled_values};
 use crate::codebook::ue4m3_halves;
 use crate::simd::Simd;
@@ -14,7 +14,7 @@ impl BlockEncoder for Nvfp4 {
     const BYTES: usize = 36;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         for (g, x) in blocks.x.as_chunks::<16>().0.iter().enumerate() {
             let [_, magnitude] = greatest(simd, x);
             let magnitude = simd.to_f32_array(simd.div(magnitude, simd.splat(6.0)));

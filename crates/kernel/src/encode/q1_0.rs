@@ -1,7 +1,7 @@
 //! Encoder of Q1_0 (`quantize_row_q1_0_ref`); the layout is in `block/q1_0.rs`.
 
 use super::BlockEncoder;
-use super::lanes::{Columns, Lanes};
+use super::lanes::{EncodedColumns, Lanes};
 use crate::simd::Simd;
 
 pub(super) struct Q1_0;
@@ -11,7 +11,7 @@ impl BlockEncoder for Q1_0 {
     const BYTES: usize = 18;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let zero = simd.splat(0.0);
         let mut sum = zero;
         for x in blocks.x {

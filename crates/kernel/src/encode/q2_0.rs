@@ -1,7 +1,7 @@
 //! Encoder of Q2_0 (`quantize_row_q2_0_ref`); the layout is in `block/q2_0.rs`.
 
 use super::BlockEncoder;
-use super::lanes::{Columns, Lanes, greatest, inverse_or_zero, join, round_half_away};
+use super::lanes::{EncodedColumns, Lanes, greatest, inverse_or_zero, join, round_half_away};
 use crate::simd::Simd;
 
 pub(super) struct Q2_0;
@@ -11,7 +11,7 @@ impl BlockEncoder for Q2_0 {
     const BYTES: usize = 18;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let [_, d] = greatest(simd, blocks.x);
         out.put_f16(simd, 0, d);
         let inverse = inverse_or_zero(simd, d);

@@ -4,7 +4,7 @@ use super::BlockEncoder;
 use super::affine::{self, AffineTrials};
 use super::k_affine::keep;
 use super::lanes::{
-    Columns, Lanes, MAX_LEN, is_zero, join, nearest, nearest_within, sum, sum_squares, weigh,
+    EncodedColumns, Lanes, MAX_LEN, is_zero, join, nearest, nearest_within, sum, sum_squares, weigh,
 };
 use super::positive;
 use crate::simd::Simd;
@@ -16,7 +16,7 @@ impl BlockEncoder for Q2K {
     const BYTES: usize = 84;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let zero = simd.splat(0.0);
         let (groups, _) = blocks.x.as_chunks::<16>();
         let (mut scales, mut minima, mut sums) = ([zero; 16], [zero; 16], [zero; 16]);
@@ -84,7 +84,7 @@ impl BlockEncoder for Q2K {
 
 /// Packs codes of 2 bits: each 32 bytes hold 128 codes, 32 apart.
 #[inline(always)]
-pub(super) fn put_pairs(codes: &[[u8; 16]; MAX_LEN], at: usize, out: &mut Columns) {
+pub(super) fn put_pairs(codes: &[[u8; 16]; MAX_LEN], at: usize, out: &mut EncodedColumns) {
     for (half, codes) in codes.as_chunks::<128>().0.iter().enumerate() {
         for i in 0..32 {
             for lane in 0..16 {

@@ -3,8 +3,8 @@
 use super::BlockEncoder;
 use super::k_affine::keep;
 use super::lanes::{
-    Columns, Lanes, MAX_LEN, as_i8, greatest, is_zero, nearest, nearest_within, sum, sum_squares,
-    weigh,
+    EncodedColumns, Lanes, MAX_LEN, as_i8, greatest, is_zero, nearest, nearest_within, sum,
+    sum_squares, weigh,
 };
 use super::q2_k::put_pairs;
 use super::symmetric;
@@ -17,7 +17,7 @@ impl BlockEncoder for Q3K {
     const BYTES: usize = 110;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let zero = simd.splat(0.0);
         let (groups, _) = blocks.x.as_chunks::<16>();
         let (mut scales, mut sums) = ([zero; 16], [zero; 16]);

@@ -1,7 +1,7 @@
 //! Encoder of Q4_0 (`quantize_row_q4_0_ref`, `quantize_row_q4_0_impl`); the layout is in `block/q4_0.rs`.
 
 use super::BlockEncoder;
-use super::lanes::{Columns, Lanes, as_i8, greatest, inverse_or_zero, join, weigh};
+use super::lanes::{EncodedColumns, Lanes, as_i8, greatest, inverse_or_zero, join, weigh};
 use super::symmetric;
 use crate::simd::Simd;
 
@@ -13,7 +13,7 @@ impl BlockEncoder for Q4_0 {
     const NEEDS_ROW: bool = true;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let codes = codes(simd, blocks, 8, out);
         for i in 0..16 {
             out.put(simd, 2 + i, join(simd, codes[i], codes[i + 16], 4));
@@ -27,7 +27,7 @@ pub(super) fn codes<S: Simd>(
     simd: S,
     blocks: &Lanes<'_, S>,
     limit: i32,
-    out: &mut Columns,
+    out: &mut EncodedColumns,
 ) -> [S::Ints; 32] {
     let x: &[S::Floats; 32] = blocks.x.first_chunk().expect("blocks have 32 elements");
     let mut codes = [simd.splat_int(0); 32];

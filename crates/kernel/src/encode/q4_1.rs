@@ -2,7 +2,7 @@
 
 use super::BlockEncoder;
 use super::affine::{self, AffineTrials};
-use super::lanes::{Columns, Lanes, as_i8, extent, inverse_or_zero, join, negate, weigh};
+use super::lanes::{EncodedColumns, Lanes, as_i8, extent, inverse_or_zero, join, negate, weigh};
 use crate::simd::Simd;
 
 pub(super) struct Q4_1;
@@ -13,7 +13,7 @@ impl BlockEncoder for Q4_1 {
     const NEEDS_ROW: bool = true;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let mut codes = codes(simd, blocks, 15, out);
         if blocks.importance.is_none() {
             for code in &mut codes {
@@ -34,7 +34,7 @@ pub(super) fn codes<S: Simd>(
     simd: S,
     blocks: &Lanes<'_, S>,
     max: i32,
-    out: &mut Columns,
+    out: &mut EncodedColumns,
 ) -> [S::Ints; 32] {
     let x: &[S::Floats; 32] = blocks.x.first_chunk().expect("blocks have 32 elements");
     let mut codes = [simd.splat_int(0); 32];

@@ -1,7 +1,7 @@
 //! Encoder of Q4_K (`quantize_row_q4_K_ref`, `quantize_row_q4_K_impl`); the layout is in `block/q4_k.rs`.
 
 use super::affine::AffineTrials;
-use super::lanes::{Columns, Lanes};
+use super::lanes::{EncodedColumns, Lanes};
 use super::{BlockEncoder, k_affine};
 use crate::simd::Simd;
 
@@ -12,7 +12,7 @@ impl BlockEncoder for Q4K {
     const BYTES: usize = 144;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let unweighted = AffineTrials {
             max: 15,
             first: -1.0,

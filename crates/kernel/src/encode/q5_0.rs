@@ -1,6 +1,6 @@
 //! Encoder of Q5_0 (`quantize_row_q5_0_ref`, `quantize_row_q5_0_impl`); the layout is in `block/q5_0.rs`.
 
-use super::lanes::{Columns, Lanes, join};
+use super::lanes::{EncodedColumns, Lanes, join};
 use super::{BlockEncoder, q4_0};
 use crate::simd::Simd;
 
@@ -12,7 +12,7 @@ impl BlockEncoder for Q5_0 {
     const NEEDS_ROW: bool = true;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let codes = q4_0::codes(simd, blocks, 16, out);
         put_fifth_bits(simd, &codes, 2, out);
     }
@@ -24,7 +24,7 @@ pub(super) fn put_fifth_bits<S: Simd>(
     simd: S,
     codes: &[S::Ints; 32],
     at: usize,
-    out: &mut Columns,
+    out: &mut EncodedColumns,
 ) {
     let (nibble, one) = (simd.splat_int(15), simd.splat_int(1));
     for (byte, codes) in codes.as_chunks::<8>().0.iter().enumerate() {

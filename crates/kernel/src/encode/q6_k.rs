@@ -3,7 +3,7 @@
 use super::BlockEncoder;
 use super::k_affine::keep;
 use super::lanes::{
-    Columns, EPS, Lanes, MAX_LEN, as_i8, greatest, is_zero, nearest, nearest_within, squares,
+    EPS, EncodedColumns, Lanes, MAX_LEN, as_i8, greatest, is_zero, nearest, nearest_within, squares,
 };
 use super::symmetric;
 use crate::simd::Simd;
@@ -15,7 +15,7 @@ impl BlockEncoder for Q6K {
     const BYTES: usize = 210;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let (groups, _) = blocks.x.as_chunks::<16>();
         let mut scales = [simd.splat(0.0); 16];
         let mut found = [[[0; 16]; 16]; 16];

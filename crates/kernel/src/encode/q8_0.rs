@@ -1,7 +1,7 @@
 //! Encoder of Q8_0 (`quantize_row_q8_0_ref`); the layout is in `block/q8_0.rs`.
 
 use super::BlockEncoder;
-use super::lanes::{Columns, Lanes, greatest, inverse_or_zero, round_half_away};
+use super::lanes::{EncodedColumns, Lanes, greatest, inverse_or_zero, round_half_away};
 use crate::simd::Simd;
 
 pub(super) struct Q8_0;
@@ -11,7 +11,7 @@ impl BlockEncoder for Q8_0 {
     const BYTES: usize = 34;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let [_, magnitude] = greatest(simd, blocks.x);
         let d = simd.div(magnitude, simd.splat(127.0));
         out.put_f16(simd, 0, d);

@@ -1,8 +1,8 @@
-//! What IQ1_S and IQ1_M share: three levels, shifted by an eighth up or down, that split the sorted elements of a group.
+//! The common part of IQ1_S and IQ1_M: three levels, shifted by an eighth up or down, that split the sorted elements of a group.
 
 use super::lanes::{squares, weigh};
 use super::lattice::{self, Lattice};
-use super::{Columns, Lanes};
+use super::{EncodedColumns, Lanes};
 use crate::simd::Simd;
 
 /// The levels with their shift up, and down.
@@ -89,7 +89,7 @@ impl<S: Simd, const N: usize> TernaryGroup<S, N> {
         lane: usize,
         (p, point): (usize, &mut i32),
         (scale, levels): (f32, &[f32; 3]),
-        out: &mut Columns,
+        out: &mut EncodedColumns,
     ) -> bool {
         let lattice = grid();
         if lattice.index(*point).is_some() {

@@ -1,7 +1,7 @@
 //! Encoder of TQ1_0 (`quantize_row_tq1_0_ref`); the layout is in `block/tq1_0.rs`.
 
 use super::BlockEncoder;
-use super::lanes::{Columns, Lanes, greatest, inverse_or_zero};
+use super::lanes::{EncodedColumns, Lanes, greatest, inverse_or_zero};
 use super::tq2_0::trit;
 use crate::simd::Simd;
 
@@ -12,7 +12,7 @@ impl BlockEncoder for Tq1_0 {
     const BYTES: usize = 54;
 
     #[inline(always)]
-    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut Columns) {
+    fn encode<S: Simd>(simd: S, blocks: &Lanes<'_, S>, out: &mut EncodedColumns) {
         let [_, d] = greatest(simd, blocks.x);
         out.put_f16(simd, 52, d);
         let inverse = inverse_or_zero(simd, d);
