@@ -24,7 +24,7 @@ use crate::plan::Plan;
 use crate::read::checkpoint::CheckpointHandle;
 use crate::read::run_options::run_options;
 
-pub use importance::Importance;
+pub use importance::ImportanceMatrix;
 use keys::Keys;
 use type_patterns::TypePatterns;
 
@@ -46,7 +46,7 @@ pub struct Quantise<'c> {
     pruned: BTreeSet<u64>,
     /// Keys that are set, in order.
     metadata: Vec<(String, GgufValue)>,
-    importance: Option<Importance>,
+    importance: Option<ImportanceMatrix>,
 }
 
 /// Makes a GGUF of another [`FileType`] of a GGUF: the same bytes as llama.cpp's `llama-quantize` on x86-64 writes.
@@ -96,7 +96,7 @@ run_options!(Quantise [weights.options] {
 impl<'c> Quantise<'c> {
     /// How much each column matters. Types below three bits need it.
     #[must_use]
-    pub fn importance(mut self, importance: Importance) -> Self {
+    pub fn importance(mut self, importance: ImportanceMatrix) -> Self {
         self.importance = Some(importance);
         self
     }

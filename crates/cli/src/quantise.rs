@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anamnesis::quantise::Importance;
+use anamnesis::quantise::ImportanceMatrix;
 use anamnesis::sink::{GGUF, Sharding};
 use anamnesis::{Checkpoint, Quantise, convert, quantise};
 
@@ -80,7 +80,7 @@ fn configure<'c>(
         .threads(args.threads)
         .overwrite(args.overwrite);
     if let Some(path) = &own.imatrix {
-        let mut importance = Importance::read_within(path, args.opening.limits())?;
+        let mut importance = ImportanceMatrix::read_within(path, args.opening.limits())?;
         if !own.include_weights.is_empty() {
             importance = importance.including(&own.include_weights);
         }

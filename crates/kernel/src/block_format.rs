@@ -19,6 +19,20 @@ pub struct BlockFormat {
     pub block_len: u32,
     /// Bytes per block.
     pub block_bytes: u32,
+    /// What the importance of columns does when elements are encoded as this type; `None` if [`quantize`](crate::quantize())
+    /// does not encode it.
+    pub importance: Option<Importance>,
+}
+
+/// The use of an importance matrix for a block type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Importance {
+    /// It changes nothing.
+    Unused,
+    /// The searches for scales and codes weigh elements by it, if there is one.
+    Optional,
+    /// The type cannot be encoded without one.
+    Required,
 }
 
 impl BlockFormat {
@@ -71,18 +85,28 @@ impl BlockFormat {
 }
 
 macro_rules! blocks {
-    ($($id:literal $name:literal $len:literal / $bytes:literal),* $(,)?) => {
-        &[$(BlockFormat { name: $name, ggml_type: $id, block_len: $len, block_bytes: $bytes }),*]
+    ($($id:literal $name:literal $len:literal / $bytes:literal $importance:expr),* $(,)?) => {
+        &[$(BlockFormat { name: $name, ggml_type: $id, block_len: $len, block_bytes: $bytes, importance: $importance }),*]
     };
 }
 
+/// Not encoded: types of activations, and one that ggml lacks.
+const NONE: Option<Importance> = None;
+const UNUSED: Option<Importance> = Some(Importance::Unused);
+const OPTIONAL: Option<Importance> = Some(Importance::Optional);
+const REQUIRED: Option<Importance> = Some(Importance::Required);
+
+#[rustfmt::skip]
 static BLOCKS: &[BlockFormat] = blocks![
-    2 "Q4_0" 32/18, 3 "Q4_1" 32/20, 4 "MXFP4_OLLAMA" 32/17, 6 "Q5_0" 32/22, 7 "Q5_1" 32/24, 8 "Q8_0" 32/34, 9 "Q8_1" 32/36,
-    10 "Q2_K" 256/84, 11 "Q3_K" 256/110, 12 "Q4_K" 256/144, 13 "Q5_K" 256/176, 14 "Q6_K" 256/210,
-    15 "Q8_K" 256/292, 16 "IQ2_XXS" 256/66, 17 "IQ2_XS" 256/74, 18 "IQ3_XXS" 256/98, 19 "IQ1_S" 256/50,
-    20 "IQ4_NL" 32/18, 21 "IQ3_S" 256/110, 22 "IQ2_S" 256/82, 23 "IQ4_XS" 256/136, 29 "IQ1_M" 256/56,
-    34 "TQ1_0" 256/54, 35 "TQ2_0" 256/66, 39 "MXFP4" 32/17, 40 "NVFP4" 64/36, 41 "Q1_0" 128/18,
-    42 "Q2_0" 64/18,
+    2 "Q4_0" 32/18 OPTIONAL, 3 "Q4_1" 32/20 OPTIONAL, 4 "MXFP4_OLLAMA" 32/17 NONE, 6 "Q5_0" 32/22 OPTIONAL,
+    7 "Q5_1" 32/24 OPTIONAL, 8 "Q8_0" 32/34 UNUSED, 9 "Q8_1" 32/36 NONE,
+    10 "Q2_K" 256/84 OPTIONAL, 11 "Q3_K" 256/110 OPTIONAL, 12 "Q4_K" 256/144 OPTIONAL, 13 "Q5_K" 256/176 OPTIONAL,
+    14 "Q6_K" 256/210 OPTIONAL, 15 "Q8_K" 256/292 NONE,
+    16 "IQ2_XXS" 256/66 REQUIRED, 17 "IQ2_XS" 256/74 REQUIRED, 18 "IQ3_XXS" 256/98 OPTIONAL, 19 "IQ1_S" 256/50 REQUIRED,
+    20 "IQ4_NL" 32/18 OPTIONAL, 21 "IQ3_S" 256/110 OPTIONAL, 22 "IQ2_S" 256/82 OPTIONAL, 23 "IQ4_XS" 256/136 OPTIONAL,
+    29 "IQ1_M" 256/56 OPTIONAL,
+    34 "TQ1_0" 256/54 UNUSED, 35 "TQ2_0" 256/66 UNUSED, 39 "MXFP4" 32/17 UNUSED, 40 "NVFP4" 64/36 UNUSED,
+    41 "Q1_0" 128/18 UNUSED, 42 "Q2_0" 64/18 UNUSED,
 ];
 
 /// `(offset, bytes per number, count)`.

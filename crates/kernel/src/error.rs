@@ -9,6 +9,9 @@ pub enum Error {
     /// The input length, the output length and the dtypes do not agree.
     #[error("{0}")]
     Mismatch(String),
+    /// An element, or a scale that elements need, is a number that the type does not store.
+    #[error("{0}")]
+    Unencodable(String),
 }
 
 /// Result with this crate's [`Error`].

@@ -7,6 +7,11 @@
 
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+use crate::simd::Neon;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{Avx2, Avx512};
+use crate::simd::{Baseline, Simd};
 
 /// An instruction set that kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,6 +225,71 @@ fn compute_with<C: Computation>(isa: Isa, computation: C) -> C::Output {
     } else {
         computation.run()
     }
+}
+
+/// A computation in the operations of [`Simd`], compiled for every instruction set.
+///
+/// `run` and all that it calls is `#[inline(always)]`, for the reason that [`kernel!`] states.
+pub(crate) trait Vectorised {
+    type Output;
+
+    fn run<S: Simd>(self, simd: S) -> Self::Output;
+}
+
+/// The instruction sets that a [`Vectorised`] computation is compiled for, fastest first.
+// AVX-512's BF16 instructions serve conversions only
+const VECTOR_ISAS: &[Isa] = &[
+    #[cfg(target_arch = "x86_64")]
+    Isa::Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Isa::Avx2,
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    Isa::Neon,
+    Isa::Baseline,
+];
+
+/// The instruction sets with which this machine runs a [`Vectorised`] computation, fastest first.
+pub(crate) fn vector_isas() -> impl Iterator<Item = Isa> {
+    VECTOR_ISAS.iter().copied().filter(|isa| isa.is_supported())
+}
+
+/// Runs the build of a computation for an instruction set; the baseline's where the machine lacks it.
+pub(crate) fn run_vectorised<V: Vectorised>(isa: Isa, computation: V) -> V::Output {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2,bmi2,f16c")]
+        fn avx2<V: Vectorised>(computation: V) -> V::Output {
+            computation.run(Avx2::new())
+        }
+
+        #[target_feature(enable = "avx2,bmi2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+        fn avx512<V: Vectorised>(computation: V) -> V::Output {
+            computation.run(Avx512::new())
+        }
+
+        if isa == Isa::Avx512 && isa.is_supported() {
+            // SAFETY: the function is safe but for its target features, which were detected in the condition
+            return unsafe { avx512(computation) };
+        }
+        if isa == Isa::Avx2 && isa.is_supported() {
+            // SAFETY: as above
+            return unsafe { avx2(computation) };
+        }
+    }
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    {
+        #[target_feature(enable = "neon")]
+        fn neon<V: Vectorised>(computation: V) -> V::Output {
+            computation.run(Neon::new())
+        }
+
+        if isa == Isa::Neon && isa.is_supported() {
+            // SAFETY: as above
+            return unsafe { neon(computation) };
+        }
+    }
+    let _ = isa;
+    computation.run(Baseline)
 }
 
 /// Compiles a body for every instruction set and output type, as `static KERNEL`.

@@ -6,8 +6,7 @@
 //! | rows of codes with a scale per group (FP8, NF4, HQQ, MLX, …) | [`dequantize_rows`] | each scheme's reference code |
 //! | matrices stored transposed, `[in, out]` (GPTQ, AWQ, EETQ) | [`dequantize_columns`] | GPTQModel, AutoAWQ, EETQ |
 //! | plain F64, F32, F16, BF16 | [`cast()`] | PyTorch's rounding |
-//!
-//! [`quantize_rows`] makes blocks of rows of F32.
+//! | rows of F32, to blocks of ggml's types | [`quantize`] | `ggml_quantize_chunk` in `ggml.c`, `quantize_*` in `ggml-quants.c` |
 //!
 //! [`count_floats`], [`count_integers`], [`sum_f32`] and [`count_and_sum_f32`] count and sum what was decoded.
 //!
@@ -52,12 +51,12 @@ mod unpack;
 mod unroll;
 mod value;
 
-pub use block_format::{BlockFormat, describe_foreign};
+pub use block_format::{BlockFormat, Importance, describe_foreign};
 pub use columns::{
     AWQ_ORDER, CodeWidth, ColumnCodes, ColumnGeometry, ColumnGroups, column_code, unpack_8_nibbles,
 };
 pub use dtype::Dtype;
-pub use encode::quantize_rows;
+pub use encode::{encoder_builds, quantize, quantize_with};
 pub use error::{Error, Result};
 pub use half::{from_bf16, from_f16};
 pub use non_temporal::{copy_non_temporal, fill_non_temporal};

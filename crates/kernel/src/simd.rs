@@ -75,6 +75,10 @@ pub(crate) trait Stage {
 pub(crate) trait Simd: Copy + 'static {
     /// 16 F32 values.
     type Floats: Copy;
+    /// 16 I32 values, in the lanes of [`Simd::Floats`].
+    type Ints: Copy;
+    /// A truth value per lane of [`Simd::Floats`].
+    type Mask: Copy;
     /// 32 bytes.
     type Bytes: Copy;
     /// Two lookup tables of 16 entries, each entry an F16 or BF16.
@@ -110,6 +114,110 @@ pub(crate) trait Simd: Copy + 'static {
 
     /// `a * b` per lane, rounded to nearest even: `vmulps`; NEON `fmul`.
     fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+
+    // comparisons, choices and integers per lane: what encoders need besides (`encode.rs`)
+
+    /// `a / b` per lane, rounded to nearest even: `vdivps`; NEON `fdiv`.
+    fn div(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+
+    /// The square root per lane, rounded to nearest even: `vsqrtps`; NEON `fsqrt`.
+    fn sqrt(self, x: Self::Floats) -> Self::Floats;
+
+    /// Clears the sign: `vandps`; NEON `fabs`.
+    fn abs(self, x: Self::Floats) -> Self::Floats;
+
+    /// Whether `a < b`; false if one is NaN. `vcmpps`; NEON `fcmgt`.
+    fn lt(self, a: Self::Floats, b: Self::Floats) -> Self::Mask;
+
+    /// Whether `a <= b`; false if one is NaN. `vcmpps`; NEON `fcmge`.
+    fn le(self, a: Self::Floats, b: Self::Floats) -> Self::Mask;
+
+    /// Lane `i` of `a` where `mask` is true, else of `b`: `vblendvps`, `vblendmps`; NEON `bsl`.
+    fn select(self, mask: Self::Mask, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+
+    /// [`Simd::select`] of integers.
+    fn select_ints(self, mask: Self::Mask, a: Self::Ints, b: Self::Ints) -> Self::Ints;
+
+    /// Whether both are true: `vandps`, `kandw`; NEON `and`.
+    fn both(self, a: Self::Mask, b: Self::Mask) -> Self::Mask;
+
+    /// The truth values as bits, lane 0 lowest: `vmovmskps`, `kmovw`.
+    fn mask_bits(self, mask: Self::Mask) -> u16;
+
+    /// Sets all 16 lanes to `x`.
+    fn splat_int(self, x: i32) -> Self::Ints;
+
+    /// Loads 16 integers.
+    fn load_ints(self, x: &[i32; 16]) -> Self::Ints;
+
+    /// Returns the lanes as an array.
+    fn to_int_array(self, x: Self::Ints) -> [i32; 16];
+
+    /// `a + b` per lane, modulo 2^32: `vpaddd`; NEON `add`.
+    fn add_ints(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
+
+    /// `a - b` per lane, modulo 2^32: `vpsubd`; NEON `sub`.
+    fn sub_ints(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
+
+    /// The lesser of two signed integers: `vpminsd`; NEON `smin`.
+    fn min_ints(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
+
+    /// The greater of two signed integers: `vpmaxsd`; NEON `smax`.
+    fn max_ints(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
+
+    /// Bitwise and: `vpand`; NEON `and`.
+    fn and_ints(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
+
+    /// Bitwise or: `vpor`; NEON `orr`.
+    fn or_ints(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
+
+    /// Shifts left, towards greater values: `vpslld`; NEON `ushl`.
+    fn shl_ints(self, x: Self::Ints, by: u32) -> Self::Ints;
+
+    /// Shifts right and copies the sign: `vpsrad`; NEON `sshl` by a negative count.
+    fn shr_ints(self, x: Self::Ints, by: u32) -> Self::Ints;
+
+    /// Whether `a == b`: `vpcmpeqd`; NEON `cmeq`.
+    fn eq_ints(self, a: Self::Ints, b: Self::Ints) -> Self::Mask;
+
+    /// Converts to F32, rounded to nearest even: `vcvtdq2ps`; NEON `scvtf`.
+    fn ints_to_f32(self, x: Self::Ints) -> Self::Floats;
+
+    /// The bits of the values: no instruction.
+    fn to_bits(self, x: Self::Floats) -> Self::Ints;
+
+    /// Converts to integers towards zero; what no I32 holds, and NaN, becomes `i32::MIN`, as on x86: `vcvttps2dq`; NEON
+    /// `fcvtzs` and a selection.
+    fn truncate(self, x: Self::Floats) -> Self::Ints;
+
+    /// For each lane the entry of `table` at the low three bits of `index`. The upper eight lanes of `table` repeat the lower
+    /// ones. AVX2, AVX-512: `vpermps`; NEON: by arrays.
+    fn lookup_8(self, table: Self::Floats, index: Self::Ints) -> Self::Floats;
+
+    /// The least of 16 values that are not NaN, by halves: `vminps` after shuffles; NEON `fminv`.
+    fn least(self, x: Self::Floats) -> f32;
+
+    /// Zero-extends 16 numbers of 16 bits: `vpmovzxwd`; NEON `ushll`.
+    fn widen_u16(self, x: &[u16; 16]) -> Self::Ints;
+
+    /// The low byte of each lane: AVX-512 `vpmovdb`; AVX2 by packing.
+    fn low_bytes(self, x: Self::Ints) -> [u8; 16];
+
+    /// Loads a column from each of 16 rows: lane `r` of vector `c` is `rows[r][c]`.
+    #[inline(always)]
+    fn transpose_f32(self, rows: [&[f32; 16]; 16]) -> [Self::Floats; 16] {
+        let mut columns = [[0.0; 16]; 16];
+        for (r, row) in rows.iter().enumerate() {
+            for (column, x) in columns.iter_mut().zip(*row) {
+                column[r] = *x;
+            }
+        }
+        let mut out = [self.splat(0.0); 16];
+        for (out, column) in out.iter_mut().zip(&columns) {
+            *out = self.load_f32(column);
+        }
+        out
+    }
 
     /// Repeats each lane four times: vector `k` of the result has lanes `4 * k .. 4 * k + 4` of `x`, four copies each.
     ///

@@ -1,4 +1,4 @@
-//! Importance matrices: how much each column of a weight matters, measured by llama.cpp's `llama-imatrix`.
+//! ImportanceMatrix matrices: how much each column of a weight matters, measured by llama.cpp's `llama-imatrix`.
 //!
 //! Source: `common/imatrix-loader.cpp` of llama.cpp. A GGUF has sums of squares and counts for each matrix; the older form is a list
 //! of names, numbers of calls and sums.
@@ -20,14 +20,14 @@ const WHAT: &str = "the importance matrix";
 /// How much each column of each weight matters.
 ///
 /// ```no_run
-/// use anamnesis::quantise::Importance;
+/// use anamnesis::quantise::ImportanceMatrix;
 ///
-/// let importance = Importance::read("imatrix.gguf")?.excluding(&["ffn_down"]);
+/// let importance = ImportanceMatrix::read("imatrix.gguf")?.excluding(&["ffn_down"]);
 /// println!("{} weights", importance.len());
 /// # Ok::<(), anamnesis::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Importance {
+pub struct ImportanceMatrix {
     /// As it was given.
     file: String,
     entries: HashMap<Box<str>, Arc<[f32]>>,
@@ -35,7 +35,7 @@ pub struct Importance {
     chunks: u32,
 }
 
-impl Importance {
+impl ImportanceMatrix {
     /// Reads a file in either form. Its path becomes `quantize.imatrix.file` of the output, as it is given.
     ///
     /// # Errors
@@ -117,8 +117,8 @@ fn has_one(name: &str, parts: &[impl AsRef<str>]) -> bool {
     parts.iter().any(|part| name.contains(part.as_ref()))
 }
 
-fn nothing() -> Importance {
-    Importance {
+fn nothing() -> ImportanceMatrix {
+    ImportanceMatrix {
         file: String::new(),
         entries: HashMap::new(),
         dataset: None,
@@ -127,7 +127,7 @@ fn nothing() -> Importance {
 }
 
 /// The form of today: pairs of tensors `NAME.in_sum2` and `NAME.counts`.
-fn of_gguf(path: &Path, limits: Limits) -> Result<Importance> {
+fn of_gguf(path: &Path, limits: Limits) -> Result<ImportanceMatrix> {
     let checkpoint = OpenOptions::new().limits(limits).open(path)?;
     let budget = checkpoint.budget();
     let mut made = nothing();
@@ -198,7 +198,7 @@ fn floats(tensor: &crate::read::tensor::Tensor<'_>, budget: &Budget) -> Result<V
 }
 
 /// The older form: a count of entries, each a name, its calls, and its numbers; then chunks and the name of the data.
-fn of_list(path: &Path, limits: Limits) -> Result<Importance> {
+fn of_list(path: &Path, limits: Limits) -> Result<ImportanceMatrix> {
     let budget = Budget::new(limits);
     let bytes = whole_file::read(path, limits.memory)?;
     budget.memory(bytes.len() as u64, WHAT)?;

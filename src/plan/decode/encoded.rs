@@ -105,7 +105,7 @@ impl Decoder for Encoded {
                     let first = matrix as usize * width;
                     let importance = self.importance.as_ref();
                     let importance = importance.map(|all| &all[first..][..width]);
-                    kernel::quantize_rows(format, own, width, importance, made)?;
+                    kernel::quantize(format, own, width, importance, made)?;
                 }
                 Ok(())
             }

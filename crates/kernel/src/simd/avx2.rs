@@ -24,12 +24,15 @@ impl Avx2 {
 }
 
 type Floats = [__m256; 2];
+type Ints = [__m256i; 2];
 /// For each of the two tables, the 16 low bytes and the 16 high bytes of its entries. Both are repeated in the two 128-bit
 /// lanes, since `vpshufb` looks up within a lane only.
 type Tables16 = [[__m256i; 2]; 2];
 
 impl Simd for Avx2 {
     type Floats = Floats;
+    type Ints = Ints;
+    type Mask = Floats;
     type Bytes = __m256i;
     type Tables16 = Tables16;
 
@@ -43,6 +46,46 @@ impl Simd for Avx2 {
         fn add(a: Floats, b: Floats) -> Floats { [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])] }
         fn sub(a: Floats, b: Floats) -> Floats { [_mm256_sub_ps(a[0], b[0]), _mm256_sub_ps(a[1], b[1])] }
         fn mul(a: Floats, b: Floats) -> Floats { [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])] }
+        fn div(a: Floats, b: Floats) -> Floats { [_mm256_div_ps(a[0], b[0]), _mm256_div_ps(a[1], b[1])] }
+        fn sqrt(x: Floats) -> Floats { [_mm256_sqrt_ps(x[0]), _mm256_sqrt_ps(x[1])] }
+        fn abs(x: Floats) -> Floats { [_mm256_andnot_ps(_mm256_set1_ps(-0.0), x[0]), _mm256_andnot_ps(_mm256_set1_ps(-0.0), x[1])] }
+        fn lt(a: Floats, b: Floats) -> Floats { [_mm256_cmp_ps::<_CMP_LT_OQ>(a[0], b[0]), _mm256_cmp_ps::<_CMP_LT_OQ>(a[1], b[1])] }
+        fn le(a: Floats, b: Floats) -> Floats { [_mm256_cmp_ps::<_CMP_LE_OQ>(a[0], b[0]), _mm256_cmp_ps::<_CMP_LE_OQ>(a[1], b[1])] }
+        fn select(mask: Floats, a: Floats, b: Floats) -> Floats { [_mm256_blendv_ps(b[0], a[0], mask[0]), _mm256_blendv_ps(b[1], a[1], mask[1])] }
+        fn select_ints(mask: Floats, a: Ints, b: Ints) -> Ints { [_mm256_blendv_epi8(b[0], a[0], _mm256_castps_si256(mask[0])), _mm256_blendv_epi8(b[1], a[1], _mm256_castps_si256(mask[1]))] }
+        fn both(a: Floats, b: Floats) -> Floats { [_mm256_and_ps(a[0], b[0]), _mm256_and_ps(a[1], b[1])] }
+        fn mask_bits(mask: Floats) -> u16 { (_mm256_movemask_ps(mask[0]) | _mm256_movemask_ps(mask[1]) << 8).cast_unsigned() as u16 }
+        fn splat_int(x: i32) -> Ints { [_mm256_set1_epi32(x); 2] }
+        fn load_ints(x: &[i32; 16]) -> Ints { must_cast(*x) }
+        fn to_int_array(x: Ints) -> [i32; 16] { must_cast(x) }
+        fn add_ints(a: Ints, b: Ints) -> Ints { [_mm256_add_epi32(a[0], b[0]), _mm256_add_epi32(a[1], b[1])] }
+        fn sub_ints(a: Ints, b: Ints) -> Ints { [_mm256_sub_epi32(a[0], b[0]), _mm256_sub_epi32(a[1], b[1])] }
+        fn min_ints(a: Ints, b: Ints) -> Ints { [_mm256_min_epi32(a[0], b[0]), _mm256_min_epi32(a[1], b[1])] }
+        fn max_ints(a: Ints, b: Ints) -> Ints { [_mm256_max_epi32(a[0], b[0]), _mm256_max_epi32(a[1], b[1])] }
+        fn and_ints(a: Ints, b: Ints) -> Ints { [_mm256_and_si256(a[0], b[0]), _mm256_and_si256(a[1], b[1])] }
+        fn or_ints(a: Ints, b: Ints) -> Ints { [_mm256_or_si256(a[0], b[0]), _mm256_or_si256(a[1], b[1])] }
+        fn shl_ints(x: Ints, by: u32) -> Ints { let by = _mm_cvtsi32_si128(by.cast_signed()); [_mm256_sll_epi32(x[0], by), _mm256_sll_epi32(x[1], by)] }
+        fn shr_ints(x: Ints, by: u32) -> Ints { let by = _mm_cvtsi32_si128(by.cast_signed()); [_mm256_sra_epi32(x[0], by), _mm256_sra_epi32(x[1], by)] }
+        fn eq_ints(a: Ints, b: Ints) -> Floats { [_mm256_castsi256_ps(_mm256_cmpeq_epi32(a[0], b[0])), _mm256_castsi256_ps(_mm256_cmpeq_epi32(a[1], b[1]))] }
+        fn ints_to_f32(x: Ints) -> Floats { [_mm256_cvtepi32_ps(x[0]), _mm256_cvtepi32_ps(x[1])] }
+        fn to_bits(x: Floats) -> Ints { [_mm256_castps_si256(x[0]), _mm256_castps_si256(x[1])] }
+        fn truncate(x: Floats) -> Ints { [_mm256_cvttps_epi32(x[0]), _mm256_cvttps_epi32(x[1])] }
+        fn lookup_8(table: Floats, index: Ints) -> Floats { [_mm256_permutevar8x32_ps(table[0], index[0]), _mm256_permutevar8x32_ps(table[0], index[1])] }
+        fn least(x: Floats) -> f32 {
+            let eight = _mm256_min_ps(x[0], x[1]);
+            let four = _mm_min_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_min_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_min_ss(two, _mm_shuffle_ps::<1>(two, two)))
+        }
+        fn widen_u16(x: &[u16; 16]) -> Ints {
+            let [low, high]: [__m128i; 2] = must_cast(*x);
+            [_mm256_cvtepu16_epi32(low), _mm256_cvtepu16_epi32(high)]
+        }
+        fn low_bytes(x: Ints) -> [u8; 16] {
+            let words = pack_words([_mm256_and_si256(x[0], _mm256_set1_epi32(255)), _mm256_and_si256(x[1], _mm256_set1_epi32(255))]);
+            let bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            must_cast(bytes)
+         }
         fn repeat_each_4(x: Floats) -> [Floats; 4] {
             // a vector of eight lanes holds two of the four repeated lanes: (source half, first lane)
             let eights = [(x[0], 0), (x[0], 2), (x[0], 4), (x[0], 6), (x[1], 0), (x[1], 2), (x[1], 4), (x[1], 6)];

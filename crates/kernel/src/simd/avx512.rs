@@ -43,6 +43,8 @@ macro_rules! avx512 {
     ($token:ident, $features:literal, $round_bf16_normal:ident, { $($outline:tt)* }) => {
         impl Simd for $token {
             type Floats = __m512;
+            type Ints = __m512i;
+            type Mask = __mmask16;
             type Bytes = __m256i;
             type Tables16 = __m512i;
             const HAS_EMBEDDED_BROADCAST: bool = true;
@@ -57,6 +59,35 @@ macro_rules! avx512 {
                 fn add(a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
                 fn sub(a: __m512, b: __m512) -> __m512 { _mm512_sub_ps(a, b) }
                 fn mul(a: __m512, b: __m512) -> __m512 { _mm512_mul_ps(a, b) }
+                fn div(a: __m512, b: __m512) -> __m512 { _mm512_div_ps(a, b) }
+                fn sqrt(x: __m512) -> __m512 { _mm512_sqrt_ps(x) }
+                fn abs(x: __m512) -> __m512 { _mm512_abs_ps(x) }
+                fn lt(a: __m512, b: __m512) -> __mmask16 { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b) }
+                fn le(a: __m512, b: __m512) -> __mmask16 { _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b) }
+                fn select(mask: __mmask16, a: __m512, b: __m512) -> __m512 { _mm512_mask_blend_ps(mask, b, a) }
+                fn select_ints(mask: __mmask16, a: __m512i, b: __m512i) -> __m512i { _mm512_mask_blend_epi32(mask, b, a) }
+                fn both(a: __mmask16, b: __mmask16) -> __mmask16 { a & b }
+                fn mask_bits(mask: __mmask16) -> u16 { mask }
+                fn splat_int(x: i32) -> __m512i { _mm512_set1_epi32(x) }
+                fn load_ints(x: &[i32; 16]) -> __m512i { must_cast(*x) }
+                fn to_int_array(x: __m512i) -> [i32; 16] { must_cast(x) }
+                fn add_ints(a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi32(a, b) }
+                fn sub_ints(a: __m512i, b: __m512i) -> __m512i { _mm512_sub_epi32(a, b) }
+                fn min_ints(a: __m512i, b: __m512i) -> __m512i { _mm512_min_epi32(a, b) }
+                fn max_ints(a: __m512i, b: __m512i) -> __m512i { _mm512_max_epi32(a, b) }
+                fn and_ints(a: __m512i, b: __m512i) -> __m512i { _mm512_and_si512(a, b) }
+                fn or_ints(a: __m512i, b: __m512i) -> __m512i { _mm512_or_si512(a, b) }
+                fn shl_ints(x: __m512i, by: u32) -> __m512i { _mm512_sll_epi32(x, _mm_cvtsi32_si128(by.cast_signed())) }
+                fn shr_ints(x: __m512i, by: u32) -> __m512i { _mm512_sra_epi32(x, _mm_cvtsi32_si128(by.cast_signed())) }
+                fn eq_ints(a: __m512i, b: __m512i) -> __mmask16 { _mm512_cmpeq_epi32_mask(a, b) }
+                fn ints_to_f32(x: __m512i) -> __m512 { _mm512_cvtepi32_ps(x) }
+                fn to_bits(x: __m512) -> __m512i { _mm512_castps_si512(x) }
+                fn truncate(x: __m512) -> __m512i { _mm512_cvttps_epi32(x) }
+                fn lookup_8(table: __m512, index: __m512i) -> __m512 { _mm512_permutexvar_ps(index, table) }
+                fn least(x: __m512) -> f32 { _mm512_reduce_min_ps(x) }
+                fn widen_u16(x: &[u16; 16]) -> __m512i { _mm512_cvtepu16_epi32(must_cast(*x)) }
+                fn low_bytes(x: __m512i) -> [u8; 16] { must_cast(_mm512_cvtepi32_epi8(x)) }
+                fn transpose_f32(rows: [&[f32; 16]; 16]) -> [__m512; 16] { transpose(rows) }
                 fn repeat_each_4(x: __m512) -> [__m512; 4] {
                     unroll!(i in [0u32, 4, 8, 12] => {
                         _mm512_permutexvar_ps(must_cast([[i; 4], [i + 1; 4], [i + 2; 4], [i + 3; 4]]), x)
@@ -266,4 +297,44 @@ fn round_bf16(x: [__m512; 2]) -> __m512i {
     upper_halves(
         unroll!(x in [x[0], x[1]] => _mm512_mask_mov_epi32(round_upper_half(x), nan_mask(x), _mm512_set1_epi32(0x7fc0_0000))),
     )
+}
+
+/// Transposes 16 × 16 values: pairs of rows, then fours, are interleaved within 128 bits, then those move.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn transpose(rows: [&[f32; 16]; 16]) -> [__m512; 16] {
+    let zero = _mm512_setzero_ps();
+    let (mut pairs, mut fours, mut out) = ([zero; 16], [zero; 16], [zero; 16]);
+    for i in 0..8 {
+        let (a, b) = (must_cast(*rows[2 * i]), must_cast(*rows[2 * i + 1]));
+        pairs[2 * i] = _mm512_unpacklo_ps(a, b);
+        pairs[2 * i + 1] = _mm512_unpackhi_ps(a, b);
+    }
+    for g in [0, 4, 8, 12] {
+        for half in 0..2 {
+            let [a, b] = [
+                _mm512_castps_pd(pairs[g + half]),
+                _mm512_castps_pd(pairs[g + half + 2]),
+            ];
+            fours[g + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+            fours[g + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+        }
+    }
+    // vector `g + c` of `fours` has column `4 * k + c` of rows `g` to `g + 3` in its 128 bits `k`
+    for c in 0..4 {
+        let [a, b, d, e] = [fours[c], fours[4 + c], fours[8 + c], fours[12 + c]];
+        let even = [
+            _mm512_shuffle_f32x4::<0x88>(a, b),
+            _mm512_shuffle_f32x4::<0x88>(d, e),
+        ];
+        let odd = [
+            _mm512_shuffle_f32x4::<0xdd>(a, b),
+            _mm512_shuffle_f32x4::<0xdd>(d, e),
+        ];
+        out[c] = _mm512_shuffle_f32x4::<0x88>(even[0], even[1]);
+        out[4 + c] = _mm512_shuffle_f32x4::<0x88>(odd[0], odd[1]);
+        out[8 + c] = _mm512_shuffle_f32x4::<0xdd>(even[0], even[1]);
+        out[12 + c] = _mm512_shuffle_f32x4::<0xdd>(odd[0], odd[1]);
+    }
+    out
 }

@@ -16,6 +16,8 @@ type Bytes = [u8; 32];
 
 impl Simd for Baseline {
     type Floats = Floats;
+    type Ints = [i32; 16];
+    type Mask = [bool; 16];
     type Bytes = Bytes;
     type Tables16 = [[[u8; 2]; 16]; 2];
 
@@ -57,6 +59,156 @@ impl Simd for Baseline {
     #[inline(always)]
     fn mul(self, a: Floats, b: Floats) -> Floats {
         from_fn(|i| a[i] * b[i])
+    }
+
+    #[inline(always)]
+    fn div(self, a: Floats, b: Floats) -> Floats {
+        from_fn(|i| a[i] / b[i])
+    }
+
+    #[inline(always)]
+    fn sqrt(self, x: Floats) -> Floats {
+        x.map(f32::sqrt)
+    }
+
+    #[inline(always)]
+    fn abs(self, x: Floats) -> Floats {
+        x.map(f32::abs)
+    }
+
+    #[inline(always)]
+    fn lt(self, a: Floats, b: Floats) -> [bool; 16] {
+        from_fn(|i| a[i] < b[i])
+    }
+
+    #[inline(always)]
+    fn le(self, a: Floats, b: Floats) -> [bool; 16] {
+        from_fn(|i| a[i] <= b[i])
+    }
+
+    #[inline(always)]
+    fn select(self, mask: [bool; 16], a: Floats, b: Floats) -> Floats {
+        from_fn(|i| if mask[i] { a[i] } else { b[i] })
+    }
+
+    #[inline(always)]
+    fn select_ints(self, mask: [bool; 16], a: [i32; 16], b: [i32; 16]) -> [i32; 16] {
+        from_fn(|i| if mask[i] { a[i] } else { b[i] })
+    }
+
+    #[inline(always)]
+    fn both(self, a: [bool; 16], b: [bool; 16]) -> [bool; 16] {
+        from_fn(|i| a[i] & b[i])
+    }
+
+    #[inline(always)]
+    fn mask_bits(self, mask: [bool; 16]) -> u16 {
+        let mut bits = 0;
+        for (i, lane) in mask.into_iter().enumerate() {
+            bits |= u16::from(lane) << i;
+        }
+        bits
+    }
+
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> [i32; 16] {
+        [x; 16]
+    }
+
+    #[inline(always)]
+    fn load_ints(self, x: &[i32; 16]) -> [i32; 16] {
+        *x
+    }
+
+    #[inline(always)]
+    fn to_int_array(self, x: [i32; 16]) -> [i32; 16] {
+        x
+    }
+
+    #[inline(always)]
+    fn add_ints(self, a: [i32; 16], b: [i32; 16]) -> [i32; 16] {
+        from_fn(|i| a[i].wrapping_add(b[i]))
+    }
+
+    #[inline(always)]
+    fn sub_ints(self, a: [i32; 16], b: [i32; 16]) -> [i32; 16] {
+        from_fn(|i| a[i].wrapping_sub(b[i]))
+    }
+
+    #[inline(always)]
+    fn min_ints(self, a: [i32; 16], b: [i32; 16]) -> [i32; 16] {
+        from_fn(|i| a[i].min(b[i]))
+    }
+
+    #[inline(always)]
+    fn max_ints(self, a: [i32; 16], b: [i32; 16]) -> [i32; 16] {
+        from_fn(|i| a[i].max(b[i]))
+    }
+
+    #[inline(always)]
+    fn and_ints(self, a: [i32; 16], b: [i32; 16]) -> [i32; 16] {
+        from_fn(|i| a[i] & b[i])
+    }
+
+    #[inline(always)]
+    fn or_ints(self, a: [i32; 16], b: [i32; 16]) -> [i32; 16] {
+        from_fn(|i| a[i] | b[i])
+    }
+
+    #[inline(always)]
+    fn shl_ints(self, x: [i32; 16], by: u32) -> [i32; 16] {
+        x.map(|x| x << by)
+    }
+
+    #[inline(always)]
+    fn shr_ints(self, x: [i32; 16], by: u32) -> [i32; 16] {
+        x.map(|x| x >> by)
+    }
+
+    #[inline(always)]
+    fn eq_ints(self, a: [i32; 16], b: [i32; 16]) -> [bool; 16] {
+        from_fn(|i| a[i] == b[i])
+    }
+
+    #[inline(always)]
+    fn ints_to_f32(self, x: [i32; 16]) -> Floats {
+        x.map(|x| x as f32)
+    }
+
+    #[inline(always)]
+    fn to_bits(self, x: Floats) -> [i32; 16] {
+        x.map(|x| x.to_bits().cast_signed())
+    }
+
+    #[inline(always)]
+    fn truncate(self, x: Floats) -> [i32; 16] {
+        x.map(|x| {
+            if x.abs() < 2_147_483_648.0 {
+                x as i32
+            } else {
+                i32::MIN
+            }
+        })
+    }
+
+    #[inline(always)]
+    fn lookup_8(self, table: Floats, index: [i32; 16]) -> Floats {
+        index.map(|i| table[(i & 7).cast_unsigned() as usize])
+    }
+
+    #[inline(always)]
+    fn least(self, x: Floats) -> f32 {
+        x.into_iter().fold(f32::INFINITY, f32::min)
+    }
+
+    #[inline(always)]
+    fn widen_u16(self, x: &[u16; 16]) -> [i32; 16] {
+        x.map(i32::from)
+    }
+
+    #[inline(always)]
+    fn low_bytes(self, x: [i32; 16]) -> [u8; 16] {
+        x.map(|x| x.cast_unsigned() as u8)
     }
 
     #[inline(always)]

@@ -25,12 +25,16 @@ impl Neon {
 }
 
 type Floats = [float32x4_t; 4];
+type Ints = [int32x4_t; 4];
+type Mask = [uint32x4_t; 4];
 type Bytes = [uint8x16_t; 2];
 /// For each of the two tables, the 16 low bytes and the 16 high bytes of its entries: `tbl` looks up bytes.
 type Tables16 = [[uint8x16_t; 2]; 2];
 
 impl Simd for Neon {
     type Floats = Floats;
+    type Ints = Ints;
+    type Mask = Mask;
     type Bytes = Bytes;
     type Tables16 = Tables16;
 
@@ -43,6 +47,54 @@ impl Simd for Neon {
         fn add(a: Floats, b: Floats) -> Floats { from_fn(|i| vaddq_f32(a[i], b[i])) }
         fn sub(a: Floats, b: Floats) -> Floats { from_fn(|i| vsubq_f32(a[i], b[i])) }
         fn mul(a: Floats, b: Floats) -> Floats { from_fn(|i| vmulq_f32(a[i], b[i])) }
+        fn div(a: Floats, b: Floats) -> Floats { from_fn(|i| vdivq_f32(a[i], b[i])) }
+        fn sqrt(x: Floats) -> Floats { from_fn(|i| vsqrtq_f32(x[i])) }
+        fn abs(x: Floats) -> Floats { from_fn(|i| vabsq_f32(x[i])) }
+        fn lt(a: Floats, b: Floats) -> Mask { from_fn(|i| vcltq_f32(a[i], b[i])) }
+        fn le(a: Floats, b: Floats) -> Mask { from_fn(|i| vcleq_f32(a[i], b[i])) }
+        fn select(mask: Mask, a: Floats, b: Floats) -> Floats { from_fn(|i| vbslq_f32(mask[i], a[i], b[i])) }
+        fn select_ints(mask: Mask, a: Ints, b: Ints) -> Ints { from_fn(|i| vbslq_s32(mask[i], a[i], b[i])) }
+        fn both(a: Mask, b: Mask) -> Mask { from_fn(|i| vandq_u32(a[i], b[i])) }
+        fn mask_bits(mask: Mask) -> u16 {
+            // each lane keeps the bit of its place among four
+            let bit: uint32x4_t = must_cast([1u32, 2, 4, 8]);
+            let [a, b, c, d] = mask.map(|lanes| vaddvq_u32(vandq_u32(lanes, bit)) as u16);
+            a | b << 4 | c << 8 | d << 12
+         }
+        fn splat_int(x: i32) -> Ints { [vdupq_n_s32(x); 4] }
+        fn load_ints(x: &[i32; 16]) -> Ints { must_cast(*x) }
+        fn to_int_array(x: Ints) -> [i32; 16] { must_cast(x) }
+        fn add_ints(a: Ints, b: Ints) -> Ints { from_fn(|i| vaddq_s32(a[i], b[i])) }
+        fn sub_ints(a: Ints, b: Ints) -> Ints { from_fn(|i| vsubq_s32(a[i], b[i])) }
+        fn min_ints(a: Ints, b: Ints) -> Ints { from_fn(|i| vminq_s32(a[i], b[i])) }
+        fn max_ints(a: Ints, b: Ints) -> Ints { from_fn(|i| vmaxq_s32(a[i], b[i])) }
+        fn and_ints(a: Ints, b: Ints) -> Ints { from_fn(|i| vandq_s32(a[i], b[i])) }
+        fn or_ints(a: Ints, b: Ints) -> Ints { from_fn(|i| vorrq_s32(a[i], b[i])) }
+        fn shl_ints(x: Ints, by: u32) -> Ints { from_fn(|i| vshlq_s32(x[i], vdupq_n_s32(by.cast_signed()))) }
+        fn shr_ints(x: Ints, by: u32) -> Ints { from_fn(|i| vshlq_s32(x[i], vdupq_n_s32(-by.cast_signed()))) }
+        fn eq_ints(a: Ints, b: Ints) -> Mask { from_fn(|i| vceqq_s32(a[i], b[i])) }
+        fn ints_to_f32(x: Ints) -> Floats { from_fn(|i| vcvtq_f32_s32(x[i])) }
+        fn to_bits(x: Floats) -> Ints { from_fn(|i| vreinterpretq_s32_f32(x[i])) }
+        fn truncate(x: Floats) -> Ints {
+            // the conversion saturates, where x86 gives the least integer
+            from_fn(|i| {
+                let fits = vcltq_f32(vabsq_f32(x[i]), vdupq_n_f32(2_147_483_648.0));
+                vbslq_s32(fits, vcvtq_s32_f32(x[i]), vdupq_n_s32(i32::MIN))
+            })
+         }
+        fn lookup_8(table: Floats, index: Ints) -> Floats {
+            let table: [f32; 16] = must_cast(table);
+            let index: [i32; 16] = must_cast(index);
+            must_cast(index.map(|i| table[(i & 7).cast_unsigned() as usize]))
+         }
+        fn least(x: Floats) -> f32 {
+            vminvq_f32(vminq_f32(vminq_f32(x[0], x[1]), vminq_f32(x[2], x[3])))
+        }
+        fn widen_u16(x: &[u16; 16]) -> Ints { must_cast(x.map(i32::from)) }
+        fn low_bytes(x: Ints) -> [u8; 16] {
+            let lanes: [i32; 16] = must_cast(x);
+            lanes.map(|x| x.cast_unsigned() as u8)
+         }
         fn repeat_each_4(x: Floats) -> [Floats; 4] {
             x.map(|x| {
                 [vdupq_laneq_f32::<0>(x), vdupq_laneq_f32::<1>(x), vdupq_laneq_f32::<2>(x), vdupq_laneq_f32::<3>(x)]
