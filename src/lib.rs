@@ -135,6 +135,7 @@
 //! | [`mod@slice`] | which part of a tensor is loaded or dequantised |
 //! | [`pool`] | the buffer pool that is loaded into |
 //! | `remote` | options and counters of requests for URLs (feature `remote`) |
+//! | [`mod@quantise`] | a GGUF in another type, as llama.cpp writes it; importance matrices |
 //! | [`sink`] | where results are written: memory, safetensors files |
 //! | [`companions`] | configuration and tokenizer files that accompany the tensors |
 //! | [`mod@check`] | whether files are whole and values sane: rules, findings, lists of digests |

@@ -16,7 +16,7 @@ pub(crate) use quantised::is_quantised;
 use mixture::Counters;
 
 /// The name of the input embedding in a GGUF.
-pub(super) const TOKEN_EMBD: &str = "token_embd.weight";
+pub(crate) const TOKEN_EMBD: &str = "token_embd.weight";
 /// The name of the embedding of each layer (Gemma 3n).
 pub(super) const PER_LAYER_TOKEN_EMBD: &str = "per_layer_token_embd.weight";
 /// The name of the output layer in a GGUF.

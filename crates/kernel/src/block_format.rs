@@ -19,7 +19,7 @@ pub struct BlockFormat {
     pub block_len: u32,
     /// Bytes per block.
     pub block_bytes: u32,
-    /// What the importance of columns does when elements are encoded as this type; `None` if [`quantize`](crate::quantize())
+    /// The effect of the importance of columns when elements are encoded as this type; `None` if [`quantize`](crate::quantize())
     /// does not encode it.
     pub importance: Option<Importance>,
 }

@@ -81,10 +81,10 @@ type Encode = fn(Isa, &Rows<'_>, &mut [u8]) -> Result<(), RefusedBlock>;
 
 /// The encoders by ggml's name of the type.
 static ENCODERS: &[(&str, Encode)] = &[
-    ("Q4_0", encode_rows::<q4_0::Q4_0>),
-    ("Q4_1", encode_rows::<q4_1::Q4_1>),
-    ("Q5_0", encode_rows::<q5_0::Q5_0>),
-    ("Q5_1", encode_rows::<q5_1::Q5_1>),
+    ("Q4_0", encode_rows::<q4_0::SymmetricQ4>),
+    ("Q4_1", encode_rows::<q4_1::AffineQ4>),
+    ("Q5_0", encode_rows::<q5_0::SymmetricQ5>),
+    ("Q5_1", encode_rows::<q5_1::AffineQ5>),
     ("Q8_0", encode_rows::<q8_0::Q8_0>),
     ("Q2_K", encode_rows::<q2_k::Q2K>),
     ("Q3_K", encode_rows::<q3_k::Q3K>),

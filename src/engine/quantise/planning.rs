@@ -9,7 +9,7 @@ use crate::base::kernel::{BlockFormat, Dtype};
 use crate::base::limits::{Budget, text_cost};
 use crate::base::quote::quote;
 use crate::models::gguf_types::{
-    GgmlTensor, TypeChoices, TypeChooser, is_quantised, layer_of, needs_importance,
+    GgmlTensor, TOKEN_EMBD, TypeChoices, TypeChooser, is_quantised, layer_of, needs_importance,
 };
 use crate::plan::decode::{Cast, CheckedCopy, Encoded, EncodedType, StoredBlocks};
 use crate::plan::{Decoder, Job, JobWork, PLAIN, Plan, StoredPart, TensorSpec, addressable};
@@ -173,7 +173,7 @@ fn importance(what: &Quantise<'_>, kept: &Kept<'_>) -> Result<Option<Arc<[f32]>>
         return Ok(Some(values.clone()));
     }
     // llama-imatrix counts this one by tokens
-    if &*kept.name == "token_embd.weight" {
+    if &*kept.name == TOKEN_EMBD {
         return Ok(None);
     }
     Err(Error::malformed(format!(

@@ -5,9 +5,9 @@ use super::lanes::{EncodedColumns, Lanes, as_i8, greatest, inverse_or_zero, join
 use super::symmetric;
 use crate::simd::Simd;
 
-pub(super) struct Q4_0;
+pub(super) struct SymmetricQ4;
 
-impl BlockEncoder for Q4_0 {
+impl BlockEncoder for SymmetricQ4 {
     const LEN: usize = 32;
     const BYTES: usize = 18;
     const NEEDS_ROW: bool = true;

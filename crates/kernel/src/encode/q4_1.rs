@@ -5,9 +5,9 @@ use super::affine::{self, AffineTrials};
 use super::lanes::{EncodedColumns, Lanes, as_i8, extent, inverse_or_zero, join, negate, weigh};
 use crate::simd::Simd;
 
-pub(super) struct Q4_1;
+pub(super) struct AffineQ4;
 
-impl BlockEncoder for Q4_1 {
+impl BlockEncoder for AffineQ4 {
     const LEN: usize = 32;
     const BYTES: usize = 20;
     const NEEDS_ROW: bool = true;

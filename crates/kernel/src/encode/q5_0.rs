@@ -4,9 +4,9 @@ use super::lanes::{EncodedColumns, Lanes, join};
 use super::{BlockEncoder, q4_0};
 use crate::simd::Simd;
 
-pub(super) struct Q5_0;
+pub(super) struct SymmetricQ5;
 
-impl BlockEncoder for Q5_0 {
+impl BlockEncoder for SymmetricQ5 {
     const LEN: usize = 32;
     const BYTES: usize = 22;
     const NEEDS_ROW: bool = true;

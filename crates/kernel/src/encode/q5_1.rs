@@ -4,9 +4,9 @@ use super::lanes::{EncodedColumns, Lanes};
 use super::{BlockEncoder, q4_1, q5_0};
 use crate::simd::Simd;
 
-pub(super) struct Q5_1;
+pub(super) struct AffineQ5;
 
-impl BlockEncoder for Q5_1 {
+impl BlockEncoder for AffineQ5 {
     const LEN: usize = 32;
     const BYTES: usize = 24;
     const NEEDS_ROW: bool = true;
