@@ -220,7 +220,6 @@ pub use engine::quantise::{Quantise, quantise};
 pub use engine::remember::{MadePart, OutputDtype, Remember, Remembered, remember};
 pub use models::config::{ConfigField, ModelConfig};
 pub use models::conversion::Names;
-pub use models::gguf_types::FileType;
 pub use plan::Plan;
 pub use quant::scheme::QuantConfig;
 pub use read::catalog::{
@@ -232,6 +231,7 @@ pub use read::checkpoint::{
 };
 pub use read::digest::{Digests, digest};
 pub use read::format::Format;
+pub use read::format::gguf::FileType;
 pub use read::rename::Rename;
 pub use read::source::Source;
 pub use read::tensor::{Element, Tensor};

@@ -14,19 +14,18 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::base::error::{Error, Result};
-use crate::base::quote::quote;
 use crate::engine::load::Loader;
 use crate::engine::remember::{Remember, output, remember};
 use crate::engine::sink::container::FormOptions;
 use crate::engine::sink::{FileSink, GGUF, GgufValue, Sharding, Sink};
-use crate::models::gguf_types::{FileType, layer_of, tensor_type};
+use crate::models::gguf_types::{layer_of, tensor_type};
 use crate::plan::Plan;
 use crate::read::checkpoint::CheckpointHandle;
+use crate::read::format::gguf::FileType;
 use crate::read::run_options::run_options;
 
 pub use importance::ImportanceMatrix;
 use keys::Keys;
-use type_patterns::TypePatterns;
 
 /// Quantises a GGUF. Made by [`quantise`].
 #[derive(Clone)]
@@ -293,9 +292,4 @@ impl std::fmt::Debug for Quantise<'_> {
             .field("pure", &self.pure)
             .finish_non_exhaustive()
     }
-}
-
-/// The error of a pattern that cannot be read.
-fn about_pattern(pattern: &str, what: &str) -> Error {
-    Error::invalid_argument(format!("the pattern {} {what}", quote(pattern)))
 }

@@ -9,6 +9,7 @@ mod quantised;
 
 use crate::base::error::{Error, Remedy, Result};
 use crate::read::catalog::quote;
+use crate::read::format::gguf::FileType;
 
 pub(crate) use mixture::{MixtureFacts, is_value};
 pub(crate) use quantised::is_quantised;
@@ -21,74 +22,6 @@ pub(crate) const TOKEN_EMBD: &str = "token_embd.weight";
 pub(super) const PER_LAYER_TOKEN_EMBD: &str = "per_layer_token_embd.weight";
 /// The name of the output layer in a GGUF.
 pub(crate) const OUTPUT: &str = "output.weight";
-
-/// The name of a choice of types, such as `q4_k_m`: `general.file_type` of the GGUF.
-///
-/// ```
-/// use anamnesis::FileType;
-///
-/// let q4_k = FileType::from_name("q4_k").unwrap();
-/// assert_eq!((q4_k.name, q4_k.number, q4_k.tensor_type), ("Q4_K_M", 15, "Q4_K"));
-/// ```
-#[derive(Debug, PartialEq, Eq)]
-pub struct FileType {
-    /// Its name, in capitals.
-    pub name: &'static str,
-    /// Its number, `general.file_type`.
-    pub number: u32,
-    /// ggml's type of most of its weights.
-    pub tensor_type: &'static str,
-}
-
-impl FileType {
-    /// The file type of this name, in any case of letters. `Q3_K`, `Q4_K` and `Q5_K` are the `_M` ones, as for llama-quantize.
-    pub fn from_name(name: &str) -> Option<&'static Self> {
-        let name = name.to_ascii_uppercase();
-        let name = match &*name {
-            "Q3_K" | "Q4_K" | "Q5_K" => [&*name, "_M"].concat(),
-            _ => name,
-        };
-        FILE_TYPES.iter().find(|row| row.name == name)
-    }
-
-    /// All file types, by their numbers.
-    pub fn all() -> &'static [Self] {
-        FILE_TYPES
-    }
-
-    /// The file type that llama.cpp guesses for a file most of whose tensors have this type.
-    pub(crate) fn of_most(kind: &str) -> Option<&'static Self> {
-        // the middle one where there are several; two types are called otherwise than the file types that begin with them
-        let name = match kind {
-            "Q3_K" | "Q4_K" | "Q5_K" => return Self::from_name(kind),
-            "MXFP4" => "MXFP4_MOE",
-            other => other,
-        };
-        FILE_TYPES.iter().find(|row| row.name == name)
-    }
-
-    /// Whether weights keep or get whole numbers of bytes for an element: no tensor gets a type of its own.
-    fn is_plain(&self) -> bool {
-        matches!(self.tensor_type, "F32" | "F16" | "BF16")
-    }
-}
-
-macro_rules! file_types {
-    ($($number:literal $name:literal $kind:literal),* $(,)?) => {
-        &[$(FileType { name: $name, number: $number, tensor_type: $kind }),*]
-    };
-}
-
-/// `IQ2_S` really has the type below it, and `IQ2_M` the one of its name. 39 (NVFP4) is the type of tensors, not of a file.
-static FILE_TYPES: &[FileType] = file_types![
-    0 "F32" "F32", 1 "F16" "F16", 2 "Q4_0" "Q4_0", 3 "Q4_1" "Q4_1", 7 "Q8_0" "Q8_0", 8 "Q5_0" "Q5_0", 9 "Q5_1" "Q5_1",
-    10 "Q2_K" "Q2_K", 11 "Q3_K_S" "Q3_K", 12 "Q3_K_M" "Q3_K", 13 "Q3_K_L" "Q3_K", 14 "Q4_K_S" "Q4_K", 15 "Q4_K_M" "Q4_K",
-    16 "Q5_K_S" "Q5_K", 17 "Q5_K_M" "Q5_K", 18 "Q6_K" "Q6_K", 19 "IQ2_XXS" "IQ2_XXS", 20 "IQ2_XS" "IQ2_XS",
-    21 "Q2_K_S" "Q2_K", 22 "IQ3_XS" "IQ3_S", 23 "IQ3_XXS" "IQ3_XXS", 24 "IQ1_S" "IQ1_S", 25 "IQ4_NL" "IQ4_NL",
-    26 "IQ3_S" "IQ3_S", 27 "IQ3_M" "IQ3_S", 28 "IQ2_S" "IQ2_XS", 29 "IQ2_M" "IQ2_S", 30 "IQ4_XS" "IQ4_XS",
-    31 "IQ1_M" "IQ1_M", 32 "BF16" "BF16", 36 "TQ1_0" "TQ1_0", 37 "TQ2_0" "TQ2_0", 38 "MXFP4_MOE" "MXFP4", 40 "Q1_0" "Q1_0",
-    41 "Q2_0" "Q2_0",
-];
 
 /// ggml's name of a type that tensors are quantised to, in any case of letters.
 ///
@@ -122,25 +55,24 @@ pub(crate) struct GgmlTensor<'t> {
     pub(crate) sizes: &'t [u64],
 }
 
-/// The choices of a user. `of_name` returns the type of the first pattern that a name has.
-pub(crate) struct TypeChoices<'c> {
+/// The choices of a user for the whole file.
+pub(crate) struct TypeChoices {
     pub(crate) file_type: &'static FileType,
     /// One type for all weights, without the mixture.
     pub(crate) pure: bool,
     pub(crate) token_embedding: Option<&'static str>,
     pub(crate) output: Option<&'static str>,
-    pub(crate) of_name: &'c dyn Fn(&str) -> Option<&'static str>,
 }
 
 /// The types of the tensors of a file, asked for in the order in which it has them.
 pub(crate) struct TypeChooser<'c> {
-    choices: TypeChoices<'c>,
+    choices: TypeChoices,
     facts: MixtureFacts<'c>,
     counters: Counters,
 }
 
 impl<'c> TypeChooser<'c> {
-    pub(crate) fn new(choices: TypeChoices<'c>, facts: MixtureFacts<'c>) -> Self {
+    pub(crate) fn new(choices: TypeChoices, facts: MixtureFacts<'c>) -> Self {
         Self {
             choices,
             facts,
@@ -148,24 +80,32 @@ impl<'c> TypeChooser<'c> {
         }
     }
 
-    /// The type of the next tensor that is quantised.
+    /// Whether the type that is chosen for a name decides.
+    pub(crate) fn follows_names(&self) -> bool {
+        !self.choices.file_type.is_plain()
+    }
+
+    /// The type of the next tensor that is quantised; `named` is the one that was chosen for its name.
     ///
     /// # Errors
     /// If no type fits the width, or the name of an expert's layer has no number.
-    pub(crate) fn next(&mut self, tensor: GgmlTensor<'_>) -> Result<&'static str> {
+    pub(crate) fn next(
+        &mut self,
+        tensor: GgmlTensor<'_>,
+        named: Option<&'static str>,
+    ) -> Result<&'static str> {
         let TypeChoices {
             file_type,
             pure,
             token_embedding,
             output,
-            of_name,
         } = &self.choices;
         let is_embedding = tensor.name == TOKEN_EMBD || tensor.name == PER_LAYER_TOKEN_EMBD;
         // a type for one of the two layers is taken as it is, whatever its width
         match (token_embedding, output) {
             (Some(kind), _) if is_embedding => {
-                let named = tensor.name == PER_LAYER_TOKEN_EMBD && of_name(tensor.name).is_some();
-                if !named {
+                let is_named = tensor.name == PER_LAYER_TOKEN_EMBD && named.is_some();
+                if !is_named {
                     return Ok(kind);
                 }
             }
@@ -175,7 +115,7 @@ impl<'c> TypeChooser<'c> {
         if file_type.is_plain() {
             return Ok(file_type.tensor_type);
         }
-        let kind = match of_name(tensor.name) {
+        let kind = match named {
             Some(kind) => kind,
             None if *pure => file_type.tensor_type,
             None => mixture::choose(file_type, &self.facts, *output, &mut self.counters, tensor)?,

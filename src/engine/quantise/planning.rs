@@ -16,8 +16,9 @@ use crate::plan::{Decoder, Job, JobWork, PLAIN, Plan, StoredPart, TensorSpec, ad
 use crate::quant::scheme::ggml_blocks;
 use crate::read::catalog::{Encoding, Endian, TensorInfo};
 
+use super::Quantise;
 use super::keys::Keys;
-use super::{Quantise, TypePatterns};
+use super::type_patterns::{TypePattern, TypePatterns};
 
 const PLAN: &str = "the plan";
 /// The scheme of tensors that are encoded.
@@ -67,21 +68,20 @@ pub(super) fn plan(what: &Quantise<'_>) -> Result<Plan> {
     let keys = Keys::of(what, &budget)?;
     let facts = keys.facts(kept.iter().map(|kept| &*kept.name), what)?;
     let patterns = TypePatterns::new(&what.of_names, &budget)?;
-    let of_name = |name: &str| patterns.first(name);
     let mut chooser = what.file_type.map(|file_type| {
         let choices = TypeChoices {
             file_type,
             pure: what.pure,
             token_embedding: what.token_embedding,
             output: what.output,
-            of_name: &of_name,
         };
         TypeChooser::new(choices, facts)
     });
     for kept in kept {
         what.weights.options.control.check()?;
         budget.memory(JOB + text_cost(kept.name.len()), PLAN)?;
-        let job = to(what, chooser.as_mut(), &kept).and_then(|to| job(what, &kept, to));
+        let named = patterns.first(&kept.name)?;
+        let job = to(what, chooser.as_mut(), &kept, named).and_then(|to| job(what, &kept, to));
         match job {
             Ok(job) => budget.push(&mut plan.jobs, job, PLAN)?,
             Err(error) => plan.refuse(&kept.info.name, error, &budget)?,
@@ -124,6 +124,7 @@ fn to(
     what: &Quantise<'_>,
     chooser: Option<&mut TypeChooser<'_>>,
     kept: &Kept<'_>,
+    named: Option<&TypePattern>,
 ) -> Result<Option<EncodedType>> {
     let (Some(chooser), Some(file_type)) = (chooser, what.file_type) else {
         return Ok(None);
@@ -131,7 +132,10 @@ fn to(
     if !is_quantised(kept.ggml(), what.leave_output) {
         return Ok(None);
     }
-    let kind = chooser.next(kept.ggml())?;
+    let kind = chooser.next(kept.ggml(), named.map(|named| named.kind))?;
+    if let Some(named) = named.filter(|_| chooser.follows_names()) {
+        named.used.set(true);
+    }
     let own = kept.info.encoding.to_string();
     if own == kind {
         return Ok(None);
@@ -192,14 +196,16 @@ fn job(what: &Quantise<'_>, kept: &Kept<'_>, to: Option<EncodedType>) -> Result<
             "it is not stored as little-endian numbers, one after another".into(),
         ));
     }
-    let (copy, values) = decoders(info);
+    let Some((copy, values)) = decoders(info) else {
+        return Err(about("its items have no dtype".into()));
+    };
     let shape = kept.sizes.iter().rev().copied().collect();
     let mut output = TensorSpec::new(kept.name.clone(), shape, Dtype::U8);
     let Some(to) = to else {
         match &info.encoding {
             Encoding::Plain(dtype) => output.dtype = *dtype,
             Encoding::Block(format) => output.block = Some(*format),
-            Encoding::Opaque(_) => return Err(about("its items have no dtype".into())),
+            Encoding::Opaque(_) => unreachable!("has no decoder"),
         }
         let dtype = output.dtype;
         let decoder: Arc<dyn Decoder> = match values {
@@ -267,9 +273,10 @@ fn made(
     }
 }
 
-/// The decoder that copies a tensor, and the one that makes numbers of it, if it has any.
-fn decoders(info: &TensorInfo) -> (Arc<dyn Decoder>, Option<Arc<dyn Decoder>>) {
-    match &info.encoding {
+/// The decoder that copies a tensor, and the one that makes numbers of it, if it has any; `None` if its items have no dtype.
+fn decoders(info: &TensorInfo) -> Option<(Arc<dyn Decoder>, Option<Arc<dyn Decoder>>)> {
+    Some(match &info.encoding {
+        Encoding::Opaque(_) => return None,
         Encoding::Block(format) => {
             let count = info.elements() / u64::from(format.block_len);
             let copy = StoredBlocks {
@@ -289,14 +296,5 @@ fn decoders(info: &TensorInfo) -> (Arc<dyn Decoder>, Option<Arc<dyn Decoder>>) {
             let is_float = matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16);
             (cast(), is_float.then(|| cast() as Arc<dyn Decoder>))
         }
-        Encoding::Opaque(item) => {
-            // refused by the caller; nothing is read of it
-            let _ = item;
-            let nothing = Cast {
-                from: Dtype::U8,
-                elements: 0,
-            };
-            (Arc::new(nothing), None)
-        }
-    }
+    })
 }

@@ -5,8 +5,9 @@
 
 use crate::base::error::{Error, Result};
 use crate::read::catalog::quote;
+use crate::read::format::gguf::FileType;
 
-use super::{FileType, GgmlTensor, OUTPUT, PER_LAYER_TOKEN_EMBD, TOKEN_EMBD};
+use super::{GgmlTensor, OUTPUT, PER_LAYER_TOKEN_EMBD, TOKEN_EMBD};
 
 /// The facts about a model that the rules depend on.
 #[derive(Clone, Copy, Debug)]

@@ -88,7 +88,7 @@ impl Decoder for Encoded {
             EncodedType::Plain(dtype) => {
                 let bytes = bytemuck::cast_slice(&values);
                 cast(Dtype::F32, bytes, dtype, out)?;
-                check_finite(&Dtype::F32, dtype, out)
+                check_finite(dtype, out)
             }
             EncodedType::Blocks(format) => {
                 let row_bytes = out.len() / (rows.end - rows.start).max(1) as usize;
@@ -144,7 +144,7 @@ fn numbers(
 }
 
 /// Refuses a number that a narrower type cannot have.
-fn check_finite(_from: &Dtype, dtype: Dtype, bytes: &[u8]) -> Result<()> {
+fn check_finite(dtype: Dtype, bytes: &[u8]) -> Result<()> {
     let is_finite = match dtype {
         Dtype::F16 => bytes
             .as_chunks()

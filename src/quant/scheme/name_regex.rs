@@ -59,7 +59,7 @@ pub(crate) struct NamePatterns<'c, T> {
 pub(crate) struct UnknownPattern<'c, T> {
     position: usize,
     pub(super) meaning: T,
-    pub(super) text: &'c str,
+    pub(crate) text: &'c str,
     pub(crate) why: String,
 }
 

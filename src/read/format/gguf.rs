@@ -21,6 +21,7 @@
 
 mod array;
 mod details;
+mod file_types;
 mod header_layout;
 mod stored_values;
 mod true_shapes;
@@ -37,6 +38,7 @@ use crate::read::source::cursor::Cursor;
 use anamnesis_kernel::{BlockFormat, describe_foreign};
 
 pub(crate) use array::read as read_array;
+pub use file_types::FileType;
 pub(crate) use header_layout::{HeaderLayout, header_layout, in_order_of};
 pub(crate) use stored_values::{StoredValue, stored_values, value_of};
 

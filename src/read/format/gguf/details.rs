@@ -5,44 +5,7 @@ use crate::base::limits::{Budget, text_cost};
 use crate::read::catalog::metadata::{Metadata, Value};
 use crate::read::catalog::{Catalog, Endian};
 
-/// `llama_ftype` of llama.cpp, the value of `general.file_type`: the quantisation of most of the weights.
-static FILE_TYPES: &[(u64, &str)] = &[
-    (0, "F32"),
-    (1, "F16"),
-    (2, "Q4_0"),
-    (3, "Q4_1"),
-    // 4 (Q4_1 with some F16), 5 and 6 (Q4_2, Q4_3) are commented out in llama.h as removed
-    (7, "Q8_0"),
-    (8, "Q5_0"),
-    (9, "Q5_1"),
-    (10, "Q2_K"),
-    (11, "Q3_K_S"),
-    (12, "Q3_K_M"),
-    (13, "Q3_K_L"),
-    (14, "Q4_K_S"),
-    (15, "Q4_K_M"),
-    (16, "Q5_K_S"),
-    (17, "Q5_K_M"),
-    (18, "Q6_K"),
-    (19, "IQ2_XXS"),
-    (20, "IQ2_XS"),
-    (21, "Q2_K_S"),
-    (22, "IQ3_XS"),
-    (23, "IQ3_XXS"),
-    (24, "IQ1_S"),
-    (25, "IQ4_NL"),
-    (26, "IQ3_S"),
-    (27, "IQ3_M"),
-    (28, "IQ2_S"),
-    (29, "IQ2_M"),
-    (30, "IQ4_XS"),
-    (31, "IQ1_M"),
-    (32, "BF16"),
-    // 33 to 35 were the repacked Q4_0_4_4, Q4_0_4_8 and Q4_0_8_8, which llama.cpp now makes when it loads Q4_0
-    (36, "TQ1_0"),
-    (37, "TQ2_0"),
-    (38, "MXFP4_MOE"),
-];
+use super::FileType;
 
 pub(super) fn describe(
     catalog: &mut Catalog,
@@ -104,11 +67,11 @@ pub(super) fn describe(
         );
     }
     if let Some(id) = metadata.integer(super::FILE_TYPE) {
-        let known = FILE_TYPES.iter().find(|f| f.0 == id);
+        let known = FileType::from_number(id);
         details.push(
             "file_type",
             // an id that is newer than this table is shown as a number
-            known.map_or(Value::U64(id), |f| Value::text(f.1)),
+            known.map_or(Value::U64(id), |known| Value::text(known.name)),
         );
     }
     number(details, "split_no", "split.no");
