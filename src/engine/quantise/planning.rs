@@ -273,8 +273,11 @@ fn made(
     }
 }
 
+/// The decoder that makes numbers of a tensor, if it has any.
+type Numbers = Option<Arc<dyn Decoder>>;
+
 /// The decoder that copies a tensor, and the one that makes numbers of it, if it has any; `None` if its items have no dtype.
-fn decoders(info: &TensorInfo) -> Option<(Arc<dyn Decoder>, Option<Arc<dyn Decoder>>)> {
+fn decoders(info: &TensorInfo) -> Option<(Arc<dyn Decoder>, Numbers)> {
     Some(match &info.encoding {
         Encoding::Opaque(_) => return None,
         Encoding::Block(format) => {
