@@ -118,7 +118,7 @@ impl GgufHeader {
     pub(super) fn set(&mut self, key: &str, value: &HeaderValue) -> Result<()> {
         let known = self.keys.iter_mut().find(|known| known.key == key);
         let value = match (value, known.as_ref().and_then(|known| known.alike.as_ref())) {
-            (new, Some(alike)) => alike.replaced_by(key, new)?,
+            (new, Some(alike)) => new.in_place_of(alike, key)?,
             (HeaderValue::Gguf(value), None) => value.clone(),
             (HeaderValue::Text(text), None) => GgufValue::text(text),
         };

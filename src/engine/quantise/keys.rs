@@ -5,8 +5,8 @@
 use crate::base::error::Result;
 use crate::base::limits::Budget;
 use crate::engine::convert::gguf_values;
+use crate::engine::sink::GgufValue;
 use crate::engine::sink::container::{HeaderValue, HeaderValues};
-use crate::engine::sink::{GgufType, GgufValue};
 use crate::models::config::ModelConfig;
 use crate::models::config::keys::{EXPERTS, HEADS, KV_HEADS, LAYERS};
 use crate::models::gguf_types::{MixtureFacts, is_value};
@@ -57,7 +57,7 @@ impl Keys {
             values: HeaderValues::new(),
         };
         let (version, two) = QUANTIZATION_VERSION;
-        set(&mut values, version, u32_value(two));
+        set(&mut values, version, GgufValue::u32(two));
         let file_type = what.file_type.map(|file_type| file_type.number);
         let stated = || {
             let value = values.iter().find(|(key, _)| key == FILE_TYPE)?;
@@ -69,7 +69,7 @@ impl Keys {
         let number = file_type
             .or_else(stated)
             .unwrap_or_else(|| GUESSED + what.guessed_type());
-        set(&mut values, FILE_TYPE, u32_value(number));
+        set(&mut values, FILE_TYPE, GgufValue::u32(number));
         for (key, value) in &what.metadata {
             set(&mut values, key, value.clone());
         }
@@ -87,13 +87,13 @@ impl Keys {
             set(
                 &mut values,
                 "quantize.imatrix.entries_count",
-                u32_value(entries),
+                GgufValue::u32(entries),
             );
             if importance.chunks() > 0 {
                 set(
                     &mut values,
                     "quantize.imatrix.chunks_count",
-                    u32_value(importance.chunks()),
+                    GgufValue::u32(importance.chunks()),
                 );
             }
         }
@@ -103,7 +103,7 @@ impl Keys {
             set(
                 &mut values,
                 &key,
-                u32_value(u32::try_from(left).unwrap_or(u32::MAX)),
+                GgufValue::u32(u32::try_from(left).unwrap_or(u32::MAX)),
             );
         }
         made.values = values;
@@ -140,10 +140,6 @@ impl Keys {
 fn set(values: &mut HeaderValues, key: &str, value: GgufValue) {
     values.retain(|(known, _)| known != key);
     values.push((key.to_owned(), HeaderValue::Gguf(value)));
-}
-
-fn u32_value(number: u32) -> GgufValue {
-    GgufValue::parse(GgufType::U32, &number.to_string()).expect("a number")
 }
 
 /// The beginning of a text that is too long, whole characters.

@@ -16,8 +16,8 @@ use crate::read::format::{self, Format, ReadOptions};
 use crate::read::source::cursor::Cursor;
 use crate::read::source::{FnSource, Source};
 
+pub use crate::read::format::gguf::{GgufType, GgufValue};
 pub(crate) use gguf::MAX_NAME as MAX_GGUF_NAME;
-pub use gguf::{GgufType, GgufValue};
 
 /// A kind of file that tensors are written to.
 ///
@@ -149,6 +149,26 @@ pub enum HeaderValue {
 }
 
 impl HeaderValue {
+    /// This value in the place of a key's old one: a key keeps its type.
+    ///
+    /// # Errors
+    /// If it has another type, or is a text that is no value of the type.
+    pub(crate) fn in_place_of(&self, old: &GgufValue, key: &str) -> Result<GgufValue> {
+        match self {
+            Self::Text(text) => {
+                let value = old.parse_alike(text);
+                value.map_err(|e| e.context(&format!("key {}", quote(key))))
+            }
+            Self::Gguf(new) if new.is_like(old) => Ok(new.clone()),
+            Self::Gguf(new) => Err(Error::invalid_argument(format!(
+                "the key {} has the type {}, and keeps it: {} is another one",
+                quote(key),
+                old.type_name(),
+                new.type_name()
+            ))),
+        }
+    }
+
     /// The key that `KEY`, or `KEY:TYPE`, names, and a value of a text: with a type of a GGUF, of that type
     /// ([`GgufValue::parse_named`]); otherwise the text. A part behind a colon that is no type belongs to the key.
     ///

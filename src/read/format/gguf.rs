@@ -25,6 +25,7 @@ mod file_types;
 mod header_layout;
 mod stored_values;
 mod true_shapes;
+mod values;
 
 use super::{Format, Head};
 use crate::base::error::{Error, Result};
@@ -41,6 +42,8 @@ pub(crate) use array::read as read_array;
 pub use file_types::FileType;
 pub(crate) use header_layout::{HeaderLayout, header_layout, in_order_of};
 pub(crate) use stored_values::{StoredValue, stored_values, value_of};
+pub(crate) use values::push_text;
+pub use values::{GgufType, GgufValue};
 
 /// The GGUF format.
 pub static FORMAT: Format = Format {
