@@ -9,6 +9,7 @@
 //! | `tokenizer` | `tokenizer.json` from a GGUF's metadata |
 //! | `caches` | the cache of each layer: rules that architectures have in common |
 //! | `gguf_types` | the type of each tensor of a quantised GGUF: file types, mixtures |
+//! | `model_folder` | the small files beside the weights of a Hugging Face checkpoint |
 //! | `conversion` | from a GGUF to a Hugging Face checkpoint: names, values, configuration |
 //! | `architectures` | one file per family, one line in the table: names, caches, conversions |
 //!
@@ -29,6 +30,7 @@ pub(crate) mod caches;
 pub(crate) mod config;
 pub(crate) mod conversion;
 pub(crate) mod gguf_types;
+pub(crate) mod model_folder;
 pub(crate) mod names;
 pub(crate) mod parallel;
 pub(crate) mod tokenizer;

@@ -1,0 +1,91 @@
+//! The small files beside the weights of a Hugging Face checkpoint.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value as Json};
+
+use crate::base::error::{Error, Result};
+use crate::base::limits::Budget;
+use crate::models::config::document;
+use crate::read::checkpoint::Checkpoint;
+use crate::read::source::file_system::NamedPath;
+
+/// The directory with the weights and the configuration of a model.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ModelFolder<'c> {
+    checkpoint: &'c Checkpoint,
+    path: &'c Path,
+    /// What is read stays charged here.
+    pub(crate) budget: &'c Budget,
+}
+
+impl<'c> ModelFolder<'c> {
+    /// The folder of a checkpoint that has a path.
+    pub(crate) fn of(checkpoint: &'c Checkpoint, budget: &'c Budget) -> Option<Self> {
+        let path = checkpoint.files().folder_of(checkpoint.path()?);
+        Some(Self {
+            checkpoint,
+            path,
+            budget,
+        })
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> Option<String> {
+        let named = |path: &Path| Some(path.file_name()?.to_string_lossy().into_owned());
+        let whole = || match self.checkpoint.files().is_local() {
+            // `.`, `..` and the empty path have none
+            true => std::path::absolute(self.path).ok()?.canonicalize().ok(),
+            false => None,
+        };
+        named(self.path).or_else(|| named(&whole()?))
+    }
+
+    /// The bytes of a file; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is larger than the budget.
+    pub(crate) fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let (files, at) = (self.checkpoint.files(), self.at(name));
+        let read = files.read_whole(NamedPath::below(self.path, &at), self.budget, name);
+        match read {
+            Ok((bytes, _charge)) => {
+                self.budget.text(bytes.len(), name)?;
+                Ok(Some(bytes))
+            }
+            Err(e) if document::is_absent(files, &at, &e) => Ok(None),
+            Err(e) => Err(document::unreadable(files, &at, e)),
+        }
+    }
+
+    /// The text of a file; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// The errors of [`read`](Self::read); a file that is not UTF-8.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<String>> {
+        let Some(bytes) = self.read(name)? else {
+            return Ok(None);
+        };
+        let text = String::from_utf8(bytes);
+        let text =
+            text.map_err(|_| Error::malformed("the file is not UTF-8").in_file(&self.at(name)));
+        text.map(Some)
+    }
+
+    /// The object of a JSON file; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// The errors of [`read`](Self::read); a file that is no JSON object.
+    pub(crate) fn json(&self, name: &str) -> Result<Option<Map<String, Json>>> {
+        let Some(bytes) = self.read(name)? else {
+            return Ok(None);
+        };
+        let parsed = document::parse(&bytes, self.budget);
+        parsed.map_err(|e| e.in_file(&self.at(name))).map(Some)
+    }
+
+    /// The path of a file, for errors.
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
