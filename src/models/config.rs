@@ -257,6 +257,11 @@ impl ModelConfig {
         }
     }
 
+    /// The value of a key of `config.json`, which may be null.
+    pub(in crate::models) fn key(&self, key: &str) -> Option<&Json> {
+        self.get(key)
+    }
+
     /// The ids of special tokens with their keys, which end in `_token_id`; a key may have several.
     pub(crate) fn token_ids(&self) -> impl Iterator<Item = (&str, u64)> {
         let keys = self.language.iter();

@@ -1,8 +1,8 @@
-//! From the GGUF of a known architecture to a Hugging Face checkpoint.
+//! From the GGUF of a known architecture to a Hugging Face checkpoint, and back.
 //!
 //! llama.cpp's converters rename the tensors of a model, change some of their values (rows of the query projection in
 //! another order, one added to the norms of Gemma, experts stacked) and keep its configuration as metadata. A
-//! [`GgufConversion`] undoes all three: [`TensorRule`]s give names and values, a function the configuration. Values are
+//! [`GgufConversion`] undoes all three, and does them: [`TensorRule`]s give names and values, a function the configuration. Values are
 //! changed by decoders that wrap the decoder of the stored tensor, so an output is still made tile by tile, with one
 //! rounding, into every dtype.
 //!
@@ -10,26 +10,35 @@
 //! transformers' `modeling_gguf_pytorch_utils.py`; names on the other side come from the checkpoints that transformers saves
 //! (`save_pretrained`): experts are separate tensors there except where an architecture stores them stacked.
 
+mod changes;
 mod checkpoint_config;
 mod files;
+mod gguf_keys;
 mod jobs;
 mod mapped_elements;
 mod model;
 mod row_gather;
+mod source_model;
 mod tensor_rules;
+mod to_gguf;
 
 use crate::base::error::Result;
+use crate::models::config::keys::HEAD_DIM;
 
+pub(crate) use gguf_keys::GgufKeys;
 pub(crate) use jobs::{ConvertedJob, convert};
 pub(crate) use model::Model;
+pub(crate) use source_model::SourceModel;
+pub(crate) use to_gguf::{GgufOutput, GgufOutputs, to_gguf};
+
+pub(in crate::models) use changes::{EXPERT, ONE_ROW, ROTARY_KEY, ROTARY_QUERY, TRANSPOSED};
 
 pub(in crate::models) use checkpoint_config::CheckpointConfig;
 pub(in crate::models) use files::files;
 pub(in crate::models) use model::Need;
 pub(in crate::models) use row_gather::{RowGather, RowOrder, RowSource};
 pub(in crate::models) use tensor_rules::{
-    ChangedTensor, StoredTensors, TensorRule, changed, expert, one_row, rotary_key, rotary_query,
-    same,
+    Change, ChangedTensor, StoredTensors, TensorRule, changed, same,
 };
 
 /// Which names the outputs have.
@@ -55,4 +64,44 @@ pub(in crate::models) struct GgufConversion {
     pub(in crate::models) omitted: &'static [&'static str],
     /// The configuration, from the metadata.
     pub(in crate::models) config: fn(&Model<'_>) -> Result<CheckpointConfig>,
+    /// The way back; `None` if no GGUF of the architecture is written.
+    pub(in crate::models) writing: Option<&'static GgufWriting>,
+}
+
+/// How a Hugging Face checkpoint becomes a GGUF of an architecture, by the same rules.
+#[derive(Debug)]
+pub(in crate::models) struct GgufWriting {
+    /// The classes in transformers whose models are of the architecture.
+    pub(in crate::models) classes: &'static [&'static str],
+    /// In front of all names, where a class has modules of its own around those of the model: `model.`.
+    pub(in crate::models) prefix: &'static str,
+    /// In front of names that rules know without it.
+    pub(in crate::models) dropped_prefix: &'static str,
+    /// Names of parameters that no GGUF has. A `*` at the end stands for any text.
+    pub(in crate::models) left_out: &'static [&'static str],
+    /// Whether layers behind the last one are no part of the GGUF.
+    pub(in crate::models) drops_further_layers: bool,
+    /// The keys of the architecture.
+    pub(in crate::models) keys: fn(&SourceModel<'_>, &mut GgufKeys) -> Result<()>,
+    /// Tables that are computed from the configuration: name and values.
+    pub(in crate::models) tables: Tables,
+    /// Refuses a model that llama.cpp cannot read, and so does not quantise.
+    pub(in crate::models) check: fn(&SourceModel<'_>) -> Result<()>,
+}
+
+/// Makes tables from a configuration.
+pub(in crate::models) type Tables = fn(&SourceModel<'_>) -> Result<Vec<(&'static str, Vec<f32>)>>;
+
+impl GgufWriting {
+    /// Of a decoder, without anything of its own.
+    pub(in crate::models) const DECODER: Self = Self {
+        classes: &[],
+        prefix: "model.",
+        dropped_prefix: "",
+        left_out: &[],
+        drops_further_layers: false,
+        keys: |model, keys| keys.language_model(model, model.config.number(&HEAD_DIM)),
+        tables: |_| Ok(Vec::new()),
+        check: |_| Ok(()),
+    };
 }

@@ -15,6 +15,8 @@
 //! | [`TransposedMatrices`] | another decoder, whose matrices are transposed |
 //! | [`StoredBlocks`] | blocks of a GGUF, copied |
 //! | [`Encoded`] | another decoder, whose rows are encoded: blocks of a GGUF, or a plain float |
+//! | [`Rounded`] | another decoder, whose elements are rounded to a narrower float first |
+//! | [`ConstantElements`] | none: elements that a configuration determines |
 //! | [`Sliced`] | another decoder, of whose output some elements are made |
 //! | [`Composite`] | another decoder, some of whose parts are first computed by a [`PartView`] |
 
@@ -25,6 +27,7 @@ pub(crate) mod cast;
 mod code_order;
 mod columns;
 mod composite;
+mod constant;
 mod elements;
 mod encoded;
 mod factors;
@@ -32,6 +35,7 @@ pub(crate) mod grouped;
 mod input_cursor;
 mod linear;
 mod nibble_rows;
+mod rounded;
 mod sliced;
 mod smoothed;
 mod stored_blocks;
@@ -46,6 +50,7 @@ pub(crate) use cast::Cast;
 pub(crate) use code_order::CodeOrder;
 pub(crate) use columns::{ColumnZeros, Columns, GroupOf, ZeroPointBias, ZeroPointOrder};
 pub(crate) use composite::{Composite, DecodedPart, PartOffset, PartSource, PartView};
+pub(crate) use constant::ConstantElements;
 pub(crate) use elements::{decode_elements, rows_with};
 pub(crate) use encoded::{CheckedCopy, Encoded, EncodedType};
 pub(crate) use factors::{Factors, half_exponent, to_f32};
@@ -53,6 +58,7 @@ pub(crate) use grouped::{CODES, Codes, GlobalScale, Grouped, Planes, Scales, Zer
 pub(crate) use input_cursor::InputCursor;
 pub(crate) use linear::{GroupFactors, Linear};
 pub(crate) use nibble_rows::NibbleRows;
+pub(crate) use rounded::Rounded;
 pub(crate) use sliced::Sliced;
 pub(crate) use smoothed::{LowRank, Smoothed};
 pub(crate) use stored_blocks::StoredBlocks;

@@ -3,6 +3,8 @@
 //!
 //! Sources: llama.cpp `conversion/{glm,command_r,granite,starcoder,stablelm}.py`, gguf-py `tensor_mapping.py`.
 
+use serde_json::Value as Json;
+
 use crate::base::error::Result;
 use crate::models::caches::{
     AttentionShape, CacheRules, CachedLayer, DECODER_CACHES, GgufFacts, LayerCache, LayerKind,
@@ -10,7 +12,8 @@ use crate::models::caches::{
 };
 use crate::models::config::{ModelConfig, keys};
 use crate::models::conversion::{
-    CheckpointConfig, GgufConversion, Model, TensorRule, changed, expert, same,
+    CheckpointConfig, EXPERT, GgufConversion, GgufKeys, GgufWriting, Model, SourceModel,
+    TensorRule, changed, same,
 };
 
 use super::Architecture;
@@ -44,6 +47,7 @@ const GLM4: GgufConversion = GgufConversion {
         config.set("attention_bias", model.has_tensor("blk.0.attn_q.bias"));
         Ok(config)
     },
+    writing: Some(&GLM4_WRITING),
 };
 
 /// `general.architecture` = `command-r`.
@@ -61,7 +65,16 @@ const COMMAND_R: GgufConversion = GgufConversion {
         config.set("attention_bias", model.has_tensor("blk.0.attn_q.bias"));
         Ok(config)
     },
+    writing: Some(&COMMAND_R_WRITING),
 };
+
+/// Scales of Granite, by the keys of its configuration and of a GGUF.
+const GRANITE_SCALES: [(&str, &str); 4] = [
+    ("attention_multiplier", "attention.scale"),
+    ("embedding_multiplier", "embedding_scale"),
+    ("residual_multiplier", "residual_scale"),
+    ("logits_scaling", "logit_scale"),
+];
 
 /// `general.architecture` = `granite`.
 const GRANITE: GgufConversion = GgufConversion {
@@ -73,20 +86,15 @@ const GRANITE: GgufConversion = GgufConversion {
         config.set("hidden_act", "silu");
         config.rms_norm(model)?;
         config.rotary(model)?;
-        let scales = [
-            ("attention_multiplier", "attention.scale"),
-            ("embedding_multiplier", "embedding_scale"),
-            ("residual_multiplier", "residual_scale"),
-            ("logits_scaling", "logit_scale"),
-        ];
         // the converter writes a scale only where the model sets it; the defaults of transformers apply to the rest
-        for (key, stored) in scales {
+        for (key, stored) in GRANITE_SCALES {
             config.set_some(key, model.float(stored));
         }
         config.set("attention_bias", model.has_tensor("blk.0.attn_q.bias"));
         config.set("mlp_bias", model.has_tensor("blk.0.ffn_up.bias"));
         Ok(config)
     },
+    writing: Some(&GRANITE_WRITING),
 };
 
 static STARCODER2_NAMES: &[TensorRule] = &[
@@ -109,6 +117,7 @@ const STARCODER2: GgufConversion = GgufConversion {
         config.set("sliding_window", serde_json::Value::Null);
         Ok(config)
     },
+    writing: Some(&STARCODER2_WRITING),
 };
 
 /// Norms of each head, which the converter stacks.
@@ -116,13 +125,13 @@ static STABLELM_NORMS: &[TensorRule] = &[
     changed(
         &["blk.{i}.attn_q_norm"],
         "model.layers.{i}.self_attn.q_layernorm.norms.{e}",
-        expert,
+        EXPERT,
     ),
     changed(
         &["blk.{i}.attn_k_norm"],
         // heads are stacked as experts are, and divided by the same rule
         "model.layers.{i}.self_attn.k_layernorm.norms.{e}",
-        expert,
+        EXPERT,
     ),
 ];
 
@@ -132,6 +141,7 @@ const STABLELM: GgufConversion = GgufConversion {
     tensors: &[STABLELM_NORMS, DECODER],
     omitted: &[],
     config: stablelm,
+    writing: Some(&STABLELM_WRITING),
 };
 
 fn stablelm(model: &Model<'_>) -> Result<CheckpointConfig> {
@@ -146,6 +156,98 @@ fn stablelm(model: &Model<'_>) -> Result<CheckpointConfig> {
     let parallel = !model.has_tensor("blk.0.ffn_norm.weight");
     config.set("use_parallel_residual", parallel);
     Ok(config)
+}
+
+static GLM4_WRITING: GgufWriting = GgufWriting {
+    classes: &["Glm4ForCausalLM"],
+    keys: |model, keys| {
+        keys.language_model(model, model.config.number(&keys::HEAD_DIM))?;
+        keys.field(
+            &keys::ROTATED_DIM,
+            Some(part_of(model, model.head_size()?, 0.5)),
+        )
+    },
+    ..GgufWriting::DECODER
+};
+
+/// The rotated elements among those of a head.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss
+)] // elements of a head
+fn part_of(model: &SourceModel<'_>, head: u64, default: f64) -> u64 {
+    let rotation = model.rotation();
+    let part = rotation.get("partial_rotary_factor").and_then(Json::as_f64);
+    (head as f64 * part.unwrap_or(default)) as u64
+}
+
+static COMMAND_R_WRITING: GgufWriting = GgufWriting {
+    classes: &["CohereForCausalLM"],
+    keys: |model, keys| {
+        keys.language_model(model, model.config.number(&keys::HEAD_DIM))?;
+        // the context of training, where the model states it beside a shorter one
+        if let Some(context) = model.number(&["model_max_length"]) {
+            keys.field(&keys::CONTEXT_MAX, Some(context))?;
+        }
+        keys.float("logit_scale", model.required_float(&["logit_scale"])?);
+        keys.text("rope.scaling.type", "none");
+        Ok(())
+    },
+    ..GgufWriting::DECODER
+};
+
+static GRANITE_WRITING: GgufWriting = GgufWriting {
+    classes: &["GraniteForCausalLM"],
+    keys: |model, keys| {
+        keys.language_model(model, None)?;
+        keys.field(&keys::VOCABULARY, Some(model.needed(&keys::VOCABULARY)?))?;
+        let head = model.needed(&keys::HIDDEN_SIZE)? / model.heads()?;
+        keys.field(&keys::ROTATED_DIM, Some(head))?;
+        for (stated, key) in GRANITE_SCALES {
+            if let Some(scale) = model.float(&[stated]).filter(|scale| *scale != 0.0) {
+                keys.float(key, scale);
+            }
+        }
+        Ok(())
+    },
+    ..GgufWriting::DECODER
+};
+
+static STARCODER2_WRITING: GgufWriting = GgufWriting {
+    classes: &["Starcoder2ForCausalLM"],
+    ..GgufWriting::DECODER
+};
+
+static STABLELM_WRITING: GgufWriting = GgufWriting {
+    classes: &["StableLmForCausalLM", "StableLMEpochForCausalLM"],
+    keys: stablelm_keys,
+    ..GgufWriting::DECODER
+};
+
+fn stablelm_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+    for field in [
+        &keys::CONTEXT_MAX,
+        &keys::HIDDEN_SIZE,
+        &keys::LAYERS,
+        &keys::FEED_FORWARD,
+    ] {
+        keys.field(field, Some(model.needed(field)?))?;
+    }
+    let head = model.needed(&keys::HIDDEN_SIZE)? / model.heads()?;
+    // a quarter by default of the class
+    keys.field(&keys::ROTATED_DIM, Some(part_of(model, head, 0.25)))?;
+    keys.field(&keys::HEADS, Some(model.heads()?))?;
+    keys.field(&keys::KV_HEADS, Some(model.needed(&keys::KV_HEADS)?))?;
+    let parallel = model.value(&["use_parallel_residual"]);
+    keys.flag(
+        "use_parallel_residual",
+        parallel.and_then(Json::as_bool).unwrap_or(true),
+    );
+    let epsilon = model.required_float(&["layer_norm_eps", "norm_eps"])?;
+    keys.float("attention.layer_norm_epsilon", epsilon);
+    keys.file_type();
+    Ok(())
 }
 
 /// Architectures that are alike.

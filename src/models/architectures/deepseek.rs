@@ -3,18 +3,23 @@
 //! Sources: llama.cpp `conversion/deepseek.py` (`kv_b_proj` is divided, and its keys transposed), gguf-py
 //! `tensor_mapping.py`.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::models::caches::{
     CacheRules, CachedLayer, DECODER_CACHES, LayerCache, LayerKind, LayerKinds, StateShape, kinds,
     states,
 };
 use crate::models::config::{ModelConfig, keys, keys::ConfigField};
 use crate::models::conversion::{
-    ChangedTensor, CheckpointConfig, GgufConversion, Model, RowSource, StoredTensors, TensorRule,
-    changed, same,
+    Change, ChangedTensor, CheckpointConfig, GgufConversion, GgufKeys, GgufWriting, Model,
+    RowSource, SourceModel, StoredTensors, TensorRule, changed, same,
 };
+
+use crate::plan::decode::TransposedMatrices;
+use crate::read::catalog::Shape;
 
 use super::Architecture;
 use super::llama::DECODER;
@@ -39,11 +44,12 @@ static LATENT: &[TensorRule] = &[
     same(
         &["blk.{i}.attn_kv_b"],
         "model.layers.{i}.self_attn.kv_b_proj",
-    ),
+    )
+    .older(),
     changed(
         &["blk.{i}.attn_k_b", "blk.{i}.attn_v_b"],
         "model.layers.{i}.self_attn.kv_b_proj",
-        keys_and_values,
+        KEYS_AND_VALUES,
     ),
     same(
         &["blk.{i}.exp_probs_b.bias"],
@@ -62,6 +68,46 @@ static LATENT: &[TensorRule] = &[
         "model.layers.{i}.mlp.shared_experts.down_proj",
     ),
 ];
+
+const KEYS_AND_VALUES: Change = Change {
+    to_hf: keys_and_values,
+    to_gguf: divided,
+};
+
+/// The keys of each head, transposed, and the values.
+fn divided(model: &SourceModel<'_>, stored: &StoredTensors<'_>) -> Result<Vec<ChangedTensor>> {
+    let heads = model.heads()?;
+    let keys = model.required(&["qk_nope_head_dim"])?;
+    let values = model.required(&[keys::VALUE_HEAD_DIM.key(false)])?;
+    let (rows, rank) = stored.matrix(0)?;
+    let both = keys
+        .checked_add(values)
+        .filter(|both| both.checked_mul(heads) == Some(rows) && keys > 0 && values > 0);
+    let both = both.ok_or_else(|| stored.wrong(0))?;
+    let of_keys = stored.strided(
+        stored.source(0)?,
+        (0, keys, both),
+        rank,
+        &[heads, keys, rank],
+    )?;
+    let transposed = TransposedMatrices {
+        inner: of_keys.decoder,
+        matrices: heads,
+        rows: keys,
+        cols: rank,
+    };
+    let of_keys = ChangedTensor {
+        shape: Shape::from_slice(&[heads, rank, keys]),
+        decoder: Arc::new(transposed),
+    };
+    let of_values = stored.strided(
+        stored.source(0)?,
+        (keys, values, both),
+        rank,
+        &[heads, values, rank],
+    )?;
+    Ok(vec![of_keys, of_values])
+}
 
 /// For each head the rows of its keys, stored `[heads, rank, keys]`, and of its values, stored `[heads, values, rank]`.
 fn keys_and_values(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
@@ -90,7 +136,78 @@ const DEEPSEEK2: GgufConversion = GgufConversion {
     tensors: &[LATENT, EXPERTS, DECODER],
     omitted: &[],
     config: deepseek,
+    writing: Some(&DEEPSEEK2_WRITING),
 };
+
+static DEEPSEEK2_WRITING: GgufWriting = GgufWriting {
+    classes: &["DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"],
+    drops_further_layers: true,
+    keys: deepseek_keys,
+    check: |model| {
+        // the models that llama.cpp reads without the rank, by their layers
+        let is_lite = matches!(model.config.layers(), Some(26 | 27));
+        match is_lite || model.number(&["q_lora_rank"]).is_some() {
+            true => Ok(()),
+            false => Err(Error::unsupported(
+                "the configuration has no q_lora_rank, without which llama.cpp reads models of this architecture with 26 and 27 layers only",
+            )),
+        }
+    },
+    ..GgufWriting::DECODER
+};
+
+/// Latent attention, which llama.cpp computes with one head of keys.
+fn deepseek_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+    let config = model.config;
+    let (rank, rotated) = (
+        config.number(&keys::LATENT_RANK).unwrap_or(512),
+        model.needed(&keys::ROTATED_DIM)?,
+    );
+    let sum = |a: u64, b: u64| Some(a.saturating_add(b));
+    // the class calls the rotated part a head, which is replaced below
+    keys.language_model_with(model, Some(rotated), Some(1))?;
+    let experts = config.number(&keys::EXPERTS);
+    let dense = model.number(&["first_k_dense_replace"]);
+    let dense = match (dense, experts) {
+        (Some(dense), _) => dense,
+        (None, Some(_)) => 0,
+        (None, None) => model.needed(&keys::LAYERS)?,
+    };
+    keys.number("leading_dense_block_count", dense)?;
+    keys.field(&keys::VOCABULARY, Some(model.needed(&keys::VOCABULARY)?))?;
+    if let Some(rank) = model.number(&["q_lora_rank"]) {
+        keys.number("attention.q_lora_rank", rank)?;
+    }
+    keys.field(&keys::LATENT_RANK, Some(rank))?;
+    keys.field(&keys::HEAD_DIM, sum(rank, rotated))?;
+    keys.field(&keys::VALUE_HEAD_DIM, Some(rank))?;
+    let plain = model.required(&["qk_nope_head_dim"])?;
+    keys.field(&keys::LATENT_HEAD_DIM, sum(plain, rotated))?;
+    let values = model.needed(&keys::VALUE_HEAD_DIM)?;
+    keys.field(&keys::LATENT_VALUE_HEAD_DIM, Some(values))?;
+    let length = config.number(&keys::EXPERT_FEED_FORWARD);
+    let length = length.map_or_else(|| model.needed(&keys::FEED_FORWARD), Ok)?;
+    keys.field(&keys::EXPERT_FEED_FORWARD, Some(length))?;
+    keys.field(&keys::EXPERTS, experts)?;
+    let shared = model.number(&["n_shared_experts"]).unwrap_or(0);
+    keys.number("expert_shared_count", shared)?;
+    if let Some(scale) = model.float(&["routed_scaling_factor"]) {
+        keys.float("expert_weights_scale", scale);
+    }
+    if model.value(&["norm_topk_prob"]) == Some(&json!(true)) {
+        keys.flag("expert_weights_norm", true);
+    }
+    keys.field(&keys::ROTATED_DIM, Some(rotated))?;
+    let rotation = model.rotation();
+    if let Some(scale) = rotation
+        .get("mscale_all_dim")
+        .and_then(serde_json::Value::as_f64)
+    {
+        // a tenth, for the reason that is told at its reading
+        keys.float("rope.scaling.yarn_log_multiplier", 0.1 * scale);
+    }
+    Ok(())
+}
 
 fn deepseek(model: &Model<'_>) -> Result<CheckpointConfig> {
     // V3's router has sigmoids and a bias, V2's a softmax; older files do not name the function

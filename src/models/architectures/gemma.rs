@@ -6,56 +6,66 @@
 use serde_json::Value as Json;
 
 use crate::base::error::Result;
+use crate::base::kernel::Dtype;
 use crate::models::caches::{
     AttentionShape, CacheRules, CachedLayer, DECODER_CACHES, GgufFacts, LayerCache, LayerKind,
     LayerKinds, StateShape, Windows, attention, kinds,
 };
 use crate::models::config::{ModelConfig, keys};
 use crate::models::conversion::{
-    ChangedTensor, CheckpointConfig, GgufConversion, Model, StoredTensors, TensorRule, changed,
+    Change, ChangedTensor, CheckpointConfig, GgufConversion, GgufKeys, GgufWriting, Model,
+    SourceModel, StoredTensors, TensorRule, changed,
 };
 
 use super::Architecture;
 use super::llama::DECODER;
 
 static NORMS: &[TensorRule] = &[
-    changed(&["output_norm"], "model.norm", norm),
+    changed(&["output_norm"], "model.norm", NORM),
     changed(
         &["blk.{i}.attn_norm"],
         "model.layers.{i}.input_layernorm",
-        norm,
+        NORM,
     ),
     changed(
         &["blk.{i}.post_attention_norm"],
         "model.layers.{i}.post_attention_layernorm",
-        norm,
+        NORM,
     ),
     changed(
         &["blk.{i}.ffn_norm"],
         "model.layers.{i}.pre_feedforward_layernorm",
-        norm,
+        NORM,
     ),
     changed(
         &["blk.{i}.post_ffw_norm"],
         "model.layers.{i}.post_feedforward_layernorm",
-        norm,
+        NORM,
     ),
     changed(
         &["blk.{i}.attn_q_norm"],
         "model.layers.{i}.self_attn.q_norm",
-        norm,
+        NORM,
     ),
     changed(
         &["blk.{i}.attn_k_norm"],
         "model.layers.{i}.self_attn.k_norm",
-        norm,
+        NORM,
     ),
 ];
 
 /// transformers' norms add one to the weight; llama.cpp stores the sum.
-fn norm(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
-    stored.mapped(|value| value - 1.0)
-}
+const NORM: Change = Change {
+    to_hf: |_, stored| stored.mapped(|value| value - 1.0),
+    to_gguf: |_, stored| {
+        // the converter adds in the precision of the checkpoint, of which it computes BF16 in F32
+        let through = match stored.jobs[0].output.dtype {
+            Dtype::F16 => Dtype::F16,
+            _ => Dtype::F32,
+        };
+        Ok(vec![stored.mapped_through(|value| value + 1.0, through)?])
+    },
+};
 
 /// `general.architecture` = `gemma2`.
 const GEMMA2: GgufConversion = GgufConversion {
@@ -72,6 +82,7 @@ const GEMMA2: GgufConversion = GgufConversion {
         config.rotary(model)?;
         Ok(config)
     },
+    writing: Some(&GEMMA2_WRITING),
 };
 
 /// `general.architecture` = `gemma3`.
@@ -88,7 +99,86 @@ const GEMMA3: GgufConversion = GgufConversion {
         config.set("rope_local_base_freq", local);
         Ok(config)
     },
+    writing: Some(&GEMMA3_WRITING),
 };
+
+static GEMMA2_WRITING: GgufWriting = GgufWriting {
+    classes: &["Gemma2ForCausalLM"],
+    // the embedding is the output layer, which some programs write beside it
+    left_out: &["lm_head.weight"],
+    keys: gemma2_keys,
+    ..GgufWriting::DECODER
+};
+
+fn gemma2_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+    for field in [
+        &keys::CONTEXT_MAX,
+        &keys::HIDDEN_SIZE,
+        &keys::LAYERS,
+        &keys::FEED_FORWARD,
+        &keys::HEADS,
+    ] {
+        keys.field(field, Some(model.needed(field)?))?;
+    }
+    keys.field(&keys::KV_HEADS, Some(model.key_value_heads()?))?;
+    let epsilon = model.required_float(&["rms_norm_eps"])?;
+    keys.float("attention.layer_norm_rms_epsilon", epsilon);
+    let head = model.needed(&keys::HEAD_DIM)?;
+    keys.field(&keys::HEAD_DIM, Some(head))?;
+    keys.field(&keys::VALUE_HEAD_DIM, Some(head))?;
+    keys.file_type();
+    for cap in ["attn_logit_softcapping", "final_logit_softcapping"] {
+        keys.float(cap, model.required_float(&[cap])?);
+    }
+    keys.field(
+        &keys::SLIDING_WINDOW,
+        Some(model.needed(&keys::SLIDING_WINDOW)?),
+    )
+}
+
+static GEMMA3_WRITING: GgufWriting = GgufWriting {
+    classes: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"],
+    keys: gemma3_keys,
+    ..GgufWriting::DECODER
+};
+
+/// Published configurations leave out the defaults of the class.
+fn gemma3_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+    let config = model.config;
+    keys.language_model(model, config.number(&keys::HEAD_DIM))?;
+    let head = config.number(&keys::HEAD_DIM).unwrap_or(256);
+    for (field, default) in [
+        (&keys::CONTEXT_MAX, 131_072),
+        (&keys::HEADS, 8),
+        (&keys::HEAD_DIM, head),
+        (&keys::VALUE_HEAD_DIM, head),
+    ] {
+        let stated = config.number(field);
+        keys.field(field, Some(stated.unwrap_or(default)))?;
+        if std::ptr::eq(field, &raw const keys::HEADS) {
+            let epsilon = model.float(&["rms_norm_eps"]).unwrap_or(1e-6);
+            keys.float("attention.layer_norm_rms_epsilon", epsilon);
+        }
+    }
+    let base = model
+        .full_rotation()
+        .get("rope_theta")
+        .and_then(Json::as_f64);
+    keys.float("rope.freq_base", base.unwrap_or(1_000_000.0));
+    if let Some(cap) = model.float(&["final_logit_softcapping"]) {
+        keys.float("final_logit_softcapping", cap);
+    }
+    if config.number(&keys::WINDOW_PATTERN) != Some(1) {
+        keys.field(
+            &keys::SLIDING_WINDOW,
+            Some(model.needed(&keys::SLIDING_WINDOW)?),
+        )?;
+    }
+    keys.field(
+        &keys::KV_HEADS,
+        Some(config.number(&keys::KV_HEADS).unwrap_or(4)),
+    )
+}
 
 /// `large` is the number of layers of the model whose queries are scaled by the width of a head as the others' are not.
 fn gemma(

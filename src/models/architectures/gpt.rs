@@ -11,8 +11,9 @@ use crate::models::caches::{
 };
 use crate::models::config::{ModelConfig, keys};
 use crate::models::conversion::{
-    ChangedTensor, CheckpointConfig, GgufConversion, Model, Need, RowGather, RowOrder, RowSource,
-    StoredTensors, TensorRule, changed, same,
+    Change, ChangedTensor, CheckpointConfig, GgufConversion, GgufKeys, GgufWriting, Model, Need,
+    RowGather, RowOrder, RowSource, SourceModel, StoredTensors, TRANSPOSED, TensorRule, changed,
+    same,
 };
 
 use super::Architecture;
@@ -22,28 +23,24 @@ static GPT2_TRANSPOSED: &[TensorRule] = &[
     changed(
         &["blk.{i}.attn_qkv.weight"],
         "transformer.h.{i}.attn.c_attn.weight",
-        transposed,
+        TRANSPOSED,
     ),
     changed(
         &["blk.{i}.attn_output.weight"],
         "transformer.h.{i}.attn.c_proj.weight",
-        transposed,
+        TRANSPOSED,
     ),
     changed(
         &["blk.{i}.ffn_up.weight"],
         "transformer.h.{i}.mlp.c_fc.weight",
-        transposed,
+        TRANSPOSED,
     ),
     changed(
         &["blk.{i}.ffn_down.weight"],
         "transformer.h.{i}.mlp.c_proj.weight",
-        transposed,
+        TRANSPOSED,
     ),
 ];
-
-fn transposed(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
-    stored.transposed(0)
-}
 
 static GPT2_NAMES: &[TensorRule] = &[
     same(&["token_embd"], "transformer.wte"),
@@ -78,7 +75,33 @@ const GPT2: GgufConversion = GgufConversion {
         config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
         Ok(config)
     },
+    writing: Some(&GPT2_WRITING),
 };
+
+static GPT2_WRITING: GgufWriting = GgufWriting {
+    classes: &["GPT2LMHeadModel"],
+    prefix: "transformer.",
+    keys: |model, keys| {
+        keys.field(&keys::LAYERS, Some(model.needed(&keys::LAYERS)?))?;
+        let context = model.number(&["n_ctx"]);
+        let context = context.map_or_else(|| model.needed(&keys::CONTEXT_MAX), Ok)?;
+        keys.field(&keys::CONTEXT_MAX, Some(context))?;
+        four_times_wide(model, keys)?;
+        keys.field(&keys::HEADS, Some(model.heads()?))?;
+        let epsilon = model.required_float(&["layer_norm_epsilon"])?;
+        keys.float("attention.layer_norm_epsilon", epsilon);
+        keys.file_type();
+        Ok(())
+    },
+    ..GgufWriting::DECODER
+};
+
+/// The width of the model, and of its feed-forward networks.
+fn four_times_wide(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+    let width = model.needed(&keys::HIDDEN_SIZE)?;
+    keys.field(&keys::HIDDEN_SIZE, Some(width))?;
+    keys.field(&keys::FEED_FORWARD, Some(width.saturating_mul(4)))
+}
 
 /// Names that the classes of Bloom and Falcon have in common.
 static BLOOM_AND_FALCON_NAMES: &[TensorRule] = &[
@@ -106,17 +129,30 @@ static BLOOM_NAMES: &[TensorRule] = &[
     changed(
         &["blk.{i}.attn_qkv"],
         "transformer.h.{i}.self_attention.query_key_value",
-        bloom_attention,
+        BLOOM_ATTENTION,
     ),
 ];
 
 /// Queries, keys and values of each head in turn; llama.cpp has all queries first.
-fn bloom_attention(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
-    let heads = model.heads(stored.layer)?;
+const BLOOM_ATTENTION: Change = Change {
+    to_hf: |model, stored| {
+        let heads = model.heads(stored.layer)?;
+        stored.swapped(3, heads, third_of_head(stored, heads)?)
+    },
+    to_gguf: |model, stored| {
+        let heads = model.heads()?;
+        Ok(vec![stored.swapped(
+            heads,
+            3,
+            third_of_head(stored, heads)?,
+        )?])
+    },
+};
+
+/// Rows of a head's queries; 0 where the heads are 0, which `swapped` refuses.
+fn third_of_head(stored: &StoredTensors<'_>, heads: u64) -> Result<u64> {
     let rows = stored.matrix(0)?.0;
-    // 0 where the heads are 0, which `swapped` refuses
-    let head = rows.checked_div(heads.saturating_mul(3)).unwrap_or(0);
-    stored.swapped(3, heads, head)
+    Ok(rows.checked_div(heads.saturating_mul(3)).unwrap_or(0))
 }
 
 /// `general.architecture` = `bloom`.
@@ -135,6 +171,26 @@ const BLOOM: GgufConversion = GgufConversion {
         config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
         Ok(config)
     },
+    writing: Some(&BLOOM_WRITING),
+};
+
+static BLOOM_WRITING: GgufWriting = GgufWriting {
+    classes: &["BloomForCausalLM", "BloomModel"],
+    prefix: "transformer.",
+    keys: |model, keys| {
+        let width = model.needed(&keys::HIDDEN_SIZE)?;
+        let context = model.number(&["seq_length"]).unwrap_or(width);
+        keys.field(&keys::CONTEXT_MAX, Some(context))?;
+        four_times_wide(model, keys)?;
+        keys.field(&keys::LAYERS, Some(model.needed(&keys::LAYERS)?))?;
+        keys.field(&keys::HEADS, Some(model.heads()?))?;
+        keys.field(&keys::KV_HEADS, Some(model.heads()?))?;
+        let epsilon = model.required_float(&["layer_norm_epsilon"])?;
+        keys.float("attention.layer_norm_epsilon", epsilon);
+        keys.file_type();
+        Ok(())
+    },
+    ..GgufWriting::DECODER
 };
 
 /// Models with two norms side by side, from 40B on.
@@ -148,26 +204,62 @@ const TWO_NORMS: Need = Need::Tensor("blk.0.attn_norm_2.weight");
 static FALCON_NAMES: &[TensorRule] = &[changed(
     &["blk.{i}.attn_qkv"],
     "transformer.h.{i}.self_attention.query_key_value",
-    falcon_attention,
+    FALCON_ATTENTION,
 )];
 
 /// For each head of keys its queries, the key and the value; llama.cpp has all queries, then all keys, then all values.
-fn falcon_attention(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
+const FALCON_ATTENTION: Change = Change {
+    to_hf: falcon_grouped,
+    to_gguf: falcon_ungrouped,
+};
+
+/// Rows of a head.
+fn falcon_head(stored: &StoredTensors<'_>, heads: u64, groups: u64) -> Result<u64> {
+    let rows = stored.matrix(0)?.0;
+    let all = groups
+        .checked_mul(2)
+        .and_then(|both| both.checked_add(heads));
+    all.and_then(|all| {
+        rows.checked_div(all)
+            .filter(|head| head.checked_mul(all) == Some(rows))
+    })
+    .filter(|_| heads.is_multiple_of(groups))
+    .ok_or_else(|| stored.wrong(0))
+}
+
+fn falcon_ungrouped(
+    model: &SourceModel<'_>,
+    stored: &StoredTensors<'_>,
+) -> Result<Vec<ChangedTensor>> {
+    let (heads, groups) = (model.heads()?, falcon_groups(model));
+    let head = falcon_head(stored, heads, groups)?;
+    let cols = stored.matrix(0)?.1;
+    let (queries, period) = (heads / groups * head, (heads / groups + 2) * head);
+    let section = |first: u64, run: u64| {
+        let rows = groups * run;
+        let part = stored.strided(stored.source(0)?, (first, run, period), cols, &[rows, cols])?;
+        Ok(RowSource {
+            decoder: part.decoder,
+            first_part: 0,
+        })
+    };
+    let sources = vec![
+        section(0, queries)?,
+        section(queries, head)?,
+        section(queries + head, head)?,
+    ];
+    let counts = vec![groups * queries, groups * head, groups * head];
+    let whole = stored.interleaved(sources, counts, 1, cols, stored.shape(0))?;
+    Ok(vec![whole])
+}
+
+fn falcon_grouped(model: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
     let (heads, groups) = (
         model.heads(stored.layer)?,
         model.key_value_heads(stored.layer)?,
     );
-    let (rows, cols) = stored.matrix(0)?;
-    let all = groups
-        .checked_mul(2)
-        .and_then(|both| both.checked_add(heads));
-    let head = all
-        .and_then(|all| {
-            rows.checked_div(all)
-                .filter(|head| head.checked_mul(all) == Some(rows))
-        })
-        .filter(|_| heads.is_multiple_of(groups))
-        .ok_or_else(|| stored.wrong(0))?;
+    let cols = stored.matrix(0)?.1;
+    let head = falcon_head(stored, heads, groups)?;
     let source = stored.source(0)?;
     // three sources, so that each group takes some rows of each
     let section = |first: u64, count: u64| RowSource {
@@ -227,7 +319,34 @@ const FALCON: GgufConversion = GgufConversion {
         config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
         Ok(config)
     },
+    writing: Some(&FALCON_WRITING),
 };
+
+static FALCON_WRITING: GgufWriting = GgufWriting {
+    classes: &["FalconForCausalLM", "RWForCausalLM"],
+    prefix: "transformer.",
+    keys: |model, keys| {
+        // no configuration states it
+        keys.field(&keys::CONTEXT_MAX, Some(2048))?;
+        // of queries, keys and values
+        keys.text("tensor_data_layout", "jploski");
+        four_times_wide(model, keys)?;
+        keys.field(&keys::LAYERS, Some(model.needed(&keys::LAYERS)?))?;
+        keys.field(&keys::HEADS, Some(model.heads()?))?;
+        keys.field(&keys::KV_HEADS, Some(falcon_groups(model)))?;
+        let epsilon = model.required_float(&["layer_norm_epsilon"])?;
+        keys.float("attention.layer_norm_epsilon", epsilon);
+        keys.file_type();
+        Ok(())
+    },
+    ..GgufWriting::DECODER
+};
+
+/// Heads of keys and values: one where none are stated.
+fn falcon_groups(model: &SourceModel<'_>) -> u64 {
+    let stated = model.config.number(&keys::KV_HEADS);
+    stated.filter(|groups| *groups > 0).unwrap_or(1)
+}
 
 /// Architectures with fused queries, keys and values.
 pub(super) static GPT_FAMILY: &[Architecture] = &[

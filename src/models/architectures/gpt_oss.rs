@@ -8,9 +8,10 @@ use crate::base::error::Result;
 use crate::models::caches::{CacheRules, DECODER_CACHES, GgufFacts, LayerKind, Windows, kinds};
 use crate::models::config::keys;
 use crate::models::conversion::{
-    ChangedTensor, CheckpointConfig, GgufConversion, Model, StoredTensors, TensorRule, changed,
-    same,
+    Change, ChangedTensor, CheckpointConfig, GgufConversion, Model, RowSource, StoredTensors,
+    TRANSPOSED, TensorRule, changed, same,
 };
+use crate::plan::Decoder;
 use crate::plan::decode::TransposedMatrices;
 use crate::read::catalog::Shape;
 
@@ -30,17 +31,17 @@ static EXPERTS: &[TensorRule] = &[
     changed(
         &["blk.{i}.ffn_gate_exps.weight", "blk.{i}.ffn_up_exps.weight"],
         "model.layers.{i}.mlp.experts.gate_up_proj",
-        gate_up,
+        GATE_UP,
     ),
     changed(
         &["blk.{i}.ffn_gate_exps.bias", "blk.{i}.ffn_up_exps.bias"],
         "model.layers.{i}.mlp.experts.gate_up_proj_bias",
-        gate_up_bias,
+        GATE_UP_BIAS,
     ),
     changed(
         &["blk.{i}.ffn_down_exps.weight"],
         "model.layers.{i}.mlp.experts.down_proj",
-        |_, stored| stored.transposed(0),
+        TRANSPOSED,
     ),
     same(
         &["blk.{i}.ffn_down_exps.bias"],
@@ -57,6 +58,45 @@ fn in_turn(stored: &StoredTensors<'_>, cols: u64, shape: &[u64]) -> Result<Chang
     let rows = crate::read::catalog::elements(stored.shape(0)).unwrap_or(0) / cols.max(1);
     let sources = vec![stored.source(0)?, stored.source(1)?];
     stored.interleaved(sources, vec![1, 1], rows, cols, shape)
+}
+
+const GATE_UP: Change = Change {
+    to_hf: gate_up,
+    to_gguf: |_, stored| {
+        let &[experts, cols, both] = stored.shape(0) else {
+            return Err(stored.wrong(0));
+        };
+        let transposed = stored.transposed(0)?.decoder;
+        alternate(stored, transposed, &[experts, both / 2, cols], cols)
+    },
+};
+
+const GATE_UP_BIAS: Change = Change {
+    to_hf: gate_up_bias,
+    to_gguf: |_, stored| {
+        let &[experts, both] = stored.shape(0) else {
+            return Err(stored.wrong(0));
+        };
+        let decoder = stored.source(0)?.decoder;
+        alternate(stored, decoder, &[experts, both / 2], 1)
+    },
+};
+
+/// Every other row: of gate, and of up.
+fn alternate(
+    stored: &StoredTensors<'_>,
+    decoder: Arc<dyn Decoder>,
+    shape: &[u64],
+    cols: u64,
+) -> Result<Vec<ChangedTensor>> {
+    let of = |first: u64| {
+        let source = RowSource {
+            decoder: Arc::clone(&decoder),
+            first_part: 0,
+        };
+        stored.strided(source, (first, 1, 2), cols, shape)
+    };
+    Ok(vec![of(0)?, of(1)?])
 }
 
 fn gate_up(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
@@ -113,6 +153,7 @@ const GPT_OSS: GgufConversion = GgufConversion {
         config.set_some("sliding_window", model.number(&keys::SLIDING_WINDOW));
         Ok(config)
     },
+    writing: None,
 };
 
 /// gpt-oss.

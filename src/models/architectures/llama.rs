@@ -9,8 +9,8 @@ use crate::models::caches::{
 };
 use crate::models::config::{ModelConfig, keys};
 use crate::models::conversion::{
-    CheckpointConfig, GgufConversion, Model, Need, TensorRule, changed, expert, rotary_key,
-    rotary_query, same,
+    CheckpointConfig, EXPERT, GgufConversion, GgufKeys, GgufWriting, Model, Need, ROTARY_KEY,
+    ROTARY_QUERY, SourceModel, TensorRule, changed, same,
 };
 
 use super::Architecture;
@@ -50,12 +50,12 @@ pub(super) static ROTARY: &[TensorRule] = &[
     changed(
         &["blk.{i}.attn_q"],
         "model.layers.{i}.self_attn.q_proj",
-        rotary_query,
+        ROTARY_QUERY,
     ),
     changed(
         &["blk.{i}.attn_k"],
         "model.layers.{i}.self_attn.k_proj",
-        rotary_key,
+        ROTARY_KEY,
     ),
 ];
 
@@ -68,30 +68,33 @@ static MIXTRAL: &[TensorRule] = &[
     changed(
         &["blk.{i}.ffn_gate_exps"],
         "model.layers.{i}.block_sparse_moe.experts.{e}.w1",
-        expert,
+        EXPERT,
     ),
     changed(
         &["blk.{i}.ffn_down_exps"],
         "model.layers.{i}.block_sparse_moe.experts.{e}.w2",
-        expert,
+        EXPERT,
     ),
     changed(
         &["blk.{i}.ffn_up_exps"],
         "model.layers.{i}.block_sparse_moe.experts.{e}.w3",
-        expert,
+        EXPERT,
     ),
     same(
         &["blk.{i}.ffn_gate.{e}"],
         "model.layers.{i}.block_sparse_moe.experts.{e}.w1",
-    ),
+    )
+    .older(),
     same(
         &["blk.{i}.ffn_down.{e}"],
         "model.layers.{i}.block_sparse_moe.experts.{e}.w2",
-    ),
+    )
+    .older(),
     same(
         &["blk.{i}.ffn_up.{e}"],
         "model.layers.{i}.block_sparse_moe.experts.{e}.w3",
-    ),
+    )
+    .older(),
 ];
 
 /// `general.architecture` = `llama`.
@@ -101,7 +104,81 @@ const LLAMA: GgufConversion = GgufConversion {
     // no tensor of transformers: `rope_scaling` of the configuration has its numbers
     omitted: &["rope_freqs.weight"],
     config: llama,
+    writing: Some(&LLAMA_WRITING),
 };
+
+static LLAMA_WRITING: GgufWriting = GgufWriting {
+    classes: &[
+        "LlamaForCausalLM",
+        "LLaMAForCausalLM",
+        "LlamaModel",
+        "MistralForCausalLM",
+        MIXTRAL_CLASS,
+    ],
+    keys: llama_keys,
+    tables: |model| Ok(Vec::from_iter(frequency_factors(model)?)),
+    ..GgufWriting::DECODER
+};
+
+const MIXTRAL_CLASS: &str = "MixtralForCausalLM";
+
+/// The keys of Llama's class and of the classes that share its converter.
+pub(super) fn llama_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+    let head = model.head_size()?;
+    // this class alone states no size that it computes
+    let stated = match model.class {
+        MIXTRAL_CLASS => model.config.number(&keys::HEAD_DIM),
+        _ => Some(head),
+    };
+    keys.language_model(model, stated)?;
+    keys.field(&keys::VOCABULARY, Some(model.needed(&keys::VOCABULARY)?))?;
+    keys.field(&keys::ROTATED_DIM, Some(head))
+}
+
+/// Llama 3's factor of each frequency, which `rope_freqs.weight` holds.
+///
+/// Source: `generate_extra_tensors` of `conversion/llama.py`, which computes in F32.
+#[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)] // a head's elements, and numbers that are F32 there
+fn frequency_factors(model: &SourceModel<'_>) -> Result<Option<(&'static str, Vec<f32>)>> {
+    let rotation = model.full_rotation();
+    let kind = rotation
+        .get("rope_type")
+        .and_then(serde_json::Value::as_str);
+    if !kind.is_some_and(|kind| kind.eq_ignore_ascii_case("llama3")) {
+        return Ok(None);
+    }
+    let number = |key: &str, default: f64| {
+        let stated = rotation.get(key).and_then(serde_json::Value::as_f64);
+        stated.unwrap_or(default)
+    };
+    let base = number("rope_theta", 10_000.0) as f32;
+    let factor = number("factor", 8.0) as f32;
+    let (low, high) = (
+        number("low_freq_factor", 1.0),
+        number("high_freq_factor", 4.0),
+    );
+    let original = number("original_max_position_embeddings", 8192.0);
+    let head = model.head_size()?;
+    if head > MAX_HEAD {
+        return Err(model.config.missing(&keys::HEAD_DIM));
+    }
+    let factors = (0..head.div_ceil(2)).map(|pair| {
+        let frequency = 1.0 / base.powf((2 * pair) as f32 / head as f32);
+        let wavelength = std::f64::consts::TAU as f32 / frequency;
+        if wavelength < (original / high) as f32 {
+            return 1.0;
+        }
+        if wavelength > (original / low) as f32 {
+            return factor;
+        }
+        let smooth = (original as f32 / wavelength - low as f32) / (high - low) as f32;
+        1.0 / ((1.0 - smooth) / factor + smooth)
+    });
+    Ok(Some(("rope_freqs.weight", factors.collect())))
+}
+
+/// More elements than a head of any model has.
+const MAX_HEAD: u64 = 1 << 16;
 
 fn llama(model: &Model<'_>) -> Result<CheckpointConfig> {
     // a dense model may state 0
@@ -110,7 +187,7 @@ fn llama(model: &Model<'_>) -> Result<CheckpointConfig> {
     let biased = model.satisfies(Need::Tensor("blk.0.attn_q.bias"));
     let (class, model_type) = match experts {
         // GGUF stores Mixtral as a llama with experts
-        Some(_) => ("MixtralForCausalLM", "mixtral"),
+        Some(_) => (MIXTRAL_CLASS, "mixtral"),
         // both classes have the same parameters; Llama's knows biases and Llama 3's frequencies
         None if model.general_name_contains("mistral") && !biased => {
             ("MistralForCausalLM", "mistral")

@@ -7,8 +7,7 @@ use crate::base::error::Result;
 use crate::models::caches::{CacheRules, DECODER_CACHES, kinds, states};
 use crate::models::config::keys;
 use crate::models::conversion::{
-    ChangedTensor, CheckpointConfig, GgufConversion, Model, StoredTensors, TensorRule, changed,
-    same,
+    Change, CheckpointConfig, GgufConversion, Model, TensorRule, changed, same,
 };
 
 use super::Architecture;
@@ -22,7 +21,7 @@ static NAMES: &[TensorRule] = &[
     changed(
         &["blk.{i}.ssm_conv1d.weight"],
         "backbone.layers.{i}.mixer.conv1d.weight",
-        convolution,
+        CONVOLUTION,
     ),
     same(
         &["blk.{i}.ssm_conv1d.bias"],
@@ -33,19 +32,26 @@ static NAMES: &[TensorRule] = &[
     changed(
         &["blk.{i}.ssm_a"],
         "backbone.layers.{i}.mixer.A_log",
-        |_, stored| stored.mapped(|value| (-value).ln()),
+        Change {
+            to_hf: |_, stored| stored.mapped(|value| (-value).ln()),
+            to_gguf: |_, stored| Ok(vec![stored.mapped(|value| -value.exp())?]),
+        },
     ),
     same(&["blk.{i}.ssm_d"], "backbone.layers.{i}.mixer.D"),
     same(&["blk.{i}.ssm_out"], "backbone.layers.{i}.mixer.out_proj"),
 ];
 
-fn convolution(_: &Model<'_>, stored: &StoredTensors<'_>) -> Result<ChangedTensor> {
-    let &[channels, kernel] = stored.shape(0) else {
-        return Err(stored.wrong(0));
-    };
-    // the same bytes: PyTorch's `Conv1d` has a dimension for the channels of a group
-    stored.rows_from(0, &[channels, 1, kernel])
-}
+/// The same bytes: PyTorch's `Conv1d` has a dimension for the channels of a group.
+const CONVOLUTION: Change = Change {
+    to_hf: |_, stored| match *stored.shape(0) {
+        [channels, kernel] => stored.rows_from(0, &[channels, 1, kernel]),
+        _ => Err(stored.wrong(0)),
+    },
+    to_gguf: |_, stored| match *stored.shape(0) {
+        [channels, 1, kernel] => Ok(vec![stored.rows_from(0, &[channels, kernel])?]),
+        _ => Err(stored.wrong(0)),
+    },
+};
 
 /// `general.architecture` = `mamba`.
 const MAMBA: GgufConversion = GgufConversion {
@@ -69,6 +75,7 @@ const MAMBA: GgufConversion = GgufConversion {
         config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
         Ok(config)
     },
+    writing: None,
 };
 
 /// Architectures of state-space layers alone.

@@ -8,7 +8,8 @@ use crate::models::caches::{
 };
 use crate::models::config::{ModelConfig, keys};
 use crate::models::conversion::{
-    CheckpointConfig, GgufConversion, Model, TensorRule, changed, expert, one_row, same,
+    CheckpointConfig, EXPERT, GgufConversion, GgufKeys, GgufWriting, Model, ONE_ROW, SourceModel,
+    TensorRule, changed, same,
 };
 
 use super::Architecture;
@@ -20,17 +21,17 @@ pub(super) static EXPERTS: &[TensorRule] = &[
     changed(
         &["blk.{i}.ffn_gate_exps"],
         "model.layers.{i}.mlp.experts.{e}.gate_proj",
-        expert,
+        EXPERT,
     ),
     changed(
         &["blk.{i}.ffn_up_exps"],
         "model.layers.{i}.mlp.experts.{e}.up_proj",
-        expert,
+        EXPERT,
     ),
     changed(
         &["blk.{i}.ffn_down_exps"],
         "model.layers.{i}.mlp.experts.{e}.down_proj",
-        expert,
+        EXPERT,
     ),
 ];
 
@@ -39,7 +40,7 @@ static SHARED_EXPERT: &[TensorRule] = &[
     changed(
         &["blk.{i}.ffn_gate_inp_shexp"],
         "model.layers.{i}.mlp.shared_expert_gate",
-        one_row,
+        ONE_ROW,
     ),
     same(
         &["blk.{i}.ffn_gate_shexp"],
@@ -62,6 +63,7 @@ const QWEN2: GgufConversion = GgufConversion {
     // factors of the rotation, which transformers computes from the configuration
     omitted: &["rope_freqs.weight"],
     config: |model| dense(model, "Qwen2ForCausalLM", "qwen2"),
+    writing: Some(&QWEN2_WRITING),
 };
 
 /// `general.architecture` = `qwen3`.
@@ -74,6 +76,7 @@ const QWEN3: GgufConversion = GgufConversion {
         config.set("attention_bias", model.has_tensor("blk.0.attn_q.bias"));
         Ok(config)
     },
+    writing: Some(&QWEN3_WRITING),
 };
 
 /// `general.architecture` = `qwen2moe`.
@@ -90,6 +93,7 @@ const QWEN2MOE: GgufConversion = GgufConversion {
         config.set_some("shared_expert_intermediate_size", shared);
         Ok(config)
     },
+    writing: Some(&QWEN2MOE_WRITING),
 };
 
 /// `general.architecture` = `qwen3moe`.
@@ -104,7 +108,53 @@ const QWEN3MOE: GgufConversion = GgufConversion {
         config.set("attention_bias", model.has_tensor("blk.0.attn_q.bias"));
         Ok(config)
     },
+    writing: Some(&QWEN3MOE_WRITING),
 };
+
+static QWEN2_WRITING: GgufWriting = GgufWriting {
+    classes: &["Qwen2ForCausalLM", "Qwen2Model"],
+    keys: |model, keys| {
+        keys.language_model(model, model.config.number(&keys::HEAD_DIM))?;
+        keys.pooling(model)
+    },
+    ..GgufWriting::DECODER
+};
+
+static QWEN3_WRITING: GgufWriting = GgufWriting {
+    classes: &["Qwen3ForCausalLM", "Qwen3Model"],
+    keys: |model, keys| {
+        keys.language_model(model, Some(qwen3_head(model)))?;
+        keys.pooling(model)
+    },
+    ..GgufWriting::DECODER
+};
+
+static QWEN2MOE_WRITING: GgufWriting = GgufWriting {
+    classes: &["Qwen2MoeForCausalLM"],
+    keys: |model, keys| expert_keys(model, keys, model.config.number(&keys::HEAD_DIM)),
+    ..GgufWriting::DECODER
+};
+
+static QWEN3MOE_WRITING: GgufWriting = GgufWriting {
+    classes: &["Qwen3MoeForCausalLM"],
+    keys: |model, keys| expert_keys(model, keys, Some(qwen3_head(model))),
+    ..GgufWriting::DECODER
+};
+
+/// Elements of a head: the class has a number by default.
+fn qwen3_head(model: &SourceModel<'_>) -> u64 {
+    model.config.number(&keys::HEAD_DIM).unwrap_or(128)
+}
+
+fn expert_keys(model: &SourceModel<'_>, keys: &mut GgufKeys, head: Option<u64>) -> Result<()> {
+    keys.language_model(model, head)?;
+    let length = model.config.number(&keys::EXPERT_FEED_FORWARD);
+    keys.field(&keys::EXPERT_FEED_FORWARD, length)?;
+    match model.number(&["shared_expert_intermediate_size"]) {
+        Some(length) => keys.number("expert_shared_feed_forward_length", length),
+        None => Ok(()),
+    }
+}
 
 fn dense(
     model: &Model<'_>,

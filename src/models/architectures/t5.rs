@@ -171,6 +171,7 @@ const T5: GgufConversion = GgufConversion {
         config.set("scale_decoder_outputs", tied && !gated);
         Ok(config)
     },
+    writing: None,
 };
 
 /// Architectures whose decoder attends to an encoder.

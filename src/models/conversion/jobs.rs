@@ -194,7 +194,7 @@ fn outputs(
                     changed: false,
                 })
             }
-            (None, Some(change)) => change(model, &stored).and_then(|made| {
+            (None, Some(change)) => (change.to_hf)(model, &stored).and_then(|made| {
                 let dtype = dtype_of(&stored, dtype)?;
                 let rows = made.decoder.grid().rows_per_tile(dtype);
                 let job = Job {

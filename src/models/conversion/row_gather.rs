@@ -33,6 +33,10 @@ pub(in crate::models) enum RowOrder {
     From(u64),
     /// The rows of the first source are `[n, a, b, inner]`; the rows of the output `[n, b, a, inner]`.
     Swapped { a: u64, b: u64, inner: u64 },
+    /// Of the first source, `run` rows of every `period` rows, from the row `first` on.
+    Strided { first: u64, run: u64, period: u64 },
+    /// All sources, one after another, with this many rows each.
+    Stacked { each: u64 },
     /// Groups of rows: the first count is of the first source, the second of the second, and so on.
     Interleaved(Vec<u64>),
 }
@@ -47,6 +51,8 @@ impl RowOrder {
                 let (n, i, j) = (outer / (a * b), outer / a % b, outer % a);
                 (0, ((n * a + j) * b + i) * inner + within)
             }
+            &Self::Strided { first, run, period } => (0, row / run * period + first + row % run),
+            &Self::Stacked { each } => ((row / each) as usize, row % each),
             Self::Interleaved(counts) => {
                 let all: u64 = counts.iter().sum();
                 let (group, mut within) = (row / all, row % all);

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
-use crate::plan::decode::{Cast, TransposedMatrices};
+use crate::base::kernel::Dtype;
+use crate::plan::decode::{Cast, Rounded, TransposedMatrices};
 use crate::plan::{Decoder, Job, JobWork, StoredPart};
 use crate::read::catalog::{Shape, elements, quote};
 
 use super::mapped_elements::MappedElements;
 use super::model::{Model, Need};
 use super::row_gather::{RowGather, RowOrder, RowSource};
+use super::source_model::SourceModel;
 
 /// One output, or one per expert.
 ///
@@ -25,10 +27,22 @@ pub(in crate::models) struct TensorRule {
     pub(in crate::models) change: Option<Change>,
     /// The rule applies only if this holds for the model.
     pub(in crate::models) needs: Need,
+    /// Whether only older converters wrote such tensors: no GGUF is written by this rule.
+    pub(in crate::models) is_older: bool,
 }
 
-/// Makes an output from its stored tensors.
-pub(in crate::models) type Change = fn(&Model<'_>, &StoredTensors<'_>) -> Result<ChangedTensor>;
+/// How values, shape or order of tensors change, in both directions.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::models) struct Change {
+    /// Makes an output of a Hugging Face checkpoint from its stored tensors.
+    pub(in crate::models) to_hf: fn(&Model<'_>, &StoredTensors<'_>) -> Result<ChangedTensor>,
+    /// Makes the tensors of a GGUF, in the order of the rule, from that output, or from the outputs of all experts.
+    pub(in crate::models) to_gguf: ToGguf,
+}
+
+/// The way of a [`Change`] into a GGUF.
+pub(in crate::models) type ToGguf =
+    fn(&SourceModel<'_>, &StoredTensors<'_>) -> Result<Vec<ChangedTensor>>;
 
 /// The jobs of the stored tensors of a rule.
 #[derive(Debug)]
@@ -57,6 +71,7 @@ pub(in crate::models) const fn same(
         output,
         change: None,
         needs: Need::Nothing,
+        is_older: false,
     }
 }
 
@@ -71,6 +86,7 @@ pub(in crate::models) const fn changed(
         output,
         change: Some(change),
         needs: Need::Nothing,
+        is_older: false,
     }
 }
 
@@ -78,6 +94,14 @@ impl TensorRule {
     /// This rule, under a condition.
     pub(in crate::models) const fn needs(self, needs: Need) -> Self {
         Self { needs, ..self }
+    }
+
+    /// This rule, of files of older converters.
+    pub(in crate::models) const fn older(self) -> Self {
+        Self {
+            is_older: true,
+            ..self
+        }
     }
 }
 
@@ -155,12 +179,22 @@ impl StoredTensors<'_> {
 
     /// The first stored tensor with this function of each element.
     pub(in crate::models) fn mapped(&self, function: fn(f32) -> f32) -> Result<ChangedTensor> {
+        self.mapped_through(function, Dtype::F32)
+    }
+
+    /// The same, whose results are rounded to this dtype first.
+    pub(in crate::models) fn mapped_through(
+        &self,
+        function: fn(f32) -> f32,
+        through: Dtype,
+    ) -> Result<ChangedTensor> {
+        let mapped: Arc<dyn Decoder> = Arc::new(MappedElements {
+            inner: self.source(0)?.decoder,
+            function,
+        });
         Ok(ChangedTensor {
             shape: Shape::from_slice(self.shape(0)),
-            decoder: Arc::new(MappedElements {
-                inner: self.source(0)?.decoder,
-                function,
-            }),
+            decoder: Rounded::through(mapped, through),
         })
     }
 
@@ -203,6 +237,64 @@ impl StoredTensors<'_> {
         })
     }
 
+    /// `run` rows of every `period` rows of a source, from the row `first` on, in this shape.
+    pub(in crate::models) fn strided(
+        &self,
+        source: RowSource,
+        (first, run, period): (u64, u64, u64),
+        cols: u64,
+        shape: &[u64],
+    ) -> Result<ChangedTensor> {
+        let rows = elements(shape).and_then(|n| n.checked_div(cols));
+        let (Some(rows), true) = (rows, run > 0) else {
+            return Err(self.wrong(0));
+        };
+        // the last row that is read; the sizes are the configuration's
+        let last = rows.checked_sub(1).and_then(|row| {
+            (row / run)
+                .checked_mul(period)?
+                .checked_add(first + row % run)
+        });
+        let all = source
+            .decoder
+            .grid()
+            .elements()
+            .and_then(|n| n.checked_div(cols));
+        if last.is_some_and(|last| all.is_none_or(|all| last >= all)) {
+            return Err(self.wrong(0));
+        }
+        Ok(ChangedTensor {
+            shape: Shape::from_slice(shape),
+            decoder: Arc::new(RowGather {
+                sources: vec![source],
+                rows,
+                cols,
+                order: RowOrder::Strided { first, run, period },
+            }),
+        })
+    }
+
+    /// All sources, one after another, as one stack.
+    pub(in crate::models) fn stacked(&self) -> Result<ChangedTensor> {
+        let shape = self.shape(0);
+        if let Some(other) = (0..self.jobs.len()).find(|&number| self.shape(number) != shape) {
+            return Err(self.wrong(other));
+        }
+        let (each, cols) = self.matrix(0)?;
+        let count = self.jobs.len() as u64;
+        let sources = (0..self.jobs.len()).map(|number| self.source(number));
+        let shape: Vec<u64> = [count].iter().chain(shape).copied().collect();
+        Ok(ChangedTensor {
+            shape: Shape::from_slice(&shape),
+            decoder: Arc::new(RowGather {
+                sources: sources.collect::<Result<_>>()?,
+                rows: each.checked_mul(count).ok_or_else(|| self.wrong(0))?,
+                cols,
+                order: RowOrder::Stacked { each },
+            }),
+        })
+    }
+
     /// Rows of several sources in groups, in this shape.
     pub(in crate::models) fn interleaved(
         &self,
@@ -233,57 +325,6 @@ impl StoredTensors<'_> {
             }),
         })
     }
-}
-
-/// Rows of the query projection in the order of transformers.
-///
-/// llama.cpp rotates neighbouring elements of a head and transformers its halves, so the converter makes each head's rows
-/// `[2, n]` into `[n, 2]`.
-pub(in crate::models) fn rotary_query(
-    model: &Model<'_>,
-    stored: &StoredTensors<'_>,
-) -> Result<ChangedTensor> {
-    rotary(stored, model.heads(stored.layer)?)
-}
-
-/// Like [`rotary_query`], for the key projection.
-pub(in crate::models) fn rotary_key(
-    model: &Model<'_>,
-    stored: &StoredTensors<'_>,
-) -> Result<ChangedTensor> {
-    rotary(stored, model.key_value_heads(stored.layer)?)
-}
-
-fn rotary(stored: &StoredTensors<'_>, heads: u64) -> Result<ChangedTensor> {
-    let rows = stored.matrix(0)?.0;
-    // no remainder: rows of one head would be permuted into the next
-    let pairs = rows
-        .checked_div(heads)
-        .filter(|head| head * heads == rows && head.is_multiple_of(2));
-    stored.swapped(pairs.ok_or_else(|| stored.wrong(0))? / 2, 2, 1)
-}
-
-/// One expert of a stack.
-pub(in crate::models) fn expert(
-    _: &Model<'_>,
-    stored: &StoredTensors<'_>,
-) -> Result<ChangedTensor> {
-    let [experts, shape @ ..] = stored.shape(0) else {
-        return Err(stored.wrong(0));
-    };
-    // a stack of vectors, as biases of experts are, has a row per expert too
-    let rows = stored.matrix(0)?.0.checked_div(*experts).unwrap_or(0);
-    stored.rows_from(stored.expert * rows, shape)
-}
-
-/// A vector as a matrix of one row.
-pub(in crate::models) fn one_row(
-    _: &Model<'_>,
-    stored: &StoredTensors<'_>,
-) -> Result<ChangedTensor> {
-    let shape = stored.shape(0);
-    let count = elements(shape).ok_or_else(|| stored.wrong(0))?;
-    stored.rows_from(0, &[1, count])
 }
 
 /// The stored tensor's name with its first number as `{i}` and its second as `{e}`, and these numbers as text.
