@@ -5,15 +5,18 @@
 //!
 //! Source: `src/llama-quant.cpp` of llama.cpp (commit 86a2835).
 
+mod converted;
 mod importance;
 mod keys;
 mod planning;
+mod source_tensors;
 mod type_patterns;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::base::error::{Error, Result};
+use crate::base::kernel::Dtype;
 use crate::engine::load::Loader;
 use crate::engine::remember::{Remember, output, remember};
 use crate::engine::sink::container::FormOptions;
@@ -24,6 +27,7 @@ use crate::read::checkpoint::CheckpointHandle;
 use crate::read::format::gguf::FileType;
 use crate::read::run_options::run_options;
 
+use converted::ConvertedModel;
 pub use importance::ImportanceMatrix;
 use keys::Keys;
 
@@ -46,6 +50,10 @@ pub struct Quantise<'c> {
     /// Keys that are set, in order.
     metadata: Vec<(String, GgufValue)>,
     importance: Option<ImportanceMatrix>,
+    /// The float between a Hugging Face checkpoint and the blocks.
+    via: Option<Dtype>,
+    /// The name of the steps before a byte-level tokenizer.
+    pre_tokenizer: Option<String>,
 }
 
 /// Makes a GGUF of another [`FileType`] of a GGUF: the same bytes as llama.cpp's `llama-quantize` on x86-64 writes.
@@ -81,6 +89,8 @@ pub fn quantise<'c>(
         pruned: BTreeSet::new(),
         metadata: Vec::new(),
         importance: None,
+        via: None,
+        pre_tokenizer: None,
     }
 }
 
@@ -165,6 +175,28 @@ impl<'c> Quantise<'c> {
         self
     }
 
+    /// The float that weights of a Hugging Face checkpoint are rounded to before they are quantised: F32, F16 or BF16. Default: the
+    /// one that its first matrix of BF16 or F16 has, or F16.
+    ///
+    /// # Errors
+    /// Any other dtype.
+    pub fn via(mut self, dtype: Dtype) -> Result<Self> {
+        if !matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+            let text = format!("weights go through F32, F16 or BF16, not {dtype}");
+            return Err(Error::invalid_argument(text));
+        }
+        self.via = Some(dtype);
+        Ok(self)
+    }
+
+    /// llama.cpp's name of the steps before the byte-level tokenizer of a Hugging Face checkpoint (`tokenizer.ggml.pre`), such as
+    /// `qwen2`. Default: recognised by the steps in its `tokenizer.json`.
+    #[must_use]
+    pub fn pre_tokenizer(mut self, name: &str) -> Self {
+        self.pre_tokenizer = Some(name.to_owned());
+        self
+    }
+
     /// Reads stored bytes with this loader: see [`Remember::loader`].
     #[must_use]
     pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
@@ -184,7 +216,6 @@ impl<'c> Quantise<'c> {
     /// # Errors
     /// A source that is no GGUF; a pattern of [`type_of`](Self::type_of) that is not understood. Tensors that cannot be made are listed in [`Plan::refused`].
     pub fn plan(&self) -> Result<Plan> {
-        self.check_pruned()?;
         planning::plan(self)
     }
 
@@ -203,7 +234,11 @@ impl<'c> Quantise<'c> {
     pub fn sink(&self, path: impl AsRef<Path>) -> Result<FileSink> {
         let (path, checkpoint) = (path.as_ref(), &self.weights.checkpoint);
         output::check_not_source(checkpoint, path, &Sharding::SingleFile)?;
-        let values = Keys::of(self, &checkpoint.budget())?.values;
+        let budget = checkpoint.budget();
+        let values = match ConvertedModel::of(self, &budget)? {
+            Some(model) => model.all_keys(self, &budget)?,
+            None => Keys::of(self, &budget)?.values,
+        };
         let options = FormOptions {
             alignment: keys::alignment(&values),
             ..FormOptions::default()
@@ -239,19 +274,16 @@ impl<'c> Quantise<'c> {
         Some(format!("blk.{}.{rest}", layer - in_front))
     }
 
-    /// Refuses to leave out a layer that is not there.
-    fn check_pruned(&self) -> Result<()> {
-        let tensors = self.weights.checkpoint.catalog().tensors();
-        let layers: BTreeSet<u64> = tensors
-            .iter()
-            .filter_map(|info| layer_of(&info.name))
-            .collect();
-        match self.pruned.difference(&layers).next() {
-            Some(layer) => Err(Error::invalid_argument(format!(
-                "no tensor is of layer {layer}, which is to be left out"
-            ))),
-            None => Ok(()),
-        }
+    /// Whether there is an option of the quantiser, which a converter's file would not show.
+    fn asks_quantiser(&self) -> bool {
+        self.pure
+            || self.leave_output
+            || self.token_embedding.is_some()
+            || self.output.is_some()
+            || !self.of_names.is_empty()
+            || !self.pruned.is_empty()
+            || !self.metadata.is_empty()
+            || self.importance.is_some()
     }
 
     /// A number that is set under one of these keys of an architecture.

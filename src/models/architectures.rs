@@ -4,6 +4,7 @@
 //! become a Hugging Face checkpoint. Keys of configurations that several architectures have are in
 //! [`config::keys`](super::config::keys), names of modules in [`names`](super::names).
 
+mod bert;
 mod decoders;
 mod deepseek;
 mod gemma;
@@ -24,7 +25,9 @@ use crate::read::checkpoint::Checkpoint;
 
 use super::caches::{self, CacheRules, ModelLayers};
 use super::config::ModelConfig;
-use super::conversion::{self, GgufConversion, Model};
+use super::config::keys::CLASSES;
+use super::conversion::{self, GgufConversion, Model, SourceModel};
+use super::model_folder::ModelFolder;
 
 /// The facts about one architecture, or about several that differ in their names alone.
 #[derive(Debug)]
@@ -52,6 +55,7 @@ static ARCHITECTURES: &[&[Architecture]] = &[
     mamba::MAMBA_FAMILY,
     hybrids::HYBRIDS,
     t5::ENCODER_DECODERS,
+    bert::ENCODERS,
 ];
 
 fn rows() -> impl Iterator<Item = &'static Architecture> {
@@ -97,6 +101,36 @@ pub(crate) fn gguf_model(checkpoint: &Checkpoint) -> Option<Model<'_>> {
     let mut all = rows().flat_map(|row| row.conversions);
     let conversion = all.find(|conversion| conversion.name == name)?;
     Model::new(checkpoint, conversion)
+}
+
+/// The model of a checkpoint in the form of Hugging Face that becomes a GGUF.
+///
+/// # Errors
+/// A configuration whose class has no way into a GGUF.
+pub(crate) fn source_model<'c>(
+    config: &'c ModelConfig,
+    folder: Option<&ModelFolder<'_>>,
+) -> Result<SourceModel<'c>> {
+    let classes = config
+        .value(&CLASSES)
+        .and_then(|classes| classes.as_array());
+    let class = classes.and_then(|classes| classes.first()?.as_str());
+    let class = class.ok_or_else(|| {
+        Error::unsupported("no config.json beside the weights names the class of the model, which a GGUF is made by")
+    })?;
+    let all = rows().flat_map(|row| row.conversions);
+    let mut all = all.filter_map(|conversion| Some((conversion, conversion.writing?)));
+    let found = all.find(|(_, writing)| writing.classes.contains(&class));
+    let (conversion, writing) = found.ok_or_else(|| {
+        Error::unsupported(format!("no GGUF is written of the class {}", quote(class)))
+    })?;
+    Ok(SourceModel {
+        config,
+        conversion,
+        writing,
+        class,
+        pooling: folder.map_or(Ok(None), conversion::pooling)?,
+    })
 }
 
 /// The small files of the Hugging Face checkpoint that a GGUF becomes, each with its name. `dtype` is the dtype of the

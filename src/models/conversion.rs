@@ -17,6 +17,7 @@ mod gguf_keys;
 mod jobs;
 mod mapped_elements;
 mod model;
+mod pooling;
 mod row_gather;
 mod source_model;
 mod tensor_rules;
@@ -28,6 +29,7 @@ use crate::models::config::keys::HEAD_DIM;
 pub(crate) use gguf_keys::GgufKeys;
 pub(crate) use jobs::{ConvertedJob, convert};
 pub(crate) use model::Model;
+pub(crate) use pooling::pooling;
 pub(crate) use source_model::SourceModel;
 pub(crate) use to_gguf::{GgufOutput, GgufOutputs, to_gguf};
 

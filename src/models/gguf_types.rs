@@ -12,7 +12,7 @@ use crate::read::catalog::quote;
 use crate::read::format::gguf::FileType;
 
 pub(crate) use mixture::{MixtureFacts, is_value};
-pub(crate) use quantised::is_quantised;
+pub(crate) use quantised::{is_always_f32, is_quantised};
 
 use mixture::Counters;
 

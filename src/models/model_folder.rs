@@ -30,6 +30,11 @@ impl<'c> ModelFolder<'c> {
         })
     }
 
+    /// Its path.
+    pub(crate) fn path(&self) -> &'c Path {
+        self.path
+    }
+
     /// Its name.
     pub(crate) fn name(&self) -> Option<String> {
         let named = |path: &Path| Some(path.file_name()?.to_string_lossy().into_owned());

@@ -95,6 +95,12 @@ fn configure<'c>(
     for (pattern, kind) in &own.tensor_type {
         builder = builder.type_of(pattern, kind)?;
     }
+    if let Some(dtype) = own.via.flatten() {
+        builder = builder.via(dtype)?;
+    }
+    if let Some(name) = &own.tokenizer_pre {
+        builder = builder.pre_tokenizer(name);
+    }
     let set = own.override_kv.iter();
     Ok(set.fold(builder, |builder, (key, value)| {
         builder.metadata(key, value.clone())

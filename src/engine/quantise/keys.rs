@@ -8,14 +8,15 @@ use crate::engine::convert::gguf_values;
 use crate::engine::sink::GgufValue;
 use crate::engine::sink::container::{HeaderValue, HeaderValues};
 use crate::models::config::ModelConfig;
-use crate::models::config::keys::{EXPERTS, HEADS, KV_HEADS, LAYERS};
+use crate::models::config::keys::{ConfigField, EXPERTS, HEADS, KV_HEADS, LAYERS};
 use crate::models::gguf_types::{MixtureFacts, is_value};
 use crate::read::format::gguf::{self, FILE_TYPE, SPLIT_KEYS};
 
 use super::Quantise;
+use super::converted::ConvertedModel;
 
 /// The version of the blocks of today, which readers ask for.
-const QUANTIZATION_VERSION: (&str, u32) = ("general.quantization_version", 2);
+pub(super) const QUANTIZATION_VERSION: (&str, u32) = ("general.quantization_version", 2);
 /// Bytes of a text that llama.cpp sets: its fields have 128, with the zero at the end.
 pub(super) const MAX_TEXT: usize = 127;
 /// llama.cpp adds this to a file type that it has guessed.
@@ -29,9 +30,12 @@ pub(super) struct Keys {
     heads: u64,
     kv_heads: u64,
     experts: u64,
+    /// Whether they are of a converter's own file, which nothing is quantised after.
+    pub(super) is_converters: bool,
 }
 
 impl Keys {
+    /// The keys of a GGUF that is made of a GGUF.
     pub(super) fn of(what: &Quantise<'_>, budget: &Budget) -> Result<Self> {
         let checkpoint = &*what.weights.checkpoint;
         let mut values = gguf_values(checkpoint, budget)?;
@@ -42,7 +46,7 @@ impl Keys {
             let first = |list: &[serde_json::Value]| list.first()?.as_u64();
             config.number(field).or_else(|| first(config.list(field)?))
         };
-        let own = |field: &'static crate::models::config::ConfigField| {
+        let own = |field: &'static ConfigField| {
             let architecture = config.model_type().unwrap_or_default();
             let own = what.set_number(architecture, field.gguf());
             own.or_else(|| number(field))
@@ -54,10 +58,52 @@ impl Keys {
             heads,
             kv_heads: own(&KV_HEADS).unwrap_or(heads),
             experts: own(&EXPERTS).unwrap_or(0),
+            is_converters: false,
+            values,
+        };
+        made.add_own(what);
+        Ok(made)
+    }
+
+    /// The keys of a GGUF that is made of a Hugging Face checkpoint, whose converter writes these.
+    pub(super) fn of_converted(
+        what: &Quantise<'_>,
+        values: Vec<(String, GgufValue)>,
+        model: &ConvertedModel,
+    ) -> Self {
+        let number = |field: &'static ConfigField| {
+            let own = what.set_number(model.architecture, field.gguf());
+            own.or_else(|| {
+                let key = [model.architecture, ".", field.key(true)].concat();
+                let (_, value) = values.iter().find(|(known, _)| *known == key)?;
+                value.as_u32().map(u64::from)
+            })
+        };
+        let heads = number(&HEADS).unwrap_or(0);
+        let mut made = Self {
+            architecture: model.architecture.to_owned(),
+            layers: number(&LAYERS).unwrap_or(0),
+            heads,
+            kv_heads: number(&KV_HEADS).unwrap_or(heads),
+            experts: number(&EXPERTS).unwrap_or(0),
+            is_converters: model.form.is_whole,
             values: HeaderValues::new(),
         };
+        let typed = values.into_iter();
+        made.values = typed
+            .map(|(key, value)| (key, HeaderValue::Gguf(value)))
+            .collect();
+        if !made.is_converters {
+            made.add_own(what);
+        }
+        made
+    }
+
+    /// Sets what the quantiser sets, at the end.
+    fn add_own(&mut self, what: &Quantise<'_>) {
+        let values = &mut self.values;
         let (version, two) = QUANTIZATION_VERSION;
-        set(&mut values, version, GgufValue::u32(two));
+        set(values, version, GgufValue::u32(two));
         let file_type = what.file_type.map(|file_type| file_type.number);
         let stated = || {
             let value = values.iter().find(|(key, _)| key == FILE_TYPE)?;
@@ -69,45 +115,39 @@ impl Keys {
         let number = file_type
             .or_else(stated)
             .unwrap_or_else(|| GUESSED + what.guessed_type());
-        set(&mut values, FILE_TYPE, GgufValue::u32(number));
+        set(values, FILE_TYPE, GgufValue::u32(number));
         for (key, value) in &what.metadata {
-            set(&mut values, key, value.clone());
+            set(values, key, value.clone());
         }
         if let Some(importance) = what.importance.as_ref().filter(|all| !all.is_empty()) {
             let text = |text: &str| GgufValue::text(cut(text));
-            set(
-                &mut values,
-                "quantize.imatrix.file",
-                text(importance.file()),
-            );
+            set(values, "quantize.imatrix.file", text(importance.file()));
             if let Some(dataset) = importance.dataset() {
-                set(&mut values, "quantize.imatrix.dataset", text(dataset));
+                set(values, "quantize.imatrix.dataset", text(dataset));
             }
             let entries = u32::try_from(importance.len()).unwrap_or(u32::MAX);
             set(
-                &mut values,
+                values,
                 "quantize.imatrix.entries_count",
                 GgufValue::u32(entries),
             );
             if importance.chunks() > 0 {
                 set(
-                    &mut values,
+                    values,
                     "quantize.imatrix.chunks_count",
                     GgufValue::u32(importance.chunks()),
                 );
             }
         }
         if !what.pruned.is_empty() {
-            let left = made.layers.saturating_sub(what.pruned.len() as u64);
-            let key = format!("{}.{}", made.architecture, LAYERS.gguf()[0]);
+            let left = self.layers.saturating_sub(what.pruned.len() as u64);
+            let key = format!("{}.{}", self.architecture, LAYERS.gguf()[0]);
             set(
-                &mut values,
+                values,
                 &key,
                 GgufValue::u32(u32::try_from(left).unwrap_or(u32::MAX)),
             );
         }
-        made.values = values;
-        Ok(made)
     }
 
     /// The facts that the mixture depends on, of a model whose tensors have these names.

@@ -146,38 +146,25 @@ static GEMMA3_WRITING: GgufWriting = GgufWriting {
 fn gemma3_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
     let config = model.config;
     keys.language_model(model, config.number(&keys::HEAD_DIM))?;
-    let head = config.number(&keys::HEAD_DIM).unwrap_or(256);
-    for (field, default) in [
-        (&keys::CONTEXT_MAX, 131_072),
-        (&keys::HEADS, 8),
-        (&keys::HEAD_DIM, head),
-        (&keys::VALUE_HEAD_DIM, head),
-    ] {
-        let stated = config.number(field);
-        keys.field(field, Some(stated.unwrap_or(default)))?;
-        if std::ptr::eq(field, &raw const keys::HEADS) {
-            let epsilon = model.float(&["rms_norm_eps"]).unwrap_or(1e-6);
-            keys.float("attention.layer_norm_rms_epsilon", epsilon);
-        }
-    }
-    let base = model
-        .full_rotation()
-        .get("rope_theta")
-        .and_then(Json::as_f64);
+    let or = |field: &'static _, default| Some(config.number(field).unwrap_or(default));
+    keys.field(&keys::CONTEXT_MAX, or(&keys::CONTEXT_MAX, 131_072))?;
+    keys.field(&keys::HEADS, or(&keys::HEADS, 8))?;
+    let epsilon = model.float(&["rms_norm_eps"]).unwrap_or(1e-6);
+    keys.float("attention.layer_norm_rms_epsilon", epsilon);
+    let head = or(&keys::HEAD_DIM, 256);
+    keys.field(&keys::HEAD_DIM, head)?;
+    keys.field(&keys::VALUE_HEAD_DIM, head)?;
+    let rotation = model.full_rotation();
+    let base = rotation.get("rope_theta").and_then(Json::as_f64);
     keys.float("rope.freq_base", base.unwrap_or(1_000_000.0));
     if let Some(cap) = model.float(&["final_logit_softcapping"]) {
         keys.float("final_logit_softcapping", cap);
     }
     if config.number(&keys::WINDOW_PATTERN) != Some(1) {
-        keys.field(
-            &keys::SLIDING_WINDOW,
-            Some(model.needed(&keys::SLIDING_WINDOW)?),
-        )?;
+        let window = model.needed(&keys::SLIDING_WINDOW)?;
+        keys.field(&keys::SLIDING_WINDOW, Some(window))?;
     }
-    keys.field(
-        &keys::KV_HEADS,
-        Some(config.number(&keys::KV_HEADS).unwrap_or(4)),
-    )
+    keys.field(&keys::KV_HEADS, or(&keys::KV_HEADS, 4))
 }
 
 /// `large` is the number of layers of the model whose queries are scaled by the width of a head as the others' are not.

@@ -235,7 +235,7 @@ fn falcon_ungrouped(
     let head = falcon_head(stored, heads, groups)?;
     let cols = stored.matrix(0)?.1;
     let (queries, period) = (heads / groups * head, (heads / groups + 2) * head);
-    let section = |first: u64, run: u64| {
+    let section = |first: u64, run: u64| -> Result<RowSource> {
         let rows = groups * run;
         let part = stored.strided(stored.source(0)?, (first, run, period), cols, &[rows, cols])?;
         Ok(RowSource {

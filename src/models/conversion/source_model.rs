@@ -27,6 +27,14 @@ impl SourceModel<'_> {
         self.conversion.name
     }
 
+    /// Refuses a model that llama.cpp does not read.
+    ///
+    /// # Errors
+    /// Such a model.
+    pub(crate) fn check_readable(&self) -> Result<()> {
+        (self.writing.check)(self)
+    }
+
     /// The first value of these keys that is not null.
     pub(in crate::models) fn value(&self, keys: &[&str]) -> Option<&Json> {
         let values = keys.iter().filter_map(|key| self.config.key(key));

@@ -255,10 +255,10 @@ impl StoredTensors<'_> {
                 .checked_mul(period)?
                 .checked_add(first + row % run)
         });
-        let all = source
-            .decoder
-            .grid()
-            .elements()
+        let grid = source.decoder.grid();
+        let all = grid
+            .rows
+            .checked_mul(grid.cols)
             .and_then(|n| n.checked_div(cols));
         if last.is_some_and(|last| all.is_none_or(|all| last >= all)) {
             return Err(self.wrong(0));

@@ -57,3 +57,20 @@ pub(crate) fn is_quantised(tensor: GgmlTensor<'_>, leave_output: bool) -> bool {
         && !KEPT_NAMES.contains(&name)
         && !KEPT.iter().any(|part| name.contains(part))
 }
+
+/// Whether llama.cpp's converter writes a tensor of a Hugging Face checkpoint as F32, whatever the file type.
+///
+/// Source: `prepare_tensors` of `conversion/base.py`.
+pub(crate) fn is_always_f32(name: &str, dimensions: usize) -> bool {
+    const ENDS: &[&str] = &[
+        "_norm.weight",
+        "ffn_gate_inp.weight",
+        "ffn_gate_inp_shexp.weight",
+        "ssm_conv1d.weight",
+        "shortconv.conv.weight",
+    ];
+    dimensions <= 1
+        || !name.ends_with(".weight")
+        || KEPT_NAMES.contains(&name)
+        || ENDS.iter().any(|end| name.ends_with(end))
+}

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use anamnesis::FileType;
 use anamnesis::sink::{GgufType, GgufValue};
+use anamnesis::{Dtype, FileType};
 use clap::{Args, ValueHint};
 
 /// The file type, or `copy` for tensors that keep theirs.
@@ -12,7 +12,8 @@ pub(crate) type TypeArgument = Option<&'static FileType>;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Quantisation")]
 pub(crate) struct QuantiseArgs {
-    /// Quantise a GGUF to this file type, byte for byte as llama-quantize does: `q4_k_m`, `q8_0`, `iq4_xs`, `f16`, …, or `copy`.
+    /// Make a GGUF of this file type, byte for byte as llama.cpp does, of a GGUF or a Hugging Face checkpoint: `q4_k_m`, `q8_0`,
+    /// `iq4_xs`, `f16`, …; `auto` keeps the dtype of a checkpoint, `copy` the types of a GGUF.
     #[arg(
         long = "type",
         value_name = "TYPE",
@@ -58,13 +59,22 @@ pub(crate) struct QuantiseArgs {
         value_delimiter = ','
     )]
     pub(crate) prune_layers: Vec<u64>,
+    /// Of a Hugging Face checkpoint: the float that weights are rounded to before they are quantised: auto (the checkpoint's), f32, f16, bf16.
+    #[arg(long, value_name = "DTYPE", requires = "file_type", value_parser = via)]
+    pub(crate) via: Option<ViaArgument>,
+    /// Of a Hugging Face checkpoint: llama.cpp's name of its pre-tokenizer, such as `qwen2`. Default: recognised by its steps.
+    #[arg(long, value_name = "NAME", requires = "file_type")]
+    pub(crate) tokenizer_pre: Option<String>,
     /// Set a key: TYPE is int (written as u32), float, bool or str; may be repeated.
     #[arg(long, value_name = "KEY=TYPE:VALUE", requires = "file_type", value_parser = override_value)]
     pub(crate) override_kv: Vec<(String, GgufValue)>,
 }
 
 fn file_type(text: &str) -> Result<TypeArgument, String> {
-    if text.eq_ignore_ascii_case("copy") {
+    if ["auto", "copy"]
+        .iter()
+        .any(|word| text.eq_ignore_ascii_case(word))
+    {
         return Ok(None);
     }
     FileType::from_name(text).map(Some).ok_or_else(|| {
@@ -72,10 +82,23 @@ fn file_type(text: &str) -> Result<TypeArgument, String> {
             .iter()
             .map(|file_type| file_type.name.to_ascii_lowercase());
         format!(
-            "expected one of {}, copy",
+            "expected one of {}, auto, copy",
             names.collect::<Vec<_>>().join(", ")
         )
     })
+}
+
+/// The dtype of `--via`; `None` for the checkpoint's own.
+pub(crate) type ViaArgument = Option<Dtype>;
+
+fn via(text: &str) -> Result<ViaArgument, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" => Ok(None),
+        "f32" => Ok(Some(Dtype::F32)),
+        "f16" => Ok(Some(Dtype::F16)),
+        "bf16" => Ok(Some(Dtype::BF16)),
+        _ => Err("expected auto, f32, f16 or bf16".to_owned()),
+    }
 }
 
 fn pattern_type(text: &str) -> Result<(String, String), String> {

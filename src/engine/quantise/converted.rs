@@ -1,0 +1,171 @@
+//! A Hugging Face checkpoint as llama.cpp's converter would write it: the tensors and keys that are quantised, or the file itself.
+//!
+//! Source: `convert_hf_to_gguf.py` and `conversion/base.py` of llama.cpp.
+
+use crate::base::error::{Error, Result};
+use crate::base::kernel::{BlockFormat, Dtype};
+use crate::base::limits::Budget;
+use crate::engine::remember::remember;
+use crate::engine::sink::container::HeaderValues;
+use crate::models::architectures::source_model;
+use crate::models::config::ModelConfig;
+use crate::models::config::keys::MODEL_TYPE;
+use crate::models::conversion::{GgufKeys, GgufOutputs, to_gguf};
+use crate::models::model_folder::ModelFolder;
+use crate::plan::Job;
+use crate::read::catalog::Catalog;
+use crate::read::checkpoint::read_of_checkpoint;
+use crate::read::format::gguf::{FileType, GgufValue};
+
+use super::Quantise;
+use super::keys::{Keys, QUANTIZATION_VERSION};
+
+/// The types of the converter's file.
+pub(super) struct ConvertedForm {
+    /// Of matrices.
+    pub(super) dtype: Dtype,
+    /// Of matrices whose rows are whole blocks.
+    pub(super) blocks: Option<&'static BlockFormat>,
+    /// The file type of the converter's file.
+    pub(super) file_type: &'static FileType,
+    /// Whether the output is this file, and nothing is quantised after it.
+    pub(super) is_whole: bool,
+}
+
+/// The tensors and keys of a checkpoint.
+pub(super) struct ConvertedModel {
+    pub(super) outputs: GgufOutputs,
+    pub(super) form: ConvertedForm,
+    /// The keys of the architecture.
+    pub(super) keys: Vec<(String, GgufValue)>,
+    /// The value of `general.architecture`.
+    pub(super) architecture: &'static str,
+    pub(super) notes: Vec<String>,
+}
+
+impl ConvertedModel {
+    /// The model; `None` if the checkpoint is a GGUF.
+    pub(super) fn of(what: &Quantise<'_>, budget: &Budget) -> Result<Option<Self>> {
+        let checkpoint = &*what.weights.checkpoint;
+        let catalog = checkpoint.catalog();
+        match catalog.format() {
+            "gguf" => return Ok(None),
+            "safetensors" | "pth" | "dcp" => {}
+            other => {
+                let text = format!("a GGUF is made of a model, and a {other} is none");
+                return Err(Error::unsupported(text));
+            }
+        }
+        let config = ModelConfig::load(checkpoint, budget)?;
+        let folder = ModelFolder::of(checkpoint, budget);
+        let model = source_model(&config, folder.as_ref())?;
+        let weights = remember(checkpoint).dtype(Dtype::F32).untie(true);
+        let plan = weights.plan_within(budget)?;
+        let mut jobs: Vec<&Job> = plan.jobs.iter().collect();
+        jobs.sort_by_key(|job| place(catalog, job));
+        let form = form(what, &jobs);
+        if !form.is_whole {
+            model.check_readable()?;
+        }
+        let check = || what.weights.options.control.check();
+        let mut outputs = to_gguf(&model, &jobs, &check, budget)?;
+        let refused = plan.refused.into_iter();
+        outputs
+            .refused
+            .extend(refused.map(|weight| (weight.name, weight.error)));
+        let mut notes = plan.notes;
+        if let [first, rest @ ..] = &*outputs.of_other_modalities {
+            notes.push(format!(
+                "{first} and {} more tensors of encoders are left out: llama.cpp has them in a file of their own",
+                rest.len()
+            ));
+        }
+        Ok(Some(Self {
+            outputs,
+            keys: GgufKeys::of(&model, form.file_type.number)?,
+            architecture: model.name(),
+            form,
+            notes,
+        }))
+    }
+
+    /// All keys of the output.
+    pub(super) fn all_keys(&self, what: &Quantise<'_>, budget: &Budget) -> Result<HeaderValues> {
+        let checkpoint = &*what.weights.checkpoint;
+        let folder = ModelFolder::of(checkpoint, budget);
+        let folder = folder.ok_or_else(|| {
+            Error::unsupported("a model without a folder has no tokenizer, which a GGUF needs")
+        })?;
+        let read = || self.converted_keys(what, &folder);
+        let keys = read_of_checkpoint(checkpoint, folder.path(), |_| true, read)?;
+        Ok(Keys::of_converted(what, keys, self).values)
+    }
+
+    /// The keys that the converter writes, in its order.
+    fn converted_keys(
+        &self,
+        _what: &Quantise<'_>,
+        _folder: &ModelFolder<'_>,
+    ) -> Result<Vec<(String, GgufValue)>> {
+        let mut keys = vec![
+            (
+                MODEL_TYPE.key(true).to_owned(),
+                GgufValue::text(self.architecture),
+            ),
+            ("general.type".to_owned(), GgufValue::text("model")),
+        ];
+        keys.extend(self.keys.iter().cloned());
+        let (version, two) = QUANTIZATION_VERSION;
+        keys.push((version.to_owned(), GgufValue::u32(two)));
+        Ok(keys)
+    }
+}
+
+/// The place of a tensor in the order of the converter: by files and then by names.
+fn place<'j>(catalog: &'j Catalog, job: &'j Job) -> (Option<&'j std::path::Path>, &'j str) {
+    let first = job.parts.first();
+    let file = first.map(|part| catalog.tensors()[part.tensor].bytes.file);
+    let path = file.and_then(|file| catalog.files().get(file as usize)?.path.as_deref());
+    (path, &job.output.name)
+}
+
+/// The form of the converter's file.
+fn form(what: &Quantise<'_>, jobs: &[&Job]) -> ConvertedForm {
+    // what a user stored: configurations of fine-tuned models may state another dtype
+    let stated = || {
+        let mut matrices = jobs.iter().filter(|job| job.output.shape.len() > 1);
+        let found = matrices.find(|job| matches!(job.output.dtype, Dtype::BF16 | Dtype::F16));
+        found.map_or(Dtype::F16, |job| job.output.dtype)
+    };
+    let of_converter = match what.file_type {
+        None => Some(None),
+        Some(file_type) => match file_type.name {
+            "F32" => Some(Some(Dtype::F32)),
+            "F16" => Some(Some(Dtype::F16)),
+            "BF16" => Some(Some(Dtype::BF16)),
+            "Q8_0" => Some(Some(Dtype::F32)),
+            _ => None,
+        },
+    };
+    let is_whole = of_converter.is_some() && !what.asks_quantiser();
+    let blocks = what
+        .file_type
+        .filter(|file_type| is_whole && file_type.name == "Q8_0")
+        .and_then(|file_type| BlockFormat::from_name(file_type.tensor_type));
+    let dtype = match of_converter.flatten().filter(|_| is_whole) {
+        Some(dtype) => dtype,
+        None => what.via.unwrap_or_else(stated),
+    };
+    let name = match (blocks, dtype) {
+        (Some(format), _) => format.name,
+        (None, Dtype::F32) => "F32",
+        (None, Dtype::F16) => "F16",
+        (None, _) => "BF16",
+    };
+    ConvertedForm {
+        dtype,
+        blocks,
+        file_type: FileType::from_name(name).expect("a file type"),
+        is_whole,
+    }
+}
