@@ -50,6 +50,7 @@ pub struct Quantise<'c> {
     /// Keys that are set, in order.
     metadata: Vec<(String, GgufValue)>,
     importance: Option<ImportanceMatrix>,
+    keep_split: bool,
     /// The float between a Hugging Face checkpoint and the blocks.
     via: Option<Dtype>,
     /// The name of the steps before a byte-level tokenizer.
@@ -89,6 +90,7 @@ pub fn quantise<'c>(
         pruned: BTreeSet::new(),
         metadata: Vec::new(),
         importance: None,
+        keep_split: false,
         via: None,
         pre_tokenizer: None,
     }
@@ -175,6 +177,14 @@ impl<'c> Quantise<'c> {
         self
     }
 
+    /// Whether a GGUF in several files becomes as many files, with the same tensors each: for `OUT.gguf`,
+    /// `OUT-00001-of-0000N.gguf` and so on. Default off.
+    #[must_use]
+    pub fn keep_split(mut self, keep: bool) -> Self {
+        self.keep_split = keep;
+        self
+    }
+
     /// The float that weights of a Hugging Face checkpoint are rounded to before they are quantised: F32, F16 or BF16. Default: the
     /// one that its first matrix of BF16 or F16 has, or F16.
     ///
@@ -243,7 +253,21 @@ impl<'c> Quantise<'c> {
             alignment: keys::alignment(&values),
             ..FormOptions::default()
         };
-        Ok(FileSink::new(path, Sharding::SingleFile)
+        let counts = source_tensors::counts_of_files(self)?;
+        let sink = match (counts.len(), path.file_stem()) {
+            (2.., Some(stem)) => {
+                let folder = path.parent().unwrap_or(Path::new(""));
+                let folder = match folder.as_os_str().is_empty() {
+                    true => Path::new("."),
+                    false => folder,
+                };
+                FileSink::new(folder, Sharding::Shards(u64::MAX))
+                    .file_stem(stem.to_string_lossy())
+                    .outputs_of_files(counts)
+            }
+            _ => FileSink::new(path, Sharding::SingleFile),
+        };
+        Ok(sink
             .container(&GGUF)
             .form_options(options)
             .overwrite(self.weights.overwrite)

@@ -76,6 +76,7 @@ fn configure<'c>(
         .pure(own.pure)
         .leave_output(own.leave_output_tensor)
         .requantise(own.allow_requantize)
+        .keep_split(own.keep_split)
         .prune_layers(own.prune_layers.iter().copied())
         .threads(args.threads)
         .overwrite(args.overwrite);

@@ -29,6 +29,8 @@ pub(super) struct Kept {
     /// Its layer in the source.
     pub(super) layer: Option<u64>,
     pub(super) is_pruned: bool,
+    /// The file of the source, and the place in it.
+    stored: (u32, u64),
     /// Its sizes, innermost first.
     pub(super) sizes: SmallVec<[u64; 4]>,
     /// Its type if it is copied.
@@ -69,6 +71,7 @@ pub(super) fn stored_tensors(what: &Quantise<'_>, budget: &Budget) -> Result<Vec
         let name = what.kept_name(&info.name);
         let row = Kept {
             is_pruned: name.is_none(),
+            stored: (info.bytes.file, info.bytes.start),
             name: name.unwrap_or_default().into(),
             source: info.name.clone(),
             layer: layer_of(&info.name),
@@ -84,8 +87,38 @@ pub(super) fn stored_tensors(what: &Quantise<'_>, budget: &Budget) -> Result<Vec
         };
         budget.push(&mut kept, row, PLAN)?;
     }
-    kept.sort_by(|a, b| a.place().cmp(&b.place()));
+    match what.keep_split {
+        true => kept.sort_by_key(|kept| kept.stored),
+        false => kept.sort_by(|a, b| a.place().cmp(&b.place())),
+    }
     Ok(kept)
+}
+
+/// The number of tensors of each file of the output; one for a single file.
+pub(super) fn counts_of_files(what: &Quantise<'_>) -> Result<Vec<usize>> {
+    let catalog = what.weights.checkpoint.catalog();
+    if !what.keep_split {
+        return Ok(vec![catalog.tensors().len()]);
+    }
+    if catalog.format() != "gguf" {
+        return Err(Error::invalid_argument(
+            "the files of a GGUF are kept, and this checkpoint has other tensors in its own",
+        ));
+    }
+    let mut counts = vec![0; catalog.files().len()];
+    for info in catalog.tensors() {
+        if what.kept_name(&info.name).is_some() {
+            counts[info.bytes.file as usize] += 1;
+        }
+    }
+    match counts.iter().position(|count| *count == 0) {
+        Some(file) if counts.len() > 1 => Err(Error::invalid_argument(format!(
+            "file {} of {} would have no tensors, as all of its layers are left out",
+            file + 1,
+            counts.len()
+        ))),
+        _ => Ok(counts),
+    }
 }
 
 /// Sizes as ggml counts dimensions: innermost first, without those of 1 at the end.
@@ -112,6 +145,7 @@ pub(super) fn converted_tensors(
         let values = Rounded::through(Arc::clone(&output.decoder), dtype);
         let row = Kept {
             is_pruned: name.is_none(),
+            stored: (0, 0),
             name: name.unwrap_or_default().into(),
             layer: layer_of(&output.name),
             source: output.name.into(),

@@ -96,6 +96,8 @@ pub struct FileSink {
     files: Vec<PathBuf>,
     /// The bytes that are written to them, once the outputs are known.
     written: Option<WrittenFiles>,
+    /// The number of outputs of each file, if it was chosen.
+    counts: Option<Vec<usize>>,
 }
 
 /// The sink of safetensors files: a [`FileSink`] of which no other container was chosen.
@@ -122,6 +124,7 @@ impl FileSink {
             output: None,
             files: Vec::new(),
             written: None,
+            counts: None,
         }
     }
 
@@ -145,6 +148,13 @@ impl FileSink {
     #[must_use]
     pub(crate) fn form_options(mut self, options: FormOptions) -> Self {
         self.form.options = options;
+        self
+    }
+
+    /// The number of outputs of each file in a directory, in order.
+    #[must_use]
+    pub(crate) fn outputs_of_files(mut self, counts: Vec<usize>) -> Self {
+        self.counts = Some(counts);
         self
     }
 
@@ -368,8 +378,17 @@ impl Sink for FileSink {
             );
             return Err(Error::unsupported(what).in_file(&self.target.path));
         }
-        let (sharding, metadata) = (&self.target.sharding, &self.metadata);
-        let cut = FileCut::new(outputs, sharding, &self.form, metadata, self.plan_id)?;
+        let distributed = match &self.counts {
+            Some(counts) => cut::by_counts(outputs, counts),
+            None => cut::by_bytes(outputs, &self.target.sharding),
+        }?;
+        let cut = FileCut::new(
+            outputs,
+            distributed,
+            &self.form,
+            &self.metadata,
+            self.plan_id,
+        )?;
         let companions = match self.target.sharding {
             Sharding::Shards(_) => &self.companion_files.files[..],
             Sharding::SingleFile => &[],

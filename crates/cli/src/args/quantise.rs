@@ -51,6 +51,9 @@ pub(crate) struct QuantiseArgs {
     /// Quantise weights again that are quantised already.
     #[arg(long, requires = "file_type")]
     pub(crate) allow_requantize: bool,
+    /// Write as many files as the GGUF has, each with the same tensors: OUT-00001-of-0000N.gguf and so on.
+    #[arg(long, requires = "file_type")]
+    pub(crate) keep_split: bool,
     /// Leave out these layers, by their numbers from 0.
     #[arg(
         long,

@@ -22,13 +22,12 @@ pub(super) struct FileCut {
 impl FileCut {
     pub(super) fn new(
         outputs: &[TensorSpec],
-        sharding: &Sharding,
+        distributed: Vec<OutputsOfFile>,
         form: &ContainerForm,
         metadata: &HeaderValues,
         id: Option<PlanId>,
     ) -> Result<Self> {
         form.check(outputs)?;
-        let distributed = distribute(outputs, sharding)?;
         let count = distributed.len();
         let container = form.container;
         if count > 1 && container.several.is_none() {
@@ -100,26 +99,59 @@ impl FileCut {
     }
 }
 
-/// Distributes the outputs over files, in order: the numbers of each file's outputs, and their bytes.
-fn distribute(outputs: &[TensorSpec], sharding: &Sharding) -> Result<Vec<(Vec<usize>, u64)>> {
+/// The numbers of a file's outputs, and their bytes.
+pub(super) type OutputsOfFile = (Vec<usize>, u64);
+
+/// Distributes the outputs over files, in order, by their bytes.
+pub(super) fn by_bytes(outputs: &[TensorSpec], sharding: &Sharding) -> Result<Vec<OutputsOfFile>> {
     let max_bytes = match sharding {
         Sharding::SingleFile => u64::MAX,
         Sharding::Shards(bytes) => *bytes,
     };
     let mut files = vec![(Vec::new(), 0u64)];
     for (number, output) in outputs.iter().enumerate() {
-        let too_long = || Error::unsupported(format!("{output} takes more than 2⁶⁴ bytes"));
-        let nbytes = output.nbytes().ok_or_else(too_long)?;
+        let nbytes = nbytes(output)?;
         let (numbers, filled) = files.last_mut().expect("the list starts with one file");
         // a tensor is never divided: no reader joins parts of one
         if !numbers.is_empty() && filled.saturating_add(nbytes) > max_bytes {
             files.push((vec![number], nbytes));
         } else {
             numbers.push(number);
-            *filled = filled.checked_add(nbytes).ok_or_else(too_long)?;
+            *filled = filled.checked_add(nbytes).ok_or_else(|| too_long(output))?;
         }
     }
     Ok(files)
+}
+
+/// The same, by the number of outputs of each file.
+pub(super) fn by_counts(outputs: &[TensorSpec], counts: &[usize]) -> Result<Vec<OutputsOfFile>> {
+    let (mut first, mut files) = (0, Vec::new());
+    for count in counts {
+        let numbers: Vec<usize> = (first..outputs.len().min(first + count)).collect();
+        first += numbers.len();
+        let own = numbers.iter().map(|&number| &outputs[number]);
+        let bytes = own.into_iter().try_fold(0u64, |sum, output| {
+            let sum = sum.checked_add(nbytes(output)?);
+            sum.ok_or_else(|| too_long(output))
+        })?;
+        files.push((numbers, bytes));
+    }
+    match first == outputs.len() {
+        true => Ok(files),
+        false => Err(Error::invalid_argument(format!(
+            "{} outputs, and files for {first}",
+            outputs.len()
+        ))),
+    }
+}
+
+fn nbytes(output: &TensorSpec) -> Result<u64> {
+    output.nbytes().ok_or_else(|| too_long(output))
+}
+
+#[cold]
+fn too_long(output: &TensorSpec) -> Error {
+    Error::unsupported(format!("{output} takes more than 2⁶⁴ bytes"))
 }
 
 /// The metadata of a safetensors file. Only the first carries all of it: a tokenizer of megabytes is not repeated in every shard.
@@ -185,6 +217,7 @@ fn alone(
     metadata: &HeaderValues,
     form: &ContainerForm,
 ) -> Result<FileForm> {
-    let mut cut = FileCut::new(outputs, &Sharding::SingleFile, form, metadata, None)?;
+    let all = by_bytes(outputs, &Sharding::SingleFile)?;
+    let mut cut = FileCut::new(outputs, all, form, metadata, None)?;
     Ok(cut.files.swap_remove(0))
 }

@@ -25,7 +25,7 @@ use crate::read::source::fill;
 use crate::read::source::regular::open_regular;
 
 use super::companion_files::{self, Companion, remove_if_there};
-use super::cut::FileCut;
+use super::cut::{FileCut, by_bytes};
 use super::file::{self, Shard};
 use super::local::{LocalOutput, lock_when_free};
 use super::names::{PartNames, ShardNames, Stem};
@@ -91,7 +91,7 @@ impl FileSink {
         let sharding = &self.target.sharding;
         let cut = FileCut::new(
             &outputs,
-            sharding,
+            by_bytes(&outputs, sharding)?,
             &self.form,
             &self.metadata,
             Some(plan_id),
