@@ -27,6 +27,7 @@ mod gguf;
 mod hostile_output;
 mod hostile_sources;
 mod hugging_face;
+mod hugging_face_to_gguf;
 mod io_report;
 mod kernels;
 mod language;

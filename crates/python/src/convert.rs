@@ -5,10 +5,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anamnesis::Rename;
+use anamnesis::quantise::ImportanceMatrix;
 use anamnesis::sink::{Container, GGUF, HeaderValue};
 use anamnesis::template::parallel::Rules;
-use anamnesis::{OpenOptions, OutputDtype};
+use anamnesis::{FileType, OpenOptions, OutputDtype, Rename};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -136,6 +136,75 @@ impl CoreCheckpoint {
             Ok(sink.files().map(PathBuf::from).collect())
         })
     }
+
+    /// Makes a GGUF of a file type. Returns the files.
+    #[pyo3(signature = (out, file_type, *, imatrix = None, pure = false, tensor_types = Vec::new(), requantise = false, via = None,
+                        tokenizer_pre = None, overwrite = false, threads = 0, progress = None))]
+    #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)] // keywords of Python
+    fn quantise_to(
+        &self,
+        py: Python<'_>,
+        out: PathBuf,
+        file_type: &str,
+        imatrix: Option<PathBuf>,
+        pure: bool,
+        tensor_types: Vec<(String, String)>,
+        requantise: bool,
+        via: Option<&str>,
+        tokenizer_pre: Option<&str>,
+        overwrite: bool,
+        threads: usize,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Vec<PathBuf>> {
+        let fails = |error| exception(py, &error);
+        let kind = match file_type {
+            "auto" | "copy" => None,
+            name => Some(file_type_named(name)?),
+        };
+        let mut quantise = anamnesis::quantise(Arc::clone(&self.inner), kind)
+            .pure(pure)
+            .requantise(requantise)
+            .overwrite(overwrite)
+            .threads(threads);
+        if let Some(path) = imatrix {
+            quantise = quantise.importance(ImportanceMatrix::read(path).map_err(fails)?);
+        }
+        for (pattern, kind) in &tensor_types {
+            quantise = quantise.type_of(pattern, kind).map_err(fails)?;
+        }
+        if let Some(via) = via {
+            let dtype = match dtype_of(via)? {
+                OutputDtype::Of(dtype) => dtype,
+                _ => return Err(PyValueError::new_err(format!("via: {via} is no float"))),
+            };
+            quantise = quantise.via(dtype).map_err(fails)?;
+        }
+        if let Some(name) = tokenizer_pre {
+            quantise = quantise.pre_tokenizer(name);
+        }
+        interruptible(py, progress.as_ref(), |state| {
+            let state = Arc::clone(state);
+            let quantise = quantise
+                .cancel(&state.cancel)
+                .progress(move |progress| state.on_progress(progress));
+            let plan = quantise.plan()?;
+            plan.check()?;
+            let mut sink = quantise.sink(&out)?;
+            quantise.run(&plan, &mut sink)?;
+            Ok(sink.files().map(PathBuf::from).collect())
+        })
+    }
+}
+
+/// The file type of this name.
+fn file_type_named(name: &str) -> PyResult<&'static FileType> {
+    FileType::from_name(name).ok_or_else(|| {
+        let known: Vec<_> = FileType::all().iter().map(|known| known.name).collect();
+        PyValueError::new_err(format!(
+            "type {name:?}: one of {}, auto, copy",
+            known.join(", ")
+        ))
+    })
 }
 
 /// The new names of tensors, by renames that are applied one after the other.

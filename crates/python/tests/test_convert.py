@@ -195,3 +195,23 @@ def test_floats_that_numpy_does_not_have_are_written_as_items(tmp_path: Path) ->
     found = anamnesis.open(tmp_path / "made.npz", void_as=["BF16", "F8_E4M3"]).load("np")
     assert found["a"].dtype == ml_dtypes.bfloat16 and found["a"].tobytes() == values.tobytes()
     assert not (tmp_path / "refused.npz").exists()
+
+
+def test_a_gguf_of_a_file_type(tmp_path: Path) -> None:
+    out = tmp_path / "small.gguf"
+    assert anamnesis.convert(GGUF, out, type="q4_k_m", requantise=True) == [str(out)]
+    assert anamnesis.open(out).metadata["general.file_type"] == 15
+    with pytest.raises(OSError, match="exists"):
+        anamnesis.convert(GGUF, out, type="q4_k_m", requantise=True)
+    anamnesis.convert(GGUF, out, type="Q8_0", tensor_types={"attn_k": "q4_0"}, requantise=True, overwrite=True)
+    kinds = {name: tensor.dtype for name, tensor in anamnesis.open(out).items()}
+    assert kinds["blk.0.attn_k.weight"] == "Q4_0", kinds
+    with pytest.raises(anamnesis.errors.UnsupportedError, match="quantised already"):
+        anamnesis.convert(GGUF, tmp_path / "again.gguf", type="q4_0")
+    with pytest.raises(ValueError, match="dtype does not go with type"):
+        anamnesis.convert(GGUF, out, type="q4_0", dtype="float16")
+    with pytest.raises(ValueError, match="pure needs type"):
+        anamnesis.convert(GGUF, out, pure=True)
+    with pytest.raises(ValueError, match="q4_9"):
+        anamnesis.convert(GGUF, out, type="q4_9")
+    assert not (tmp_path / "again.gguf").exists()

@@ -13,8 +13,8 @@ use crate::models::caches::{
 };
 use crate::models::config::{ModelConfig, keys};
 use crate::models::conversion::{
-    Change, ChangedTensor, CheckpointConfig, GgufConversion, GgufKeys, GgufWriting, Model,
-    SourceModel, StoredTensors, TensorRule, changed,
+    Change, CheckpointConfig, GgufConversion, GgufKeys, GgufWriting, Model, SourceModel,
+    TensorRule, changed,
 };
 
 use super::Architecture;

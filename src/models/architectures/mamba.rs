@@ -3,11 +3,10 @@
 //! Sources: llama.cpp `conversion/mamba.py` (`A = -exp(A_log)`, the convolution without its dimension of one), gguf-py
 //! `tensor_mapping.py`; transformers `MambaTensorProcessor`.
 
-use crate::base::error::Result;
 use crate::models::caches::{CacheRules, DECODER_CACHES, kinds, states};
 use crate::models::config::keys;
 use crate::models::conversion::{
-    Change, CheckpointConfig, GgufConversion, Model, TensorRule, changed, same,
+    Change, CheckpointConfig, GgufConversion, TensorRule, changed, same,
 };
 
 use super::Architecture;

@@ -4,7 +4,6 @@ use crate::base::error::Result;
 use crate::read::catalog::elements;
 
 use super::model::Model;
-use super::source_model::SourceModel;
 use super::tensor_rules::{Change, ChangedTensor, StoredTensors};
 
 /// Rows of the query projection.

@@ -7,10 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::base::error::{Error, Remedy, Result};
-use crate::base::kernel::Dtype;
 use crate::base::limits::{Budget, text_cost};
 use crate::plan::decode::ConstantElements;
-use crate::plan::{Decoder, Job, JobWork, PLAIN, StoredPart};
+use crate::plan::{Decoder, Job, PLAIN, StoredPart};
 use crate::read::catalog::{Shape, quote};
 
 use super::source_model::SourceModel;
@@ -28,8 +27,6 @@ pub(crate) struct GgufOutput {
     pub(crate) shape: Shape,
     pub(crate) decoder: Arc<dyn Decoder>,
     pub(crate) parts: Vec<StoredPart>,
-    /// The dtype of the tensors that it is made of.
-    pub(crate) dtype: Dtype,
     pub(crate) scheme: &'static str,
 }
 
@@ -66,7 +63,6 @@ pub(crate) fn to_gguf(
             shape: Shape::from_slice(&[values.len() as u64]),
             decoder: Arc::new(ConstantElements(values)),
             parts: Vec::new(),
-            dtype: Dtype::F32,
             scheme: PLAIN,
         };
         budget.push(&mut done.outputs, table, PLAN)?;
@@ -183,7 +179,6 @@ fn make(
             shape: made.shape,
             decoder: made.decoder,
             parts: stored.parts(),
-            dtype: first.output.dtype,
             scheme: first.scheme,
         };
         budget.push(&mut done.outputs, output, PLAN)?;

@@ -45,6 +45,13 @@ def convert(
     untie: bool = False,
     threads: int = 0,
     progress: Progress = None,
+    type: str | None = None,
+    imatrix: Path | None = None,
+    pure: bool = False,
+    tensor_types: Mapping[str, str] | None = None,
+    requantise: bool = False,
+    via: Any = None,
+    tokenizer_pre: str | None = None,
 ) -> list[str]:
     """Copies tensors **as they are stored** into a file or a directory: merges, splits, renames, leaves out, or writes another
     container. Returns the files.
@@ -61,9 +68,61 @@ def convert(
 
         >>> anamnesis.convert("fixtures/safetensors/sharded", "merged.safetensors")
         ['merged.safetensors']
+
+    ``type`` makes a GGUF instead, byte for byte as llama.cpp does, of a GGUF or a Hugging Face checkpoint: ``"q4_k_m"``, ``"q8_0"``,
+    ``"f16"`` and so on, ``"auto"`` for the dtype of the checkpoint. ``imatrix`` is a file of llama-imatrix; ``pure`` gives all weights
+    one type; ``tensor_types`` maps regular expressions to types; ``requantise`` allows weights that are quantised already; ``via`` is
+    the float between a checkpoint and the blocks, and ``tokenizer_pre`` llama.cpp's name of its pre-tokenizer. Of the others only
+    ``overwrite``, ``threads`` and ``progress`` go with it.
+
+        >>> anamnesis.convert("fixtures/model/scribe-Q8_0.gguf", "small.gguf", type="q4_0", requantise=True)
+        ['small.gguf']
     """
+    chosen = {
+        "dtype": dtype != "stored",
+        "cast": cast,
+        "filter": filter is not None,
+        "exclude": exclude is not None,
+        "rename": rename is not None,
+        "strip_prefix": strip_prefix is not None,
+        "container": container is not None,
+        "metadata": metadata is not None,
+        "void": void,
+        "alignment": alignment is not None,
+        "tp": tp is not None,
+        "shard_size": shard_size is not None,
+        "code": code,
+        "untie": untie,
+    }
+    of_types = {
+        "imatrix": imatrix is not None,
+        "pure": pure,
+        "tensor_types": tensor_types is not None,
+        "requantise": requantise,
+        "via": via is not None,
+        "tokenizer_pre": tokenizer_pre is not None,
+    }
+    for name, is_chosen in (of_types if type is None else chosen).items():
+        if is_chosen:
+            raise ValueError(f"{name} {'needs' if type is None else 'does not go with'} type")
 
     def convert_one(core: _core.CoreCheckpoint) -> list[str]:
+        if type is not None:
+            with reporting(progress, "convert") as report:
+                files = core.quantise_to(
+                    fsdecode(out),
+                    type,
+                    imatrix=None if imatrix is None else fsdecode(imatrix),
+                    pure=pure,
+                    tensor_types=list((tensor_types or {}).items()),
+                    requantise=requantise,
+                    via=None if via is None else dtype_name(via),
+                    tokenizer_pre=tokenizer_pre,
+                    overwrite=overwrite,
+                    threads=threads,
+                    progress=report,
+                )
+            return [fsdecode(file) for file in files]
         selected = excluded = None
         if filter is not None or exclude is not None:
             plan = core.plan()

@@ -198,6 +198,21 @@ class CoreCheckpoint:
         threads: int = 0,
         progress: _Progress = None,
     ) -> list[Any]: ...
+    def quantise_to(
+        self,
+        out: str,
+        file_type: str,
+        *,
+        imatrix: str | None = None,
+        pure: bool = False,
+        tensor_types: Sequence[tuple[str, str]] = ...,
+        requantise: bool = False,
+        via: str | None = None,
+        tokenizer_pre: str | None = None,
+        overwrite: bool = False,
+        threads: int = 0,
+        progress: _Progress = None,
+    ) -> list[Any]: ...
     def output_directory(
         self,
         out: str,

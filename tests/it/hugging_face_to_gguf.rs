@@ -1,0 +1,104 @@
+//! Hugging Face checkpoints as GGUF files: the models in `fixtures/gguf/names`, which llama.cpp's converter wrote, through a checkpoint
+//! of transformers' names and back.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anamnesis::catalog::Value;
+use anamnesis::{Checkpoint, Dtype, FileType, Names, quantise, remember};
+
+use crate::support::fixture;
+use crate::support::scratch_dir::ScratchDir;
+
+/// Architectures that are read from a GGUF and not written to one.
+const READ_ONLY: [&str; 3] = ["gpt-oss", "mamba", "t5"];
+
+/// What differs by intention: files of older converters, and what a configuration in transformers does not say.
+static OTHERS: &[&str] = &["mixtral-2023: "];
+
+fn cases() -> Vec<String> {
+    let text = std::fs::read_to_string(fixture("gguf/names/expected.json")).unwrap();
+    let all: BTreeMap<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+    all.into_keys().collect()
+}
+
+fn text<'c>(checkpoint: &'c Checkpoint, key: &str) -> Option<&'c str> {
+    match checkpoint.catalog().metadata().get(key) {
+        Some(Value::Text(text)) => Some(text),
+        _ => None,
+    }
+}
+
+/// Names, shapes and values in F32.
+fn values(path: &Path) -> BTreeMap<String, (Vec<u64>, Vec<u8>)> {
+    let checkpoint = Checkpoint::open(path).unwrap();
+    let weights = remember(&checkpoint).dtype(Dtype::F32).cast(true).all();
+    let all = weights.unwrap().into_iter();
+    all.map(|weight| {
+        let mut shape = weight.spec.shape.to_vec();
+        // ggml counts no dimensions of 1 at the end
+        while shape.len() > 1 && shape.first() == Some(&1) {
+            shape.remove(0);
+        }
+        (weight.spec.name.to_string(), (shape, weight.bytes))
+    })
+    .collect()
+}
+
+#[test]
+fn a_model_returns_through_the_names_of_transformers() {
+    let f32 = FileType::from_name("f32").unwrap();
+    let (mut compared, mut read_only, mut different) = (0, 0, Vec::new());
+    for case in cases() {
+        let original = fixture(&format!("gguf/names/{case}.gguf"));
+        let gguf = Checkpoint::open(&original).unwrap();
+        let architecture = text(&gguf, "general.architecture").unwrap();
+        let scratch = ScratchDir::new("to-gguf");
+        let folder = scratch.path(&case);
+        let names = remember(&gguf).names(Names::HuggingFace).dtype(Dtype::F32);
+        names.cast(true).to_dir(&folder, 1 << 30).unwrap();
+        let model = Checkpoint::open(&folder).unwrap();
+        let mut back = quantise(&model, f32);
+        if let Some(name) = text(&gguf, "tokenizer.ggml.pre") {
+            back = back.pre_tokenizer(name);
+        }
+        if READ_ONLY.contains(&architecture) {
+            let refused = back.plan().unwrap_err().to_string();
+            assert!(refused.contains("no GGUF is written"), "{case}: {refused}");
+            read_only += 1;
+            continue;
+        }
+        let out = scratch.path("back.gguf");
+        back.to_file(&out).unwrap_or_else(|e| panic!("{case}: {e}"));
+        let (before, after) = (values(&original), values(&out));
+        let mut differ = |text: String| different.push(format!("{case}: {text}"));
+        for name in before.keys().filter(|name| !after.contains_key(*name)) {
+            differ(format!("{name} is missing"));
+        }
+        for (name, tensor) in &after {
+            match before.get(name) {
+                None => differ(format!("{name} is new")),
+                Some(old) if old.0 != tensor.0 => differ(format!("shape of {name}")),
+                Some(old) if old.1 != tensor.1 => differ(format!("values of {name}")),
+                Some(_) => {}
+            }
+        }
+        let made = Checkpoint::open(&out).unwrap();
+        for (key, value) in gguf.catalog().metadata().iter() {
+            let own = key
+                .strip_prefix(architecture)
+                .and_then(|key| key.strip_prefix('.'));
+            if own.is_none() {
+                continue;
+            }
+            let ours = made.catalog().metadata().get(key);
+            if ours != Some(value) {
+                differ(format!("{key} is {ours:?}, not {value:?}"));
+            }
+            compared += 1;
+        }
+    }
+    different.retain(|text| !OTHERS.iter().any(|known| text.starts_with(known)));
+    assert!(different.is_empty(), "{different:#?}");
+    assert!(compared > 200 && read_only >= 3, "{compared} {read_only}");
+}
