@@ -38,6 +38,13 @@ pub(crate) struct FileVersion {
 }
 
 impl FileVersion {
+    /// A member without bytes of an archive.
+    pub(crate) const EMPTY: Self = Self {
+        len: 0,
+        etag: None,
+        modified: None,
+    };
+
     fn of(headers: &HeaderMap, len: u64) -> Self {
         let text = |name| {
             let value = headers.get(name)?.to_str().ok()?;

@@ -2,6 +2,7 @@
 
 mod known_files;
 mod listing;
+mod registry_files;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ use crate::header_cache::{self, HeaderCache};
 use crate::hub::{self, HubPath, HubSettings};
 use crate::names::has_ending;
 use crate::options::RemoteOptions;
+use crate::registry::{Registry, RegistryPath};
 use crate::resource::Resource;
 use crate::runtime::wait_while;
 use crate::stats::RequestCounters;
@@ -65,6 +67,7 @@ enum StorePlace {
         commit: Arc<OnceLock<String>>,
     },
     Bucket(Arc<Bucket>),
+    Registry(Registry),
 }
 
 /// Files that were announced.
@@ -166,6 +169,12 @@ impl Store {
                 let bucket = Bucket::new(scheme, rest, connections, options, variables)?;
                 (StorePlace::Bucket(Arc::new(bucket)), url.to_owned())
             }
+            "oci" => {
+                let path = RegistryPath::parse(rest)?;
+                let given = headers_for(&path.origin, &client.options, variables)?;
+                let shown = path.shown();
+                (StorePlace::Registry(Registry::new(path, given)), shown)
+            }
             _ => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
@@ -207,7 +216,7 @@ impl Store {
     pub(crate) fn bucket(&self) -> Option<&Arc<Bucket>> {
         match &self.place {
             StorePlace::Bucket(bucket) => Some(bucket),
-            StorePlace::Web { .. } | StorePlace::Hub { .. } => None,
+            StorePlace::Web { .. } | StorePlace::Hub { .. } | StorePlace::Registry(_) => None,
         }
     }
 
@@ -247,6 +256,7 @@ impl Store {
             StorePlace::Web { .. } => false,
             StorePlace::Hub { .. } => hub_path(path).is_ok_and(|path| !path.is_file()),
             StorePlace::Bucket(_) => !has_ending(key(path)),
+            StorePlace::Registry(registry) => !registry.file_of(path).is_ok_and(has_ending),
         };
         path.ends_with('/') || is_unending()
     }
@@ -315,23 +325,38 @@ impl Store {
                 // files of a commit do not change, so that their headers need no comparison
                 (resource, url, hub::is_commit(revision))
             }
+            StorePlace::Registry(registry) => {
+                let (resource, url) = self.registry_file(registry, path)?;
+                (resource, url, true)
+            }
         };
+        let file = self.begin_file(resource, url, is_pinned, FirstRequests::of(path));
+        self.known().requested(path, &file);
+        Ok(file)
+    }
+
+    /// Requests the first bytes of a file. `url` is what the cache of headers knows it by, and `is_pinned` whether that names one
+    /// content for ever.
+    fn begin_file(
+        &self,
+        resource: Resource,
+        url: Url,
+        is_pinned: bool,
+        first: FirstRequests,
+    ) -> RemoteFile {
         let place = self.headers.as_ref().map(|cache| HeaderPlace {
             cache: Arc::clone(cache),
             key: header_cache::key_of(url),
             is_pinned,
         });
-        let first = FirstRequests::of(path);
-        let file = RemoteFile::begin(
+        RemoteFile::begin(
             Arc::clone(&self.client),
             Arc::clone(&self.slots),
             Arc::clone(&self.memory),
             resource,
             first,
             place,
-        );
-        self.known().requested(path, &file);
-        Ok(file)
+        )
     }
 
     fn hub_resource(

@@ -107,7 +107,9 @@ impl Deref for Files {
 }
 
 /// Schemes of URLs that are opened. A directory of such a name is opened as `./https:/…`.
-static SCHEMES: &[&str] = &["http", "https", "s3", "gs", "az", "abfs", "abfss", "hf"];
+static SCHEMES: &[&str] = &[
+    "http", "https", "s3", "gs", "az", "abfs", "abfss", "hf", "oci",
+];
 
 /// The text of a path that is a URL.
 pub(crate) fn url(path: &Path) -> Option<&str> {
@@ -207,6 +209,7 @@ mod tests {
             "s3://b/k",
             "hf://o/n",
             "abfss://c@a/k",
+            "oci://r/m:t",
         ] {
             assert_eq!(url(Path::new(path)), Some(path));
         }

@@ -82,6 +82,7 @@ mod remote_header_cache;
 mod remote_models;
 #[cfg(feature = "remote")]
 mod remote_offline;
+mod remote_registry;
 #[cfg(all(feature = "remote", target_os = "linux"))]
 mod remote_tls;
 #[cfg(unix)]
