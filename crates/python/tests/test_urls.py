@@ -33,6 +33,8 @@ MISTAKES: list[Any] = [
     "https:/host/model.safetensors",
     Path("s3://bucket/model.safetensors"),
     Path("hf://org/model"),
+    Path("oci://registry/model:tag"),
+    "ollama:/model:tag",
     "gcs://bucket/model.safetensors",
     "ftp://host/model.safetensors",
     "file:///tmp/model.safetensors",

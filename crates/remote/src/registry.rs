@@ -8,6 +8,7 @@
 mod layers;
 mod login;
 mod manifest;
+mod ollama;
 mod tar;
 
 use std::fmt;
@@ -23,6 +24,7 @@ use crate::names::is_plain;
 pub(crate) use layers::{LayerFiles, files_of};
 pub(crate) use login::RegistryLogin;
 pub(crate) use manifest::{ACCEPTED, RegistryManifest, parse_manifest};
+pub(crate) use ollama::OllamaPath;
 pub(crate) use tar::{TarMember, members};
 
 /// The digest of a blob, by which it is requested.
@@ -202,7 +204,9 @@ fn origin_of(host: &str) -> Option<Url> {
         "docker.io" | "index.docker.io" => DOCKER,
         host => host,
     };
-    if host.is_empty() || host.contains(['@', '?', '#', '\\', '%']) {
+    // a name with an empty part would lead out of a store of Ollama's
+    let has_empty_part = host.starts_with('.') || host.contains("..");
+    if host.is_empty() || has_empty_part || host.contains(['@', '?', '#', '\\', '%']) {
         return None;
     }
     let url = |scheme| Url::parse(&format!("{scheme}://{host}/")).ok();

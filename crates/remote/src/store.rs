@@ -24,7 +24,7 @@ use crate::header_cache::{self, HeaderCache};
 use crate::hub::{self, HubPath, HubSettings};
 use crate::names::has_ending;
 use crate::options::RemoteOptions;
-use crate::registry::{Registry, RegistryPath};
+use crate::registry::{OllamaPath, Registry, RegistryPath};
 use crate::resource::Resource;
 use crate::runtime::wait_while;
 use crate::stats::RequestCounters;
@@ -169,8 +169,18 @@ impl Store {
                 let bucket = Bucket::new(scheme, rest, connections, options, variables)?;
                 (StorePlace::Bucket(Arc::new(bucket)), url.to_owned())
             }
-            "oci" => {
-                let path = RegistryPath::parse(rest)?;
+            "oci" | "ollama" => {
+                let path = if scheme == "oci" {
+                    RegistryPath::parse(rest)?
+                } else {
+                    let model = OllamaPath::parse(rest)?;
+                    // the store on this machine first: it needs no request
+                    if let Some(stored) = model.stored(variables) {
+                        client.counters.found_in_cache();
+                        return Ok(OpenedUrl::Local(stored));
+                    }
+                    model.path
+                };
                 let given = headers_for(&path.origin, &client.options, variables)?;
                 let shown = path.shown();
                 (StorePlace::Registry(Registry::new(path, given)), shown)

@@ -300,3 +300,62 @@ fn a_folder_is_compared_with_a_manifest() {
     let (code, report) = check(folder.path());
     assert!(code == 1 && report.contains("\"hash\""), "{report}");
 }
+
+/// The store on this machine needs no request; without the model in it, the registry is asked, whose blobs are the same.
+#[test]
+fn models_of_ollama_are_opened_from_the_store_or_the_registry() {
+    let server = TestServer::start();
+    let weights = fixture("model/scribe-Q8_0.gguf");
+    let kind = |kind: &str| format!("application/vnd.ollama.image.{kind}");
+    let kinds = ["model", "projector", "license", "template"].map(kind);
+    let layers: [TestLayer<'_>; 4] = [
+        (&kinds[0], None, &weights),
+        (&kinds[1], None, b"projector"),
+        (&kinds[2], None, b"free"),
+        (&kinds[3], None, b"{{ .Prompt }}"),
+    ];
+    server.put_model("me/scribe", "8b", &layers);
+    let host = server.url("").replace("http://", "");
+    let url = format!("ollama://{host}/me/scribe:8b");
+    let store = tempfile::tempdir().unwrap();
+    let with_store = |args: &[&str]| {
+        let mut command = command(args);
+        command.env("OLLAMA_MODELS", store.path());
+        let run = finish(command);
+        assert_eq!(run.code, 0, "{args:?}: {}", run.stderr);
+        run.stdout
+    };
+    let shown = || {
+        let text = with_store(&["inspect", "--json", &url]);
+        let mut document: Value = serde_json::from_str(&text).unwrap();
+        document["checkpoints"][0]["tensors"].take()
+    };
+    let local = tensors("fixtures/model/scribe-Q8_0.gguf");
+    assert_eq!(shown(), local);
+    let requests = server.answered();
+    assert_eq!((requests.len(), depth(&requests)), (2, 2), "{requests:#?}");
+    with_store(&["check", &url]);
+    server.answered();
+    // as `ollama pull` leaves it
+    let manifest = store
+        .path()
+        .join("manifests")
+        .join(&host)
+        .join("me/scribe/8b");
+    let blobs = store.path().join("blobs");
+    std::fs::create_dir_all(manifest.parent().unwrap()).unwrap();
+    std::fs::create_dir_all(&blobs).unwrap();
+    let digest = digest_of(&weights);
+    let text = format!(
+        r#"{{"layers":[{{"mediaType":"{}","digest":"{digest}","size":1}}]}}"#,
+        kinds[0]
+    );
+    std::fs::write(&manifest, text).unwrap();
+    let blob = blobs.join(digest.replace(':', "-"));
+    std::fs::write(&blob, &weights).unwrap();
+    assert_eq!(shown(), local);
+    with_store(&["check", &url]);
+    with_store(&["fit", "--context", "1000", &url]);
+    assert_eq!(tensors(blob.to_str().unwrap()), local);
+    assert_eq!(server.answered().len(), 0);
+}

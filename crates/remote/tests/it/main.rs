@@ -8,6 +8,7 @@ mod known;
 mod mutated_answers;
 mod offline;
 mod reads;
+mod registry;
 mod server;
 mod uploads;
 
