@@ -115,7 +115,7 @@ pub fn shown_text(text: &str) -> Cow<'_, str> {
 /// Schemes of URLs that are opened. In messages they are known also with one slash: the system's functions for paths join several
 /// to one.
 pub(crate) static SCHEMES: &[&str] = &[
-    "http", "https", "s3", "gs", "az", "abfs", "abfss", "hf", "oci", OLLAMA,
+    "http", "https", "s3", "gs", "az", "abfs", "abfss", "hf", "ms", "oci", OLLAMA,
 ];
 
 /// Its URLs begin with a model and a tag.

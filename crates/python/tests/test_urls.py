@@ -33,6 +33,7 @@ MISTAKES: list[Any] = [
     "https:/host/model.safetensors",
     Path("s3://bucket/model.safetensors"),
     Path("hf://org/model"),
+    Path("ms://owner/model"),
     Path("oci://registry/model:tag"),
     "ollama:/model:tag",
     "gcs://bucket/model.safetensors",

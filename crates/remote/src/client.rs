@@ -150,7 +150,8 @@ impl Client {
         response: Response,
         range: RequestedRange,
     ) -> Result<Answer> {
-        let mut answer = Answer::new(response, range, &self.options)?;
+        let stated = resource.whole_blob().map(|blob| blob.len);
+        let mut answer = Answer::new(response, range, stated, &self.options)?;
         resource.adjust(&mut answer)?;
         self.counters.requested(answer.end - answer.start);
         Ok(answer)

@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::header_cache::{decode, encode, key_of, name_of, sealed};
 use crate::hub::blobs::{StatedDigests, parse_digests};
 use crate::hub::{all_files_of_index, parse_listing};
+use crate::modelscope::parse_list;
 use crate::options::RemoteOptions;
 use crate::registry::{LayerFiles, RegistryManifest, files_of, members, parse_manifest};
 
@@ -48,6 +49,15 @@ pub fn registry_manifest(text: &[u8], room: u64) -> Result<Vec<String>> {
         LayerFiles::Archive(_) => None,
     });
     Ok(names.collect())
+}
+
+/// The names of the files of a list of ModelScope, of which `room` bytes may be kept.
+///
+/// # Errors
+/// It is no such list.
+pub fn modelscope_list(text: &[u8], room: u64) -> Result<Vec<String>> {
+    let (files, _) = parse_list(text, room)?;
+    Ok(files.into_iter().map(|file| file.name).collect())
 }
 
 /// The names and ranges of the files of an archive, of which `room` bytes may be kept.

@@ -41,6 +41,33 @@ impl<'de, F: ObjectFields> Visitor<'de> for ReadObject<'_, F> {
     }
 }
 
+/// An object, or null in its place.
+pub(crate) struct Nested<'f, F>(pub(crate) &'f mut F);
+
+impl<'de, F: ObjectFields> DeserializeSeed<'de> for Nested<'_, F> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de, F: ObjectFields> Visitor<'de> for Nested<'_, F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_none<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        ReadObject(self.0).deserialize(deserializer)
+    }
+}
+
 /// The longest text that is kept, in bytes: no file has a longer name.
 const LONGEST_TEXT: usize = 4096;
 

@@ -12,9 +12,7 @@ mod ollama;
 mod tar;
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
 
-use reqwest::header::HeaderMap;
 use sha2::{Digest as _, Sha256, Sha512};
 use url::{Host, Url};
 
@@ -73,7 +71,7 @@ impl BlobDigest {
             return Ok(());
         }
         Err(Error::refused(format!(
-            "the registry sends other bytes than the digest {self} names: theirs is {found}"
+            "the server sends other bytes than the digest {self} names: theirs is {found}"
         )))
     }
 }
@@ -219,57 +217,11 @@ fn origin_of(host: &str) -> Option<Url> {
     if is_here { url("http") } else { Some(secure) }
 }
 
-/// A file of a model in a registry: a blob, or a part of one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RegistryFile {
-    /// The path below the model.
-    pub(crate) name: String,
-    pub(crate) blob: Blob,
-    /// The place in the blob, of a member of an archive.
-    pub(crate) member: Option<TarMember>,
-}
-
-/// A blob as a manifest describes it.
+/// A blob as a manifest or a list describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Blob {
     pub(crate) digest: BlobDigest,
     pub(crate) len: u64,
-}
-
-/// A model in a registry, with its files once they are known.
-pub(crate) struct Registry {
-    pub(crate) path: RegistryPath,
-    pub(crate) login: Arc<RegistryLogin>,
-    pub(crate) model: Mutex<Option<Arc<RegistryModel>>>,
-}
-
-/// The files of a model under the digest of its manifest.
-pub(crate) struct RegistryModel {
-    pub(crate) digest: String,
-    pub(crate) files: Vec<RegistryFile>,
-}
-
-impl Registry {
-    /// A model, with the headers that its registry is given.
-    pub(crate) fn new(path: RegistryPath, given: HeaderMap) -> Self {
-        let login = RegistryLogin::new(path.origin.clone(), path.repository.clone(), given);
-        Self {
-            path,
-            login: Arc::new(login),
-            model: Mutex::default(),
-        }
-    }
-
-    /// The part of a path that is below the model, without a slash at its end.
-    pub(crate) fn file_of<'p>(&self, path: &'p str) -> Result<&'p str> {
-        let rest = path.strip_prefix(&*self.path.model);
-        let file = rest.filter(|rest| rest.is_empty() || rest.starts_with('/'));
-        let file = file.map(|file| file.trim_matches('/'));
-        file.ok_or_else(|| {
-            let what = "the path is not in the model that was opened";
-            Error::new(ErrorKind::Invalid, what)
-        })
-    }
 }
 
 #[cfg(test)]

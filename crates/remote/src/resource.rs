@@ -34,7 +34,7 @@ enum ResourcePlace {
     },
     /// An object, whose URL is signed when it is requested.
     Bucket(BucketKey),
-    /// A manifest or a blob of a registry, with the headers of its login.
+    /// A manifest or a blob of a registry, or a file with a digest of ModelScope, with the headers of its login.
     Registry {
         url: Url,
         login: Arc<RegistryLogin>,
@@ -170,8 +170,8 @@ impl Resource {
         };
         if answer.version.len != blob.len {
             return Err(Error::refused(format!(
-                "the registry's blob {} has {} bytes, and its manifest says {}",
-                blob.digest, answer.version.len, blob.len
+                "the server has {} bytes for the digest {}, and its manifest or list says {}",
+                answer.version.len, blob.digest, blob.len
             )));
         }
         if let Some(TarMember { start, len }) = *member {

@@ -2,7 +2,8 @@
 
 mod known_files;
 mod listing;
-mod registry_files;
+mod stated_files;
+mod stated_model;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -22,13 +23,15 @@ use crate::file::{HeaderPlace, RemoteFile};
 use crate::guess::FirstRequests;
 use crate::header_cache::{self, HeaderCache};
 use crate::hub::{self, HubPath, HubSettings};
+use crate::modelscope::ModelScopePath;
 use crate::names::has_ending;
 use crate::options::RemoteOptions;
-use crate::registry::{OllamaPath, Registry, RegistryPath};
+use crate::registry::{OllamaPath, RegistryPath};
 use crate::resource::Resource;
 use crate::runtime::wait_while;
 use crate::stats::RequestCounters;
 use known_files::KnownFiles;
+use stated_model::{ModelSource, StatedModel};
 
 /// Announced files that are requested and not opened yet.
 // each holds the first bytes of a file: more would only take memory before their turn
@@ -67,7 +70,8 @@ enum StorePlace {
         commit: Arc<OnceLock<String>>,
     },
     Bucket(Arc<Bucket>),
-    Registry(Registry),
+    /// A model of a registry or of ModelScope.
+    Stated(StatedModel),
 }
 
 /// Files that were announced.
@@ -183,7 +187,15 @@ impl Store {
                 };
                 let given = headers_for(&path.origin, &client.options, variables)?;
                 let shown = path.shown();
-                (StorePlace::Registry(Registry::new(path, given)), shown)
+                let source = ModelSource::Registry(path);
+                (StorePlace::Stated(StatedModel::new(source, given)), shown)
+            }
+            "ms" => {
+                let path = ModelScopePath::parse(rest, variables)?;
+                let given = path.headers(&client.options, variables)?;
+                let shown = path.shown();
+                let source = ModelSource::ModelScope(path);
+                (StorePlace::Stated(StatedModel::new(source, given)), shown)
             }
             _ => {
                 return Err(Error::new(
@@ -226,7 +238,7 @@ impl Store {
     pub(crate) fn bucket(&self) -> Option<&Arc<Bucket>> {
         match &self.place {
             StorePlace::Bucket(bucket) => Some(bucket),
-            StorePlace::Web { .. } | StorePlace::Hub { .. } | StorePlace::Registry(_) => None,
+            StorePlace::Web { .. } | StorePlace::Hub { .. } | StorePlace::Stated(_) => None,
         }
     }
 
@@ -266,7 +278,7 @@ impl Store {
             StorePlace::Web { .. } => false,
             StorePlace::Hub { .. } => hub_path(path).is_ok_and(|path| !path.is_file()),
             StorePlace::Bucket(_) => !has_ending(key(path)),
-            StorePlace::Registry(registry) => !registry.file_of(path).is_ok_and(has_ending),
+            StorePlace::Stated(model) => !model.file_of(path).is_ok_and(has_ending),
         };
         path.ends_with('/') || is_unending()
     }
@@ -335,10 +347,7 @@ impl Store {
                 // files of a commit do not change, so that their headers need no comparison
                 (resource, url, hub::is_commit(revision))
             }
-            StorePlace::Registry(registry) => {
-                let (resource, url) = self.registry_file(registry, path)?;
-                (resource, url, true)
-            }
+            StorePlace::Stated(model) => self.stated_file(model, path)?,
         };
         let file = self.begin_file(resource, url, is_pinned, FirstRequests::of(path));
         self.known().requested(path, &file);

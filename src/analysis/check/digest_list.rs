@@ -107,9 +107,8 @@ impl DigestList {
         Ok(list)
     }
 
-    /// The digests that the Hugging Face hub states of the files of `hf://owner/name[@revision][/folder]`, by one request, or a registry's
-    /// manifest (`oci://registry/repository:tag`). A check reports
-    /// files of the model that the repository does not have, and names its files that are not there.
+    /// The digests that the Hugging Face hub states of the files of `hf://owner/name[@revision][/folder]`, by one request, or ModelScope's
+    /// list (`ms://owner/name[@revision][/folder]`), or a registry's manifest (`oci://registry/repository:tag`). A check reports files of the model that the repository does not have, and names its files that are not there.
     ///
     /// ```no_run
     /// use anamnesis::OpenOptions;

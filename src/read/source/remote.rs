@@ -44,14 +44,11 @@ fn of_remote(error: anamnesis_remote::Error) -> Error {
     }
 }
 
-/// The digests that the hub states of a repository's files, or a registry of a model's.
+/// The digests that the hub or ModelScope states of a repository's files, or a registry of a model's.
 pub(crate) fn stated_digests(url: &str, options: RemoteOptions) -> Result<StatedDigests> {
-    let is_of_registry = |url: &str| {
-        url.split(':')
-            .next()
-            .is_some_and(|scheme| scheme.eq_ignore_ascii_case("oci"))
-    };
-    if is_of_registry(url)
+    let scheme = url.split(':').next().unwrap_or_default();
+    let mut stating = ["oci", "ms"].iter();
+    if stating.any(|known| known.eq_ignore_ascii_case(scheme))
         && let OpenedUrl::Store(store) = open_store(url, options.clone())?
     {
         return store.stated_digests().map_err(of_remote);

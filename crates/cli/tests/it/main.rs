@@ -81,7 +81,10 @@ mod remote_header_cache;
 #[cfg(feature = "remote")]
 mod remote_models;
 #[cfg(feature = "remote")]
+mod remote_modelscope;
+#[cfg(feature = "remote")]
 mod remote_offline;
+#[cfg(feature = "remote")]
 mod remote_registry;
 #[cfg(all(feature = "remote", target_os = "linux"))]
 mod remote_tls;

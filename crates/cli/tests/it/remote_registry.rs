@@ -234,7 +234,10 @@ fn bytes_of_another_digest_are_refused() {
     };
     let (code, report) = check(&url);
     assert_eq!(code, 0, "{report}");
-    assert!(report.contains("its manifest"), "{report}");
+    assert!(
+        report.contains("the manifest or list of its server"),
+        "{report}"
+    );
     // one bit of the weights: opening cannot know, and a check says it
     let mut changed = weights.clone();
     *changed.last_mut().unwrap() ^= 1;
@@ -245,7 +248,7 @@ fn bytes_of_another_digest_are_refused() {
     assert!(report.contains("\"rule\":\"hash\""), "{report}");
     // another length than the manifest's
     server.put(&path(&weights), &weights[..weights.len() - 1]);
-    assert!(failure(&url).contains("its manifest says"));
+    assert!(failure(&url).contains("its manifest or list says"));
     server.put(&path(&weights), &*weights);
     // a configuration that is read whole
     server.put(
@@ -336,7 +339,7 @@ fn models_of_ollama_are_opened_from_the_store_or_the_registry() {
     assert_eq!((requests.len(), depth(&requests)), (2, 2), "{requests:#?}");
     with_store(&["check", &url]);
     server.answered();
-    // as `ollama pull` leaves it
+    // the store after `ollama pull`
     let manifest = store
         .path()
         .join("manifests")

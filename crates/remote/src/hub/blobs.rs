@@ -44,7 +44,8 @@ pub fn hub_digests(
         .split_once("://")
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("hf"));
     let Some((_, rest)) = rest else {
-        let what = "only the hub states the digests of its files: write hf://owner/name, or hf://owner/name@revision";
+        let what = "only the hub, ModelScope and registries state the digests of their files: write hf://owner/name, ms://owner/name or \
+                    oci://registry/repository:tag";
         return Err(Error::new(ErrorKind::Invalid, what));
     };
     let own = options.variables.clone();

@@ -19,8 +19,10 @@ use crate::json_fields::{ObjectFields, read_whole};
 pub(crate) struct RegistryLogin {
     origin: Url,
     repository: String,
-    /// Of the command, a token of the environment, or a login of netrc.
+    /// The headers of the command, a token of the environment, or a login of netrc.
     given: HeaderMap,
+    /// Whether the server may name a service of tokens.
+    has_service: bool,
     /// The token of a service.
     token: Mutex<Option<HeaderValue>>,
     /// One request for a token at a time.
@@ -33,8 +35,17 @@ impl RegistryLogin {
             origin,
             repository,
             given,
+            has_service: true,
             token: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// The login at a server that gives no tokens.
+    pub(crate) fn fixed(origin: Url, given: HeaderMap) -> Self {
+        Self {
+            has_service: false,
+            ..Self::new(origin, String::new(), given)
         }
     }
 
@@ -65,6 +76,9 @@ impl RegistryLogin {
     /// The request for a token, and the headers of the login for it, that an answer of status 401 leads to; `None` if the answer
     /// names no service of tokens.
     pub(crate) fn token_request(&self, headers: &HeaderMap) -> Result<Option<(Url, HeaderMap)>> {
+        if !self.has_service {
+            return Ok(None);
+        }
         let challenges = headers.get_all(WWW_AUTHENTICATE).iter();
         let mut challenges = challenges.filter_map(|value| challenge(value.to_str().ok()?));
         let Some((realm, service)) = challenges.next() else {
@@ -123,7 +137,7 @@ fn is_related(registry: &Url, service: &Url) -> bool {
     else {
         return false;
     };
-    // of `registry.example.org`, `example.org` and its hosts; of `example.org`, its own hosts
+    // `registry.example.org` has `example.org` and its hosts, and `example.org` its own hosts
     let domain = match registry.split_once('.') {
         Some((_, domain)) if domain.contains('.') => domain,
         _ => registry,

@@ -8,7 +8,7 @@ use serde::de::{
 
 use super::{Blob, BlobDigest};
 use crate::error::{Error, ErrorKind, Result};
-use crate::json_fields::{ObjectFields, ReadObject, ShortText, read_whole};
+use crate::json_fields::{Nested, ObjectFields, ReadObject, ShortText, read_whole};
 
 /// The media types of manifests and indexes that are requested.
 pub(crate) const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
@@ -190,33 +190,6 @@ impl<'de> Deserialize<'de> for ManifestEntry {
         let mut descriptor = Self::default();
         ReadObject(&mut descriptor).deserialize(deserializer)?;
         Ok(descriptor)
-    }
-}
-
-/// An object, or null in its place.
-struct Nested<'f, F>(&'f mut F);
-
-impl<'de, F: ObjectFields> DeserializeSeed<'de> for Nested<'_, F> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_option(self)
-    }
-}
-
-impl<'de, F: ObjectFields> Visitor<'de> for Nested<'_, F> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_none<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        ReadObject(self.0).deserialize(deserializer)
     }
 }
 

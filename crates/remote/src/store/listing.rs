@@ -52,8 +52,8 @@ impl Store {
                 self.known().listed(directory, &names);
                 return Ok(names);
             }
-            StorePlace::Registry(registry) => {
-                let names = self.list_registry(registry, directory)?;
+            StorePlace::Stated(model) => {
+                let names = self.list_stated(model, directory)?;
                 self.known().listed(directory, &names);
                 return Ok(names);
             }

@@ -5,6 +5,7 @@ mod faults;
 mod header_cache;
 mod hub;
 mod known;
+mod modelscope;
 mod mutated_answers;
 mod offline;
 mod reads;

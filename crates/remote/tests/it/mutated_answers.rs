@@ -3,7 +3,7 @@
 
 use anamnesis_remote::fuzzing::{
     BUCKET_OPERATIONS, archive_files, bucket_operation, files_of_index, header_entry, hub_listing,
-    registry_manifest, stated_digests,
+    modelscope_list, registry_manifest, stated_digests,
 };
 
 use super::server::{archive, digest_of};
@@ -80,14 +80,26 @@ fn mutated_lists_of_the_hub_and_indexes_are_read_or_refused() {
 }
 
 #[test]
-fn mutated_manifests_and_archives_are_read_or_refused() {
+fn mutated_manifests_lists_and_archives_are_read_or_refused() {
     let digest = digest_of(b"");
     let manifest = format!(
         r#"{{"layers":[{{"mediaType":"application/vnd.docker.ai.gguf.v3","digest":"{digest}","size":3}},{{"mediaType":"a/b","digest":"{digest}","size":0,"annotations":{{"org.cncf.model.filepath":"a/b.json"}}}}]}}"#
     );
     let archive = archive(&[("a/b.json", b"{}"), (&"n".repeat(120), b"words")]);
+    let list = format!(
+        r#"{{"Code":200,"Data":{{"Files":[{{"Path":"a/b.json","Type":"blob","Size":3,"Sha256":"{}"}},{{"Path":"a","Type":"tree"}}]}}}}"#,
+        digest.replace("sha256:", "")
+    );
     let (mut mutations, mut read) = (Mutations(4), 0);
     for _ in 0..3 * ROUNDS {
+        if let Ok(names) = modelscope_list(&mutations.mutated(list.as_bytes()), 2000) {
+            read += usize::from(!names.is_empty());
+            assert!(
+                names
+                    .iter()
+                    .all(|name| !name.split('/').any(|part| matches!(part, "" | "..")))
+            );
+        }
         if let Ok(names) = registry_manifest(&mutations.mutated(manifest.as_bytes()), 2000) {
             read += usize::from(!names.is_empty());
             assert!(

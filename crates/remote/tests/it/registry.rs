@@ -28,7 +28,7 @@ fn headers_of_blobs_are_kept_by_their_digest() {
     let server = TestServer::start();
     let folder = tempfile::tempdir().unwrap();
     let bytes = content(200_000);
-    // of one request: other endings have one for the last bytes, which may arrive after the file is settled
+    // one request: other endings have one for the last bytes, which may arrive after the file is settled
     let digest = server.put_model("a/b", "v1", &[(WEIGHTS, Some("x.npy"), &bytes)]);
     for (reference, requests) in [
         (":v1", 2),

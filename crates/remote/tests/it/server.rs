@@ -10,6 +10,8 @@ mod depth;
 mod faulty;
 #[path = "server/hub.rs"]
 mod hub;
+#[path = "server/modelscope.rs"]
+mod modelscope;
 #[path = "server/registry.rs"]
 mod registry;
 
@@ -194,6 +196,9 @@ impl ServerState {
             ["f", fault, rest @ ..] => self.faulty(fault, &format!("/{}", rest.join("/")), request),
             ["api", "models", owner, name, "revision", revision] => {
                 self.listing(owner, name, revision, &request.query)
+            }
+            ["api", "v1", "models", owner, name, "repo", rest @ ..] => {
+                self.modelscope(&format!("/{owner}/{name}"), rest, request)
             }
             ["v2", path @ ..] => self.registry(path, request),
             ["token"] => self.token(request),

@@ -8,7 +8,7 @@ use anamnesis::check::check_path;
 use anamnesis::{OpenOptions, Usage};
 use anamnesis_remote::fuzzing::{
     BUCKET_OPERATIONS, archive_files, bucket_operation, files_of_index, header_entry, hub_listing,
-    registry_manifest, stated_digests,
+    modelscope_list, registry_manifest, stated_digests,
 };
 use bytes::Bytes;
 
@@ -39,6 +39,7 @@ pub fn hub(bytes: &[u8]) {
     if options & 4 != 0 {
         let _ = within(4 * most + 2 * ROOM, || registry_manifest(text, ROOM));
         let _ = within(8 * most + 2 * ROOM, || archive_files(text, ROOM));
+        let _ = within(most + 2 * ROOM, || modelscope_list(text, ROOM));
         return;
     }
     if options & 1 != 0 {
