@@ -60,6 +60,8 @@ mod parts_of_conversions;
 mod parts_of_sets;
 mod pieces_and_names;
 #[cfg(target_os = "linux")]
+mod platform;
+#[cfg(target_os = "linux")]
 mod policy_library;
 #[cfg(target_os = "linux")]
 mod policy_log;
