@@ -150,7 +150,7 @@
 //! | feature | default | effect |
 //! |---|---|---|
 //! | `mmap` | yes | paths are memory-mapped; without it they are read with positioned reads |
-//! | `remote` | no | `http://`, `https://`, `s3://`, `gs://`, `az://`, `abfss://` and `hf://` URLs are opened where paths are, and buckets are written to |
+//! | `remote` | no | `http://`, `https://`, `s3://`, `gs://`, `az://`, `abfss://`, `hf://`, `ms://`, `oci://` and `ollama://` URLs are opened where paths are, and buckets are written to |
 //! | `uring` | yes | the io_uring loader (Linux); without it, or where the kernel refuses, threads read |
 //!
 //! # Memory maps and truncation

@@ -112,8 +112,14 @@ pub fn shown_text(text: &str) -> Cow<'_, str> {
     without_secrets(text, |c| c.is_whitespace() || matches!(c, '"' | '\'' | '`'))
 }
 
-/// Schemes whose URLs are known also with one slash: the system's functions for paths join several to one.
-const SCHEMES: [&str; 8] = ["http", "https", "s3", "gs", "az", "abfs", "abfss", "hf"];
+/// Schemes of URLs that are opened. In messages they are known also with one slash: the system's functions for paths join several
+/// to one.
+pub(crate) static SCHEMES: &[&str] = &[
+    "http", "https", "s3", "gs", "az", "abfs", "abfss", "hf", "ms", "oci", OLLAMA,
+];
+
+/// Its URLs begin with a model and a tag.
+const OLLAMA: &str = "ollama";
 
 /// The text, its URLs without secrets; a URL goes on to a character at which it `ends`.
 fn without_secrets(text: &str, ends: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -137,7 +143,11 @@ fn without_secrets(text: &str, ends: impl Fn(char) -> bool) -> Cow<'_, str> {
         let begin = text.len() - rest.len();
         at = begin + url.len();
         let is_azure = scheme.to_ascii_lowercase().starts_with("abfs");
-        let shown = location(url, is_azure);
+        let has_host = !scheme.eq_ignore_ascii_case(OLLAMA) || url.contains('@');
+        let shown = match has_host {
+            true => location(url, is_azure),
+            false => without_parameters(without_query(url)),
+        };
         if shown != url {
             out.push_str(&text[copied..begin]);
             out.push_str(&shown);
@@ -165,9 +175,13 @@ fn without_parameters(path: &str) -> Cow<'_, str> {
     parts.collect::<Vec<_>>().join("/").into()
 }
 
+fn without_query(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or_default()
+}
+
 /// Host and path of a URL whose scheme is left out.
 fn location(url: &str, is_azure: bool) -> Cow<'_, str> {
-    let place = url.split(['?', '#']).next().unwrap_or_default();
+    let place = without_query(url);
     let (host, path) = place.split_at(place.find('/').unwrap_or(place.len()));
     let plain = match host.rsplit_once('@') {
         // in URLs of Azure, the container stands in front of the account's host
@@ -213,6 +227,10 @@ mod tests {
             ("ftp://user:secret@h/a", "ftp://h/a"),
             ("/data/https:/user:secret@h/a?x", "/data/https:/h/a"),
             ("hf://org/model@v1/a.gguf", "hf://org/model@v1/a.gguf"),
+            ("oci:/user:secret@h/a:t?x", "oci:/h/a:t"),
+            ("oci://h:80/a:t@sha256:1/b", "oci://h:80/a:t@sha256:1/b"),
+            ("ollama://model:8b/a.gguf?x", "ollama://model:8b/a.gguf"),
+            ("ollama://user:se/cret@h/a", "ollama://…"),
             ("abfss://container@account/a", "abfss://container@account/a"),
             ("abfss://name:secret@account/a", "abfss://account/a"),
             ("s3://bucket", "s3://bucket"),

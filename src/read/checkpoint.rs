@@ -105,8 +105,8 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Opens a file, a directory (also of torch.distributed.checkpoint), an index (`….index.json`), or any file of a split
     /// GGUF, with the default [`OpenOptions`]. Reads headers only. With the feature `remote`, the path may be a URL:
-    /// `https://host/file`, `s3://bucket/prefix`, `hf://owner/name`, `hf://owner/name@revision/file`. Its query is not part of
-    /// [`path`](Self::path). A directory `models--owner--name` of the hub's cache is opened as its snapshot
+    /// `https://host/file`, `s3://bucket/prefix`, `hf://owner/name`, `hf://owner/name@revision/file`, `ms://owner/name`, `oci://registry/repository:tag`,
+    /// `ollama://model:tag`. Its query is not part of [`path`](Self::path). A directory `models--owner--name` of the hub's cache is opened as its snapshot
     /// ([`source::local_path`](crate::source::local_path)), and a manifest of an Ollama store as the blob of its model.
     ///
     /// Files are memory-mapped by default. **If another process truncates a mapped file, reading the

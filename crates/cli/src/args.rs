@@ -167,8 +167,8 @@ pub(crate) struct InspectArgs {
     /// Files, directories, shard indexes (*.index.json), URLs or glob patterns; `-` is standard input.
     ///
     /// Any file of a split GGUF opens the whole split. A directory opens the checkpoint in it. URLs (https://,
-    /// s3://bucket/prefix, hf://owner/name) are read where they are. Patterns that the shell did not expand
-    /// are expanded, unless a file of that exact name exists.
+    /// s3://bucket/prefix, hf://owner/name, ms://owner/name, oci://registry/repository:tag, ollama://model:tag) are read where they are.
+    /// Patterns that the shell did not expand are expanded, unless a file of that exact name exists.
     #[arg(required_unless_present = "metadata", value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
 

@@ -38,6 +38,13 @@ pub(crate) struct FileVersion {
 }
 
 impl FileVersion {
+    /// A member without bytes of an archive.
+    pub(crate) const EMPTY: Self = Self {
+        len: 0,
+        etag: None,
+        modified: None,
+    };
+
     fn of(headers: &HeaderMap, len: u64) -> Self {
         let text = |name| {
             let value = headers.get(name)?.to_str().ok()?;
@@ -86,10 +93,12 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Checks the header of an answer of status 200, 206 or 416 against the request.
+    /// Checks the header of an answer of status 200, 206 or 416 against the request. `stated` is the length of the file, where something else
+    /// says it.
     pub(crate) fn new(
         response: Response,
         range: RequestedRange,
+        stated: Option<u64>,
         options: &RemoteOptions,
     ) -> Result<Self> {
         let headers = response.headers();
@@ -128,7 +137,7 @@ impl Answer {
                 }
                 (0, 0, 0)
             }
-            _ => whole(&response, range)?,
+            _ => whole(&response, range, stated)?,
         };
         let asked = match range {
             // less than was requested is allowed, and continued; other bytes would be read as these
@@ -158,12 +167,17 @@ impl Answer {
 }
 
 /// The range of an answer that holds the whole file, as servers without ranges send it.
-fn whole(response: &Response, range: RequestedRange) -> Result<(u64, u64, u64)> {
+fn whole(
+    response: &Response,
+    range: RequestedRange,
+    stated: Option<u64>,
+) -> Result<(u64, u64, u64)> {
     let most = match range {
         RequestedRange::Between(0, most) => most,
         _ => 0,
     };
-    match response.content_length() {
+    // texts of ModelScope may come in chunks
+    match response.content_length().or(stated) {
         // a small file without ranges is as good; a large one would be received whole for each read
         Some(len) if len <= most => Ok((0, len, len)),
         _ => Err(Error::new(

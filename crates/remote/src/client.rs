@@ -1,5 +1,7 @@
 //! Requests: redirects that are followed under conditions, retries that wait as long as the server says.
 
+mod tokens;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,14 +102,15 @@ impl Client {
                  allow requests, or download the file",
             ));
         }
-        let mut headers = of_range(range);
+        let wanted = resource.range_to_request(range);
+        let mut headers = of_range(wanted);
         if let Some(etag) = version.and_then(FileVersion::condition)
             && let Ok(etag) = HeaderValue::from_str(etag)
         {
             headers.insert(header::IF_MATCH, etag);
         }
         let response = self.get(resource, &headers, on_delay).await?;
-        let answer = self.answer(response, range)?;
+        let answer = self.answer(resource, response, wanted)?;
         if let Some(version) = version {
             version.check(&answer.version)?;
         }
@@ -121,13 +124,14 @@ impl Client {
         range: RequestedRange,
         etag: &str,
     ) -> Result<Option<Answer>> {
-        let mut headers = of_range(range);
+        let wanted = resource.range_to_request(range);
+        let mut headers = of_range(wanted);
         if let Ok(etag) = HeaderValue::from_str(etag) {
             headers.insert(header::IF_NONE_MATCH, etag);
         }
         let response = self.get(resource, &headers, &mut || {}).await?;
         if response.status() != StatusCode::NOT_MODIFIED {
-            return self.answer(response, range).map(Some);
+            return self.answer(resource, response, wanted).map(Some);
         }
         let found = response.headers().get(header::ETAG);
         if found.is_some_and(|found| found != etag) {
@@ -140,8 +144,15 @@ impl Client {
         Ok(None)
     }
 
-    fn answer(&self, response: Response, range: RequestedRange) -> Result<Answer> {
-        let answer = Answer::new(response, range, &self.options)?;
+    fn answer(
+        &self,
+        resource: &Resource,
+        response: Response,
+        range: RequestedRange,
+    ) -> Result<Answer> {
+        let stated = resource.whole_blob().map(|blob| blob.len);
+        let mut answer = Answer::new(response, range, stated, &self.options)?;
+        resource.adjust(&mut answer)?;
         self.counters.requested(answer.end - answer.start);
         Ok(answer)
     }
@@ -235,11 +246,12 @@ impl Client {
             None => {
                 let first = resource.first_access().await;
                 let first = first.map_err(RequestFailure::Final)?;
-                (first.url, Allowed::Any, first.headers)
+                (first.url, first.allowed, first.headers)
             }
         };
         // the host that the caller named; of a bucket, the one that the environment names
         let origin = resource.url().unwrap_or(&url).clone();
+        let mut has_login = false;
         for _ in 0..=REDIRECTS {
             let mut all = headers.clone();
             all.extend(own.clone());
@@ -248,6 +260,23 @@ impl Client {
             resource
                 .check_commit(response.headers())
                 .map_err(RequestFailure::Final)?;
+            if !has_login
+                && response.status() == StatusCode::UNAUTHORIZED
+                && let Some(login) = resource.login().filter(|_| url.origin() == origin.origin())
+                && let Some(given) = self
+                    .renewed_token(
+                        login,
+                        &origin,
+                        own.get(header::AUTHORIZATION),
+                        response.headers(),
+                    )
+                    .await
+                    .map_err(RequestFailure::Final)?
+            {
+                has_login = true;
+                own.insert(header::AUTHORIZATION, given);
+                continue;
+            }
             // an answer, and no redirect, to a request under this condition
             let is_unchanged = response.status() == StatusCode::NOT_MODIFIED
                 && headers.contains_key(header::IF_NONE_MATCH);
@@ -351,7 +380,7 @@ impl Client {
         }
     }
 
-    /// The addresses that a redirect to another host may lead to.
+    /// The addresses that a redirect to another host, or its address of tokens, may lead to.
     async fn rule_for(&self, origin: &Url, to: &Url) -> Result<Allowed> {
         let rule = if origin_is_public(origin).await {
             Allowed::Public

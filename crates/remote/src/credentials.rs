@@ -54,7 +54,7 @@ fn invalid(what: impl Into<String>) -> Error {
 }
 
 /// Whether a request cannot be read on its way.
-fn is_private_way(url: &Url) -> bool {
+pub(crate) fn is_private_way(url: &Url) -> bool {
     let is_here = match url.host() {
         Some(Host::Ipv4(v4)) => v4.is_loopback(),
         Some(Host::Ipv6(v6)) => v6.is_loopback(),

@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::answer::RequestedRange;
+use crate::answer::{FileVersion, RequestedRange};
 use crate::blocks::{BlockAt, BlockMemory, Blocks};
 use crate::client::Client;
 use crate::error::Result;
@@ -87,6 +87,13 @@ impl RemoteFile {
         });
         {
             let mut state = shared.lock();
+            if shared.resource.is_empty_member() {
+                state.version = Some(FileVersion::EMPTY);
+                drop(state);
+                return Self { shared };
+            }
+            let whole = shared.resource.whole_blob();
+            state.awaits_digest = whole.is_some_and(|blob| (1..=head).contains(&blob.len));
             let beginning = match place {
                 Some(place) => shared.look_up(&mut state, place),
                 None => Beginning::Requests,
@@ -247,6 +254,10 @@ impl RemoteFile {
     /// one.
     pub fn settled(&self) {
         let mut state = self.shared.lock();
+        if state.awaits_digest {
+            // short, and not to be read without its digest
+            return;
+        }
         state.stop();
         let kept = state.kept.take().map(|kept| (kept, state.version.clone()));
         if !state.is_whole() {
@@ -319,7 +330,9 @@ impl SharedFile {
             if let Some(error) = &state.failed {
                 return Err(error.clone());
             }
-            if let Some(version) = &state.version {
+            if let Some(version) = &state.version
+                && !state.awaits_digest
+            {
                 return Ok((version.len, state));
             }
             state = self.wait(state)?;

@@ -14,9 +14,11 @@ use url::Url;
 use crate::bucket::{Bucket, SharedConnector};
 use crate::error::Result;
 use crate::header_cache::{decode, encode, key_of, name_of, sealed};
-use crate::hub::blobs::{HubDigests, parse_digests};
+use crate::hub::blobs::{StatedDigests, parse_digests};
 use crate::hub::{all_files_of_index, parse_listing};
+use crate::modelscope::parse_list;
 use crate::options::RemoteOptions;
+use crate::registry::{LayerFiles, RegistryManifest, files_of, members, parse_manifest};
 
 /// The commit and the names of a list of the hub; `room` bytes may be kept.
 ///
@@ -30,8 +32,49 @@ pub fn hub_listing(text: &[u8], folder: &str, room: u64) -> Result<(String, Vec<
 ///
 /// # Errors
 /// It is no such answer.
-pub fn stated_digests(text: &[u8], folder: &str, room: u64) -> Result<HubDigests> {
+pub fn stated_digests(text: &[u8], folder: &str, room: u64) -> Result<StatedDigests> {
     parse_digests(text, folder, room)
+}
+
+/// The names of the files of a registry's manifest, of which `room` bytes may be kept; none of an index.
+///
+/// # Errors
+/// It is no manifest of a model.
+pub fn registry_manifest(text: &[u8], room: u64) -> Result<Vec<String>> {
+    let RegistryManifest::Layers(layers) = parse_manifest(text, room)? else {
+        return Ok(Vec::new());
+    };
+    let names = files_of(layers)?.into_iter().filter_map(|file| match file {
+        LayerFiles::File(name, _) => Some(name),
+        LayerFiles::Archive(_) => None,
+    });
+    Ok(names.collect())
+}
+
+/// The names of the files of a list of ModelScope, of which `room` bytes may be kept.
+///
+/// # Errors
+/// It is no such list.
+pub fn modelscope_list(text: &[u8], room: u64) -> Result<Vec<String>> {
+    let (files, _) = parse_list(text, room)?;
+    Ok(files.into_iter().map(|file| file.name).collect())
+}
+
+/// The names and ranges of the files of an archive, of which `room` bytes may be kept.
+///
+/// # Errors
+/// It is no archive.
+pub fn archive_files(bytes: &[u8], room: u64) -> Result<Vec<(String, u64, u64)>> {
+    let found = members(bytes.len() as u64, room, &mut |at, buf| {
+        let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..));
+        let part = rest.and_then(|rest| rest.get(..buf.len()));
+        buf.copy_from_slice(part.expect("a place in the archive"));
+        Ok(())
+    })?;
+    let files = found
+        .into_iter()
+        .map(|(name, member)| (name, member.start, member.len));
+    Ok(files.collect())
 }
 
 /// The number of files that an index in the hub's cache names one after another; `None` for another text.

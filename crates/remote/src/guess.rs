@@ -42,6 +42,9 @@ static BY_ENDING: &[(&str, FirstRequests)] = &[
 const UNKNOWN: FirstRequests = first(128, 0);
 
 impl FirstRequests {
+    /// For an archive of files: its first headers, and the end, which tar fills up to 10 KiB.
+    pub(crate) const ARCHIVE: Self = first(4, 12);
+
     /// For a file of this name.
     pub(crate) fn of(name: &str) -> Self {
         let known = BY_ENDING.iter().find(|(ending, _)| name.ends_with(ending));

@@ -98,11 +98,11 @@ pub(crate) fn is_offline(get: &dyn Fn(&str) -> Option<String>) -> bool {
     is_set(get, "HF_HUB_OFFLINE")
 }
 
-/// A place on the hub.
+/// A place on the hub, or on another one with repositories of the same names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HubPath {
-    owner: String,
-    name: String,
+    pub(crate) owner: String,
+    pub(crate) name: String,
     pub(crate) revision: String,
     /// Empty for the repository.
     pub(crate) file: String,
@@ -113,9 +113,14 @@ pub(crate) struct HubPath {
 impl HubPath {
     /// Parses what follows `hf://`.
     pub(crate) fn parse(rest: &str) -> Result<Self> {
+        Self::parse_as("hf", "main", rest)
+    }
+
+    /// Parses what follows the scheme; `branch` is the default one.
+    pub(crate) fn parse_as(scheme: &str, branch: &str, rest: &str) -> Result<Self> {
         let invalid = |what: &str| {
             let text = format!(
-                "{what}: write hf://owner/name, hf://owner/name@revision, or hf://owner/name/file"
+                "{what}: write {scheme}://owner/name, {scheme}://owner/name@revision, or {scheme}://owner/name/file"
             );
             Error::new(ErrorKind::Invalid, text)
         };
@@ -123,8 +128,7 @@ impl HubPath {
         let owner = parts.next().unwrap_or_default();
         let repository = parts.next().unwrap_or_default();
         let file = parts.next().unwrap_or_default().trim_end_matches('/');
-        // the hub's default branch
-        let (name, revision) = repository.split_once('@').unwrap_or((repository, "main"));
+        let (name, revision) = repository.split_once('@').unwrap_or((repository, branch));
         let is_name = |text: &str| {
             !text.is_empty()
                 // `..` would lead out of the repository

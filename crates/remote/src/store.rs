@@ -2,6 +2,8 @@
 
 mod known_files;
 mod listing;
+mod stated_files;
+mod stated_model;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -21,12 +23,15 @@ use crate::file::{HeaderPlace, RemoteFile};
 use crate::guess::FirstRequests;
 use crate::header_cache::{self, HeaderCache};
 use crate::hub::{self, HubPath, HubSettings};
+use crate::modelscope::ModelScopePath;
 use crate::names::has_ending;
 use crate::options::RemoteOptions;
+use crate::registry::{OllamaPath, RegistryPath};
 use crate::resource::Resource;
 use crate::runtime::wait_while;
 use crate::stats::RequestCounters;
 use known_files::KnownFiles;
+use stated_model::{ModelSource, StatedModel};
 
 /// Announced files that are requested and not opened yet.
 // each holds the first bytes of a file: more would only take memory before their turn
@@ -65,6 +70,8 @@ enum StorePlace {
         commit: Arc<OnceLock<String>>,
     },
     Bucket(Arc<Bucket>),
+    /// A model of a registry or of ModelScope.
+    Stated(StatedModel),
 }
 
 /// Files that were announced.
@@ -166,6 +173,30 @@ impl Store {
                 let bucket = Bucket::new(scheme, rest, connections, options, variables)?;
                 (StorePlace::Bucket(Arc::new(bucket)), url.to_owned())
             }
+            "oci" | "ollama" => {
+                let path = if scheme == "oci" {
+                    RegistryPath::parse(rest)?
+                } else {
+                    let model = OllamaPath::parse(rest)?;
+                    // the store on this machine first: it needs no request
+                    if let Some(stored) = model.stored(variables) {
+                        client.counters.found_in_cache();
+                        return Ok(OpenedUrl::Local(stored));
+                    }
+                    model.path
+                };
+                let given = headers_for(&path.origin, &client.options, variables)?;
+                let shown = path.shown();
+                let source = ModelSource::Registry(path);
+                (StorePlace::Stated(StatedModel::new(source, given)), shown)
+            }
+            "ms" => {
+                let path = ModelScopePath::parse(rest, variables)?;
+                let given = path.headers(&client.options, variables)?;
+                let shown = path.shown();
+                let source = ModelSource::ModelScope(path);
+                (StorePlace::Stated(StatedModel::new(source, given)), shown)
+            }
             _ => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
@@ -207,7 +238,7 @@ impl Store {
     pub(crate) fn bucket(&self) -> Option<&Arc<Bucket>> {
         match &self.place {
             StorePlace::Bucket(bucket) => Some(bucket),
-            StorePlace::Web { .. } | StorePlace::Hub { .. } => None,
+            StorePlace::Web { .. } | StorePlace::Hub { .. } | StorePlace::Stated(_) => None,
         }
     }
 
@@ -247,6 +278,7 @@ impl Store {
             StorePlace::Web { .. } => false,
             StorePlace::Hub { .. } => hub_path(path).is_ok_and(|path| !path.is_file()),
             StorePlace::Bucket(_) => !has_ending(key(path)),
+            StorePlace::Stated(model) => !model.file_of(path).is_ok_and(has_ending),
         };
         path.ends_with('/') || is_unending()
     }
@@ -315,23 +347,35 @@ impl Store {
                 // files of a commit do not change, so that their headers need no comparison
                 (resource, url, hub::is_commit(revision))
             }
+            StorePlace::Stated(model) => self.stated_file(model, path)?,
         };
+        let file = self.begin_file(resource, url, is_pinned, FirstRequests::of(path));
+        self.known().requested(path, &file);
+        Ok(file)
+    }
+
+    /// Requests the first bytes of a file. `url` is what the cache of headers knows it by, and `is_pinned` whether that names one
+    /// content for ever.
+    fn begin_file(
+        &self,
+        resource: Resource,
+        url: Url,
+        is_pinned: bool,
+        first: FirstRequests,
+    ) -> RemoteFile {
         let place = self.headers.as_ref().map(|cache| HeaderPlace {
             cache: Arc::clone(cache),
             key: header_cache::key_of(url),
             is_pinned,
         });
-        let first = FirstRequests::of(path);
-        let file = RemoteFile::begin(
+        RemoteFile::begin(
             Arc::clone(&self.client),
             Arc::clone(&self.slots),
             Arc::clone(&self.memory),
             resource,
             first,
             place,
-        );
-        self.known().requested(path, &file);
-        Ok(file)
+        )
     }
 
     fn hub_resource(

@@ -107,8 +107,8 @@ impl DigestList {
         Ok(list)
     }
 
-    /// The digests that the Hugging Face hub states of the files of `hf://owner/name[@revision][/folder]`: one request. A check reports
-    /// files of the model that the repository does not have, and names its files that are not there.
+    /// The digests that the Hugging Face hub states of the files of `hf://owner/name[@revision][/folder]`, by one request, or ModelScope's
+    /// list (`ms://owner/name[@revision][/folder]`), or a registry's manifest (`oci://registry/repository:tag`). A check reports files of the model that the repository does not have, and names its files that are not there.
     ///
     /// ```no_run
     /// use anamnesis::OpenOptions;
@@ -126,14 +126,14 @@ impl DigestList {
     pub fn of_hub(url: &str, options: &OpenOptions) -> Result<Self> {
         let budget = Budget::new(options.limits_of());
         let listed = || {
-            let found = crate::read::source::remote::digests_on_hub(url, options.remote_of())?;
+            let found = crate::read::source::remote::stated_digests(url, options.remote_of())?;
             let mut list = Self {
                 of_repository: true,
                 ..Self::default()
             };
             for (file, text) in found.files {
                 budget.memory(text_cost(file.len()), WHAT)?;
-                match FileDigest::from_etag(&text) {
+                match FileDigest::from_manifest(&text).or_else(|| FileDigest::from_etag(&text)) {
                     Some(digest) => {
                         let tensor = None;
                         let entry = DigestEntry {

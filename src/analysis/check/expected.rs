@@ -91,8 +91,18 @@ impl ExpectedDigests {
                 EvidenceKind::Signature => expected.add_signature(name, budget)?,
             }
         }
-        // each look at a server would be a request, for files that are rarely there
+        // each look at a server would be a request, for files that are rarely there; a manifest or a list is known
         if !model.files.is_local() {
+            for path in model.paths {
+                let stated = model.files.stated_digest(path);
+                let Some(digest) = stated.and_then(|text| FileDigest::from_manifest(&text)) else {
+                    continue;
+                };
+                budget.memory(256 + 2 * path.as_os_str().len() as u64, WHAT)?;
+                let file = below(model.root, path);
+                let digests = expected.files.entry(file).or_default();
+                digests.push((digest, "the manifest or list of its server".to_owned()));
+            }
             return Ok(expected);
         }
         for path in model.paths {

@@ -22,6 +22,12 @@ impl FileDigest {
         sha256.or_else(|| GitObjectId::from_text(text).map(Self::Git))
     }
 
+    /// Reads the digits of a manifest: 64 are a SHA-256, 128 a SHA-512.
+    pub(super) fn from_manifest(text: &str) -> Option<Self> {
+        let sha256 = text.parse().ok().map(Self::Sha256);
+        sha256.or_else(|| Sha512Digest::from_text(text).map(Self::Sha512))
+    }
+
     /// Whether a file has this digest.
     pub(super) fn is_of(&self, made: &FileDigests) -> bool {
         match self {

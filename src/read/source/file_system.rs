@@ -145,6 +145,11 @@ pub(crate) trait FileSystem: Send + Sync {
     /// Opening has ended: cancelling it has no effect on later reads.
     fn opened(&self) {}
 
+    /// The digest that the place states of a file, without a look at its bytes.
+    fn stated_digest(&self, _path: &Path) -> Option<String> {
+        None
+    }
+
     /// Whether the files belong to the operating system, by the same paths.
     fn is_local(&self) -> bool {
         false

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
 use crate::base::progress::CancelToken;
+use crate::base::quote::SCHEMES;
 
 use super::file_system::FileSystem;
 use super::local_files::LocalFiles;
@@ -106,13 +107,10 @@ impl Deref for Files {
     }
 }
 
-/// Schemes of URLs that are opened. A directory of such a name is opened as `./https:/…`.
-static SCHEMES: &[&str] = &["http", "https", "s3", "gs", "az", "abfs", "abfss", "hf"];
-
-/// The text of a path that is a URL.
+/// The text of a path that is a URL. A directory of such a name is opened as `./https:/…`.
 pub(crate) fn url(path: &Path) -> Option<&str> {
     /// The length of a scheme.
-    const LONGEST: usize = "https".len();
+    const LONGEST: usize = "ollama".len();
     // by the first bytes, as this is asked of every path: searching all of it for `://` costs a small file 2 % of its opening
     let bytes = path.as_os_str().as_encoded_bytes();
     let colon = bytes.iter().take(LONGEST + 1).position(|&b| b == b':')?;
@@ -206,7 +204,10 @@ mod tests {
             "HTTP://h",
             "s3://b/k",
             "hf://o/n",
+            "ms://o/n@v",
             "abfss://c@a/k",
+            "oci://r/m:t",
+            "ollama://m",
         ] {
             assert_eq!(url(Path::new(path)), Some(path));
         }
@@ -229,6 +230,9 @@ mod tests {
             "https:/h",
             "s3:/b/k",
             "HF:/o/n",
+            "ms:/o/n",
+            "oci:/r/m:t",
+            "ollama:/m",
             "ftp://h/a",
             "gcs://b",
             "file:///a",

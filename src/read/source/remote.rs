@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anamnesis_remote::{
-    ErrorKind, HubDigests, OpenedUrl, RangeReceiver, RemoteFile, RemoteOptions, Store, hub_digests,
-    shard_names,
+    ErrorKind, OpenedUrl, RangeReceiver, RemoteFile, RemoteOptions, StatedDigests, Store,
+    hub_digests, shard_names,
 };
 
 use crate::base::error::{Error, Result};
@@ -44,8 +44,15 @@ fn of_remote(error: anamnesis_remote::Error) -> Error {
     }
 }
 
-/// The digests that the hub states of a repository's files.
-pub(crate) fn digests_on_hub(url: &str, options: RemoteOptions) -> Result<HubDigests> {
+/// The digests that the hub or ModelScope states of a repository's files, or a registry of a model's.
+pub(crate) fn stated_digests(url: &str, options: RemoteOptions) -> Result<StatedDigests> {
+    let scheme = url.split(':').next().unwrap_or_default();
+    let mut stating = ["oci", "ms"].iter();
+    if stating.any(|known| known.eq_ignore_ascii_case(scheme))
+        && let OpenedUrl::Store(store) = open_store(url, options.clone())?
+    {
+        return store.stated_digests().map_err(of_remote);
+    }
     let variable = |name: &str| std::env::var(name).ok();
     hub_digests(url, options, &variable).map_err(of_remote)
 }
@@ -107,6 +114,10 @@ impl FileSystem for RemoteFiles {
             .map(OsString::from)
             .filter(|name| wanted(name))
             .try_for_each(each)
+    }
+
+    fn stated_digest(&self, path: &Path) -> Option<String> {
+        self.0.stated_digest(&text(path))
     }
 
     fn known_names(&self, directory: &Path) -> Option<Vec<String>> {

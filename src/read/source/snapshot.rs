@@ -24,6 +24,7 @@ const SHOWN: usize = 4;
 /// | path | result |
 /// |---|---|
 /// | `hf://owner/name`, also with `@revision` or a file | the snapshot or file in the hub's cache, if it is there (feature `remote`) |
+/// | `ollama://model:tag` | the blob of the model in the store of Ollama, if it is there (feature `remote`) |
 /// | a directory `models--owner--name` of the hub's cache | its snapshot that `refs/main` names, or its only one |
 /// | a manifest of an Ollama store | the blob of its model |
 /// | any other path | the path itself, which need not exist |
@@ -66,10 +67,13 @@ pub fn local_path(path: impl AsRef<Path>) -> Result<PathBuf> {
 /// assert!(found.is_none(), "a directory that the caller names is the caller's choice");
 /// ```
 pub fn cache_warning(given: &Path, found: &Path) -> Option<Note> {
-    url(given)?;
+    let cache = match url(given)?.split(':').next() {
+        Some(scheme) if scheme.eq_ignore_ascii_case("ollama") => "the Ollama store",
+        _ => "the hub's cache",
+    };
     // a path that cannot be looked at cannot be opened either, which says why
     let stranger = trust::stranger_to_snapshot(found).ok()??;
-    let text = format!("the hub's cache on this machine is read, and {stranger}");
+    let text = format!("{cache} on this machine is read, and {stranger}");
     Some(Note::with_remedy(text, Remedy::OwnCache))
 }
 

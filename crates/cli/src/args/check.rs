@@ -39,9 +39,10 @@ pub(crate) struct CheckArgs {
     /// client writes about a download (`.cache/huggingface/download/*.metadata`).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "headers", help_heading = "Digests")]
     pub(crate) manifest: Option<PathBuf>,
-    /// Compare with the digests that the Hugging Face hub states of the files of URL: hf://owner/name[@revision][/folder].
+    /// Compare with the digests that the Hugging Face hub states of the files of URL (hf://owner/name[@revision][/folder]), or
+    /// ModelScope (ms://owner/name[@revision][/folder]), or a registry (oci://registry/repository:tag).
     ///
-    /// One request. A file of the model that the repository does not have is a finding; its files that are not here are named.
+    /// One request of the hub or ModelScope. A file of the model that the repository does not have is a finding; its files that are not here are named.
     #[cfg(feature = "remote")]
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url, conflicts_with_all = ["headers", "manifest"], help_heading = "Digests")]
     pub(crate) against: Option<String>,

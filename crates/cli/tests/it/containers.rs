@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
+use crate::platform::yaml_of;
 use crate::process::{assert_runs, path_str, workspace};
 use crate::runtime_process::RuntimeProcess;
 use crate::services::ModelDirectory;
@@ -28,18 +29,7 @@ struct ContainerSpec {
 
 /// The documents of an example; `None`, with a message, without PyYAML.
 fn example(name: &str) -> Option<Value> {
-    let path = workspace().join("docs/examples/containers").join(name);
-    let script = "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))";
-    let parsed = Command::new("python3")
-        .args(["-c", script, path_str(&path)])
-        .output();
-    match parsed {
-        Ok(parsed) if parsed.status.success() => serde_json::from_slice(&parsed.stdout).ok(),
-        other => {
-            eprintln!("SKIPPED: YAML is parsed by PyYAML: {other:?}");
-            None
-        }
-    }
+    yaml_of(&workspace().join("docs/examples/containers").join(name))
 }
 
 fn strings(value: &Value) -> Vec<String> {

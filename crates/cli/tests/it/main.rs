@@ -60,6 +60,8 @@ mod parts_of_conversions;
 mod parts_of_sets;
 mod pieces_and_names;
 #[cfg(target_os = "linux")]
+mod platform;
+#[cfg(target_os = "linux")]
 mod policy_library;
 #[cfg(target_os = "linux")]
 mod policy_log;
@@ -81,7 +83,11 @@ mod remote_header_cache;
 #[cfg(feature = "remote")]
 mod remote_models;
 #[cfg(feature = "remote")]
+mod remote_modelscope;
+#[cfg(feature = "remote")]
 mod remote_offline;
+#[cfg(feature = "remote")]
+mod remote_registry;
 #[cfg(all(feature = "remote", target_os = "linux"))]
 mod remote_tls;
 #[cfg(unix)]

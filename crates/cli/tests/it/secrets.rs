@@ -77,6 +77,8 @@ fn urls(server: &TestServer, failing: &str) -> Vec<String> {
     urls.push(format!("http://name:{PASSWORD}/x@host/x.gguf{secrets}"));
     urls.push(format!("ftp://name:{PASSWORD}@host/x.gguf{secrets}"));
     urls.push(format!("s3://name:{PASSWORD}@bucket/x.gguf{secrets}"));
+    urls.push(format!("oci://name:{PASSWORD}@host/x:t{secrets}"));
+    urls.push(format!("ollama://name:{PASSWORD}@host/owner/x:t{secrets}"));
     urls.push("s3://bucket/403/x.gguf".to_owned());
     // listings, whose answers have a body; the path begins with the bucket's name
     urls.push("s3://403/x/".to_owned());

@@ -78,6 +78,8 @@ impl SharedFile {
             state.blocks.insert_kept(start, bytes);
         }
         state.version = Some(file.version);
+        // parts of it, which are as the registry sent them
+        state.awaits_digest = false;
         self.client.counters.header_found();
     }
 

@@ -6,6 +6,7 @@ use super::SharedFile;
 use super::state::FileState;
 use super::stream::RangeEvent;
 use crate::answer::RequestedRange;
+use crate::blocks::BlockAt;
 use crate::error::{ErrorKind, Result};
 
 impl SharedFile {
@@ -37,6 +38,7 @@ impl SharedFile {
         };
         let _slot = self.slot().await;
         let result = self.fetch_into_blocks(range, compared, epoch).await;
+        let result = result.and_then(|()| self.compare_digest());
         let Err(error) = result else {
             return;
         };
@@ -49,6 +51,8 @@ impl SharedFile {
             _ if error.kind() == ErrorKind::Changed && state.version.is_some() => {
                 state.failed = Some(error)
             }
+            // its readers wait for all of it
+            _ if state.awaits_digest => state.failed = Some(error),
             // the first request decides whether the file can be read; servers need not know ranges from the end
             RequestedRange::Between(0, _) if state.version.is_none() => state.failed = Some(error),
             RequestedRange::Between(start, end) => {
@@ -92,6 +96,23 @@ impl SharedFile {
             true
         };
         self.stream_from(first, range, deliver).await
+    }
+
+    /// Compares a file that has arrived as a whole with its digest, and lets its readers go on.
+    fn compare_digest(&self) -> Result<()> {
+        let mut state = self.lock();
+        if !state.awaits_digest || !state.is_whole() {
+            return Ok(());
+        }
+        if let (Some(blob), BlockAt::Arrived(bytes)) =
+            (self.resource.whole_blob(), state.blocks.at(0))
+        {
+            blob.digest.check(bytes)?;
+        }
+        state.awaits_digest = false;
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
     }
 
     /// Requests the last bytes, while the length is not known.

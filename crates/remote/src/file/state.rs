@@ -29,6 +29,8 @@ pub(super) struct FileState {
     pub(super) tasks: Vec<AbortHandle>,
     /// The bytes that are read for the cache of headers, until the header is parsed.
     pub(super) kept: Option<KeptHeader>,
+    /// Whether the file arrives as a whole, and its readers wait until it is compared with its digest.
+    pub(super) awaits_digest: bool,
     /// Counts how often everything was given up.
     pub(super) epoch: u64,
 }
@@ -54,6 +56,7 @@ impl FileState {
             step: 0,
             tasks: Vec::new(),
             kept: None,
+            awaits_digest: false,
             epoch: 0,
         }
     }

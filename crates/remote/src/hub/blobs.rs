@@ -8,20 +8,21 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
+use crate::json_fields::{ObjectFields, ReadObject, ShortText, read_whole};
 use crate::options::RemoteOptions;
 use crate::resource::Resource;
 use crate::runtime::wait_while;
 
-use super::listing::{MOST_FILES, ObjectFields, ReadObject, ShortText, is_commit_name, read_whole};
+use super::listing::{MOST_FILES, is_commit_name};
 use super::{HubPath, HubSettings};
 
 /// The longest answer that is read. An entry has some 300 bytes.
 const LONGEST: u64 = 64 << 20;
 
-/// The files of a repository at one commit, with the digests that the hub states.
+/// The files of a repository at one commit, with the digests that the hub states; or of a model, as a registry states them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HubDigests {
-    /// The commit that the revision is.
+pub struct StatedDigests {
+    /// The commit that the revision is; the digest of the manifest.
     pub commit: String,
     /// Paths below the repository, or below the folder that the URL names, each with 64 digits of a SHA-256 or 40 of the id of a git
     /// object.
@@ -38,12 +39,13 @@ pub fn hub_digests(
     url: &str,
     options: RemoteOptions,
     variables: &dyn Fn(&str) -> Option<String>,
-) -> Result<HubDigests> {
+) -> Result<StatedDigests> {
     let rest = url
         .split_once("://")
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("hf"));
     let Some((_, rest)) = rest else {
-        let what = "only the hub states the digests of its files: write hf://owner/name, or hf://owner/name@revision";
+        let what = "only the hub, ModelScope and registries state the digests of their files: write hf://owner/name, ms://owner/name or \
+                    oci://registry/repository:tag";
         return Err(Error::new(ErrorKind::Invalid, what));
     };
     let own = options.variables.clone();
@@ -68,7 +70,7 @@ pub fn hub_digests(
 }
 
 /// The commit, and the files below a folder of the repository, of which `room` bytes may be kept.
-pub(crate) fn parse_digests(text: &[u8], folder: &str, room: u64) -> Result<HubDigests> {
+pub(crate) fn parse_digests(text: &[u8], folder: &str, room: u64) -> Result<StatedDigests> {
     let wrong = |what: &str| Error::refused(format!("the hub's list of digests {what}"));
     let mut found = DigestAnswer {
         folder,
@@ -90,7 +92,7 @@ pub(crate) fn parse_digests(text: &[u8], folder: &str, room: u64) -> Result<HubD
     if files.is_empty() {
         return Err(wrong("names no file with a digest in this folder"));
     }
-    Ok(HubDigests { commit, files })
+    Ok(StatedDigests { commit, files })
 }
 
 struct DigestAnswer<'f> {

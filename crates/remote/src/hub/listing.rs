@@ -6,6 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::error::{Error, Result};
+use crate::json_fields::{ObjectFields, ReadObject, ShortText, read_whole};
 use crate::names::is_plain;
 
 /// Files of a repository. The work for an answer is bounded, whatever server HF_ENDPOINT names.
@@ -58,46 +59,9 @@ impl ObjectFields for HubListing<'_> {
     }
 }
 
-/// Reads a text that is one JSON object and nothing else.
-pub(super) fn read_whole(text: &[u8], fields: &mut impl ObjectFields) -> serde_json::Result<()> {
-    let mut json = serde_json::Deserializer::from_slice(text);
-    ReadObject(fields).deserialize(&mut json)?;
-    json.end()
-}
-
 /// Whether a text can be a commit, which becomes a part of URLs.
 pub(super) fn is_commit_name(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric())
-}
-
-/// Reads an object field by field, keeping none that its reader does not take.
-pub(super) trait ObjectFields {
-    fn field<'de, M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error>;
-}
-
-pub(super) struct ReadObject<'f, F>(pub(super) &'f mut F);
-
-impl<'de, F: ObjectFields> DeserializeSeed<'de> for ReadObject<'_, F> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de, F: ObjectFields> Visitor<'de> for ReadObject<'_, F> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
-        while let Some(key) = map.next_key::<ShortText>()? {
-            self.0.field(&key.0, &mut map)?;
-        }
-        Ok(())
-    }
 }
 
 /// The array of a repository's files.
@@ -168,63 +132,6 @@ impl<'de> serde::Deserialize<'de> for Sibling {
         let mut sibling = Self::default();
         ReadObject(&mut sibling).deserialize(deserializer)?;
         Ok(sibling)
-    }
-}
-
-/// The longest text that is kept, in bytes: no file has a longer name.
-const LONGEST_TEXT: usize = 4096;
-
-/// A text; empty for a longer one and for a value of another type, which are no names.
-pub(super) struct ShortText(pub(super) String);
-
-impl<'de> serde::Deserialize<'de> for ShortText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrNone)
-    }
-}
-
-struct TextOrNone;
-
-impl<'de> Visitor<'de> for TextOrNone {
-    type Value = ShortText;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<ShortText, E> {
-        let text = Some(text).filter(|text| text.len() <= LONGEST_TEXT);
-        Ok(ShortText(text.unwrap_or_default().to_owned()))
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<ShortText, E> {
-        Ok(ShortText(String::new()))
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<ShortText, E> {
-        Ok(ShortText(String::new()))
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<ShortText, E> {
-        Ok(ShortText(String::new()))
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<ShortText, E> {
-        Ok(ShortText(String::new()))
-    }
-
-    fn visit_unit<E>(self) -> Result<ShortText, E> {
-        Ok(ShortText(String::new()))
-    }
-
-    fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<ShortText, S::Error> {
-        while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(ShortText(String::new()))
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<ShortText, M::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(ShortText(String::new()))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::header_cache::{CacheEntry, CachedFile, key_of};
 use crate::hub;
 
 /// The longest list of files that is read.
-const LONGEST: u64 = 64 << 20;
+pub(super) const LONGEST: u64 = 64 << 20;
 
 /// Pages of a list at any depth, of 1000 keys each.
 const PAGES: usize = 20_000;
@@ -49,6 +49,11 @@ impl Store {
                 }
                 let (bucket, prefix) = (Arc::clone(bucket), key(directory).to_owned());
                 let names = self.wait(async move { bucket.list(&prefix).await })?;
+                self.known().listed(directory, &names);
+                return Ok(names);
+            }
+            StorePlace::Stated(model) => {
+                let names = self.list_stated(model, directory)?;
                 self.known().listed(directory, &names);
                 return Ok(names);
             }
@@ -135,7 +140,7 @@ impl Store {
 
     /// The text of a list that was kept. With a network, the list of a branch comes from the server, which may have a newer
     /// commit.
-    fn kept_listing(&self, url: &Url, is_pinned: bool) -> Option<Vec<u8>> {
+    pub(super) fn kept_listing(&self, url: &Url, is_pinned: bool) -> Option<Vec<u8>> {
         let cache = self.headers.as_ref()?;
         if !is_pinned && !self.options().offline {
             return None;
@@ -151,7 +156,7 @@ impl Store {
     }
 
     /// Keeps the text of a list, which names its commit.
-    fn keep_listing(&self, url: &Url, text: Vec<u8>, commit: String) {
+    pub(super) fn keep_listing(&self, url: &Url, text: Vec<u8>, commit: String) {
         let Some(cache) = &self.headers else { return };
         let version = FileVersion {
             len: text.len() as u64,

@@ -5,9 +5,11 @@ mod faults;
 mod header_cache;
 mod hub;
 mod known;
+mod modelscope;
 mod mutated_answers;
 mod offline;
 mod reads;
+mod registry;
 mod server;
 mod uploads;
 

@@ -2,8 +2,11 @@
 //! `bucket` and `headers` go further from the same seeds (`tests/hostile/fuzz`).
 
 use anamnesis_remote::fuzzing::{
-    BUCKET_OPERATIONS, bucket_operation, files_of_index, header_entry, hub_listing, stated_digests,
+    BUCKET_OPERATIONS, archive_files, bucket_operation, files_of_index, header_entry, hub_listing,
+    modelscope_list, registry_manifest, stated_digests,
 };
+
+use super::server::{archive, digest_of};
 
 /// A generator, so that each run tries the same inputs.
 struct Mutations(u64);
@@ -71,6 +74,45 @@ fn mutated_lists_of_the_hub_and_indexes_are_read_or_refused() {
                 );
             }
             read += usize::from(files_of_index(&text).is_some());
+        }
+    }
+    assert!(read > 500, "only {read} were read");
+}
+
+#[test]
+fn mutated_manifests_lists_and_archives_are_read_or_refused() {
+    let digest = digest_of(b"");
+    let manifest = format!(
+        r#"{{"layers":[{{"mediaType":"application/vnd.docker.ai.gguf.v3","digest":"{digest}","size":3}},{{"mediaType":"a/b","digest":"{digest}","size":0,"annotations":{{"org.cncf.model.filepath":"a/b.json"}}}}]}}"#
+    );
+    let archive = archive(&[("a/b.json", b"{}"), (&"n".repeat(120), b"words")]);
+    let list = format!(
+        r#"{{"Code":200,"Data":{{"Files":[{{"Path":"a/b.json","Type":"blob","Size":3,"Sha256":"{}"}},{{"Path":"a","Type":"tree"}}]}}}}"#,
+        digest.replace("sha256:", "")
+    );
+    let (mut mutations, mut read) = (Mutations(4), 0);
+    for _ in 0..3 * ROUNDS {
+        if let Ok(names) = modelscope_list(&mutations.mutated(list.as_bytes()), 2000) {
+            read += usize::from(!names.is_empty());
+            assert!(
+                names
+                    .iter()
+                    .all(|name| !name.split('/').any(|part| matches!(part, "" | "..")))
+            );
+        }
+        if let Ok(names) = registry_manifest(&mutations.mutated(manifest.as_bytes()), 2000) {
+            read += usize::from(!names.is_empty());
+            assert!(
+                names
+                    .iter()
+                    .all(|name| !name.is_empty() && !name.split('/').any(|part| part == ".."))
+            );
+        }
+        let bytes = mutations.mutated(&archive);
+        if let Ok(files) = archive_files(&bytes, 2000) {
+            read += usize::from(!files.is_empty());
+            let len = bytes.len() as u64;
+            assert!(files.iter().all(|(_, start, nbytes)| start + nbytes <= len));
         }
     }
     assert!(read > 500, "only {read} were read");

@@ -10,6 +10,10 @@ mod depth;
 mod faulty;
 #[path = "server/hub.rs"]
 mod hub;
+#[path = "server/modelscope.rs"]
+mod modelscope;
+#[path = "server/registry.rs"]
+mod registry;
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -151,6 +155,7 @@ pub fn sent(requests: &[AnsweredRequest]) -> usize {
 }
 
 pub use hub::COMMIT;
+pub use registry::{TestLayer, archive, digest_of};
 
 impl ServerState {
     fn connection(&self, stream: &TcpStream) -> io::Result<()> {
@@ -192,6 +197,11 @@ impl ServerState {
             ["api", "models", owner, name, "revision", revision] => {
                 self.listing(owner, name, revision, &request.query)
             }
+            ["api", "v1", "models", owner, name, "repo", rest @ ..] => {
+                self.modelscope(&format!("/{owner}/{name}"), rest, request)
+            }
+            ["v2", path @ ..] => self.registry(path, request),
+            ["token"] => self.token(request),
             [owner, name, "resolve", revision, rest @ ..] => self.resolve(
                 &format!("/{owner}/{name}/{}", rest.join("/")),
                 revision,

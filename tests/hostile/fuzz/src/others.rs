@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 use anamnesis::check::check_path;
 use anamnesis::{OpenOptions, Usage};
 use anamnesis_remote::fuzzing::{
-    BUCKET_OPERATIONS, bucket_operation, files_of_index, header_entry, hub_listing, stated_digests,
+    BUCKET_OPERATIONS, archive_files, bucket_operation, files_of_index, header_entry, hub_listing,
+    modelscope_list, registry_manifest, stated_digests,
 };
 use bytes::Bytes;
 
@@ -27,13 +28,20 @@ fn within<T>(most: u64, call: impl FnOnce() -> T) -> T {
     made.expect("counted calls once")
 }
 
-/// A list of the hub or, behind a first byte that is odd, an index in its cache.
+/// A list of the hub or, behind a first byte that is odd, an index in its cache; behind one with its third bit, a manifest of a
+/// registry and an archive.
 pub fn hub(bytes: &[u8]) {
     let Some((&options, text)) = bytes.split_first() else {
         return;
     };
     // texts of the parser, each as long as the input
     let most = UNCHARGED + 4 * text.len() as u64;
+    if options & 4 != 0 {
+        let _ = within(4 * most + 2 * ROOM, || registry_manifest(text, ROOM));
+        let _ = within(8 * most + 2 * ROOM, || archive_files(text, ROOM));
+        let _ = within(most + 2 * ROOM, || modelscope_list(text, ROOM));
+        return;
+    }
     if options & 1 != 0 {
         let _ = within(most, || files_of_index(text));
         return;
