@@ -23,7 +23,7 @@ Examples:
   anamnesis convert big.gguf -o parts/ --shard-size 2GB              split a GGUF; -o one.gguf merges it
   anamnesis convert x.ckpt -o y.safetensors --filter 'state_dict.*' --strip-prefix state_dict
   anamnesis convert in.npz -o out.safetensors
-  anamnesis convert f16.gguf -o small.gguf --type q4_k_m             quantise, as llama-quantize does
+  anamnesis convert qwen3/ -o qwen3.gguf --type q4_k_m               a GGUF, as llama.cpp makes it
   anamnesis convert model-fp8/ -o model-bf16/ --dtype bf16           dequantise, as `remember` does
 
 Exit status: 0 success, 1 failure (no output file is left), 2 invalid arguments, 130 interrupted.";
