@@ -10,6 +10,7 @@
 //! | `caches` | the cache of each layer: rules that architectures have in common |
 //! | `gguf_types` | the type of each tensor of a quantised GGUF: file types, mixtures |
 //! | `model_folder` | the small files beside the weights of a Hugging Face checkpoint |
+//! | `model_card` | the general keys of a GGUF, from the name, the card and the settings of a Hugging Face checkpoint |
 //! | `conversion` | from a GGUF to a Hugging Face checkpoint: names, values, configuration |
 //! | `architectures` | one file per family, one line in the table: names, caches, conversions |
 //!
@@ -30,6 +31,11 @@ pub(crate) mod caches;
 pub(crate) mod config;
 pub(crate) mod conversion;
 pub(crate) mod gguf_types;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the conversion from Hugging Face calls it next")
+)]
+pub(crate) mod model_card;
 pub(crate) mod model_folder;
 pub(crate) mod names;
 pub(crate) mod parallel;

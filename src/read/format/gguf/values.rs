@@ -199,6 +199,11 @@ impl GgufValue {
         Self::stored(GgufType::U32, None, number.to_le_bytes().to_vec())
     }
 
+    /// A signed number of 32 bits.
+    pub(crate) fn i32(number: i32) -> Self {
+        Self::stored(GgufType::I32, None, number.to_le_bytes().to_vec())
+    }
+
     /// A float of 32 bits.
     pub(crate) fn f32(number: f32) -> Self {
         Self::stored(GgufType::F32, None, number.to_le_bytes().to_vec())
@@ -223,6 +228,13 @@ impl GgufValue {
         let mut bytes = array_head(GgufType::F32, numbers.len());
         bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
         Self::stored(GgufType::Array, Some(GgufType::F32), bytes)
+    }
+
+    /// An array of flags.
+    pub(crate) fn flags(flags: &[bool]) -> Self {
+        let mut bytes = array_head(GgufType::Bool, flags.len());
+        bytes.extend(flags.iter().map(|flag| u8::from(*flag)));
+        Self::stored(GgufType::Array, Some(GgufType::Bool), bytes)
     }
 
     /// An array of signed numbers.
