@@ -6,10 +6,10 @@
 //! | `config` | `config.json` or the metadata of a GGUF, read by one type; the only place with their keys |
 //! | `names` | names of tensors: layers, and the roles of modules; the only lists of them |
 //! | `parallel` | the shares of tensor-parallel workers |
-//! | `tokenizer` | `tokenizer.json` from a GGUF's metadata |
+//! | `model_folder` | the small files beside the weights of a Hugging Face checkpoint |
+//! | `tokenizer` | `tokenizer.json` from a GGUF's metadata, and a GGUF's keys from the files of a tokenizer |
 //! | `caches` | the cache of each layer: rules that architectures have in common |
 //! | `gguf_types` | the type of each tensor of a quantised GGUF: file types, mixtures |
-//! | `model_folder` | the small files beside the weights of a Hugging Face checkpoint |
 //! | `conversion` | from a GGUF to a Hugging Face checkpoint: names, values, configuration |
 //! | `architectures` | one file per family, one line in the table: names, caches, conversions |
 //!

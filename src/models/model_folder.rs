@@ -87,6 +87,19 @@ impl<'c> ModelFolder<'c> {
         text.map(Some)
     }
 
+    /// The text of a file with one character at the end of each line, as Python reads texts; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// The errors of [`text`](Self::text).
+    pub(crate) fn lines(&self, name: &str) -> Result<Option<String>> {
+        let text = self.text(name)?;
+        Ok(text.map(|text| match text.contains('\r') {
+            // no longer than the text, which is released
+            true => text.replace("\r\n", "\n").replace('\r', "\n"),
+            false => text,
+        }))
+    }
+
     /// The object of a JSON file; `None` if there is no such file.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //!
 //! Rules: transformers 5.24 (`_from_pretrained`, `TokenizersBackend.__init__`), tokenizers 0.23 (`add_tokens`).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Map, Value as Json};
 
@@ -94,15 +94,41 @@ static CLASS_TOKENS: &[(&str, &[(&str, &str)])] = &[
     ),
 ];
 
+/// The classes that transformers has for types of models. The class in a tokenizer's file counts, except where there is none for the
+/// type, or where the files of published models have a wrong one.
+static TYPE_CLASSES: &[(&str, Option<&str>)] = &[
+    ("qwen2", Some("Qwen2Tokenizer")),
+    ("qwen2_moe", Some("Qwen2Tokenizer")),
+    ("qwen3", Some("Qwen2Tokenizer")),
+    ("qwen3_moe", Some("Qwen2Tokenizer")),
+    ("gemma2", Some("GemmaTokenizer")),
+    ("gemma3", Some("GemmaTokenizer")),
+    ("gemma3_text", Some("GemmaTokenizer")),
+    ("gpt2", Some("GPT2Tokenizer")),
+    ("starcoder2", Some("GPT2Tokenizer")),
+    ("cohere", Some("CohereTokenizer")),
+    ("mamba", Some("GPTNeoXTokenizer")),
+    ("bert", Some("BertTokenizer")),
+    ("mistral", None),
+    ("mixtral", None),
+    ("phi3", None),
+    ("glm4", None),
+    ("granite", None),
+    ("stablelm", None),
+];
+const WRONG_CLASS: &str = "qwen2";
+
 /// The files that add tokens; an absent one is empty.
-#[derive(Debug, Default)]
-pub(super) struct TokenAdditions {
+#[derive(Debug)]
+pub(super) struct TokenAdditions<'c> {
     /// `tokenizer_config.json`.
-    pub(super) config: Map<String, Json>,
+    pub(super) config: &'c Map<String, Json>,
     /// `special_tokens_map.json`.
     pub(super) roles: Map<String, Json>,
     /// `added_tokens.json`.
     pub(super) added: Map<String, Json>,
+    /// `model_type` of `config.json`.
+    pub(super) model_type: Option<String>,
 }
 
 /// An added token with its id.
@@ -112,6 +138,8 @@ pub(super) struct AddedEntry {
     pub(super) content: String,
     pub(super) special: bool,
     pub(super) normalized: bool,
+    /// Whether a file says so: then the `tokenizers` crate decodes the normalised text, whatever another file says later.
+    pub(super) was_normalized: bool,
 }
 
 /// All added tokens.
@@ -119,15 +147,24 @@ pub(super) struct AddedEntry {
 pub(super) struct AddedEntries {
     entries: Vec<AddedEntry>,
     positions: HashMap<String, usize>,
-    /// The tokens that have a role, in the order of the roles; the additional ones behind them.
-    pub(super) special: Vec<String>,
+    /// The tokens that have a role, and the additional special ones.
+    pub(super) special: HashSet<String>,
+    /// The id behind the model's tokens and those that were added.
+    behind: u64,
 }
 
-impl TokenAdditions {
-    /// The class of the tokenizer, whose name ends in `Fast` in older files.
+impl TokenAdditions<'_> {
+    /// The class of the tokenizer that has tokens of its own. Its name ends in `Fast` in older files.
     fn class(&self) -> Option<&str> {
-        let class = self.config.get("tokenizer_class")?.as_str()?;
-        Some(class.strip_suffix("Fast").unwrap_or(class))
+        let stated = self.config.get("tokenizer_class").and_then(Json::as_str);
+        let stated = stated.map(|class| class.strip_suffix("Fast").unwrap_or(class));
+        let model = self.model_type.as_deref();
+        let of_type = TYPE_CLASSES.iter().find(|(known, _)| Some(*known) == model);
+        match (stated, of_type) {
+            (Some(_), Some((WRONG_CLASS, class) | (_, class @ None)))
+            | (None, Some((_, class))) => *class,
+            _ => stated,
+        }
     }
 
     /// Whether `tokenizer_config.json` lists all added tokens. Files from before it did are read otherwise.
@@ -136,74 +173,123 @@ impl TokenAdditions {
     }
 
     /// The tokens with a role, and the additional special ones.
-    fn special(&self, is_byte_level: bool) -> (Vec<String>, Vec<String>) {
+    fn special(&self, names_bytes: bool, budget: &Budget) -> Result<SpecialTokens> {
         let named = |key: &str| {
             let older = self.roles.get(key).filter(|_| !self.is_complete());
             older.or_else(|| self.config.get(key))
         };
-        // the class of Llama's tokenizer leaves byte-level files as they are
+        // the class of Llama's tokenizer is not used for byte-level files
         let class = self
             .class()
-            .filter(|class| !(is_byte_level && *class == "LlamaTokenizer"));
+            .filter(|class| !(names_bytes && *class == "LlamaTokenizer"));
         let defaults = CLASS_TOKENS.iter().find(|(known, _)| Some(*known) == class);
         let defaults = defaults.map_or(&[][..], |(_, defaults)| defaults);
-        let mut roles = Vec::new();
+        let (mut roles, mut more) = (Vec::new(), Vec::new());
         for role in ROLES {
             let default = || defaults.iter().find(|(known, _)| known == role);
             match named(role) {
-                Some(token) => roles.extend(content(token).map(str::to_owned)),
-                None => roles.extend(default().map(|(_, token)| (*token).to_owned())),
+                Some(token) => push_special(&mut roles, token, budget)?,
+                None => roles.extend(default().map(|(_, token)| special_token(token, None))),
             }
         }
-        let others = self
-            .config
-            .iter()
-            .filter(|(key, _)| key.ends_with("_token") && !ROLES.contains(&&***key));
-        roles.extend(others.filter_map(|(_, token)| content(token).map(str::to_owned)));
-        let mut more = Vec::new();
+        let others = self.config.iter();
+        for (_, token) in
+            others.filter(|(key, _)| key.ends_with("_token") && !ROLES.contains(&&***key))
+        {
+            push_special(&mut roles, token, budget)?;
+        }
         let additional = ["extra_special_tokens", "additional_special_tokens"];
         match additional.iter().find_map(|key| named(key)) {
             Some(Json::Array(list)) => {
-                more.extend(list.iter().filter_map(content).map(str::to_owned));
+                for token in list {
+                    push_special(&mut more, token, budget)?;
+                }
             }
             Some(Json::Object(map)) => {
-                roles.extend(map.values().filter_map(content).map(str::to_owned));
+                for token in map.values() {
+                    push_special(&mut roles, token, budget)?;
+                }
             }
             _ => {}
         }
-        (roles, more)
+        Ok(SpecialTokens { roles, more })
     }
 
-    /// The tokens that the configuration lists with their ids, by id.
-    fn listed(&self, stored: &[StoredToken], special: &[String]) -> Result<Vec<StoredToken>> {
-        let mut listed = Vec::new();
+    /// The tokens that files list with their ids, by id.
+    fn listed(
+        &self,
+        stored: &[StoredToken],
+        special: &SpecialTokens,
+        budget: &Budget,
+    ) -> Result<BTreeMap<u64, StoredToken>> {
+        let mut listed = BTreeMap::new();
+        let mut list = |token: StoredToken| -> Result<()> {
+            budget.memory(LISTED_COST + text_cost(token.content.len()), TOKENIZER)?;
+            listed.insert(token.id, token);
+            Ok(())
+        };
         match self.config.get("added_tokens_decoder") {
             Some(Json::Object(map)) => {
                 for (id, token) in map {
-                    listed.push(listed_token(id, token)?);
+                    list(listed_token(id, token)?)?;
                 }
             }
             Some(_) => return Err(Error::malformed("added_tokens_decoder is no object")),
             None => {
-                for (token, id) in &self.added {
+                let all = special.roles.iter().chain(&special.more);
+                let all: HashSet<&str> = all.map(|token| &*token.content).collect();
+                for (content, id) in &self.added {
                     let Some(id) = id.as_u64() else {
-                        let what = format!("the id of {} is no whole number", quote(token));
+                        let what = format!("the id of {} is no whole number", quote(content));
                         return Err(Error::malformed(what));
                     };
-                    let special = special.contains(token);
-                    listed.push(StoredToken {
+                    let special = all.contains(&**content);
+                    list(StoredToken {
                         id,
-                        content: token.clone(),
+                        content: content.clone(),
                         special,
                         normalized: !special,
-                    });
+                    })?;
                 }
-                listed.retain(|older| !stored.iter().any(|token| token.id == older.id));
-                listed.extend_from_slice(stored);
+                for token in stored {
+                    list(token.clone())?;
+                }
             }
         }
-        listed.sort_by_key(|token| token.id);
         Ok(listed)
+    }
+}
+
+/// Memory of a token in a list by id, without its text.
+const LISTED_COST: u64 = 4 * size_of::<(u64, StoredToken)>() as u64;
+
+/// Tokens that have a role, and others that are special.
+#[derive(Debug)]
+struct SpecialTokens {
+    roles: Vec<StoredToken>,
+    more: Vec<StoredToken>,
+}
+
+fn push_special(list: &mut Vec<StoredToken>, token: &Json, budget: &Budget) -> Result<()> {
+    let Some(text) = content(token) else {
+        return Ok(());
+    };
+    budget.text(text.len(), TOKENIZER)?;
+    // as text it is found before a text is normalised, as an object only if it says so
+    let normalized = match token.get("normalized") {
+        None => token.is_object(),
+        Some(flag) => flag == &Json::Bool(true),
+    };
+    budget.push(list, special_token(text, Some(normalized)), TOKENIZER)
+}
+
+fn special_token(content: &str, normalized: Option<bool>) -> StoredToken {
+    StoredToken {
+        // it is numbered where it is added
+        id: 0,
+        content: content.to_owned(),
+        special: true,
+        normalized: normalized.unwrap_or(false),
     }
 }
 
@@ -239,40 +325,35 @@ impl AddedEntries {
     pub(super) fn read(
         stored: &StoredTokenizer<'_>,
         model: &HashMap<&str, u32>,
-        additions: &TokenAdditions,
+        additions: &TokenAdditions<'_>,
         budget: &Budget,
     ) -> Result<Self> {
-        let is_byte_level = stored.is_byte_level();
-        let (roles, more) = additions.special(is_byte_level);
-        let listed = additions.listed(&stored.added, &[&*roles, &*more].concat());
+        let special = additions.special(stored.names_bytes, budget)?;
         let file = match additions.is_complete() {
             true => "tokenizer_config.json",
             false => "added_tokens.json",
         };
+        let listed = additions.listed(&stored.added, &special, budget);
         let listed = listed.map_err(|e| e.context(file))?;
+        let roles: HashSet<&str> = special.roles.iter().map(|token| &*token.content).collect();
         let mut added = Self {
             entries: Vec::new(),
             positions: HashMap::new(),
-            special: [&*roles, &*more].concat(),
+            special: HashSet::new(),
+            behind: model.len() as u64,
         };
         for token in &stored.added {
             added.add(token, Some(token.id), model, budget)?;
         }
-        for mut token in listed {
-            let id = token.id;
-            token.special |= roles.contains(&token.content);
+        for (id, mut token) in listed {
+            token.special |= roles.contains(&*token.content);
             added.add(&token, Some(id), model, budget)?;
         }
-        for content in roles.into_iter().chain(more) {
-            if !added.positions.contains_key(&content) {
-                let token = StoredToken {
-                    id: 0,
-                    content,
-                    special: true,
-                    normalized: false,
-                };
+        for token in special.roles.into_iter().chain(special.more) {
+            if !added.positions.contains_key(&token.content) {
                 added.add(&token, None, model, budget)?;
             }
+            added.special.insert(token.content);
         }
         Ok(added)
     }
@@ -299,17 +380,16 @@ impl AddedEntries {
             return Ok(());
         }
         if let Some(&at) = self.positions.get(&token.content) {
-            self.entries[at].special = token.special;
-            self.entries[at].normalized = token.normalized;
+            let entry = &mut self.entries[at];
+            entry.special = token.special;
+            entry.normalized = token.normalized;
+            entry.was_normalized |= token.normalized;
             return Ok(());
         }
         let id = match model.get(&*token.content) {
             Some(id) => u64::from(*id),
             // the `tokenizers` crate numbers them itself, behind the model's tokens
-            None => {
-                let behind = self.entries.iter().map(|entry| u64::from(entry.id) + 1);
-                behind.max().unwrap_or(0).max(model.len() as u64)
-            }
+            None => self.behind,
         };
         if let Some(stated) = stated.filter(|stated| *stated != id) {
             return Err(Error::malformed(format!(
@@ -318,11 +398,13 @@ impl AddedEntries {
             )));
         }
         let id = u32::try_from(id).map_err(|_| Error::malformed("more than 2^32 tokens"))?;
+        self.behind = self.behind.max(u64::from(id) + 1);
         let entry = AddedEntry {
             id,
             content: token.content.clone(),
             special: token.special,
             normalized: token.normalized,
+            was_normalized: token.normalized,
         };
         // the text twice, and the entry of a table that is at most half empty
         let memory = 2 * text_cost(token.content.len()) + 3 * size_of::<(String, usize)>() as u64;

@@ -1,5 +1,7 @@
 //! The templates of chats: where a folder has them, and their keys.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value as Json, json};
 
 use crate::base::error::{Error, Result};
@@ -20,12 +22,15 @@ const TEMPLATE_NAMES: &str = "tokenizer.chat_templates";
 /// The template, or a list of named ones; null if there is none.
 ///
 /// `tokenizer_config.json` has precedence, also where it says that there is none.
-pub(super) fn read(folder: &ModelFolder<'_>, config: &Map<String, Json>) -> Result<Json> {
+pub(super) fn read<'c>(
+    folder: &ModelFolder<'_>,
+    config: &'c Map<String, Json>,
+) -> Result<Cow<'c, Json>> {
     let template = match config.get("chat_template") {
-        Some(template) => template.clone(),
-        None => of_files(folder)?,
+        Some(template) => Cow::Borrowed(template),
+        None => Cow::Owned(of_files(folder)?),
     };
-    match template {
+    match *template {
         Json::Null | Json::String(_) | Json::Array(_) => Ok(template),
         _ => Err(
             Error::malformed("chat_template is neither a text nor a list")
@@ -36,7 +41,7 @@ pub(super) fn read(folder: &ModelFolder<'_>, config: &Map<String, Json>) -> Resu
 
 /// The templates in files of their own.
 fn of_files(folder: &ModelFolder<'_>) -> Result<Json> {
-    let Some(default) = folder.text("chat_template.jinja")? else {
+    let Some(default) = folder.lines("chat_template.jinja")? else {
         let file = folder.json("chat_template.json")?;
         return Ok(file
             .and_then(|mut file| file.remove("chat_template"))
@@ -48,7 +53,7 @@ fn of_files(folder: &ModelFolder<'_>) -> Result<Json> {
     }
     let mut list = vec![json!({"name": "default", "template": default})];
     for name in names {
-        let text = folder.text(&[MORE_TEMPLATES, "/", &name].concat())?;
+        let text = folder.lines(&[MORE_TEMPLATES, "/", &name].concat())?;
         let name = name.trim_end_matches(".jinja");
         list.push(json!({"name": name, "template": text}));
     }

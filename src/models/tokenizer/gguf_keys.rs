@@ -14,6 +14,10 @@ use super::stored_tokenizer::StoredTokenizer;
 use super::vocabulary_keys::TokenizerKeys;
 
 /// How an architecture's converter reads the tokenizer.
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the conversion of folders will name them")
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenizerReading {
     /// `tokenizer.json` of byte-level BPE: gpt2, falcon, bloom, starcoder2, stablelm, deepseek2, gpt-oss, command-r,
@@ -83,7 +87,7 @@ pub(crate) fn gguf_keys(
     let mut folder_keys = FolderKeys {
         folder,
         facts,
-        config,
+        config: &config,
         keys: TokenizerKeys::default(),
     };
     match facts.reading {
@@ -117,25 +121,26 @@ pub(super) struct FolderKeys<'f> {
     pub(super) folder: &'f ModelFolder<'f>,
     pub(super) facts: TokenizerFacts<'f>,
     /// `tokenizer_config.json`.
-    pub(super) config: Map<String, Json>,
+    pub(super) config: &'f Map<String, Json>,
     pub(super) keys: TokenizerKeys,
 }
 
-impl FolderKeys<'_> {
+impl<'f> FolderKeys<'f> {
     /// The keys of special tokens and templates.
     pub(super) fn special(
         &self,
         stored: Option<&StoredTokenizer<'_>>,
         roles: &[&'static str],
         tokens: Option<u64>,
-    ) -> Result<SpecialTokenKeys> {
-        SpecialTokenKeys::read(self.folder, stored, &self.config, roles, tokens)
+    ) -> Result<SpecialTokenKeys<'f>> {
+        SpecialTokenKeys::read(self.folder, stored, self.config, roles, tokens)
     }
 
     /// The first of these files that the folder has.
     pub(super) fn stored_text<'n>(&self, names: &[&'n str]) -> Result<(&'n str, String)> {
         for name in names {
-            if let Some(text) = self.folder.text(name)? {
+            // line ends are spaces in JSON
+            if let Some(text) = self.folder.lines(name)? {
                 return Ok((name, text));
             }
         }

@@ -125,7 +125,7 @@ fn is_row(row: &PreTokenizer, stored: &StoredTokenizer<'_>) -> bool {
 }
 
 /// The steps of a sequence, or the one that is none. Sequences of sequences do not occur.
-fn parts<'j>(step: &'j Json, list: &str) -> Vec<&'j Json> {
+pub(super) fn parts<'j>(step: &'j Json, list: &str) -> Vec<&'j Json> {
     match (kind(step), step.get(list)) {
         ("", _) => Vec::new(),
         ("Sequence", Some(Json::Array(parts))) => parts.iter().collect(),

@@ -28,7 +28,7 @@ impl FolderKeys<'_> {
             sentencepiece_keys::put_added(&added, &mut rows, budget)
                 .map_err(|e| self.in_file("added_tokens.json", e))?;
         }
-        sentencepiece_keys::put_configured(&self.config, &mut rows, budget)
+        sentencepiece_keys::put_configured(self.config, &mut rows, budget)
             .map_err(|e| self.in_file(CONFIG, e))?;
         let len = rows.len() as u64;
         rows.set_keys(("llama", "default"), true, &mut self.keys, budget)?;
@@ -72,7 +72,7 @@ impl FolderKeys<'_> {
             sentencepiece_keys::put_added(&added, &mut rows, budget)
                 .map_err(|e| self.in_file("added_tokens.json", e))?;
         }
-        sentencepiece_keys::configured(&self.config)
+        sentencepiece_keys::configured(self.config)
             .and_then(|tokens| sentencepiece_keys::put_unchanged(tokens, &mut rows, budget))
             .map_err(|e| self.in_file(CONFIG, e))?;
         let text = self.folder.text(STORED)?;

@@ -2,6 +2,8 @@
 //!
 //! Conditions and order: llama.cpp, `gguf-py/gguf/vocab.py` (`SpecialVocab`).
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value as Json};
 
 use crate::base::error::{Error, Result};
@@ -27,37 +29,35 @@ const TURN_ROLES: &[(&str, &str)] = &[("eot", "eot_token_id"), ("eom", "eom_toke
 
 /// What the files say about special tokens.
 #[derive(Debug)]
-pub(super) struct SpecialTokenKeys {
+pub(super) struct SpecialTokenKeys<'c> {
     ids: Vec<(&'static str, u32)>,
     flags: Vec<(&'static str, bool)>,
     /// `null` if there is none.
-    chat_template: Json,
+    chat_template: Cow<'c, Json>,
     lowercase: Option<bool>,
     strip_accents: Option<bool>,
     /// The number of tokens, where ids are compared with it.
     tokens: Option<u64>,
 }
 
-impl SpecialTokenKeys {
+impl<'c> SpecialTokenKeys<'c> {
     /// Reads the files of a folder. `tokens`: larger ids are left out.
     pub(super) fn read(
         folder: &ModelFolder<'_>,
         stored: Option<&StoredTokenizer<'_>>,
-        config: &Map<String, Json>,
+        config: &'c Map<String, Json>,
         roles: &[&'static str],
         tokens: Option<u64>,
     ) -> Result<Self> {
-        let mut config = config.clone();
-        let mut roles = roles.to_vec();
         let mut keys = Self {
             ids: Vec::new(),
             flags: Vec::new(),
-            chat_template: Json::Null,
+            chat_template: Cow::Owned(Json::Null),
             lowercase: None,
             strip_accents: None,
             tokens,
         };
-        let mut ends = AddedEnds::new(&mut config, &mut roles);
+        let mut ends = AddedEnds::new(config, roles);
         let added: &[StoredToken] = match stored {
             Some(stored) => {
                 keys.normalizer(&stored.normalizer)
@@ -67,14 +67,14 @@ impl SpecialTokenKeys {
             }
             None => &[],
         };
-        keys.flags = ends.flags;
+        keys.flags.clone_from(&ends.flags);
         if !config.is_empty() {
-            keys.chat_template = chat_templates::read(folder, &config)?;
-            keys.configured(&config, &roles, added)
+            keys.chat_template = chat_templates::read(folder, config)?;
+            keys.configured(&ends, added)
                 .map_err(|e| e.in_file(&folder.at("tokenizer_config.json")))?;
         }
         if let Some(model) = folder.json("config.json")? {
-            keys.ids_of_model(&model, &roles)
+            keys.ids_of_model(&model, &ends.roles)
                 .map_err(|e| e.in_file(&folder.at("config.json")))?;
         }
         Ok(keys)
@@ -119,21 +119,18 @@ impl SpecialTokenKeys {
     }
 
     /// Flags and tokens of `tokenizer_config.json`.
-    fn configured(
-        &mut self,
-        config: &Map<String, Json>,
-        roles: &[&'static str],
-        added: &[StoredToken],
-    ) -> Result<()> {
-        for role in roles {
-            let flag = config.get(&["add_", role, "_token"].concat());
+    fn configured(&mut self, ends: &AddedEnds<'_>, added: &[StoredToken]) -> Result<()> {
+        for role in &ends.roles {
+            let flag = ends.configured(&["add_", role, "_token"].concat());
             // the steps of tokenizer.json have precedence
             if let (Some(Json::Bool(flag)), false) =
                 (flag, self.flags.iter().any(|(known, _)| known == role))
             {
                 self.flags.push((role, *flag));
             }
-            let token = config.get(&[role, "_token"].concat()).and_then(content);
+            let token = ends
+                .configured(&[role, "_token"].concat())
+                .and_then(content);
             let found = token.and_then(|token| added.iter().find(|row| row.content == token));
             if let Some(found) = found {
                 self.add(role, found.id)?;

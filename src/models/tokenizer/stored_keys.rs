@@ -12,7 +12,7 @@ use crate::base::limits::{Budget, text_cost};
 use crate::base::quote::quote;
 
 use super::TOKENIZER;
-use super::added_tokens::{AddedEntries, TokenAdditions};
+use super::added_tokens::{AddedEntries, AddedEntry, TokenAdditions};
 use super::stored_tokenizer::StoredTokenizer;
 use super::token_decoder::{decoded, tidied};
 use super::vocabulary::TokenKind;
@@ -30,7 +30,7 @@ pub(super) struct AddedTokenizer<'t> {
 impl<'t> AddedTokenizer<'t> {
     pub(super) fn new(
         stored: &'t StoredTokenizer<'t>,
-        additions: &TokenAdditions,
+        additions: &TokenAdditions<'_>,
         budget: &Budget,
     ) -> Result<Self> {
         let tokens = &stored.model.tokens;
@@ -76,6 +76,7 @@ impl<'t> AddedTokenizer<'t> {
         for entry in self.added.iter() {
             let mut text = Cow::Borrowed(&*entry.content);
             if !entry.normalized {
+                self.check_normalized(entry)?;
                 text = decoded(&self.stored.decoder, &entry.content)?;
                 // transformers does not do it for BPE
                 if tidy && self.stored.model.kind == "WordPiece" {
@@ -94,9 +95,26 @@ impl<'t> AddedTokenizer<'t> {
         Ok(rows)
     }
 
+    /// Refuses a token that one file normalises and another does not, where normalising changes it: its text depends on
+    /// details of the `tokenizers` crate.
+    fn check_normalized(&self, entry: &AddedEntry) -> Result<()> {
+        let keeps = self.stored.keeps_small_letters()
+            && entry.content.is_ascii()
+            && !entry
+                .content
+                .contains(|c: char| c.is_ascii_uppercase() || c.is_ascii_control());
+        match entry.was_normalized && !keeps {
+            true => Err(Error::unsupported(format!(
+                "tokenizer.json and the other files contradict each other: is the token {} normalised?",
+                quote(&entry.content)
+            ))),
+            false => Ok(()),
+        }
+    }
+
     /// The tokens of SentencePiece's BPE that was stored in the form of the `tokenizers` crate.
     pub(super) fn sentencepiece_rows(&self, budget: &Budget) -> Result<VocabularyRows<'t>> {
-        let is_special = |text: &str| self.added.special.iter().any(|known| known == text);
+        let is_special = |text: &str| self.added.special.contains(text);
         let mut rows = VocabularyRows::new(self.distinct, budget)?;
         let base = self.stored.model.tokens.len();
         for (text, id) in &self.stored.model.tokens {

@@ -3,9 +3,11 @@
 use serde_json::Value as Json;
 
 use crate::base::error::{Error, Result};
+use crate::base::limits::Budget;
 use crate::base::quote::quote;
 use crate::read::format::gguf::GgufValue;
 
+use super::TOKENIZER;
 use super::added_tokens::TokenAdditions;
 use super::gguf_keys::{CONFIG, FolderKeys, SENTENCEPIECE, STORED};
 use super::pre_tokenizer_name::{self, kind};
@@ -24,16 +26,25 @@ impl FolderKeys<'_> {
     /// Byte-level BPE, whose special tokens are changed.
     pub(super) fn byte_level_with(
         &mut self,
-        change: impl FnOnce(&AddedTokenizer<'_>, &mut SpecialTokenKeys) -> Result<()>,
+        change: impl FnOnce(&AddedTokenizer<'_>, &mut SpecialTokenKeys<'_>) -> Result<()>,
     ) -> Result<()> {
         let (file, text) = self.stored_text(&[STORED, "vocab.json"])?;
-        let budget = self.folder.budget;
-        let is_whole = file == STORED;
-        let stored = match is_whole {
-            true => StoredTokenizer::parse(&text, StoredParts::All, budget),
-            false => StoredTokenizer::of_ids(&text, budget),
+        let stored = match file == STORED {
+            true => StoredTokenizer::parse(&text, StoredParts::All, self.folder.budget),
+            false => StoredTokenizer::of_ids(&text, self.folder.budget),
         };
         let stored = stored.map_err(|e| self.in_file(file, e))?;
+        self.byte_level_of(&stored, file, change)
+    }
+
+    /// The same, from the file that was read.
+    fn byte_level_of(
+        &mut self,
+        stored: &StoredTokenizer<'_>,
+        file: &str,
+        change: impl FnOnce(&AddedTokenizer<'_>, &mut SpecialTokenKeys<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let budget = self.folder.budget;
         if stored.model.tokens.is_empty() || !["BPE", ""].contains(&&*stored.model.kind) {
             let what = format!(
                 "the tokenizer has the model {}, and this architecture has byte-level BPE",
@@ -43,20 +54,22 @@ impl FolderKeys<'_> {
         }
         let pre = match self.facts.pre {
             Some(pre) => pre,
-            None => pre_tokenizer_name::byte_level(&stored, self.facts.architecture)
+            None => pre_tokenizer_name::byte_level(stored, self.facts.architecture)
                 .map_err(|e| self.in_file(file, e))?,
         };
-        let tokenizer = self.added(&stored, file)?;
-        let rows = tokenizer.rows(self.facts.vocabulary, &self.config, budget);
+        let tokenizer = self.added(stored, file)?;
+        let rows = tokenizer.rows(self.facts.vocabulary, self.config, budget);
         let rows = rows.map_err(|e| self.in_file(file, e))?;
         rows.set_keys(("gpt2", pre), false, &mut self.keys, budget)?;
-        let mut special = self.special(is_whole.then_some(&stored), USUAL_ROLES, None)?;
+        let mut special =
+            self.special(Some(stored).filter(|_| file == STORED), USUAL_ROLES, None)?;
         change(&tokenizer, &mut special).map_err(|e| self.in_file(file, e))?;
         match stored.model.merges.is_empty() {
             false => set_merges(&stored.model.merges, &mut self.keys, budget)?,
             true => {
-                let text = self.folder.text("merges.txt")?.unwrap_or_default();
-                set_merges(&merges_of_lines(&text), &mut self.keys, budget)?;
+                let text = self.folder.lines("merges.txt")?.unwrap_or_default();
+                let merges = merges_of_lines(&text, budget)?;
+                set_merges(&merges, &mut self.keys, budget)?;
             }
         }
         special.set_keys(&mut self.keys, self.folder)
@@ -91,8 +104,8 @@ impl FolderKeys<'_> {
             let what = Error::unsupported("the tokenizer is a HybridDNATokenizer");
             return Err(self.in_file(CONFIG, what));
         }
-        if !self.sentencepiece()? && !self.stored_sentencepiece()? {
-            self.byte_level()?;
+        if !self.sentencepiece()? {
+            self.llama_without_sentencepiece()?;
         }
         let size = self.facts.vocabulary.unwrap_or(32_000);
         // Code Llama; gguf-py has no keys for the tokens around what is filled in
@@ -111,10 +124,10 @@ impl FolderKeys<'_> {
         Ok(())
     }
 
-    /// SentencePiece's BPE in a `tokenizer.json`; `false` if it is another one.
-    pub(super) fn stored_sentencepiece(&mut self) -> Result<bool> {
+    /// SentencePiece's BPE in a `tokenizer.json`, or byte-level BPE.
+    fn llama_without_sentencepiece(&mut self) -> Result<()> {
         let Some(text) = self.folder.text(STORED)? else {
-            return Ok(false);
+            return self.byte_level();
         };
         let budget = self.folder.budget;
         let stored = StoredTokenizer::parse(&text, StoredParts::All, budget)
@@ -124,7 +137,7 @@ impl FolderKeys<'_> {
             || model.byte_fallback != Some(true)
             || kind(&stored.decoder) != "Sequence"
         {
-            return Ok(false);
+            return self.byte_level_of(&stored, STORED, |_, _| Ok(()));
         }
         let tokenizer = self.added(&stored, STORED)?;
         let rows = tokenizer.sentencepiece_rows(budget);
@@ -132,8 +145,7 @@ impl FolderKeys<'_> {
         let len = rows.len() as u64;
         rows.set_keys(("llama", "default"), true, &mut self.keys, budget)?;
         let special = self.special(Some(&stored), USUAL_ROLES, Some(len))?;
-        special.set_keys(&mut self.keys, self.folder)?;
-        Ok(true)
+        special.set_keys(&mut self.keys, self.folder)
     }
 
     pub(super) fn mamba(&mut self) -> Result<()> {
@@ -181,7 +193,7 @@ impl FolderKeys<'_> {
             None => pre_tokenizer_name::word_piece(&stored).map_err(|e| self.in_file(file, e))?,
         };
         let tokenizer = self.added(&stored, file)?;
-        let rows = tokenizer.rows(self.facts.vocabulary, &self.config, budget);
+        let rows = tokenizer.rows(self.facts.vocabulary, self.config, budget);
         let rows = rows.map_err(|e| self.in_file(file, e))?;
         // llama.cpp marks the beginnings of words, and BERT their continuations
         let marked = |row: &VocabularyRow<'_>| match row.kind {
@@ -206,9 +218,13 @@ impl FolderKeys<'_> {
     ) -> Result<AddedTokenizer<'t>> {
         let json = |name: &str| self.folder.json(name).map(Option::unwrap_or_default);
         let additions = TokenAdditions {
-            config: self.config.clone(),
+            config: self.config,
             roles: json("special_tokens_map.json")?,
             added: json("added_tokens.json")?,
+            model_type: match json("config.json")?.remove("model_type") {
+                Some(Json::String(model)) => Some(model),
+                _ => None,
+            },
         };
         let made = AddedTokenizer::new(stored, &additions, self.folder.budget);
         made.map_err(|e| self.in_file(file, e))
@@ -216,15 +232,17 @@ impl FolderKeys<'_> {
 }
 
 /// The merges of GPT-2's `merges.txt`, as llama.cpp's converter reads them: malformed lines are left out.
-fn merges_of_lines(text: &str) -> Vec<String> {
+fn merges_of_lines(text: &str, budget: &Budget) -> Result<Vec<String>> {
+    let mut merges = Vec::new();
     let mut lines = text.lines().peekable();
     lines.next_if(|line| line.trim().starts_with('#'));
-    let pairs = lines.filter_map(|line| {
+    for line in lines {
         let mut parts = line.split_whitespace();
-        let pair = (parts.next()?, parts.next()?);
-        parts.next().is_none().then_some(pair)
-    });
-    pairs
-        .map(|(left, right)| [left, " ", right].concat())
-        .collect()
+        if let (Some(left), Some(right), None) = (parts.next(), parts.next(), parts.next()) {
+            let merge = [left, " ", right].concat();
+            budget.text(merge.len(), TOKENIZER)?;
+            budget.push(&mut merges, merge, TOKENIZER)?;
+        }
+    }
+    Ok(merges)
 }

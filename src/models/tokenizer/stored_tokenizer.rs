@@ -17,6 +17,7 @@ use crate::base::quote::quote;
 use crate::read::json::{JsonReader, Text, Tree};
 
 use super::TOKENIZER;
+use super::pre_tokenizer_name::{kind, parts};
 
 /// The parts of the file that decide keys of a GGUF.
 #[derive(Debug, Default)]
@@ -28,6 +29,8 @@ pub(super) struct StoredTokenizer<'t> {
     pub(super) pre_tokenizer: Json,
     pub(super) post_processor: Json,
     pub(super) decoder: Json,
+    /// Whether a step has the name of byte-level BPE's.
+    pub(super) names_bytes: bool,
 }
 
 /// The model of the tokenizer.
@@ -70,7 +73,10 @@ impl<'t> StoredTokenizer<'t> {
             budget,
             parts,
         });
-        reader.parse_last(text, seed, unreadable)
+        let mut stored = reader.parse_last(text, seed, unreadable)?;
+        // found in the text, as transformers does
+        stored.names_bytes = text.contains("\"ByteLevel\"");
+        Ok(stored)
     }
 
     /// Whether texts begin with a token that is added to them.
@@ -84,9 +90,20 @@ impl<'t> StoredTokenizer<'t> {
         })
     }
 
-    /// Whether bytes are written as characters.
-    pub(super) fn is_byte_level(&self) -> bool {
-        self.decoder.get("type").and_then(Json::as_str) == Some("ByteLevel")
+    /// Whether normalising leaves ASCII's printable characters as they are, apart from its capitals.
+    pub(super) fn keeps_small_letters(&self) -> bool {
+        const KNOWN: &[&str] = &[
+            "NFC",
+            "NFD",
+            "NFKC",
+            "NFKD",
+            "Lowercase",
+            "StripAccents",
+            "BertNormalizer",
+        ];
+        parts(&self.normalizer, "normalizers")
+            .into_iter()
+            .all(|step| KNOWN.contains(&kind(step)))
     }
 
     /// A tokenizer from its tokens in the order of their ids, one a line, as BERT's `vocab.txt` has them.
@@ -141,6 +158,7 @@ impl Parser<'_, '_> {
 }
 
 /// The memory of a text besides its place in a list.
+#[expect(clippy::ptr_arg, reason = "a borrowed text has none")]
 fn owned_cost(text: &Cow<'_, str>) -> u64 {
     match text {
         Cow::Borrowed(_) => 0,

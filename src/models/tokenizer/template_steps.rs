@@ -10,10 +10,12 @@ use super::pre_tokenizer_name::kind;
 /// The flags and names that the steps lead to.
 #[derive(Debug)]
 pub(super) struct AddedEnds<'c> {
-    /// `tokenizer_config.json`; the steps give roles to tokens.
-    config: &'c mut Map<String, Json>,
+    /// `tokenizer_config.json`.
+    config: &'c Map<String, Json>,
+    /// The tokens to which the steps give a role, by keys of the configuration.
+    names: Map<String, Json>,
     /// The roles that are looked up; the steps add some.
-    types: &'c mut Vec<&'static str>,
+    pub(super) roles: Vec<&'static str>,
     /// Flags by role, in the order in which they were set.
     pub(super) flags: Vec<(&'static str, bool)>,
     bos: Json,
@@ -45,13 +47,14 @@ fn sequence(part: Option<&Json>) -> Option<&str> {
 }
 
 impl<'c> AddedEnds<'c> {
-    pub(super) fn new(config: &'c mut Map<String, Json>, types: &'c mut Vec<&'static str>) -> Self {
+    pub(super) fn new(config: &'c Map<String, Json>, roles: &[&'static str]) -> Self {
         let get = |key: &str| config.get(key).cloned().unwrap_or_default();
         let (bos, cls) = (get("bos_token"), get("cls_token"));
         let (eos, sep) = (get("eos_token"), get("sep_token"));
         Self {
             config,
-            types,
+            names: Map::new(),
+            roles: roles.to_vec(),
             flags: Vec::new(),
             bos,
             cls,
@@ -65,8 +68,13 @@ impl<'c> AddedEnds<'c> {
         !self.config.is_empty()
     }
 
+    /// A value of the configuration, as the steps have changed it.
+    pub(super) fn configured(&self, key: &str) -> Option<&Json> {
+        self.names.get(key).or_else(|| self.config.get(key))
+    }
+
     fn name(&mut self, key: &str, token: &Json) {
-        self.config.insert(key.to_owned(), token.clone());
+        self.names.insert(key.to_owned(), token.clone());
     }
 
     pub(super) fn set(&mut self, role: &'static str, flag: bool) {
@@ -172,9 +180,9 @@ impl<'c> AddedEnds<'c> {
             // the one that the configuration names ends a turn or a message
             let other = ["eot", "eom"]
                 .into_iter()
-                .find(|role| !self.types.contains(role));
+                .find(|role| !self.roles.contains(role));
             if let Some(role) = other {
-                self.types.push(role);
+                self.roles.push(role);
                 self.name(&[role, "_token"].concat(), &self.eos.clone());
             }
             self.eos = last.clone();
