@@ -15,6 +15,7 @@ mod charged_text;
 mod chat_templates;
 mod document;
 mod gguf_keys;
+mod json_steps;
 mod pre_tokenizer_name;
 mod pre_tokenizers;
 mod sentencepiece;

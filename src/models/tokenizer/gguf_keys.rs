@@ -43,7 +43,7 @@ pub(crate) enum TokenizerReading {
     WordPiece,
 }
 
-/// What decides the keys besides the files.
+/// The facts that decide the keys besides the files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokenizerFacts<'a> {
     /// How the architecture reads the files.

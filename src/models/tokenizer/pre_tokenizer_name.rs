@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 
 use crate::base::error::{Error, Remedy, Result};
 
+use super::json_steps::{kind, parts};
 use super::pre_tokenizers::{DEFAULTS, PRE_TOKENIZERS, PreTokenizer, Step};
 use super::stored_tokenizer::StoredTokenizer;
 
@@ -122,19 +123,6 @@ fn is_row(row: &PreTokenizer, stored: &StoredTokenizer<'_>) -> bool {
             .iter()
             .zip(steps)
             .all(|(known, step)| is_step(*known, step, is_one))
-}
-
-/// The steps of a sequence, or the one that is none. Sequences of sequences do not occur.
-pub(super) fn parts<'j>(step: &'j Json, list: &str) -> Vec<&'j Json> {
-    match (kind(step), step.get(list)) {
-        ("", _) => Vec::new(),
-        ("Sequence", Some(Json::Array(parts))) => parts.iter().collect(),
-        _ => vec![step],
-    }
-}
-
-pub(super) fn kind(step: &Json) -> &str {
-    step.get("type").and_then(Json::as_str).unwrap_or("")
 }
 
 /// Whether a step is this one. `is_only`: no other step divides the text.

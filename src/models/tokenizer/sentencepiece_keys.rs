@@ -15,7 +15,7 @@ use super::stored_tokenizer::StoredToken;
 use super::vocabulary::TokenKind;
 use super::vocabulary_keys::{ADDED_SCORE, VocabularyRow, VocabularyRows, looks_special};
 
-/// What happens to tokens behind the end of the vocabulary.
+/// The treatment of tokens behind the end of the vocabulary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BehindEnd {
     LeaveOut,

@@ -13,7 +13,7 @@ use super::vocabulary::TokenKind;
 /// A model with its tokens.
 #[derive(Debug)]
 pub(super) struct SentencePieceModel<'f> {
-    pub(super) pieces: Vec<Piece<'f>>,
+    pub(super) pieces: Vec<SentencePieceToken<'f>>,
     pub(super) algorithm: u64,
     pub(super) normalizer: SpacesAndCharacters<'f>,
 }
@@ -25,13 +25,13 @@ pub(super) const BPE: u64 = 2;
 
 /// A token.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece<'f> {
+pub(super) struct SentencePieceToken<'f> {
     pub(super) text: &'f str,
     pub(super) score: f32,
     pub(super) kind: TokenKind,
 }
 
-/// What is done with a text first.
+/// The changes that are made to a text first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SpacesAndCharacters<'f> {
     /// The table by which characters are replaced; empty if there is none.
@@ -115,7 +115,7 @@ impl<'f> SentencePieceModel<'f> {
     }
 }
 
-fn piece(mut message: Message<'_>) -> Result<Piece<'_>> {
+fn piece(mut message: Message<'_>) -> Result<SentencePieceToken<'_>> {
     let start = message.start;
     let (mut text, mut score, mut kind) = (&[][..], 0.0, 1);
     while let Some((number, field)) = message.field()? {
@@ -140,7 +140,7 @@ fn piece(mut message: Message<'_>) -> Result<Piece<'_>> {
             return Err(Error::malformed(what).at(start));
         }
     };
-    Ok(Piece { text, score, kind })
+    Ok(SentencePieceToken { text, score, kind })
 }
 
 /// A message of protocol buffers: fields with numbers.

@@ -15,7 +15,7 @@ use crate::read::format::gguf::GgufValue;
 use super::TOKENIZER;
 use super::added_tokens::content;
 use super::chat_templates;
-use super::pre_tokenizer_name::kind;
+use super::json_steps::kind;
 use super::special_tokens::ROLES;
 use super::stored_tokenizer::{StoredToken, StoredTokenizer};
 use super::template_steps::AddedEnds;
@@ -27,7 +27,7 @@ pub(super) const USUAL_ROLES: &[&str] = &["bos", "eos", "unk", "sep", "pad", "cl
 /// The roles with a key besides [`ROLES`].
 const TURN_ROLES: &[(&str, &str)] = &[("eot", "eot_token_id"), ("eom", "eom_token_id")];
 
-/// What the files say about special tokens.
+/// The special tokens by the files.
 #[derive(Debug)]
 pub(super) struct SpecialTokenKeys<'c> {
     ids: Vec<(&'static str, u32)>,

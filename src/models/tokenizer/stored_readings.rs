@@ -10,7 +10,8 @@ use crate::read::format::gguf::GgufValue;
 use super::TOKENIZER;
 use super::added_tokens::TokenAdditions;
 use super::gguf_keys::{CONFIG, FolderKeys, SENTENCEPIECE, STORED};
-use super::pre_tokenizer_name::{self, kind};
+use super::json_steps::kind;
+use super::pre_tokenizer_name;
 use super::special_token_keys::{SpecialTokenKeys, USUAL_ROLES, set_merges};
 use super::stored_keys::AddedTokenizer;
 use super::stored_tokenizer::{StoredParts, StoredTokenizer};
@@ -24,16 +25,16 @@ impl FolderKeys<'_> {
     }
 
     /// Byte-level BPE, whose special tokens are changed.
-    pub(super) fn byte_level_with(
+    fn byte_level_with(
         &mut self,
         change: impl FnOnce(&AddedTokenizer<'_>, &mut SpecialTokenKeys<'_>) -> Result<()>,
     ) -> Result<()> {
         let (file, text) = self.stored_text(&[STORED, "vocab.json"])?;
         let stored = match file == STORED {
-            true => StoredTokenizer::parse(&text, StoredParts::All, self.folder.budget),
-            false => StoredTokenizer::of_ids(&text, self.folder.budget),
+            true => self.parsed(&text)?,
+            false => StoredTokenizer::of_ids(&text, self.folder.budget)
+                .map_err(|e| self.in_file(file, e))?,
         };
-        let stored = stored.map_err(|e| self.in_file(file, e))?;
         self.byte_level_of(&stored, file, change)
     }
 
@@ -130,8 +131,7 @@ impl FolderKeys<'_> {
             return self.byte_level();
         };
         let budget = self.folder.budget;
-        let stored = StoredTokenizer::parse(&text, StoredParts::All, budget)
-            .map_err(|e| self.in_file(STORED, e))?;
+        let stored = self.parsed(&text)?;
         let model = &stored.model;
         if model.kind != "BPE"
             || model.byte_fallback != Some(true)
@@ -156,14 +156,16 @@ impl FolderKeys<'_> {
         };
         let padded = self.facts.vocabulary.map(|size| {
             let padded = multiple.and_then(|multiple| size.checked_next_multiple_of(multiple));
-            padded
-                .ok_or_else(|| Error::malformed("pad_vocab_size_multiple is no multiple of tokens"))
+            padded.ok_or_else(|| {
+                Error::malformed("the vocabulary is not padded by pad_vocab_size_multiple")
+            })
         });
         self.facts.vocabulary = padded
             .transpose()
             .map_err(|e| self.in_file("config.json", e))?;
-        if self.has(STORED) {
-            return self.byte_level();
+        if let Some(text) = self.folder.text(STORED)? {
+            let stored = self.parsed(&text)?;
+            return self.byte_level_of(&stored, STORED, |_, _| Ok(()));
         }
         match self.sentencepiece()? {
             true => Ok(()),
@@ -177,10 +179,9 @@ impl FolderKeys<'_> {
         let budget = self.folder.budget;
         let is_whole = file == STORED;
         let stored = match is_whole {
-            true => StoredTokenizer::parse(&text, StoredParts::All, budget),
-            false => StoredTokenizer::of_lines(&text, budget),
+            true => self.parsed(&text)?,
+            false => StoredTokenizer::of_lines(&text, budget).map_err(|e| self.in_file(file, e))?,
         };
-        let stored = stored.map_err(|e| self.in_file(file, e))?;
         if stored.model.kind != "WordPiece" {
             let what = format!(
                 "the tokenizer has the model {}, and this architecture has WordPiece",
@@ -208,6 +209,12 @@ impl FolderKeys<'_> {
         rows.set_keys(("bert", pre), false, &mut self.keys, budget)?;
         let special = self.special(is_whole.then_some(&stored), USUAL_ROLES, Some(len))?;
         special.set_keys(&mut self.keys, self.folder)
+    }
+
+    /// The text of `tokenizer.json`, parsed whole.
+    fn parsed<'t>(&self, text: &'t str) -> Result<StoredTokenizer<'t>> {
+        let parsed = StoredTokenizer::parse(text, StoredParts::All, self.folder.budget);
+        parsed.map_err(|e| self.in_file(STORED, e))
     }
 
     /// The tokenizer with the tokens that other files add.

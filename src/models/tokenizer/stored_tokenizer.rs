@@ -17,7 +17,7 @@ use crate::base::quote::quote;
 use crate::read::json::{JsonReader, Text, Tree};
 
 use super::TOKENIZER;
-use super::pre_tokenizer_name::{kind, parts};
+use super::json_steps::{kind, parts};
 
 /// The parts of the file that decide keys of a GGUF.
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ impl<'t> StoredTokenizer<'t> {
     /// Parses the text of a `tokenizer.json`. What is kept stays charged.
     pub(super) fn parse(text: &'t str, parts: StoredParts, budget: &Budget) -> Result<Self> {
         let reader = JsonReader::new(budget, TOKENIZER);
-        let seed = DocumentSeed(Parser {
+        let seed = DocumentSeed(StoredParser {
             reader: &reader,
             budget,
             parts,
@@ -123,7 +123,7 @@ impl<'t> StoredTokenizer<'t> {
     /// A tokenizer from its tokens and ids, as GPT-2's `vocab.json` has them.
     pub(super) fn of_ids(text: &'t str, budget: &Budget) -> Result<Self> {
         let reader = JsonReader::new(budget, TOKENIZER);
-        let seed = TokensSeed(Parser {
+        let seed = TokensSeed(StoredParser {
             reader: &reader,
             budget,
             parts: StoredParts::All,
@@ -142,13 +142,13 @@ fn unreadable(error: serde_json::Error) -> Error {
 
 /// The reader that all seeds share.
 #[derive(Clone, Copy)]
-struct Parser<'r, 'b> {
+struct StoredParser<'r, 'b> {
     reader: &'r JsonReader<'b>,
     budget: &'b Budget,
     parts: StoredParts,
 }
 
-impl Parser<'_, '_> {
+impl StoredParser<'_, '_> {
     /// Appends an item with this much memory beside its own.
     fn push<T, E: serde::de::Error>(self, list: &mut Vec<T>, item: T, owned: u64) -> Result<(), E> {
         let charged = self.budget.memory(owned, TOKENIZER);
@@ -167,7 +167,7 @@ fn owned_cost(text: &Cow<'_, str>) -> u64 {
 }
 
 /// The whole document.
-struct DocumentSeed<'r, 'b>(Parser<'r, 'b>);
+struct DocumentSeed<'r, 'b>(StoredParser<'r, 'b>);
 
 impl<'de> DeserializeSeed<'de> for DocumentSeed<'_, '_> {
     type Value = StoredTokenizer<'de>;
@@ -213,7 +213,7 @@ impl<'de> Visitor<'de> for DocumentSeed<'_, '_> {
 }
 
 /// The model.
-struct ModelSeed<'r, 'b>(Parser<'r, 'b>);
+struct ModelSeed<'r, 'b>(StoredParser<'r, 'b>);
 
 impl<'de> DeserializeSeed<'de> for ModelSeed<'_, '_> {
     type Value = StoredModel<'de>;
@@ -253,7 +253,7 @@ impl<'de> Visitor<'de> for ModelSeed<'_, '_> {
 }
 
 /// Tokens and ids.
-struct TokensSeed<'r, 'b>(Parser<'r, 'b>);
+struct TokensSeed<'r, 'b>(StoredParser<'r, 'b>);
 
 impl<'de> DeserializeSeed<'de> for TokensSeed<'_, '_> {
     type Value = Vec<(Cow<'de, str>, u32)>;
@@ -292,7 +292,7 @@ impl<'de> Visitor<'de> for TokensSeed<'_, '_> {
 }
 
 /// Merges: texts, or pairs since a token may have a space.
-struct MergesSeed<'r, 'b>(Parser<'r, 'b>);
+struct MergesSeed<'r, 'b>(StoredParser<'r, 'b>);
 
 impl<'de> DeserializeSeed<'de> for MergesSeed<'_, '_> {
     type Value = Vec<Cow<'de, str>>;
@@ -332,8 +332,8 @@ struct StoredMerge<'t> {
 
 impl<'de> Deserialize<'de> for StoredMerge<'de> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Merge;
-        impl<'de> Visitor<'de> for Merge {
+        struct MergeVisitor;
+        impl<'de> Visitor<'de> for MergeVisitor {
             type Value = StoredMerge<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -374,12 +374,12 @@ impl<'de> Deserialize<'de> for StoredMerge<'de> {
                 })
             }
         }
-        d.deserialize_any(Merge)
+        d.deserialize_any(MergeVisitor)
     }
 }
 
 /// The added tokens.
-struct AddedSeed<'r, 'b>(Parser<'r, 'b>);
+struct AddedSeed<'r, 'b>(StoredParser<'r, 'b>);
 
 impl<'de> DeserializeSeed<'de> for AddedSeed<'_, '_> {
     type Value = Vec<StoredToken>;

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::pre_tokenizer_name::kind;
+use super::json_steps::kind;
 
 /// The flags and names that the steps lead to.
 #[derive(Debug)]
