@@ -25,6 +25,7 @@ mod to_gguf;
 
 use crate::base::error::Result;
 use crate::models::config::keys::HEAD_DIM;
+use crate::models::tokenizer::TokenizerReading;
 
 pub(crate) use gguf_keys::GgufKeys;
 pub(crate) use jobs::{ConvertedJob, convert};
@@ -87,6 +88,10 @@ pub(in crate::models) struct GgufWriting {
     pub(in crate::models) keys: fn(&SourceModel<'_>, &mut GgufKeys) -> Result<()>,
     /// Tables that are computed from the configuration: name and values.
     pub(in crate::models) tables: Tables,
+    /// The key of the configuration with the kinds of sentences, if the model tells them apart.
+    pub(in crate::models) token_types: Option<&'static str>,
+    /// How its tokenizer is read.
+    pub(in crate::models) tokenizer: TokenizerReading,
     /// Refuses a model that llama.cpp cannot read, and so does not quantise.
     pub(in crate::models) check: fn(&SourceModel<'_>) -> Result<()>,
 }
@@ -104,6 +109,8 @@ impl GgufWriting {
         drops_further_layers: false,
         keys: |model, keys| keys.language_model(model, model.config.number(&HEAD_DIM)),
         tables: |_| Ok(Vec::new()),
+        token_types: None,
+        tokenizer: TokenizerReading::ByteLevel,
         check: |_| Ok(()),
     };
 }

@@ -6,12 +6,12 @@
 //! | `config` | `config.json` or the metadata of a GGUF, read by one type; the only place with their keys |
 //! | `names` | names of tensors: layers, and the roles of modules; the only lists of them |
 //! | `parallel` | the shares of tensor-parallel workers |
-//! | `tokenizer` | `tokenizer.json` from a GGUF's metadata |
-//! | `caches` | the cache of each layer: rules that architectures have in common |
-//! | `gguf_types` | the type of each tensor of a quantised GGUF: file types, mixtures |
 //! | `model_folder` | the small files beside the weights of a Hugging Face checkpoint |
 //! | `model_card` | the general keys of a GGUF, from the name, the card and the settings of a Hugging Face checkpoint |
-//! | `conversion` | from a GGUF to a Hugging Face checkpoint: names, values, configuration |
+//! | `tokenizer` | `tokenizer.json` from a GGUF's metadata, and a GGUF's keys from the files of a tokenizer |
+//! | `caches` | the cache of each layer: rules that architectures have in common |
+//! | `gguf_types` | the type of each tensor of a quantised GGUF: file types, mixtures |
+//! | `conversion` | between a GGUF and a Hugging Face checkpoint: names, values, configuration |
 //! | `architectures` | one file per family, one line in the table: names, caches, conversions |
 //!
 //! For example, `fit` calls `ModelConfig::experts_used` and does not know whether the number was `num_experts_per_tok`,
@@ -31,10 +31,6 @@ pub(crate) mod caches;
 pub(crate) mod config;
 pub(crate) mod conversion;
 pub(crate) mod gguf_types;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the conversion from Hugging Face calls it next")
-)]
 pub(crate) mod model_card;
 pub(crate) mod model_folder;
 pub(crate) mod names;

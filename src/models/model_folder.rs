@@ -1,5 +1,6 @@
 //! The small files beside the weights of a Hugging Face checkpoint.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json};
@@ -33,6 +34,20 @@ impl<'c> ModelFolder<'c> {
     /// Its path.
     pub(crate) fn path(&self) -> &'c Path {
         self.path
+    }
+
+    /// A folder without weights, beside a checkpoint that has some.
+    #[cfg(test)]
+    pub(crate) fn without_weights(
+        checkpoint: &'c Checkpoint,
+        path: &'c Path,
+        budget: &'c Budget,
+    ) -> Self {
+        Self {
+            checkpoint,
+            path,
+            budget,
+        }
     }
 
     /// Its name.
@@ -77,6 +92,19 @@ impl<'c> ModelFolder<'c> {
         text.map(Some)
     }
 
+    /// The text of a file with one character at the end of each line, as Python reads texts; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// The errors of [`text`](Self::text).
+    pub(crate) fn lines(&self, name: &str) -> Result<Option<String>> {
+        let text = self.text(name)?;
+        Ok(text.map(|text| match text.contains('\r') {
+            // no longer than the text, which is released
+            true => text.replace("\r\n", "\n").replace('\r', "\n"),
+            false => text,
+        }))
+    }
+
     /// The object of a JSON file; `None` if there is no such file.
     ///
     /// # Errors
@@ -87,6 +115,32 @@ impl<'c> ModelFolder<'c> {
         };
         let parsed = document::parse(&bytes, self.budget);
         parsed.map_err(|e| e.in_file(&self.at(name))).map(Some)
+    }
+
+    /// Whether there is such a file, as far as this is known without opening it.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.checkpoint.files().is_file(&self.at(name))
+    }
+
+    /// The names of the files in a folder inside of it that end so, sorted; none if there is no such folder.
+    ///
+    /// # Errors
+    /// A folder that cannot be listed, or whose list is larger than the budget.
+    pub(crate) fn names_in(&self, folder: &str, end: &str) -> Result<Vec<String>> {
+        let (files, at) = (self.checkpoint.files(), self.at(folder));
+        let mut names = Vec::new();
+        if !files.is_directory(&at) {
+            return Ok(names);
+        }
+        files.check_directory(self.path, &at)?;
+        let wanted = |name: &OsStr| name.to_str().is_some_and(|name| name.ends_with(end));
+        files.list(&at, &wanted, &mut |name| {
+            let name = name.to_string_lossy().into_owned();
+            self.budget.text(name.len(), folder)?;
+            self.budget.push(&mut names, name, folder)
+        })?;
+        names.sort_unstable();
+        Ok(names)
     }
 
     /// The path of a file, for errors.

@@ -4,15 +4,33 @@
 //! hold the steps before and after the model of the tokenizer; a name (`tokenizer.ggml.pre`) stands for them, and
 //! [`PRE_TOKENIZERS`] has a row for each. A tokenizer whose steps are unknown is not written: one with other steps would
 //! make other tokens of most texts, without a warning.
+//!
+//! The other direction, from the files to the keys of a GGUF, is [`gguf_keys`]. Rows of [`PRE_TOKENIZERS`], roles and kinds of
+//! tokens are the same in both.
 
+mod added_tokens;
 mod base64;
 mod bpe;
 mod charged_text;
+mod chat_templates;
 mod document;
+mod gguf_keys;
+mod json_steps;
+mod pre_tokenizer_name;
 mod pre_tokenizers;
 mod sentencepiece;
+mod sentencepiece_keys;
+mod sentencepiece_model;
+mod sentencepiece_readings;
+mod special_token_keys;
 mod special_tokens;
+mod stored_keys;
+mod stored_readings;
+mod stored_tokenizer;
+mod template_steps;
+mod token_decoder;
 mod vocabulary;
+mod vocabulary_keys;
 mod wordpiece;
 
 use serde_json::Value as Json;
@@ -26,6 +44,8 @@ use crate::read::checkpoint::Checkpoint;
 
 use charged_text::ChargedText;
 use document::TokenizerDocument;
+#[expect(unused_imports, reason = "the conversion of folders will call it")]
+pub(crate) use gguf_keys::{TokenizerFacts, TokenizerReading, gguf_keys};
 use vocabulary::TokenList;
 
 #[cfg(doc)]

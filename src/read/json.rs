@@ -3,7 +3,7 @@
 //!
 //! `serde_json` allocates as it parses: a value of four bytes (`[0],`) becomes 360 bytes. So no tree of it is made here
 //! without a charge per node: a reader is handed to each seed ([`Pairs`], [`Tree`]), which charges before it stores. Text
-//! with escapes is decoded in a buffer that `serde_json` grows by itself; it is charged in advance, by the text's length.
+//! with escapes is decoded in a buffer that `serde_json` grows by itself; it is charged in advance, by the longest string.
 //!
 //! `serde_json` keeps the last of two equal keys, other parsers the first. A file with a repeated name would have two
 //! readings, so it is refused. The configuration of a model may repeat what concerns no weight: there the last counts, and the
@@ -78,9 +78,9 @@ impl<'b> JsonReader<'b> {
         seed: S,
         malformed: impl FnOnce(serde_json::Error) -> Error,
     ) -> Result<S::Value> {
-        // the decoded text, whose buffer doubles, and a copy of it
+        // the decoded text of one string, whose buffer doubles and is used for the next, and a copy of it
         let escapes = if text.as_bytes().contains(&b'\\') {
-            3 * text.len() as u64
+            3 * longest_string(text) as u64
         } else {
             0
         };
@@ -136,6 +136,23 @@ impl<'b> JsonReader<'b> {
     fn push<T, E: serde::de::Error>(&self, list: &mut Vec<T>, item: T) -> Result<(), E> {
         self.checked(self.budget.push(list, item, self.what))
     }
+}
+
+/// The bytes of the longest string in a text, as far as it is JSON.
+fn longest_string(text: &str) -> usize {
+    let mut longest = 0;
+    let mut bytes = text.bytes();
+    while bytes.any(|byte| byte == b'"') {
+        let mut len = 0;
+        while let Some(byte) = bytes.next().filter(|byte| *byte != b'"') {
+            len += 1;
+            if byte == b'\\' {
+                len += usize::from(bytes.next().is_some());
+            }
+        }
+        longest = longest.max(len);
+    }
+    longest
 }
 
 /// A string, borrowed from the text where it has no escapes.

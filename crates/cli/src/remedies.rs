@@ -51,6 +51,9 @@ pub(crate) fn remedy_text(remedy: Remedy) -> String {
         Remedy::GiveImportance => {
             "give an importance matrix of this model with --imatrix, or choose a larger --type".into()
         }
+        Remedy::NamePreTokenizer => {
+            "state the name with --tokenizer-pre, as in `tokenizer.ggml.pre` of another GGUF of this model".into()
+        }
         Remedy::AnotherType => "choose another type for it with --tensor-type".into(),
         Remedy::LeaveOut => "leave the tensor out with --exclude or --filter".into(),
         Remedy::LeaveOutOrAssumePlain => {

@@ -45,6 +45,8 @@ pub enum Remedy {
     Requantise,
     /// A type is too coarse without knowing which columns matter.
     GiveImportance,
+    /// Several names, or none, are known for the steps of a tokenizer, of which one can be stated.
+    NamePreTokenizer,
     /// No type takes the place of one that a tensor cannot have.
     AnotherType,
     /// A limit of [`Limits`](crate::Limits) is exceeded.
@@ -108,6 +110,9 @@ impl fmt::Display for Remedy {
             Self::CheckPermissions => "check the file's permissions",
             Self::OpenTarget => {
                 "open the file that the link leads to by its own path, or put a link of your own in its place"
+            }
+            Self::NamePreTokenizer => {
+                "state llama.cpp's name for the pre-tokenizer, as in `tokenizer.ggml.pre` of another GGUF of this model"
             }
             Self::CheckName => "check the name; names are case-sensitive",
             Self::AllowOverwrite => "choose another file, or call `Remember::overwrite`",

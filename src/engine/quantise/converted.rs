@@ -10,8 +10,10 @@ use crate::engine::sink::container::HeaderValues;
 use crate::models::architectures::source_model;
 use crate::models::config::ModelConfig;
 use crate::models::config::keys::MODEL_TYPE;
-use crate::models::conversion::{GgufKeys, GgufOutputs, to_gguf};
+use crate::models::conversion::{GgufKeys, GgufOutputs, SourceModel, to_gguf};
+use crate::models::model_card::{ParameterCounts, general_keys};
 use crate::models::model_folder::ModelFolder;
+use crate::models::tokenizer;
 use crate::plan::Job;
 use crate::read::catalog::Catalog;
 use crate::read::checkpoint::read_of_checkpoint;
@@ -96,7 +98,9 @@ impl ConvertedModel {
         let folder = folder.ok_or_else(|| {
             Error::unsupported("a model without a folder has no tokenizer, which a GGUF needs")
         })?;
-        let read = || self.converted_keys(what, &folder);
+        let config = ModelConfig::load(checkpoint, budget)?;
+        let model = source_model(&config, Some(&folder))?;
+        let read = || self.converted_keys(&model, what.pre_tokenizer.as_deref(), &folder);
         let keys = read_of_checkpoint(checkpoint, folder.path(), |_| true, read)?;
         Ok(Keys::of_converted(what, keys, self).values)
     }
@@ -104,19 +108,26 @@ impl ConvertedModel {
     /// The keys that the converter writes, in its order.
     fn converted_keys(
         &self,
-        _what: &Quantise<'_>,
-        _folder: &ModelFolder<'_>,
+        model: &SourceModel<'_>,
+        pre_tokenizer: Option<&str>,
+        folder: &ModelFolder<'_>,
     ) -> Result<Vec<(String, GgufValue)>> {
+        let named = |key: &str, value| (key.to_owned(), value);
         let mut keys = vec![
-            (
-                MODEL_TYPE.key(true).to_owned(),
-                GgufValue::text(self.architecture),
-            ),
-            ("general.type".to_owned(), GgufValue::text("model")),
+            named(MODEL_TYPE.key(true), GgufValue::text(self.architecture)),
+            named("general.type", GgufValue::text("model")),
         ];
+        let sizes = self.outputs.outputs.iter();
+        let counts = ParameterCounts::of(sizes.map(|output| (&*output.name, &*output.shape)))?;
+        keys.extend(general_keys(folder, &counts)?);
         keys.extend(self.keys.iter().cloned());
         let (version, two) = QUANTIZATION_VERSION;
-        keys.push((version.to_owned(), GgufValue::u32(two)));
+        keys.push(named(version, GgufValue::u32(two)));
+        keys.extend(model.token_types()?);
+        keys.extend(tokenizer::gguf_keys(
+            folder,
+            model.tokenizer(pre_tokenizer),
+        )?);
         Ok(keys)
     }
 }

@@ -5,6 +5,7 @@
 use crate::models::caches::DECODER_CACHES;
 use crate::models::config::keys;
 use crate::models::conversion::{CheckpointConfig, GgufConversion, GgufWriting, TensorRule, same};
+use crate::models::tokenizer::TokenizerReading;
 
 use super::Architecture;
 
@@ -81,6 +82,8 @@ static BERT_WRITING: GgufWriting = GgufWriting {
         keys.flag("attention.causal", false);
         keys.pooling(model)
     },
+    token_types: Some(TOKEN_TYPES),
+    tokenizer: TokenizerReading::WordPiece,
     ..GgufWriting::DECODER
 };
 

@@ -15,6 +15,7 @@ use crate::models::conversion::{
     CheckpointConfig, EXPERT, GgufConversion, GgufKeys, GgufWriting, Model, SourceModel,
     TensorRule, changed, same,
 };
+use crate::models::tokenizer::TokenizerReading;
 
 use super::Architecture;
 use super::llama::{DECODER, ROTARY};
@@ -167,6 +168,7 @@ static GLM4_WRITING: GgufWriting = GgufWriting {
             Some(part_of(model, model.head_size()?, 0.5)),
         )
     },
+    tokenizer: TokenizerReading::Glm4,
     ..GgufWriting::DECODER
 };
 
@@ -211,6 +213,7 @@ static GRANITE_WRITING: GgufWriting = GgufWriting {
         }
         Ok(())
     },
+    tokenizer: TokenizerReading::Llama,
     ..GgufWriting::DECODER
 };
 

@@ -16,6 +16,7 @@ use crate::models::conversion::{
     Change, CheckpointConfig, GgufConversion, GgufKeys, GgufWriting, Model, SourceModel,
     TensorRule, changed,
 };
+use crate::models::tokenizer::TokenizerReading;
 
 use super::Architecture;
 use super::llama::DECODER;
@@ -107,6 +108,7 @@ static GEMMA2_WRITING: GgufWriting = GgufWriting {
     // the embedding is the output layer, which some programs write beside it
     left_out: &["lm_head.weight"],
     keys: gemma2_keys,
+    tokenizer: TokenizerReading::Gemma2,
     ..GgufWriting::DECODER
 };
 
@@ -139,6 +141,7 @@ fn gemma2_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
 static GEMMA3_WRITING: GgufWriting = GgufWriting {
     classes: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"],
     keys: gemma3_keys,
+    tokenizer: TokenizerReading::Gemma3,
     ..GgufWriting::DECODER
 };
 

@@ -12,6 +12,7 @@ use crate::models::conversion::{
     CheckpointConfig, EXPERT, GgufConversion, GgufKeys, GgufWriting, Model, Need, ROTARY_KEY,
     ROTARY_QUERY, SourceModel, TensorRule, changed, same,
 };
+use crate::models::tokenizer::TokenizerReading;
 
 use super::Architecture;
 
@@ -117,6 +118,7 @@ static LLAMA_WRITING: GgufWriting = GgufWriting {
     ],
     keys: llama_keys,
     tables: |model| Ok(Vec::from_iter(frequency_factors(model)?)),
+    tokenizer: TokenizerReading::Llama,
     ..GgufWriting::DECODER
 };
 

@@ -10,6 +10,7 @@ use crate::models::config::keys;
 use crate::models::conversion::{
     CheckpointConfig, GgufConversion, GgufKeys, GgufWriting, SourceModel, TensorRule, same,
 };
+use crate::models::tokenizer::TokenizerReading;
 
 use super::Architecture;
 use super::llama::DECODER;
@@ -56,6 +57,7 @@ static PHI3_WRITING: GgufWriting = GgufWriting {
     classes: &["Phi3ForCausalLM"],
     keys: phi3_keys,
     tables: phi3_tables,
+    tokenizer: TokenizerReading::Phi3,
     ..GgufWriting::DECODER
 };
 

@@ -11,6 +11,7 @@ use crate::models::conversion::{
     CheckpointConfig, EXPERT, GgufConversion, GgufKeys, GgufWriting, Model, ONE_ROW, SourceModel,
     TensorRule, changed, same,
 };
+use crate::models::tokenizer::TokenizerReading;
 
 use super::Architecture;
 use super::llama::DECODER;
@@ -117,6 +118,7 @@ static QWEN2_WRITING: GgufWriting = GgufWriting {
         keys.language_model(model, model.config.number(&keys::HEAD_DIM))?;
         keys.pooling(model)
     },
+    tokenizer: TokenizerReading::SentencePieceElseByteLevel,
     ..GgufWriting::DECODER
 };
 
@@ -126,6 +128,7 @@ static QWEN3_WRITING: GgufWriting = GgufWriting {
         keys.language_model(model, Some(qwen3_head(model)))?;
         keys.pooling(model)
     },
+    tokenizer: TokenizerReading::SentencePieceElseByteLevel,
     ..GgufWriting::DECODER
 };
 

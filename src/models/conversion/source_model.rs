@@ -5,7 +5,9 @@ use serde_json::{Map, Value as Json};
 use crate::base::error::{Error, Result};
 use crate::models::config::ModelConfig;
 use crate::models::config::keys::{self, ConfigField};
+use crate::models::tokenizer::TokenizerFacts;
 use crate::read::catalog::quote;
+use crate::read::format::gguf::GgufValue;
 
 use super::{GgufConversion, GgufWriting};
 
@@ -33,6 +35,27 @@ impl SourceModel<'_> {
     /// Such a model.
     pub(crate) fn check_readable(&self) -> Result<()> {
         (self.writing.check)(self)
+    }
+
+    /// The key with the kinds of sentences that the model tells apart, where its architecture has it.
+    pub(crate) fn token_types(&self) -> Result<Option<(String, GgufValue)>> {
+        let Some(stated) = self.writing.token_types else {
+            return Ok(None);
+        };
+        let count = self.number(&[stated]).unwrap_or(1);
+        let count = u32::try_from(count).map_err(|_| missing(&[stated]))?;
+        let key = [keys::GGUF_TOKENIZER, "token_type_count"].concat();
+        Ok(Some((key, GgufValue::u32(count))))
+    }
+
+    /// How its tokenizer is read, where `--tokenizer-pre` may name the steps before it.
+    pub(crate) fn tokenizer<'a>(&self, pre: Option<&'a str>) -> TokenizerFacts<'a> {
+        TokenizerFacts {
+            reading: self.writing.tokenizer,
+            architecture: self.conversion.name,
+            vocabulary: self.config.number(&keys::VOCABULARY),
+            pre,
+        }
     }
 
     /// The first value of these keys that is not null.

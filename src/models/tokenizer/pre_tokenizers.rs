@@ -8,8 +8,8 @@ use serde_json::{Value as Json, json};
 /// The steps that a name stands for.
 #[derive(Debug)]
 pub(super) struct PreTokenizer {
-    names: &'static [&'static str],
-    steps: &'static [Step],
+    pub(super) names: &'static [&'static str],
+    pub(super) steps: &'static [Step],
     /// Whether texts are normalised to NFC first.
     pub(super) nfc: bool,
     /// Whether a word that is a token is not divided by merges.
@@ -20,7 +20,7 @@ pub(super) struct PreTokenizer {
 
 /// A step of a pre-tokenizer.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+pub(super) enum Step {
     /// Divides at the matches of this expression, which are words of their own.
     Split(&'static str),
     /// Divides at digits, each of which is a word of its own, or each run of them.
@@ -224,7 +224,7 @@ pub(super) static PRE_TOKENIZERS: &[PreTokenizer] = &[
 ];
 
 /// The steps of files without a name, or with `default`, by the architecture whose models had one tokenizer.
-static DEFAULTS: &[(&str, &str)] = &[
+pub(super) static DEFAULTS: &[(&str, &str)] = &[
     ("gpt2", "gpt-2"),
     ("bloom", "bloom"),
     ("falcon", "falcon"),

@@ -12,7 +12,7 @@ use super::TOKENIZER;
 use super::vocabulary::{TokenKind, TokenList};
 
 /// transformers' names of the special tokens, and the keys of their ids in a GGUF.
-static ROLES: &[(&str, &str)] = &[
+pub(super) static ROLES: &[(&str, &str)] = &[
     ("bos_token", "bos_token_id"),
     ("eos_token", "eos_token_id"),
     ("unk_token", "unknown_token_id"),

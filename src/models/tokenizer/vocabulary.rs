@@ -35,6 +35,32 @@ pub(super) enum TokenKind {
     Byte,
 }
 
+impl TokenKind {
+    /// All kinds, in the order of their numbers, which begin with 1.
+    const ALL: [Self; 6] = [
+        Self::Normal,
+        Self::Unknown,
+        Self::Control,
+        Self::UserDefined,
+        Self::Unused,
+        Self::Byte,
+    ];
+
+    /// The kind of this number; normal if there is none.
+    fn from_number(number: u64) -> Self {
+        let at = usize::try_from(number)
+            .ok()
+            .and_then(|number| number.checked_sub(1));
+        let kind = at.and_then(|at| Self::ALL.get(at));
+        kind.copied().unwrap_or(Self::Normal)
+    }
+
+    /// Its number.
+    pub(super) fn number(self) -> i32 {
+        self as i32 + 1
+    }
+}
+
 impl TokenList {
     pub(super) fn read(checkpoint: &Checkpoint, budget: &Budget) -> Result<Self> {
         let vocabulary = Self {
@@ -63,19 +89,11 @@ impl TokenList {
     }
 
     pub(super) fn kind(&self, id: usize) -> TokenKind {
-        let kind = match self.kinds.get(id) {
+        TokenKind::from_number(match self.kinds.get(id) {
             Some(Value::U64(kind)) => *kind,
             Some(Value::I64(kind)) => u64::try_from(*kind).unwrap_or_default(),
             _ => 1,
-        };
-        match kind {
-            2 => TokenKind::Unknown,
-            3 => TokenKind::Control,
-            4 => TokenKind::UserDefined,
-            5 => TokenKind::Unused,
-            6 => TokenKind::Byte,
-            _ => TokenKind::Normal,
-        }
+        })
     }
 
     /// The score of a token; 0 if the file has none.

@@ -244,6 +244,13 @@ impl GgufValue {
         Self::stored(GgufType::Array, Some(GgufType::I32), bytes)
     }
 
+    /// An array of bytes.
+    pub(crate) fn octets(octets: &[u8]) -> Self {
+        let mut bytes = array_head(GgufType::U8, octets.len());
+        bytes.extend(octets);
+        Self::stored(GgufType::Array, Some(GgufType::U8), bytes)
+    }
+
     /// Adds type and value.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.extend(self.kind.number().to_le_bytes());
