@@ -82,6 +82,10 @@ pub(in crate::models) struct GgufWriting {
     pub(in crate::models) dropped_prefix: &'static str,
     /// Names of parameters that no GGUF has. A `*` at the end stands for any text.
     pub(in crate::models) left_out: &'static [&'static str],
+    /// Names of one tensor, of which the first is written, under the name that the last one has.
+    pub(in crate::models) shared: &'static [&'static str],
+    /// Whether an output layer is written that shares the weight of the embedding.
+    pub(in crate::models) keeps_tied_head: bool,
     /// Whether layers behind the last one are no part of the GGUF.
     pub(in crate::models) drops_further_layers: bool,
     /// The keys of the architecture.
@@ -106,6 +110,8 @@ impl GgufWriting {
         prefix: "model.",
         dropped_prefix: "",
         left_out: &[],
+        shared: &[],
+        keeps_tied_head: true,
         drops_further_layers: false,
         keys: |model, keys| keys.language_model(model, model.config.number(&HEAD_DIM)),
         tables: |_| Ok(Vec::new()),

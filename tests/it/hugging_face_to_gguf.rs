@@ -11,7 +11,7 @@ use crate::support::fixture;
 use crate::support::scratch_dir::ScratchDir;
 
 /// Architectures that are read from a GGUF and not written to one.
-const READ_ONLY: [&str; 3] = ["gpt-oss", "mamba", "t5"];
+const READ_ONLY: [&str; 1] = ["gpt-oss"];
 
 /// What differs by intention: files of older converters, and what a configuration in transformers does not say.
 static OTHERS: &[&str] = &["mixtral-2023: "];
@@ -69,7 +69,10 @@ fn a_model_returns_through_the_names_of_transformers() {
             continue;
         }
         let out = scratch.path("back.gguf");
-        back.to_file(&out).unwrap_or_else(|e| panic!("{case}: {e}"));
+        if let Err(error) = back.to_file(&out) {
+            different.push(format!("{case}: {error}"));
+            continue;
+        }
         let (before, after) = (values(&original), values(&out));
         let mut differ = |text: String| different.push(format!("{case}: {text}"));
         for name in before.keys().filter(|name| !after.contains_key(*name)) {
@@ -100,5 +103,5 @@ fn a_model_returns_through_the_names_of_transformers() {
     }
     different.retain(|text| !OTHERS.iter().any(|known| text.starts_with(known)));
     assert!(different.is_empty(), "{different:#?}");
-    assert!(compared > 200 && read_only >= 3, "{compared} {read_only}");
+    assert!(compared > 200 && read_only == 1, "{compared} {read_only}");
 }

@@ -61,7 +61,9 @@ impl ConvertedModel {
         let config = ModelConfig::load(checkpoint, budget)?;
         let folder = ModelFolder::of(checkpoint, budget);
         let model = source_model(&config, folder.as_ref())?;
-        let weights = remember(checkpoint).dtype(Dtype::F32).untie(true);
+        let weights = remember(checkpoint)
+            .dtype(Dtype::F32)
+            .untie(model.keeps_tied_head());
         let plan = weights.plan_within(budget)?;
         let mut jobs: Vec<&Job> = plan.jobs.iter().collect();
         jobs.sort_by_key(|job| place(catalog, job));
@@ -76,6 +78,11 @@ impl ConvertedModel {
             .refused
             .extend(refused.map(|weight| (weight.name, weight.error)));
         let mut notes = plan.notes;
+        for name in &outputs.shared {
+            notes.push(format!(
+                "{name} is left out, as it is the input embedding again"
+            ));
+        }
         if let [first, rest @ ..] = &*outputs.of_other_modalities {
             notes.push(format!(
                 "{first} and {} more tensors of encoders are left out: llama.cpp has them in a file of their own",

@@ -3,11 +3,14 @@
 //! Sources: llama.cpp `conversion/mamba.py` (`A = -exp(A_log)`, the convolution without its dimension of one), gguf-py
 //! `tensor_mapping.py`; transformers `MambaTensorProcessor`.
 
+use crate::base::error::{Error, Result};
 use crate::models::caches::{CacheRules, DECODER_CACHES, kinds, states};
 use crate::models::config::keys;
 use crate::models::conversion::{
-    Change, CheckpointConfig, GgufConversion, TensorRule, changed, same,
+    Change, CheckpointConfig, GgufConversion, GgufKeys, GgufWriting, SourceModel, TensorRule,
+    changed, same,
 };
+use crate::models::tokenizer::TokenizerReading;
 
 use super::Architecture;
 
@@ -65,7 +68,7 @@ const MAMBA: GgufConversion = GgufConversion {
         config.set("state_size", model.needed(&keys::STATE_SIZE)?);
         config.set("conv_kernel", model.needed(&keys::STATE_KERNEL)?);
         config.set("intermediate_size", model.needed(&keys::STATE_CHANNELS)?);
-        config.set("time_step_rank", model.required("ssm.time_step_rank")?);
+        config.set("time_step_rank", model.required(TIME_STEP_RANK)?);
         let epsilon = model.required_float("attention.layer_norm_rms_epsilon")?;
         config.set("layer_norm_epsilon", epsilon);
         // no key states biases
@@ -74,8 +77,49 @@ const MAMBA: GgufConversion = GgufConversion {
         config.set("tie_word_embeddings", !model.has_tensor("output.weight"));
         Ok(config)
     },
-    writing: None,
+    writing: Some(&MAMBA_WRITING),
 };
+
+static MAMBA_WRITING: GgufWriting = GgufWriting {
+    classes: &["MambaForCausalLM", "MambaLMHeadModel"],
+    prefix: "backbone.",
+    keeps_tied_head: false,
+    keys: mamba_keys,
+    tokenizer: TokenizerReading::Mamba,
+    ..GgufWriting::DECODER
+};
+
+fn mamba_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+    let width = model.needed(&keys::HIDDEN_SIZE)?;
+    let channels = model.config.number(&keys::FEED_FORWARD);
+    let channels = channels.or_else(|| model.config.number(&keys::STATE_CHANNELS));
+    let channels = channels.unwrap_or(width.saturating_mul(2));
+    if channels != width.saturating_mul(2) {
+        return Err(Error::unsupported(
+            "the channels of its layers are not twice its width, which llama.cpp needs of Mamba",
+        ));
+    }
+    // without a meaning, of a model without a longest context, feed-forward networks and heads
+    keys.field(&keys::CONTEXT_MAX, Some(1 << 20))?;
+    keys.field(&keys::HIDDEN_SIZE, Some(width))?;
+    keys.field(&keys::FEED_FORWARD, Some(0))?;
+    keys.field(&keys::HEADS, Some(0))?;
+    keys.field(&keys::LAYERS, Some(model.needed(&keys::LAYERS)?))?;
+    let or = |field: &'static _, default| Some(model.config.number(field).unwrap_or(default));
+    keys.field(&keys::STATE_KERNEL, or(&keys::STATE_KERNEL, 4))?;
+    keys.field(&keys::STATE_CHANNELS, Some(channels))?;
+    keys.field(&keys::STATE_SIZE, or(&keys::STATE_SIZE, 16))?;
+    let rank = model.number(&["time_step_rank", "dt_rank"]);
+    keys.number(TIME_STEP_RANK, rank.unwrap_or(width.div_ceil(16)))?;
+    let epsilon = model.float(&["layer_norm_epsilon", "rms_norm_eps"]);
+    keys.float("attention.layer_norm_rms_epsilon", epsilon.unwrap_or(1e-5));
+    keys.flag("ssm.dt_b_c_rms", false);
+    keys.file_type();
+    Ok(())
+}
+
+/// The rank of the projection of time steps.
+const TIME_STEP_RANK: &str = "ssm.time_step_rank";
 
 /// Architectures of state-space layers alone.
 pub(super) static MAMBA_FAMILY: &[Architecture] = &[

@@ -7,7 +7,10 @@ use crate::models::caches::{
     AttentionShape, CacheRules, CachedLayer, DECODER_CACHES, LayerCache, attention,
 };
 use crate::models::config::{ModelConfig, keys};
-use crate::models::conversion::{CheckpointConfig, GgufConversion, Need, TensorRule, same};
+use crate::models::conversion::{
+    CheckpointConfig, GgufConversion, GgufKeys, GgufWriting, Need, SourceModel, TensorRule, same,
+};
+use crate::models::tokenizer::TokenizerReading;
 
 use super::Architecture;
 
@@ -152,7 +155,7 @@ const T5: GgufConversion = GgufConversion {
         let decoder = model.number(&keys::DECODER_LAYERS).unwrap_or(layers);
         config.set("num_decoder_layers", decoder);
         config.set("num_heads", model.heads(None)?);
-        let buckets = model.required("attention.relative_buckets_count")?;
+        let buckets = model.required(BUCKETS)?;
         config.set("relative_attention_num_buckets", buckets);
         config.layer_norm(model, "layer_norm_epsilon")?;
         // no key names the version: T5 1.1 has two matrices in place of one
@@ -161,18 +164,62 @@ const T5: GgufConversion = GgufConversion {
             "feed_forward_proj",
             if gated { "gated-gelu" } else { "relu" },
         );
-        config.set_some(
-            "decoder_start_token_id",
-            model.integer("decoder_start_token_id"),
-        );
+        config.set_some(START, model.integer(START));
         let tied = !model.has_tensor("output.weight");
         config.set("tie_word_embeddings", tied);
         // the first models, with tied embeddings and one matrix, scale what the head multiplies
         config.set("scale_decoder_outputs", tied && !gated);
         Ok(config)
     },
-    writing: None,
+    writing: Some(&T5_WRITING),
 };
+
+static T5_WRITING: GgufWriting = GgufWriting {
+    classes: &[
+        "T5ForConditionalGeneration",
+        "T5WithLMHeadModel",
+        "MT5ForConditionalGeneration",
+    ],
+    prefix: "",
+    shared: &[
+        "decoder.embed_tokens.weight",
+        "encoder.embed_tokens.weight",
+        "shared.weight",
+    ],
+    keys: t5_keys,
+    tokenizer: TokenizerReading::Unigram,
+    ..GgufWriting::DECODER
+};
+
+fn t5_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+    // the default of the converter
+    let context = model.number(&["n_positions"]).unwrap_or(512);
+    keys.field(&keys::CONTEXT_MAX, Some(context))?;
+    for field in [&keys::HIDDEN_SIZE, &keys::FEED_FORWARD] {
+        keys.field(field, Some(model.needed(field)?))?;
+    }
+    keys.field(&keys::LAYERS, Some(model.needed(&keys::STACK_LAYERS)?))?;
+    let layers = model.config.number(&keys::DECODER_LAYERS);
+    keys.field(&keys::DECODER_LAYERS, layers)?;
+    keys.field(&keys::HEADS, Some(model.needed(&keys::ONLY_HEADS)?))?;
+    let head = model.needed(&keys::KV_DIM)?;
+    keys.field(&keys::HEAD_DIM, Some(head))?;
+    keys.field(&keys::VALUE_HEAD_DIM, Some(head))?;
+    let epsilon = model.required_float(&["layer_norm_epsilon"])?;
+    keys.float("attention.layer_norm_epsilon", epsilon);
+    let buckets = model.required(&["relative_attention_num_buckets"])?;
+    keys.number(BUCKETS, buckets)?;
+    keys.float("attention.layer_norm_rms_epsilon", epsilon);
+    let start = model.required(&[START])?;
+    keys.number(START, start)?;
+    keys.file_type();
+    Ok(())
+}
+
+/// Distances that have a bias of their own.
+const BUCKETS: &str = "attention.relative_buckets_count";
+/// The token that a decoder begins with, by the same key in both forms.
+const START: &str = "decoder_start_token_id";
 
 /// Architectures whose decoder attends to an encoder.
 pub(super) static ENCODER_DECODERS: &[Architecture] = &[

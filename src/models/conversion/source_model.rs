@@ -29,6 +29,11 @@ impl SourceModel<'_> {
         self.conversion.name
     }
 
+    /// Whether an output layer is written that shares the weight of the embedding.
+    pub(crate) fn keeps_tied_head(&self) -> bool {
+        self.writing.keeps_tied_head
+    }
+
     /// Refuses a model that llama.cpp does not read.
     ///
     /// # Errors

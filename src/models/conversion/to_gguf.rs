@@ -36,6 +36,8 @@ pub(crate) struct GgufOutputs {
     pub(crate) outputs: Vec<GgufOutput>,
     /// Tensors of the checkpoint that have no place in the GGUF, by name.
     pub(crate) refused: Vec<(Box<str>, Error)>,
+    /// Other names of a tensor that is written once.
+    pub(crate) shared: Vec<Box<str>>,
     /// Tensors of encoders of images and sounds, which are a file of their own.
     pub(crate) of_other_modalities: Vec<Box<str>>,
 }
@@ -67,6 +69,7 @@ pub(crate) fn to_gguf(
         };
         budget.push(&mut done.outputs, table, PLAN)?;
     }
+    let mut is_shared_written = false;
     let mut stacks: HashMap<(String, Option<String>), Stack<'_>> = HashMap::new();
     for &job in jobs {
         check()?;
@@ -80,6 +83,16 @@ pub(crate) fn to_gguf(
             budget.push(&mut done.of_other_modalities, own.into(), PLAN)?;
             continue;
         }
+        let name = match model.writing.shared.split_last() {
+            Some((last, others)) if name == *last || others.contains(&&*name) => {
+                if std::mem::replace(&mut is_shared_written, true) {
+                    budget.push(&mut done.shared, own.into(), PLAN)?;
+                    continue;
+                }
+                (*last).to_owned()
+            }
+            _ => name,
+        };
         let Some(matched) = matched(model, &name) else {
             let text = format!(
                 "tensor {}: the architecture {} has no place for it",
@@ -378,7 +391,7 @@ impl SourceModel<'_> {
         if is_omitted {
             return None;
         }
-        if matched(self, &name).is_some() {
+        if matched(self, &name).is_some() || writing.shared.contains(&&*name) {
             return Some(name);
         }
         // a class without a head saves the names of its own modules
