@@ -1,5 +1,5 @@
-//! The keys of folders, against those of llama.cpp's converter (`fixtures/tokenizers/make.py`), and files that contradict
-//! themselves.
+//! The keys of folders, which are the same as llama.cpp's converter makes (`fixtures/tokenizers/make.py`), and files that
+//! contradict themselves.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
