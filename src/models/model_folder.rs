@@ -16,7 +16,7 @@ use crate::read::source::file_system::NamedPath;
 pub(crate) struct ModelFolder<'c> {
     checkpoint: &'c Checkpoint,
     path: &'c Path,
-    /// What is read stays charged here.
+    /// Everything that is read stays charged here.
     pub(crate) budget: &'c Budget,
 }
 

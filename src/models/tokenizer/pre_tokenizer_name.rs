@@ -105,7 +105,7 @@ fn undecided(names: &[&str]) -> Error {
     Error::unsupported(what).with_remedy(Remedy::NamePreTokenizer)
 }
 
-/// Whether the steps of a tokenizer are those of a row.
+/// Whether a tokenizer has the steps of a row.
 fn is_row(row: &PreTokenizer, stored: &StoredTokenizer<'_>) -> bool {
     if row.ignore_merges != stored.model.ignore_merges {
         return false;

@@ -65,7 +65,7 @@ pub(super) enum StoredParts {
 }
 
 impl<'t> StoredTokenizer<'t> {
-    /// Parses the text of a `tokenizer.json`. What is kept stays charged.
+    /// Parses the text of a `tokenizer.json`. All that is kept stays charged.
     pub(super) fn parse(text: &'t str, parts: StoredParts, budget: &Budget) -> Result<Self> {
         let reader = JsonReader::new(budget, TOKENIZER);
         let seed = DocumentSeed(StoredParser {

@@ -1,5 +1,5 @@
-//! The keys of folders, against those of llama.cpp's converter (`fixtures/tokenizers/make.py`), and files that contradict
-//! themselves.
+//! The keys of folders, which are the same as llama.cpp's converter makes (`fixtures/tokenizers/make.py`), and files that
+//! contradict themselves.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -140,6 +140,9 @@ fn piece(text: &str, kind: u8) -> Vec<u8> {
     field(1, &inner)
 }
 
+/// Files with their names, a part of the error's text, and the file that it names.
+type RefusedFolder<'a> = (TokenizerReading, &'a [(&'a str, Vec<u8>)], &'a str, &'a str);
+
 #[test]
 fn files_that_contradict_themselves_are_refused_by_name() {
     use TokenizerReading::{ByteLevel, Gemma2, Glm4, Llama, Mamba, Phi3, Unigram, WordPiece};
@@ -156,7 +159,7 @@ fn files_that_contradict_themselves_are_refused_by_name() {
     let unknown = model(&[("<unk>", 2), ("a", 1)]);
     let deep = [b"{\"normalizer\": ".to_vec(), vec![b'['; 10_000]].concat();
     let stored_as = "tokenizer.json";
-    let cases: &[(TokenizerReading, &[(&str, Vec<u8>)], &str, &str)] = &[
+    let cases: &[RefusedFolder<'_>] = &[
         (
             ByteLevel,
             &[(stored_as, stored(&json!({"a": 0, "b": 0}), &none))],
