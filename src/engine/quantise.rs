@@ -246,7 +246,10 @@ impl<'c> Quantise<'c> {
         output::check_not_source(checkpoint, path, &Sharding::SingleFile)?;
         let budget = checkpoint.budget();
         let values = match ConvertedModel::of(self, &budget)? {
-            Some(model) => model.all_keys(self, &budget)?,
+            Some(model) => {
+                let keys = model.all_keys(self, &budget)?;
+                Keys::of_converted(self, keys, &model).values
+            }
             None => Keys::of(self, &budget)?.values,
         };
         let options = FormOptions {

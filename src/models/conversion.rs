@@ -10,10 +10,10 @@
 //! transformers' `modeling_gguf_pytorch_utils.py`; names on the other side come from the checkpoints that transformers saves
 //! (`save_pretrained`): experts are separate tensors there except where an architecture stores them stacked.
 
+mod architecture_keys;
 mod changes;
 mod checkpoint_config;
 mod files;
-mod gguf_keys;
 mod jobs;
 mod mapped_elements;
 mod model;
@@ -27,7 +27,7 @@ use crate::base::error::Result;
 use crate::models::config::keys::HEAD_DIM;
 use crate::models::tokenizer::TokenizerReading;
 
-pub(crate) use gguf_keys::GgufKeys;
+pub(crate) use architecture_keys::ArchitectureKeys;
 pub(crate) use jobs::{ConvertedJob, convert};
 pub(crate) use model::Model;
 pub(crate) use pooling::pooling;
@@ -76,7 +76,7 @@ pub(in crate::models) struct GgufConversion {
 pub(in crate::models) struct GgufWriting {
     /// The classes in transformers whose models are of the architecture.
     pub(in crate::models) classes: &'static [&'static str],
-    /// In front of all names, where a class has modules of its own around those of the model: `model.`.
+    /// The module around the model, whose name a class without a head leaves out: `model.`.
     pub(in crate::models) prefix: &'static str,
     /// In front of names that rules know without it.
     pub(in crate::models) dropped_prefix: &'static str,
@@ -89,7 +89,7 @@ pub(in crate::models) struct GgufWriting {
     /// Whether layers behind the last one are no part of the GGUF.
     pub(in crate::models) drops_further_layers: bool,
     /// The keys of the architecture.
-    pub(in crate::models) keys: fn(&SourceModel<'_>, &mut GgufKeys) -> Result<()>,
+    pub(in crate::models) keys: fn(&SourceModel<'_>, &mut ArchitectureKeys) -> Result<()>,
     /// Tables that are computed from the configuration: name and values.
     pub(in crate::models) tables: Tables,
     /// The key of the configuration with the kinds of sentences, if the model tells them apart.
@@ -104,7 +104,7 @@ pub(in crate::models) struct GgufWriting {
 pub(in crate::models) type Tables = fn(&SourceModel<'_>) -> Result<Vec<(&'static str, Vec<f32>)>>;
 
 impl GgufWriting {
-    /// Of a decoder, without anything of its own.
+    /// The way of a decoder without anything of its own.
     pub(in crate::models) const DECODER: Self = Self {
         classes: &[],
         prefix: "model.",

@@ -44,7 +44,6 @@ use crate::read::checkpoint::Checkpoint;
 
 use charged_text::ChargedText;
 use document::TokenizerDocument;
-#[expect(unused_imports, reason = "the conversion of folders will call it")]
 pub(crate) use gguf_keys::{TokenizerFacts, TokenizerReading, gguf_keys};
 use vocabulary::TokenList;
 

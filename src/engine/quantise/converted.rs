@@ -6,11 +6,10 @@ use crate::base::error::{Error, Result};
 use crate::base::kernel::{BlockFormat, Dtype};
 use crate::base::limits::Budget;
 use crate::engine::remember::remember;
-use crate::engine::sink::container::HeaderValues;
 use crate::models::architectures::source_model;
 use crate::models::config::ModelConfig;
 use crate::models::config::keys::MODEL_TYPE;
-use crate::models::conversion::{GgufKeys, GgufOutputs, SourceModel, to_gguf};
+use crate::models::conversion::{ArchitectureKeys, GgufOutputs, SourceModel, to_gguf};
 use crate::models::model_card::{ParameterCounts, general_keys};
 use crate::models::model_folder::ModelFolder;
 use crate::models::tokenizer;
@@ -20,13 +19,15 @@ use crate::read::checkpoint::read_of_checkpoint;
 use crate::read::format::gguf::{FileType, GgufValue};
 
 use super::Quantise;
-use super::keys::{Keys, QUANTIZATION_VERSION};
+
+/// The version of the blocks of today, which readers ask for.
+pub(super) const QUANTIZATION_VERSION: (&str, u32) = ("general.quantization_version", 2);
 
 /// The types of the converter's file.
 pub(super) struct ConvertedForm {
-    /// Of matrices.
+    /// The dtype of matrices.
     pub(super) dtype: Dtype,
-    /// Of matrices whose rows are whole blocks.
+    /// The blocks of matrices whose rows are whole ones.
     pub(super) blocks: Option<&'static BlockFormat>,
     /// The file type of the converter's file.
     pub(super) file_type: &'static FileType,
@@ -91,15 +92,22 @@ impl ConvertedModel {
         }
         Ok(Some(Self {
             outputs,
-            keys: GgufKeys::of(&model, form.file_type.number)?,
+            keys: ArchitectureKeys::of(&model, form.file_type.number)?,
             architecture: model.name(),
             form,
             notes,
         }))
     }
 
-    /// All keys of the output.
-    pub(super) fn all_keys(&self, what: &Quantise<'_>, budget: &Budget) -> Result<HeaderValues> {
+    /// The keys that the converter writes.
+    ///
+    /// # Errors
+    /// Files of the folder that are not understood, and a tokenizer whose steps have no name.
+    pub(super) fn all_keys(
+        &self,
+        what: &Quantise<'_>,
+        budget: &Budget,
+    ) -> Result<Vec<(String, GgufValue)>> {
         let checkpoint = &*what.weights.checkpoint;
         let folder = ModelFolder::of(checkpoint, budget);
         let folder = folder.ok_or_else(|| {
@@ -108,8 +116,7 @@ impl ConvertedModel {
         let config = ModelConfig::load(checkpoint, budget)?;
         let model = source_model(&config, Some(&folder))?;
         let read = || self.converted_keys(&model, what.pre_tokenizer.as_deref(), &folder);
-        let keys = read_of_checkpoint(checkpoint, folder.path(), |_| true, read)?;
-        Ok(Keys::of_converted(what, keys, self).values)
+        read_of_checkpoint(checkpoint, folder.path(), |_| true, read)
     }
 
     /// The keys that the converter writes, in its order.
@@ -149,7 +156,7 @@ fn place<'j>(catalog: &'j Catalog, job: &'j Job) -> (Option<&'j std::path::Path>
 
 /// The form of the converter's file.
 fn form(what: &Quantise<'_>, jobs: &[&Job]) -> ConvertedForm {
-    // what a user stored: configurations of fine-tuned models may state another dtype
+    // as stored: configurations of fine-tuned models may state another dtype
     let stated = || {
         let mut matrices = jobs.iter().filter(|job| job.output.shape.len() > 1);
         let found = matrices.find(|job| matches!(job.output.dtype, Dtype::BF16 | Dtype::F16));

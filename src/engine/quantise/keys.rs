@@ -13,10 +13,8 @@ use crate::models::gguf_types::{MixtureFacts, is_value};
 use crate::read::format::gguf::{self, FILE_TYPE, SPLIT_KEYS};
 
 use super::Quantise;
-use super::converted::ConvertedModel;
+use super::converted::{ConvertedModel, QUANTIZATION_VERSION};
 
-/// The version of the blocks of today, which readers ask for.
-pub(super) const QUANTIZATION_VERSION: (&str, u32) = ("general.quantization_version", 2);
 /// Bytes of a text that llama.cpp sets: its fields have 128, with the zero at the end.
 pub(super) const MAX_TEXT: usize = 127;
 /// llama.cpp adds this to a file type that it has guessed.

@@ -121,7 +121,7 @@ pub(super) fn counts_of_files(what: &Quantise<'_>) -> Result<Vec<usize>> {
     }
 }
 
-/// Sizes as ggml counts dimensions: innermost first, without those of 1 at the end.
+/// Sizes as ggml counts dimensions: innermost first, without any of 1 at the end.
 fn sizes(shape: &[u64]) -> SmallVec<[u64; 4]> {
     let mut sizes: SmallVec<[u64; 4]> = shape.iter().rev().copied().collect();
     while sizes.len() > 1 && sizes.last() == Some(&1) {

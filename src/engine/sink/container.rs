@@ -149,7 +149,7 @@ pub enum HeaderValue {
 }
 
 impl HeaderValue {
-    /// This value in the place of a key's old one: a key keeps its type.
+    /// The value that replaces a key's old one: a key keeps its type.
     ///
     /// # Errors
     /// If it has another type, or is a text that is no value of the type.

@@ -12,7 +12,7 @@ use crate::models::caches::{
 };
 use crate::models::config::{ModelConfig, keys};
 use crate::models::conversion::{
-    CheckpointConfig, EXPERT, GgufConversion, GgufKeys, GgufWriting, Model, SourceModel,
+    ArchitectureKeys, CheckpointConfig, EXPERT, GgufConversion, GgufWriting, Model, SourceModel,
     TensorRule, changed, same,
 };
 use crate::models::tokenizer::TokenizerReading;
@@ -172,7 +172,7 @@ static GLM4_WRITING: GgufWriting = GgufWriting {
     ..GgufWriting::DECODER
 };
 
-/// The rotated elements among those of a head.
+/// The elements of a head that are rotated.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -228,7 +228,7 @@ static STABLELM_WRITING: GgufWriting = GgufWriting {
     ..GgufWriting::DECODER
 };
 
-fn stablelm_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+fn stablelm_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result<()> {
     for field in [
         &keys::CONTEXT_MAX,
         &keys::HIDDEN_SIZE,

@@ -14,7 +14,7 @@ use crate::models::caches::{
 };
 use crate::models::config::{ModelConfig, keys, keys::ConfigField};
 use crate::models::conversion::{
-    Change, ChangedTensor, CheckpointConfig, GgufConversion, GgufKeys, GgufWriting, Model,
+    ArchitectureKeys, Change, ChangedTensor, CheckpointConfig, GgufConversion, GgufWriting, Model,
     RowSource, SourceModel, StoredTensors, TensorRule, changed, same,
 };
 
@@ -157,7 +157,7 @@ static DEEPSEEK2_WRITING: GgufWriting = GgufWriting {
 };
 
 /// Latent attention, which llama.cpp computes with one head of keys.
-fn deepseek_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+fn deepseek_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result<()> {
     let config = model.config;
     let (rank, rotated) = (
         config.number(&keys::LATENT_RANK).unwrap_or(512),
@@ -203,7 +203,7 @@ fn deepseek_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
         .get("mscale_all_dim")
         .and_then(serde_json::Value::as_f64)
     {
-        // a tenth, for the reason that is told at its reading
+        // the converter stores a tenth, as the reading of this key says
         keys.float("rope.scaling.yarn_log_multiplier", 0.1 * scale);
     }
     Ok(())

@@ -13,7 +13,7 @@ use crate::models::caches::{
 };
 use crate::models::config::{ModelConfig, keys};
 use crate::models::conversion::{
-    Change, CheckpointConfig, GgufConversion, GgufKeys, GgufWriting, Model, SourceModel,
+    ArchitectureKeys, Change, CheckpointConfig, GgufConversion, GgufWriting, Model, SourceModel,
     TensorRule, changed,
 };
 use crate::models::tokenizer::TokenizerReading;
@@ -112,7 +112,7 @@ static GEMMA2_WRITING: GgufWriting = GgufWriting {
     ..GgufWriting::DECODER
 };
 
-fn gemma2_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+fn gemma2_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result<()> {
     for field in [
         &keys::CONTEXT_MAX,
         &keys::HIDDEN_SIZE,
@@ -146,7 +146,7 @@ static GEMMA3_WRITING: GgufWriting = GgufWriting {
 };
 
 /// Published configurations leave out the defaults of the class.
-fn gemma3_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+fn gemma3_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result<()> {
     let config = model.config;
     keys.language_model(model, config.number(&keys::HEAD_DIM))?;
     let or = |field: &'static _, default| Some(config.number(field).unwrap_or(default));

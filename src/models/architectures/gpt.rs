@@ -11,9 +11,9 @@ use crate::models::caches::{
 };
 use crate::models::config::{ModelConfig, keys};
 use crate::models::conversion::{
-    Change, ChangedTensor, CheckpointConfig, GgufConversion, GgufKeys, GgufWriting, Model, Need,
-    RowGather, RowOrder, RowSource, SourceModel, StoredTensors, TRANSPOSED, TensorRule, changed,
-    same,
+    ArchitectureKeys, Change, ChangedTensor, CheckpointConfig, GgufConversion, GgufWriting, Model,
+    Need, RowGather, RowOrder, RowSource, SourceModel, StoredTensors, TRANSPOSED, TensorRule,
+    changed, same,
 };
 
 use super::Architecture;
@@ -97,7 +97,7 @@ static GPT2_WRITING: GgufWriting = GgufWriting {
 };
 
 /// The width of the model, and of its feed-forward networks.
-fn four_times_wide(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+fn four_times_wide(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result<()> {
     let width = model.needed(&keys::HIDDEN_SIZE)?;
     keys.field(&keys::HIDDEN_SIZE, Some(width))?;
     keys.field(&keys::FEED_FORWARD, Some(width.saturating_mul(4)))
@@ -328,7 +328,7 @@ static FALCON_WRITING: GgufWriting = GgufWriting {
     keys: |model, keys| {
         // no configuration states it
         keys.field(&keys::CONTEXT_MAX, Some(2048))?;
-        // of queries, keys and values
+        // the order of queries, keys and values
         keys.text("tensor_data_layout", "jploski");
         four_times_wide(model, keys)?;
         keys.field(&keys::LAYERS, Some(model.needed(&keys::LAYERS)?))?;

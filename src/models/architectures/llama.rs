@@ -9,8 +9,8 @@ use crate::models::caches::{
 };
 use crate::models::config::{ModelConfig, keys};
 use crate::models::conversion::{
-    CheckpointConfig, EXPERT, GgufConversion, GgufKeys, GgufWriting, Model, Need, ROTARY_KEY,
-    ROTARY_QUERY, SourceModel, TensorRule, changed, same,
+    ArchitectureKeys, CheckpointConfig, EXPERT, GgufConversion, GgufWriting, Model, Need,
+    ROTARY_KEY, ROTARY_QUERY, SourceModel, TensorRule, changed, same,
 };
 use crate::models::tokenizer::TokenizerReading;
 
@@ -125,7 +125,7 @@ static LLAMA_WRITING: GgufWriting = GgufWriting {
 const MIXTRAL_CLASS: &str = "MixtralForCausalLM";
 
 /// The keys of Llama's class and of the classes that share its converter.
-pub(super) fn llama_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+pub(super) fn llama_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result<()> {
     let head = model.head_size()?;
     // this class alone states no size that it computes
     let stated = match model.class {

@@ -7,8 +7,8 @@ use crate::base::error::{Error, Result};
 use crate::models::caches::{CacheRules, DECODER_CACHES, kinds, states};
 use crate::models::config::keys;
 use crate::models::conversion::{
-    Change, CheckpointConfig, GgufConversion, GgufKeys, GgufWriting, SourceModel, TensorRule,
-    changed, same,
+    ArchitectureKeys, Change, CheckpointConfig, GgufConversion, GgufWriting, SourceModel,
+    TensorRule, changed, same,
 };
 use crate::models::tokenizer::TokenizerReading;
 
@@ -89,7 +89,7 @@ static MAMBA_WRITING: GgufWriting = GgufWriting {
     ..GgufWriting::DECODER
 };
 
-fn mamba_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+fn mamba_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result<()> {
     let width = model.needed(&keys::HIDDEN_SIZE)?;
     let channels = model.config.number(&keys::FEED_FORWARD);
     let channels = channels.or_else(|| model.config.number(&keys::STATE_CHANNELS));

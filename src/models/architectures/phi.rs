@@ -8,7 +8,7 @@ use crate::base::error::{Error, Result};
 use crate::models::caches::{CacheRules, DECODER_CACHES, kinds};
 use crate::models::config::keys;
 use crate::models::conversion::{
-    CheckpointConfig, GgufConversion, GgufKeys, GgufWriting, SourceModel, TensorRule, same,
+    ArchitectureKeys, CheckpointConfig, GgufConversion, GgufWriting, SourceModel, TensorRule, same,
 };
 use crate::models::tokenizer::TokenizerReading;
 
@@ -63,7 +63,7 @@ static PHI3_WRITING: GgufWriting = GgufWriting {
 
 const ORIGINAL: &str = "original_max_position_embeddings";
 
-fn phi3_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+fn phi3_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result<()> {
     let rotation = model.full_rotation();
     keys.field(&keys::CONTEXT_MAX, Some(model.needed(&keys::CONTEXT_MAX)?))?;
     keys.number("rope.scaling.original_context_length", original(model)?)?;

@@ -8,8 +8,8 @@ use crate::models::caches::{
 };
 use crate::models::config::{ModelConfig, keys};
 use crate::models::conversion::{
-    CheckpointConfig, EXPERT, GgufConversion, GgufKeys, GgufWriting, Model, ONE_ROW, SourceModel,
-    TensorRule, changed, same,
+    ArchitectureKeys, CheckpointConfig, EXPERT, GgufConversion, GgufWriting, Model, ONE_ROW,
+    SourceModel, TensorRule, changed, same,
 };
 use crate::models::tokenizer::TokenizerReading;
 
@@ -149,7 +149,11 @@ fn qwen3_head(model: &SourceModel<'_>) -> u64 {
     model.config.number(&keys::HEAD_DIM).unwrap_or(128)
 }
 
-fn expert_keys(model: &SourceModel<'_>, keys: &mut GgufKeys, head: Option<u64>) -> Result<()> {
+fn expert_keys(
+    model: &SourceModel<'_>,
+    keys: &mut ArchitectureKeys,
+    head: Option<u64>,
+) -> Result<()> {
     keys.language_model(model, head)?;
     let length = model.config.number(&keys::EXPERT_FEED_FORWARD);
     keys.field(&keys::EXPERT_FEED_FORWARD, length)?;

@@ -8,7 +8,8 @@ use crate::models::caches::{
 };
 use crate::models::config::{ModelConfig, keys};
 use crate::models::conversion::{
-    CheckpointConfig, GgufConversion, GgufKeys, GgufWriting, Need, SourceModel, TensorRule, same,
+    ArchitectureKeys, CheckpointConfig, GgufConversion, GgufWriting, Need, SourceModel, TensorRule,
+    same,
 };
 use crate::models::tokenizer::TokenizerReading;
 
@@ -191,7 +192,7 @@ static T5_WRITING: GgufWriting = GgufWriting {
     ..GgufWriting::DECODER
 };
 
-fn t5_keys(model: &SourceModel<'_>, keys: &mut GgufKeys) -> Result<()> {
+fn t5_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result<()> {
     // the default of the converter
     let context = model.number(&["n_positions"]).unwrap_or(512);
     keys.field(&keys::CONTEXT_MAX, Some(context))?;

@@ -33,7 +33,7 @@ pub(in crate::models) enum RowOrder {
     From(u64),
     /// The rows of the first source are `[n, a, b, inner]`; the rows of the output `[n, b, a, inner]`.
     Swapped { a: u64, b: u64, inner: u64 },
-    /// Of the first source, `run` rows of every `period` rows, from the row `first` on.
+    /// `run` rows of every `period` rows of the first source, from the row `first` on.
     Strided { first: u64, run: u64, period: u64 },
     /// All sources, one after another, with this many rows each.
     Stacked { each: u64 },

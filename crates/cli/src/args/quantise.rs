@@ -62,10 +62,10 @@ pub(crate) struct QuantiseArgs {
         value_delimiter = ','
     )]
     pub(crate) prune_layers: Vec<u64>,
-    /// Of a Hugging Face checkpoint: the float that weights are rounded to before they are quantised: auto (the checkpoint's), f32, f16, bf16.
+    /// The float that weights of a Hugging Face checkpoint are rounded to before they are quantised: auto (its own), f32, f16, bf16.
     #[arg(long, value_name = "DTYPE", requires = "file_type", value_parser = via)]
     pub(crate) via: Option<ViaArgument>,
-    /// Of a Hugging Face checkpoint: llama.cpp's name of its pre-tokenizer, such as `qwen2`. Default: recognised by its steps.
+    /// llama.cpp's name of the pre-tokenizer of a Hugging Face checkpoint, such as `qwen2`. Default: recognised by its steps.
     #[arg(long, value_name = "NAME", requires = "file_type")]
     pub(crate) tokenizer_pre: Option<String>,
     /// Set a key: TYPE is int (written as u32), float, bool or str; may be repeated.

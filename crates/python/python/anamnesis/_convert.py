@@ -72,8 +72,8 @@ def convert(
     ``type`` makes a GGUF instead, byte for byte as llama.cpp does, of a GGUF or a Hugging Face checkpoint: ``"q4_k_m"``, ``"q8_0"``,
     ``"f16"`` and so on, ``"auto"`` for the dtype of the checkpoint. ``imatrix`` is a file of llama-imatrix; ``pure`` gives all weights
     one type; ``tensor_types`` maps regular expressions to types; ``requantise`` allows weights that are quantised already; ``via`` is
-    the float between a checkpoint and the blocks, and ``tokenizer_pre`` llama.cpp's name of its pre-tokenizer. Of the others only
-    ``overwrite``, ``threads`` and ``progress`` go with it.
+    the float between a checkpoint and the blocks, and ``tokenizer_pre`` llama.cpp's name of its pre-tokenizer. Only
+    ``overwrite``, ``threads`` and ``progress`` go with them.
 
         >>> anamnesis.convert("fixtures/model/scribe-Q8_0.gguf", "small.gguf", type="q4_0", requantise=True)
         ['small.gguf']

@@ -1,4 +1,4 @@
-//! The keys of a GGUF that describe the sizes of a model, in the order of llama.cpp's converter.
+//! The keys of a GGUF that describe the architecture of a model, in the order of llama.cpp's converter.
 //!
 //! Source: `TextModel.set_gguf_parameters` of llama.cpp's `conversion/base.py`. A key that is set twice keeps its first place.
 
@@ -13,14 +13,14 @@ use super::source_model::SourceModel;
 
 /// Keys and their values, in order.
 #[derive(Debug)]
-pub(crate) struct GgufKeys {
+pub(crate) struct ArchitectureKeys {
     architecture: &'static str,
     /// The number of the file type.
     file_type: u32,
     entries: Vec<(String, GgufValue)>,
 }
 
-impl GgufKeys {
+impl ArchitectureKeys {
     /// The keys of a model.
     ///
     /// # Errors
