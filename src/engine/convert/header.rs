@@ -183,7 +183,7 @@ pub(super) fn described(
 /// The new value of a key, of the type that it has.
 fn of_type(key: &str, old: &HeaderValue, new: &HeaderValue) -> Result<HeaderValue> {
     match old {
-        HeaderValue::Gguf(old) => Ok(HeaderValue::Gguf(new.in_place_of(&old, key)?)),
+        HeaderValue::Gguf(old) => Ok(HeaderValue::Gguf(new.in_place_of(old, key)?)),
         HeaderValue::Text(_) => Ok(new.clone()),
     }
 }

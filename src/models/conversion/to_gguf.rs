@@ -42,9 +42,17 @@ pub(crate) struct GgufOutputs {
     pub(crate) of_other_modalities: Vec<Box<str>>,
 }
 
-/// A stack whose tensors are collected until the last one.
+/// The tensors of one rule of a stack.
+struct RuleStack<'j> {
+    rule: &'static TensorRule,
+    suffix: &'static str,
+    /// Each with its number.
+    jobs: Vec<(u64, &'j Job)>,
+}
+
+/// Stacks whose tensors are collected until the last one.
 struct Stack<'j> {
-    rules: Vec<(&'static TensorRule, String, Vec<(u64, &'j Job)>)>,
+    rules: Vec<RuleStack<'j>>,
     layer: Option<String>,
     /// Tensors that are missing.
     missing: u64,
@@ -132,14 +140,19 @@ pub(crate) fn to_gguf(
             continue;
         }
         let stack = stacks.remove(&key).expect("is there");
-        for (rule, suffix, mut experts) in stack.rules {
-            experts.sort_by_key(|(number, _)| *number);
+        for RuleStack {
+            rule,
+            suffix,
+            mut jobs,
+        } in stack.rules
+        {
+            jobs.sort_by_key(|(number, _)| *number);
             let stored = StoredTensors {
-                jobs: experts.iter().map(|(_, job)| *job).collect(),
+                jobs: jobs.iter().map(|(_, job)| *job).collect(),
                 layer: None,
                 expert: 0,
             };
-            let names = stored_names(rule, &suffix, stack.layer.as_deref(), None);
+            let names = stored_names(rule, suffix, stack.layer.as_deref(), None);
             make(model, rule, &names, &stored, budget, &mut done)?;
         }
     }
@@ -295,11 +308,13 @@ impl<'j> Stack<'j> {
         let each = model.stacked(matched.rule)?;
         let missing = each.saturating_mul(rules.len() as u64);
         let suffix = matched.suffix;
-        let rules = rules.into_iter();
+        let rules = rules.into_iter().map(|rule| RuleStack {
+            rule,
+            suffix,
+            jobs: Vec::new(),
+        });
         Ok(Self {
-            rules: rules
-                .map(|rule| (rule, suffix.to_owned(), Vec::new()))
-                .collect(),
+            rules: rules.collect(),
             layer: matched.layer.map(str::to_owned),
             missing,
         })
@@ -308,13 +323,12 @@ impl<'j> Stack<'j> {
     /// Adds a tensor; an error if it does not belong to the stack.
     fn add(&mut self, matched: &MatchedOutput<'_>, job: &'j Job) -> Option<Error> {
         let number = matched.expert.and_then(|number| number.parse().ok());
-        let known = self.rules.iter_mut();
-        let stack = known.into_iter().find(|(rule, suffix, _)| {
-            std::ptr::eq(*rule, matched.rule) && suffix == matched.suffix
-        });
+        let mut known = self.rules.iter_mut();
+        let stack = known
+            .find(|stack| std::ptr::eq(stack.rule, matched.rule) && stack.suffix == matched.suffix);
         match (stack, number) {
-            (Some((.., experts)), Some(number)) => {
-                experts.push((number, job));
+            (Some(stack), Some(number)) => {
+                stack.jobs.push((number, job));
                 self.missing -= 1;
                 None
             }
