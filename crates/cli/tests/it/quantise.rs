@@ -170,7 +170,7 @@ fn what_would_lose_is_refused_and_leaves_nothing() {
         (
             path_str(&sharded),
             &["--type", "q4_0"],
-            "is not quantised to a GGUF yet",
+            "no config.json beside the weights",
             1,
         ),
     ];
@@ -287,4 +287,133 @@ fn importance_is_read_in_both_forms() {
             cut.stderr
         );
     }
+}
+
+/// A checkpoint of transformers, made of the fixture.
+fn checkpoint(scratch: &TempDir) -> String {
+    let folder = scratch.path().join("scribe-it");
+    let source = workspace().join("fixtures/gguf/names/qwen2.gguf");
+    let made = run(&[
+        "remember",
+        path_str(&source),
+        "-o",
+        &format!("{}/", path_str(&folder)),
+        "--dtype",
+        "f16",
+    ]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    path_str(&folder).to_owned()
+}
+
+#[test]
+fn a_checkpoint_becomes_a_gguf_in_one_step_as_in_two() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = checkpoint(&scratch);
+    let make = |source: &str, name: &str, options: &[&str]| {
+        let out = scratch.path().join(name);
+        let mut args = vec!["convert", source, "-o", path_str(&out)];
+        args.extend(options);
+        let made = run(&args);
+        assert_eq!(made.code, 0, "{options:?}: {}", made.stderr);
+        path_str(&out).to_owned()
+    };
+    let pre: &[&str] = &["--tokenizer-pre", "qwen2"];
+    let with = |options: &[&'static str]| [options, pre].concat();
+    for (via, kind) in [("f16", "q4_k_m"), ("f32", "q8_0"), ("auto", "q4_0")] {
+        let plain = make(&folder, &format!("{via}.gguf"), &with(&["--type", via]));
+        let options = ["--type", kind, "--pure"];
+        let two = make(&plain, &format!("{via}-{kind}-two.gguf"), &options);
+        let one = [&options[..], &["--via", via]].concat();
+        let one = make(&folder, &format!("{via}-{kind}-one.gguf"), &with(&one));
+        let (one, two) = (fs::read(one).unwrap(), fs::read(two).unwrap());
+        assert!(one == two, "{kind} via {via}");
+    }
+    let header = json_of(&[
+        "inspect",
+        "--json",
+        path_str(&scratch.path().join("f16.gguf")),
+    ]);
+    let metadata = &header["checkpoints"][0]["metadata"];
+    // of the folder's name
+    assert_eq!(metadata["general.name"], "Scribe It");
+    assert_eq!(metadata["general.file_type"], 1);
+    assert_eq!(metadata["tokenizer.ggml.pre"], "qwen2");
+}
+
+#[test]
+fn a_checkpoint_that_is_not_understood_is_refused_by_name() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = checkpoint(&scratch);
+    let out = scratch.path().join("out.gguf");
+    let refused = |options: &[&str], code: i32| {
+        let mut args = vec!["convert", &*folder, "-o", path_str(&out), "--type", "q8_0"];
+        args.extend(options);
+        let made = run(&args);
+        assert_eq!(made.code, code, "{}", made.stderr);
+        assert!(!out.exists());
+        made.stderr
+    };
+    let named = ["--tokenizer-pre", "qwen2"];
+    let split = refused(&[&named[..], &["--keep-split"]].concat(), 2);
+    assert!(split.contains("the files of a GGUF are kept"), "{split}");
+    let config = Path::new(&folder).join("config.json");
+    let text = fs::read_to_string(&config).unwrap();
+    let parsed: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let class = parsed["architectures"][0].as_str().unwrap();
+    fs::write(&config, text.replace(class, "UnheardOfForCausalLM")).unwrap();
+    let unknown = refused(&named, 1);
+    assert!(unknown.contains("UnheardOfForCausalLM"), "{unknown}");
+    fs::remove_file(&config).unwrap();
+    let without = refused(&named, 1);
+    assert!(without.contains("config.json"), "{without}");
+}
+
+#[test]
+fn the_files_of_a_split_are_kept() {
+    let scratch = tempfile::tempdir().unwrap();
+    let plain = plain_model(&scratch);
+    let parts = scratch.path().join("parts");
+    let made = run(&[
+        "convert",
+        &plain,
+        "-o",
+        path_str(&parts),
+        "--shard-size",
+        "100KB",
+    ]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let mut files: Vec<_> = fs::read_dir(&parts)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    files.sort();
+    assert!(files.len() > 1);
+    let out = scratch.path().join("small.gguf");
+    let args = [
+        "convert",
+        path_str(&files[0]),
+        "-o",
+        path_str(&out),
+        "--type",
+        "q8_0",
+        "--keep-split",
+    ];
+    let made = run(&args);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let count = files.len();
+    let own = |number| {
+        scratch
+            .path()
+            .join(format!("small-{number:05}-of-{count:05}.gguf"))
+    };
+    for number in 1..=count {
+        assert!(own(number).exists(), "{number} of {count}");
+    }
+    assert_eq!(types(path_str(&own(1))).len(), types(&plain).len());
+    assert!(!out.exists());
+    // a second time it is refused, and nothing changes
+    let before = fs::read(own(1)).unwrap();
+    let again = run(&args);
+    assert_eq!(again.code, 1, "{}", again.stdout);
+    assert_eq!(fs::read(own(1)).unwrap(), before);
 }
