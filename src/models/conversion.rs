@@ -17,6 +17,7 @@ mod files;
 mod jobs;
 mod mapped_elements;
 mod model;
+mod output_names;
 mod pooling;
 mod row_gather;
 mod source_model;

@@ -5,6 +5,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::kernel::{BlockFormat, Dtype};
 use crate::base::limits::Budget;
+use crate::base::quote::quote;
 use crate::engine::remember::remember;
 use crate::models::architectures::source_model;
 use crate::models::config::ModelConfig;
@@ -44,6 +45,8 @@ pub(super) struct ConvertedModel {
     /// The value of `general.architecture`.
     pub(super) architecture: &'static str,
     pub(super) notes: Vec<String>,
+    /// Statements of the files about stored weights that no scheme explains.
+    pub(super) unexplained: Vec<String>,
 }
 
 impl ConvertedModel {
@@ -79,23 +82,26 @@ impl ConvertedModel {
             .refused
             .extend(refused.map(|weight| (weight.name, weight.error)));
         let mut notes = plan.notes;
+        notes.extend(plan.output_notes.iter().map(ToString::to_string));
         for name in &outputs.shared {
             notes.push(format!(
-                "{name} is left out, as it is the input embedding again"
+                "{} is left out, as it is the input embedding again",
+                quote(name)
             ));
         }
-        if let [first, rest @ ..] = &*outputs.of_other_modalities {
-            notes.push(format!(
-                "{first} and {} more tensors of encoders are left out: llama.cpp has them in a file of their own",
-                rest.len()
-            ));
-        }
+        notes.extend(several(
+            &outputs.left_out,
+            "no GGUF of the architecture has them",
+        ));
+        let why = "llama.cpp has encoders in a file of their own";
+        notes.extend(several(&outputs.of_other_modalities, why));
         Ok(Some(Self {
             outputs,
             keys: ArchitectureKeys::of(&model, form.file_type.number)?,
             architecture: model.name(),
             form,
             notes,
+            unexplained: plan.unexplained,
         }))
     }
 
@@ -146,12 +152,27 @@ impl ConvertedModel {
     }
 }
 
-/// The place of a tensor in the order of the converter: by files and then by names.
+/// The note about tensors that are left out, if there are any.
+fn several(names: &[Box<str>], why: &str) -> Option<String> {
+    let (first, rest) = names.split_first()?;
+    Some(match rest.len() {
+        0 => format!("left out, as {why}: {}", quote(first)),
+        more => format!(
+            "left out, as {why}: {} and {more} more tensors",
+            quote(first)
+        ),
+    })
+}
+
+/// The place of a tensor in the order of the converter: by files, and then by names, or as a PyTorch file has them.
 fn place<'j>(catalog: &'j Catalog, job: &'j Job) -> (Option<&'j std::path::Path>, &'j str) {
     let first = job.parts.first();
     let file = first.map(|part| catalog.tensors()[part.tensor].bytes.file);
     let path = file.and_then(|file| catalog.files().get(file as usize)?.path.as_deref());
-    (path, &job.output.name)
+    match catalog.format() {
+        "pth" => (path, ""),
+        _ => (path, &job.output.name),
+    }
 }
 
 /// The form of the converter's file.

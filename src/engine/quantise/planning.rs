@@ -37,6 +37,7 @@ pub(super) fn plan(what: &Quantise<'_>) -> Result<Plan> {
         Some(model) => {
             let keys = Keys::of_converted(what, model.keys.clone(), &model);
             plan.notes.extend(model.notes);
+            plan.unexplained.extend(model.unexplained);
             for (name, error) in model.outputs.refused {
                 plan.refuse(&name, error, &budget)?;
             }

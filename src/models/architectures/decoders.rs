@@ -192,7 +192,7 @@ static COMMAND_R_WRITING: GgufWriting = GgufWriting {
         if let Some(context) = model.number(&["model_max_length"]) {
             keys.field(&keys::CONTEXT_MAX, Some(context))?;
         }
-        keys.float("logit_scale", model.required_float(&["logit_scale"])?);
+        keys.float("logit_scale", model.required_float(&["logit_scale"])?)?;
         keys.text("rope.scaling.type", "none");
         Ok(())
     },
@@ -208,7 +208,7 @@ static GRANITE_WRITING: GgufWriting = GgufWriting {
         keys.field(&keys::ROTATED_DIM, Some(head))?;
         for (stated, key) in GRANITE_SCALES {
             if let Some(scale) = model.float(&[stated]).filter(|scale| *scale != 0.0) {
-                keys.float(key, scale);
+                keys.float(key, scale)?;
             }
         }
         Ok(())
@@ -248,7 +248,7 @@ fn stablelm_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result
         parallel.and_then(Json::as_bool).unwrap_or(true),
     );
     let epsilon = model.required_float(&["layer_norm_eps", "norm_eps"])?;
-    keys.float("attention.layer_norm_epsilon", epsilon);
+    keys.float("attention.layer_norm_epsilon", epsilon)?;
     keys.file_type();
     Ok(())
 }

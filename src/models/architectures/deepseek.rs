@@ -192,7 +192,7 @@ fn deepseek_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result
     let shared = model.number(&["n_shared_experts"]).unwrap_or(0);
     keys.number("expert_shared_count", shared)?;
     if let Some(scale) = model.float(&["routed_scaling_factor"]) {
-        keys.float("expert_weights_scale", scale);
+        keys.float("expert_weights_scale", scale)?;
     }
     if model.value(&["norm_topk_prob"]) == Some(&json!(true)) {
         keys.flag("expert_weights_norm", true);
@@ -204,7 +204,7 @@ fn deepseek_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result
         .and_then(serde_json::Value::as_f64)
     {
         // the converter stores a tenth, as the reading of this key says
-        keys.float("rope.scaling.yarn_log_multiplier", 0.1 * scale);
+        keys.float("rope.scaling.yarn_log_multiplier", 0.1 * scale)?;
     }
     Ok(())
 }

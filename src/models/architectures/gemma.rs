@@ -124,13 +124,13 @@ fn gemma2_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result<(
     }
     keys.field(&keys::KV_HEADS, Some(model.key_value_heads()?))?;
     let epsilon = model.required_float(&["rms_norm_eps"])?;
-    keys.float("attention.layer_norm_rms_epsilon", epsilon);
+    keys.float("attention.layer_norm_rms_epsilon", epsilon)?;
     let head = model.needed(&keys::HEAD_DIM)?;
     keys.field(&keys::HEAD_DIM, Some(head))?;
     keys.field(&keys::VALUE_HEAD_DIM, Some(head))?;
     keys.file_type();
     for cap in ["attn_logit_softcapping", "final_logit_softcapping"] {
-        keys.float(cap, model.required_float(&[cap])?);
+        keys.float(cap, model.required_float(&[cap])?)?;
     }
     keys.field(
         &keys::SLIDING_WINDOW,
@@ -153,15 +153,15 @@ fn gemma3_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result<(
     keys.field(&keys::CONTEXT_MAX, or(&keys::CONTEXT_MAX, 131_072))?;
     keys.field(&keys::HEADS, or(&keys::HEADS, 8))?;
     let epsilon = model.float(&["rms_norm_eps"]).unwrap_or(1e-6);
-    keys.float("attention.layer_norm_rms_epsilon", epsilon);
+    keys.float("attention.layer_norm_rms_epsilon", epsilon)?;
     let head = or(&keys::HEAD_DIM, 256);
     keys.field(&keys::HEAD_DIM, head)?;
     keys.field(&keys::VALUE_HEAD_DIM, head)?;
     let rotation = model.full_rotation();
     let base = rotation.get("rope_theta").and_then(Json::as_f64);
-    keys.float("rope.freq_base", base.unwrap_or(1_000_000.0));
+    keys.float("rope.freq_base", base.unwrap_or(1_000_000.0))?;
     if let Some(cap) = model.float(&["final_logit_softcapping"]) {
-        keys.float("final_logit_softcapping", cap);
+        keys.float("final_logit_softcapping", cap)?;
     }
     if config.number(&keys::WINDOW_PATTERN) != Some(1) {
         let window = model.needed(&keys::SLIDING_WINDOW)?;

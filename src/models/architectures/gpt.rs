@@ -89,7 +89,7 @@ static GPT2_WRITING: GgufWriting = GgufWriting {
         four_times_wide(model, keys)?;
         keys.field(&keys::HEADS, Some(model.heads()?))?;
         let epsilon = model.required_float(&["layer_norm_epsilon"])?;
-        keys.float("attention.layer_norm_epsilon", epsilon);
+        keys.float("attention.layer_norm_epsilon", epsilon)?;
         keys.file_type();
         Ok(())
     },
@@ -186,7 +186,7 @@ static BLOOM_WRITING: GgufWriting = GgufWriting {
         keys.field(&keys::HEADS, Some(model.heads()?))?;
         keys.field(&keys::KV_HEADS, Some(model.heads()?))?;
         let epsilon = model.required_float(&["layer_norm_epsilon"])?;
-        keys.float("attention.layer_norm_epsilon", epsilon);
+        keys.float("attention.layer_norm_epsilon", epsilon)?;
         keys.file_type();
         Ok(())
     },
@@ -335,7 +335,7 @@ static FALCON_WRITING: GgufWriting = GgufWriting {
         keys.field(&keys::HEADS, Some(model.heads()?))?;
         keys.field(&keys::KV_HEADS, Some(falcon_groups(model)))?;
         let epsilon = model.required_float(&["layer_norm_epsilon"])?;
-        keys.float("attention.layer_norm_epsilon", epsilon);
+        keys.float("attention.layer_norm_epsilon", epsilon)?;
         keys.file_type();
         Ok(())
     },

@@ -112,7 +112,7 @@ fn mamba_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result<()
     let rank = model.number(&["time_step_rank", "dt_rank"]);
     keys.number(TIME_STEP_RANK, rank.unwrap_or(width.div_ceil(16)))?;
     let epsilon = model.float(&["layer_norm_epsilon", "rms_norm_eps"]);
-    keys.float("attention.layer_norm_rms_epsilon", epsilon.unwrap_or(1e-5));
+    keys.float("attention.layer_norm_rms_epsilon", epsilon.unwrap_or(1e-5))?;
     keys.flag("ssm.dt_b_c_rms", false);
     keys.file_type();
     Ok(())

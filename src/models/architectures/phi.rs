@@ -73,14 +73,14 @@ fn phi3_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result<()>
     keys.field(&keys::HEADS, Some(model.heads()?))?;
     keys.field(&keys::KV_HEADS, Some(model.needed(&keys::KV_HEADS)?))?;
     let epsilon = model.required_float(&["rms_norm_eps"])?;
-    keys.float("attention.layer_norm_rms_epsilon", epsilon);
+    keys.float("attention.layer_norm_rms_epsilon", epsilon)?;
     keys.field(&keys::ROTATED_DIM, Some(rotated(model)?))?;
     let theta = rotation
         .get("rope_theta")
         .and_then(serde_json::Value::as_f64);
     let theta =
         theta.ok_or_else(|| Error::malformed("the configuration has no usable rope_theta"))?;
-    keys.float("rope.freq_base", theta);
+    keys.float("rope.freq_base", theta)?;
     keys.file_type();
     // 0 tells Phi 4, which has none, from the other models of this architecture
     let window = model.config.number(&keys::SLIDING_WINDOW).unwrap_or(0);
@@ -90,7 +90,7 @@ fn phi3_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result<()>
         keys.float(
             "rope.scaling.attn_factor",
             attention_factor(model, longest, original)?,
-        );
+        )?;
     }
     Ok(())
 }

@@ -207,10 +207,10 @@ fn t5_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result<()> {
     keys.field(&keys::HEAD_DIM, Some(head))?;
     keys.field(&keys::VALUE_HEAD_DIM, Some(head))?;
     let epsilon = model.required_float(&["layer_norm_epsilon"])?;
-    keys.float("attention.layer_norm_epsilon", epsilon);
+    keys.float("attention.layer_norm_epsilon", epsilon)?;
     let buckets = model.required(&["relative_attention_num_buckets"])?;
     keys.number(BUCKETS, buckets)?;
-    keys.float("attention.layer_norm_rms_epsilon", epsilon);
+    keys.float("attention.layer_norm_rms_epsilon", epsilon)?;
     let start = model.required(&[START])?;
     keys.number(START, start)?;
     keys.file_type();

@@ -55,7 +55,7 @@ impl ArchitectureKeys {
     pub(in crate::models) fn number(&mut self, key: &str, number: u64) -> Result<()> {
         let number = u32::try_from(number).map_err(|_| {
             let text = format!(
-                "the configuration's {} for {} is no size",
+                "{} of the configuration for {} is no size",
                 number,
                 quote(key)
             );
@@ -77,9 +77,19 @@ impl ArchitectureKeys {
         }
     }
 
-    #[allow(clippy::cast_possible_truncation)] // as they are stored
-    pub(in crate::models) fn float(&mut self, key: &str, number: f64) {
-        self.own(key, GgufValue::f32(number as f32));
+    /// Sets a key of the architecture.
+    ///
+    /// # Errors
+    /// A number that no F32 is near.
+    #[allow(clippy::cast_possible_truncation)] // as it is stored
+    pub(in crate::models) fn float(&mut self, key: &str, number: f64) -> Result<()> {
+        let stored = number as f32;
+        if !stored.is_finite() {
+            let text = format!("{number} of the configuration for {} is no F32", quote(key));
+            return Err(Error::malformed(text));
+        }
+        self.own(key, GgufValue::f32(stored));
+        Ok(())
     }
 
     pub(in crate::models) fn flag(&mut self, key: &str, flag: bool) {
@@ -128,11 +138,11 @@ impl ArchitectureKeys {
         }
         self.rotation(model)?;
         if let Some(epsilon) = model.float(&["rms_norm_eps", "norm_eps"]) {
-            self.float("attention.layer_norm_rms_epsilon", epsilon);
+            self.float("attention.layer_norm_rms_epsilon", epsilon)?;
         }
         let epsilon = ["layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"];
         if let Some(epsilon) = model.float(&epsilon) {
-            self.float("attention.layer_norm_epsilon", epsilon);
+            self.float("attention.layer_norm_epsilon", epsilon)?;
         }
         for field in [&keys::EXPERTS, &keys::EXPERTS_USED] {
             self.field(field, model.config.number(field))?;
@@ -185,9 +195,9 @@ impl ArchitectureKeys {
         let float = |key: &str| full.get(key).and_then(Json::as_f64);
         let factor = float("factor");
         match (full.get("rope_type").and_then(Json::as_str), factor) {
-            (Some("linear"), Some(factor)) => self.scaling("linear", factor),
+            (Some("linear"), Some(factor)) => self.scaling("linear", factor)?,
             (Some("yarn"), Some(factor)) => {
-                self.scaling("yarn", factor);
+                self.scaling("yarn", factor)?;
                 let original = "original_max_position_embeddings";
                 let length = full.get(original).and_then(Json::as_u64);
                 let length = length.ok_or_else(|| {
@@ -202,7 +212,7 @@ impl ArchitectureKeys {
                     ("yarn_beta_slow", &["beta_slow"]),
                 ] {
                     if let Some(number) = stated.iter().find_map(|key| float(key)) {
-                        self.float(&["rope.scaling.", key].concat(), number);
+                        self.float(&["rope.scaling.", key].concat(), number)?;
                     }
                 }
             }
@@ -222,18 +232,18 @@ impl ArchitectureKeys {
             return Err(Error::unsupported(text));
         }
         if let Some(theta) = float("rope_theta") {
-            self.float("rope.freq_base", theta);
+            self.float("rope.freq_base", theta)?;
         }
         let sliding = rotation.get("sliding_attention").and_then(Json::as_object);
         let theta = |map: &Map<String, Json>| map.get("rope_theta")?.as_f64();
         if let Some(theta) = sliding.and_then(theta) {
-            self.float("rope.freq_base_swa", theta);
+            self.float("rope.freq_base_swa", theta)?;
         }
         Ok(())
     }
 
-    fn scaling(&mut self, kind: &str, factor: f64) {
+    fn scaling(&mut self, kind: &str, factor: f64) -> Result<()> {
         self.text("rope.scaling.type", kind);
-        self.float("rope.scaling.factor", factor);
+        self.float("rope.scaling.factor", factor)
     }
 }

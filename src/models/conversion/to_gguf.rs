@@ -3,17 +3,21 @@
 //! Outputs are in the order of llama.cpp's converter: tables, then tensors by file and name, each stack of experts where the last
 //! of a layer's experts is.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::base::error::{Error, Remedy, Result};
+use crate::base::error::{Error, Result};
+use crate::base::kernel::can_cast_from;
 use crate::base::limits::{Budget, text_cost};
 use crate::plan::decode::ConstantElements;
 use crate::plan::{Decoder, Job, PLAIN, StoredPart};
 use crate::read::catalog::{Shape, quote};
 
+use super::output_names::{
+    MatchedOutput, UsualName, is_of_other_modality, matched, module, stored_names,
+};
 use super::source_model::SourceModel;
-use super::tensor_rules::{StoredTensors, TensorRule, filled};
+use super::tensor_rules::{StoredTensors, TensorRule};
 
 const PLAN: &str = "the plan";
 /// Memory of an output: its decoders and their lists.
@@ -36,6 +40,8 @@ pub(crate) struct GgufOutputs {
     pub(crate) outputs: Vec<GgufOutput>,
     /// Tensors of the checkpoint that have no place in the GGUF, by name.
     pub(crate) refused: Vec<(Box<str>, Error)>,
+    /// Parameters that no GGUF of the architecture has.
+    pub(crate) left_out: Vec<Box<str>>,
     /// Other names of a tensor that is written once.
     pub(crate) shared: Vec<Box<str>>,
     /// Tensors of encoders of images and sounds, which are a file of their own.
@@ -46,14 +52,16 @@ pub(crate) struct GgufOutputs {
 struct RuleStack<'j> {
     rule: &'static TensorRule,
     suffix: &'static str,
-    /// Each with its number.
-    jobs: Vec<(u64, &'j Job)>,
+    /// By the number of the expert.
+    jobs: BTreeMap<u64, &'j Job>,
 }
 
 /// Stacks whose tensors are collected until the last one.
 struct Stack<'j> {
     rules: Vec<RuleStack<'j>>,
     layer: Option<String>,
+    /// Tensors of each rule.
+    each: u64,
     /// Tensors that are missing.
     missing: u64,
 }
@@ -84,8 +92,13 @@ pub(crate) fn to_gguf(
         let own = &*job.output.name;
         budget.steps(1 + own.len() as u64 / 4, PLAN)?;
         budget.memory(JOB + 2 * text_cost(own.len()), PLAN)?;
-        let Some(name) = model.usual_name(own) else {
-            continue;
+        let name = match model.usual_name(own) {
+            UsualName::Known(name) => name,
+            UsualName::LeftOut => {
+                budget.push(&mut done.left_out, own.into(), PLAN)?;
+                continue;
+            }
+            UsualName::Derived => continue,
         };
         if is_of_other_modality(own) {
             budget.push(&mut done.of_other_modalities, own.into(), PLAN)?;
@@ -107,7 +120,7 @@ pub(crate) fn to_gguf(
                 quote(own),
                 model.name()
             );
-            let error = Error::unsupported(text).with_remedy(Remedy::LeaveOut);
+            let error = Error::unsupported(text);
             budget.push(&mut done.refused, (own.into(), error), PLAN)?;
             continue;
         };
@@ -135,28 +148,24 @@ pub(crate) fn to_gguf(
         let stack = stacks.get_mut(&key).expect("was added");
         if let Some(error) = stack.add(&matched, job) {
             budget.push(&mut done.refused, (own.into(), error), PLAN)?;
+            continue;
         }
         if stack.missing > 0 {
             continue;
         }
         let stack = stacks.remove(&key).expect("is there");
-        for RuleStack {
-            rule,
-            suffix,
-            mut jobs,
-        } in stack.rules
-        {
-            jobs.sort_by_key(|(number, _)| *number);
+        for own in &stack.rules {
             let stored = StoredTensors {
-                jobs: jobs.iter().map(|(_, job)| *job).collect(),
+                jobs: own.jobs.values().copied().collect(),
                 layer: None,
                 expert: 0,
             };
-            let names = stored_names(rule, suffix, stack.layer.as_deref(), None);
-            make(model, rule, &names, &stored, budget, &mut done)?;
+            let names = stored_names(own.rule, own.suffix, stack.layer.as_deref(), None);
+            make(model, own.rule, &names, &stored, budget, &mut done)?;
         }
     }
-    for ((module, layer), stack) in stacks {
+    let incomplete = stacks.into_iter().filter(|(_, stack)| stack.missing > 0);
+    for ((module, layer), stack) in incomplete {
         let text = format!(
             "{} of layer {}: {} tensors of experts are missing",
             quote(&module),
@@ -183,6 +192,19 @@ fn make(
 ) -> Result<()> {
     let first = stored.jobs[0];
     budget.memory(16 * stored.jobs.len() as u64, PLAN)?;
+    if let Some(job) = stored
+        .jobs
+        .iter()
+        .find(|job| !can_cast_from(job.output.dtype))
+    {
+        let text = format!(
+            "tensor {}: {} elements, where a weight has floats",
+            quote(&job.output.name),
+            job.output.dtype
+        );
+        let refused = (job.output.name.clone(), Error::unsupported(text));
+        return budget.push(&mut done.refused, refused, PLAN);
+    }
     let made = match &rule.change {
         Some(change) => (change.to_gguf)(model, stored),
         None => stored.source(0).map(|source| {
@@ -212,90 +234,6 @@ fn make(
     Ok(())
 }
 
-/// A name, as a rule's output matches it.
-struct MatchedOutput<'n> {
-    rule: &'static TensorRule,
-    list: &'static [TensorRule],
-    layer: Option<&'n str>,
-    expert: Option<&'n str>,
-    /// `.weight`, `.bias` or nothing: the part that the patterns of the rule lack.
-    suffix: &'static str,
-}
-
-/// The rule that makes tensors of this name, in the other direction.
-fn matched<'n>(model: &SourceModel<'_>, name: &'n str) -> Option<MatchedOutput<'n>> {
-    model.conversion.tensors.iter().find_map(|list| {
-        let rules = list.iter().filter(|rule| !rule.is_older);
-        rules.into_iter().find_map(|rule| {
-            ["", ".weight", ".bias"].into_iter().find_map(|suffix| {
-                let (layer, expert) = numbers(rule.output, name.strip_suffix(suffix)?)?;
-                Some(MatchedOutput {
-                    rule,
-                    list,
-                    layer,
-                    expert,
-                    suffix,
-                })
-            })
-        })
-    })
-}
-
-/// The layer and the expert in a name of this pattern.
-fn numbers<'n>(pattern: &str, name: &'n str) -> Option<(Option<&'n str>, Option<&'n str>)> {
-    let (mut layer, mut expert) = (None, None);
-    let (mut pattern, mut name) = (pattern.split('.'), name.split('.'));
-    loop {
-        match (pattern.next(), name.next()) {
-            (None, None) => return Some((layer, expert)),
-            (Some(part), Some(own)) => {
-                let number = !own.is_empty() && own.bytes().all(|b| b.is_ascii_digit());
-                match part {
-                    "{i}" if number => layer = Some(own),
-                    "{e}" if number => expert = Some(own),
-                    _ if part == own => {}
-                    _ => return None,
-                }
-            }
-            _ => return None,
-        }
-    }
-}
-
-impl MatchedOutput<'_> {
-    /// Whether the tensor is one of a stack.
-    fn is_stacked(&self) -> bool {
-        self.expert.is_some() && !self.rule.stored[0].contains("{e}")
-    }
-
-    fn layer_number(&self) -> Option<u64> {
-        self.layer?.parse().ok()
-    }
-
-    /// The pattern in front of the expert's number, which the tensors of a layer's experts have in common.
-    fn module(&self) -> String {
-        module(self.rule.output).to_owned()
-    }
-
-    fn stored_names(&self) -> Vec<String> {
-        stored_names(self.rule, self.suffix, self.layer, self.expert)
-    }
-}
-
-fn module(pattern: &str) -> &str {
-    pattern.split("{e}").next().unwrap_or(pattern)
-}
-
-fn stored_names(
-    rule: &TensorRule,
-    suffix: &str,
-    layer: Option<&str>,
-    expert: Option<&str>,
-) -> Vec<String> {
-    let whole = |pattern: &&str| filled(&[*pattern, suffix].concat(), layer, expert);
-    rule.stored.iter().map(whole).collect()
-}
-
 impl<'j> Stack<'j> {
     /// The stacks of a module, in the order of their names in the checkpoint.
     fn of(model: &SourceModel<'_>, matched: &MatchedOutput<'_>) -> Result<Self> {
@@ -311,11 +249,12 @@ impl<'j> Stack<'j> {
         let rules = rules.into_iter().map(|rule| RuleStack {
             rule,
             suffix,
-            jobs: Vec::new(),
+            jobs: BTreeMap::new(),
         });
         Ok(Self {
             rules: rules.collect(),
             layer: matched.layer.map(str::to_owned),
+            each,
             missing,
         })
     }
@@ -326,114 +265,23 @@ impl<'j> Stack<'j> {
         let mut known = self.rules.iter_mut();
         let stack = known
             .find(|stack| std::ptr::eq(stack.rule, matched.rule) && stack.suffix == matched.suffix);
-        match (stack, number) {
-            (Some(stack), Some(number)) => {
-                stack.jobs.push((number, job));
-                self.missing -= 1;
-                None
-            }
-            _ => Some(Error::unsupported(format!(
-                "tensor {}: a stack of experts has no place for it",
-                quote(&job.output.name)
-            ))),
+        // once each, and none behind the last one
+        let number = number.filter(|number| *number < self.each);
+        if let (Some(stack), Some(number)) = (stack, number)
+            && stack.jobs.insert(number, job).is_none()
+        {
+            self.missing -= 1;
+            return None;
         }
+        Some(Error::unsupported(format!(
+            "tensor {}: a stack of {} has no place for it",
+            quote(&job.output.name),
+            self.each
+        )))
     }
-}
-
-/// Whether a tensor is of an encoder of images or sounds: llama.cpp has them in a file of its own.
-///
-/// Source: `TextModel.filter_tensors` of llama.cpp's `conversion/base.py`.
-fn is_of_other_modality(name: &str) -> bool {
-    const BEGINNINGS: &[&str] = &[
-        "mlp",
-        "vit.",
-        "vpm.",
-        "siglip2.",
-        "conformer.",
-        "merger.",
-        "resampler.",
-        "sound_encoder.",
-        "sound_projection.",
-        "speech_embeddings.",
-    ];
-    const PARTS: &[&str] = &[
-        "visual.",
-        "vision.",
-        "audio.",
-        "talker.",
-        "vision_",
-        "audio_",
-        "token2wav.",
-        "code2wav.",
-        "projector.",
-        "pre_mm_projector_norm",
-        "image_newline",
-        "view_seperator",
-        "patch_embed",
-        "patch_merger.",
-        "patch_merge_mlp.",
-        "model.connector.",
-    ];
-    BEGINNINGS.iter().any(|start| name.starts_with(start))
-        || PARTS.iter().any(|part| name.contains(part))
 }
 
 impl SourceModel<'_> {
-    /// The name by which rules know a tensor; `None` if no GGUF has it.
-    fn usual_name(&self, name: &str) -> Option<String> {
-        /// Masks and tables that the configuration determines.
-        const DERIVED: &[&str] = &[
-            ".attention.masked_bias",
-            ".attention.bias",
-            ".attn.masked_bias",
-            ".attn.bias",
-            ".rotary_emb.inv_freq",
-        ];
-        let writing = self.writing;
-        let name = name.replace("language_model.", "");
-        let name = name.strip_prefix(writing.dropped_prefix).unwrap_or(&name);
-        let name = name.to_owned();
-        let is_omitted = DERIVED.iter().any(|end| name.ends_with(end))
-            || writing
-                .left_out
-                .iter()
-                .any(|omitted| match omitted.strip_suffix('*') {
-                    Some(start) => name.starts_with(start),
-                    None => name == *omitted,
-                })
-            || self.is_behind_last_layer(&name);
-        if is_omitted {
-            return None;
-        }
-        if matched(self, &name).is_some() || writing.shared.contains(&&*name) {
-            return Some(name);
-        }
-        // a class without a head saves the names of its own modules
-        let inner = [writing.prefix, &name].concat();
-        Some(if matched(self, &inner).is_some() {
-            inner
-        } else {
-            name
-        })
-    }
-
-    /// Whether a tensor is of layers that predict further tokens, which this architecture's GGUF does not have.
-    fn is_behind_last_layer(&self, name: &str) -> bool {
-        let Some(layers) = self
-            .config
-            .layers()
-            .filter(|_| self.writing.drops_further_layers)
-        else {
-            return false;
-        };
-        let layer = name
-            .strip_prefix("model.layers.")
-            .and_then(|rest| rest.split('.').next());
-        layer
-            .and_then(|layer| layer.parse::<u64>().ok())
-            .is_some_and(|layer| layer >= layers)
-    }
-
     /// Tensors of a stack: experts, or heads with norms of their own.
     fn stacked(&self, rule: &TensorRule) -> Result<u64> {
         use crate::models::config::keys::EXPERTS;
