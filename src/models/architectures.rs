@@ -116,7 +116,10 @@ pub(crate) fn source_model<'c>(
         .and_then(|classes| classes.as_array());
     let class = classes.and_then(|classes| classes.first()?.as_str());
     let class = class.ok_or_else(|| {
-        Error::unsupported("no config.json beside the weights names the class of the model, which a GGUF is made by")
+        Error::unsupported(match config.is_empty() {
+            true => "no config.json beside the weights names the class of the model, by which a GGUF is made",
+            false => "config.json names no class of the model (`architectures`), by which a GGUF is made",
+        })
     })?;
     let all = rows().flat_map(|row| row.conversions);
     let mut all = all.filter_map(|conversion| Some((conversion, conversion.writing?)));

@@ -129,3 +129,96 @@ fn a_model_returns_through_the_names_of_transformers() {
     assert!(different.is_empty(), "{different:#?}");
     assert!(compared > 200 && read_only == 1, "{compared} {read_only}");
 }
+
+/// The checkpoint of a fixture, in the names of transformers.
+fn checkpoint_of(case: &str, scratch: &ScratchDir) -> std::path::PathBuf {
+    let gguf = Checkpoint::open(fixture(&format!("gguf/names/{case}.gguf"))).unwrap();
+    let folder = scratch.path(case);
+    let names = remember(&gguf).names(Names::HuggingFace).dtype(Dtype::F32);
+    names.cast(true).to_dir(&folder, 1 << 30).unwrap();
+    folder
+}
+
+/// Why a checkpoint becomes no GGUF; `None` if one is written.
+fn refusal(folder: &Path, out: &Path) -> Option<String> {
+    let model = Checkpoint::open(folder).unwrap();
+    let q8_0 = FileType::from_name("q8_0").unwrap();
+    let made = quantise(&model, q8_0)
+        .pre_tokenizer("llama-bpe")
+        .overwrite(true)
+        .to_file(out);
+    let error = made.err()?;
+    Some(error.to_string())
+}
+
+#[test]
+fn numbers_that_contradict_the_tensors_are_refused() {
+    let scratch = ScratchDir::new("to-gguf");
+    let out = scratch.path("out.gguf");
+    for case in ["mixtral", "llama", "deepseek2", "falcon-40b", "bloom"] {
+        let folder = checkpoint_of(case, &scratch);
+        let config = folder.join("config.json");
+        let text = std::fs::read_to_string(&config).unwrap();
+        let whole: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(&text).unwrap();
+        let numbers = whole.iter().filter(|(_, value)| value.is_number());
+        let keys: Vec<&String> = numbers.map(|(key, _)| key).collect();
+        assert!(keys.len() > 8, "{case}");
+        for key in keys {
+            for number in [
+                "0",
+                "3",
+                "-1",
+                "18446744073709551615",
+                "1e300",
+                "null",
+                "\"x\"",
+            ] {
+                let mut changed = whole.clone();
+                changed[key] = serde_json::from_str(number).unwrap();
+                std::fs::write(&config, serde_json::to_vec(&changed).unwrap()).unwrap();
+                // refused or, where the number says nothing about the tensors, written: never a panic
+                if refusal(&folder, &out).is_some() {
+                    assert!(!out.exists(), "{case}: {key} {number}");
+                } else {
+                    std::fs::remove_file(&out).unwrap();
+                }
+            }
+        }
+        std::fs::write(&config, &text).unwrap();
+    }
+}
+
+#[test]
+fn experts_are_there_once_each() {
+    let scratch = ScratchDir::new("to-gguf");
+    let folder = checkpoint_of("mixtral", &scratch);
+    let out = scratch.path("out.gguf");
+    let weights = folder.join("model.safetensors");
+    let whole = std::fs::read(&weights).unwrap();
+    let renamed = |from: &str, to: &str| {
+        let mut bytes = whole.clone();
+        let at = bytes
+            .windows(from.len())
+            .position(|part| part == from.as_bytes());
+        let at = at.unwrap_or_else(|| panic!("no {from}"));
+        bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+        std::fs::write(&weights, bytes).unwrap();
+        let refused = refusal(&folder, &out).expect("is refused");
+        assert!(!out.exists());
+        refused
+    };
+    let name = |expert: &str| format!("layers.0.block_sparse_moe.experts.{expert}.w1.weight");
+    let behind = renamed(&name("1"), &name("7"));
+    assert!(
+        behind.contains("experts.7.w1") || behind.contains("missing"),
+        "{behind}"
+    );
+    // another projection's name: one is there twice, and one is missing
+    let other = "layers.0.block_sparse_moe.experts.1.w9.weight";
+    let unknown = renamed(&name("1"), other);
+    assert!(
+        unknown.contains("w9") || unknown.contains("missing"),
+        "{unknown}"
+    );
+}

@@ -78,7 +78,7 @@ static BERT_WRITING: GgufWriting = GgufWriting {
         "cls.seq_relationship*",
     ],
     keys: |model, keys| {
-        keys.language_model(model, None)?;
+        keys.language_model_with(model, None, None)?;
         keys.flag("attention.causal", false);
         keys.pooling(model)
     },

@@ -187,7 +187,8 @@ fn part_of(model: &SourceModel<'_>, head: u64, default: f64) -> u64 {
 static COMMAND_R_WRITING: GgufWriting = GgufWriting {
     classes: &["CohereForCausalLM"],
     keys: |model, keys| {
-        keys.language_model(model, model.config.number(&keys::HEAD_DIM))?;
+        let groups = model.key_value_heads()?;
+        keys.language_model_with(model, model.config.number(&keys::HEAD_DIM), Some(groups))?;
         // the context of training, where the model states it beside a shorter one
         if let Some(context) = model.number(&["model_max_length"]) {
             keys.field(&keys::CONTEXT_MAX, Some(context))?;
@@ -202,7 +203,7 @@ static COMMAND_R_WRITING: GgufWriting = GgufWriting {
 static GRANITE_WRITING: GgufWriting = GgufWriting {
     classes: &["GraniteForCausalLM"],
     keys: |model, keys| {
-        keys.language_model(model, None)?;
+        keys.language_model_with(model, None, Some(model.key_value_heads()?))?;
         keys.field(&keys::VOCABULARY, Some(model.needed(&keys::VOCABULARY)?))?;
         let head = model.needed(&keys::HIDDEN_SIZE)? / model.heads()?;
         keys.field(&keys::ROTATED_DIM, Some(head))?;

@@ -148,7 +148,8 @@ static GEMMA3_WRITING: GgufWriting = GgufWriting {
 /// Published configurations leave out the defaults of the class.
 fn gemma3_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -> Result<()> {
     let config = model.config;
-    keys.language_model(model, config.number(&keys::HEAD_DIM))?;
+    let groups = config.number(&keys::KV_HEADS);
+    keys.language_model_with(model, config.number(&keys::HEAD_DIM), groups)?;
     let or = |field: &'static _, default| Some(config.number(field).unwrap_or(default));
     keys.field(&keys::CONTEXT_MAX, or(&keys::CONTEXT_MAX, 131_072))?;
     keys.field(&keys::HEADS, or(&keys::HEADS, 8))?;

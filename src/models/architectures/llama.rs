@@ -113,7 +113,7 @@ static LLAMA_WRITING: GgufWriting = GgufWriting {
         "LlamaForCausalLM",
         "LLaMAForCausalLM",
         "LlamaModel",
-        "MistralForCausalLM",
+        MISTRAL_CLASS,
         MIXTRAL_CLASS,
     ],
     keys: llama_keys,
@@ -122,6 +122,7 @@ static LLAMA_WRITING: GgufWriting = GgufWriting {
     ..GgufWriting::DECODER
 };
 
+const MISTRAL_CLASS: &str = "MistralForCausalLM";
 const MIXTRAL_CLASS: &str = "MixtralForCausalLM";
 
 /// The keys of Llama's class and of the classes that share its converter.
@@ -132,7 +133,12 @@ pub(super) fn llama_keys(model: &SourceModel<'_>, keys: &mut ArchitectureKeys) -
         MIXTRAL_CLASS => model.config.number(&keys::HEAD_DIM),
         _ => Some(head),
     };
-    keys.language_model(model, stated)?;
+    // the default of Llama's class; the others state it
+    let groups = match model.class {
+        MIXTRAL_CLASS | MISTRAL_CLASS => model.needed(&keys::KV_HEADS)?,
+        _ => model.key_value_heads()?,
+    };
+    keys.language_model_with(model, stated, Some(groups))?;
     keys.field(&keys::VOCABULARY, Some(model.needed(&keys::VOCABULARY)?))?;
     keys.field(&keys::ROTATED_DIM, Some(head))
 }
@@ -191,9 +197,7 @@ fn llama(model: &Model<'_>) -> Result<CheckpointConfig> {
         // GGUF stores Mixtral as a llama with experts
         Some(_) => (MIXTRAL_CLASS, "mixtral"),
         // both classes have the same parameters; Llama's knows biases and Llama 3's frequencies
-        None if model.general_name_contains("mistral") && !biased => {
-            ("MistralForCausalLM", "mistral")
-        }
+        None if model.general_name_contains("mistral") && !biased => (MISTRAL_CLASS, "mistral"),
         None => ("LlamaForCausalLM", "llama"),
     };
     let mut config = CheckpointConfig::decoder(class, model_type, model)?;

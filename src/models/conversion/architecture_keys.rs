@@ -112,8 +112,8 @@ impl ArchitectureKeys {
         model: &SourceModel<'_>,
         head_size: Option<u64>,
     ) -> Result<()> {
-        let groups = model.config.number(&keys::KV_HEADS);
-        self.language_model_with(model, head_size, groups)
+        let groups = model.needed(&keys::KV_HEADS)?;
+        self.language_model_with(model, head_size, Some(groups))
     }
 
     /// The same, with this number of heads of keys and values.
@@ -137,12 +137,18 @@ impl ArchitectureKeys {
             self.flag("attention.causal", false);
         }
         self.rotation(model)?;
-        if let Some(epsilon) = model.float(&["rms_norm_eps", "norm_eps"]) {
+        let (rms, mean) = (
+            model.float(&["rms_norm_eps", "norm_eps"]),
+            model.float(&["layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"]),
+        );
+        if let Some(epsilon) = rms {
             self.float("attention.layer_norm_rms_epsilon", epsilon)?;
         }
-        let epsilon = ["layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"];
-        if let Some(epsilon) = model.float(&epsilon) {
-            self.float("attention.layer_norm_epsilon", epsilon)?;
+        match (mean, rms) {
+            (Some(epsilon), _) => self.float("attention.layer_norm_epsilon", epsilon)?,
+            (None, Some(_)) => {}
+            // one of the two, which the classes have by default and no reader can guess
+            (None, None) => drop(model.required_float(&["rms_norm_eps"])?),
         }
         for field in [&keys::EXPERTS, &keys::EXPERTS_USED] {
             self.field(field, model.config.number(field))?;

@@ -3,12 +3,13 @@
 //! Outputs are in the order of llama.cpp's converter: tables, then tensors by file and name, each stack of experts where the last
 //! of a layer's experts is.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
 use crate::base::kernel::can_cast_from;
 use crate::base::limits::{Budget, text_cost};
+use crate::models::config::keys;
 use crate::plan::decode::ConstantElements;
 use crate::plan::{Decoder, Job, PLAIN, StoredPart};
 use crate::read::catalog::{Shape, quote};
@@ -17,7 +18,7 @@ use super::output_names::{
     MatchedOutput, UsualName, is_of_other_modality, matched, module, stored_names,
 };
 use super::source_model::SourceModel;
-use super::tensor_rules::{StoredTensors, TensorRule};
+use super::tensor_rules::{StoredTensors, TensorRule, filled};
 
 const PLAN: &str = "the plan";
 /// Memory of an output: its decoders and their lists.
@@ -85,7 +86,8 @@ pub(crate) fn to_gguf(
         };
         budget.push(&mut done.outputs, table, PLAN)?;
     }
-    let mut is_shared_written = false;
+    let layers = model.most_layers()?;
+    let (mut seen, mut is_shared_written) = (BTreeSet::new(), false);
     let mut stacks: HashMap<(String, Option<String>), Stack<'_>> = HashMap::new();
     for &job in jobs {
         check()?;
@@ -124,10 +126,23 @@ pub(crate) fn to_gguf(
             budget.push(&mut done.refused, (own.into(), error), PLAN)?;
             continue;
         };
+        let layer = matched.layer_number();
+        if let Some(layer) = layer {
+            if layer >= layers {
+                let text = format!(
+                    "tensor {}: the configuration has {layers} layers, and this is of layer {layer}",
+                    quote(own)
+                );
+                let error = Error::unsupported(text);
+                budget.push(&mut done.refused, (own.into(), error), PLAN)?;
+                continue;
+            }
+            seen.insert(layer);
+        }
         if !matched.is_stacked() {
             let stored = StoredTensors {
                 jobs: vec![job],
-                layer: matched.layer_number(),
+                layer,
                 expert: 0,
             };
             make(
@@ -164,17 +179,22 @@ pub(crate) fn to_gguf(
             make(model, own.rule, &names, &stored, budget, &mut done)?;
         }
     }
+    if let Some(absent) = (0..layers).find(|layer| !seen.contains(layer)) {
+        let text =
+            format!("the configuration has {layers} layers, and no tensor is of layer {absent}");
+        return Err(Error::unsupported(text));
+    }
     let incomplete = stacks.into_iter().filter(|(_, stack)| stack.missing > 0);
     for ((module, layer), stack) in incomplete {
         let text = format!(
-            "{} of layer {}: {} tensors of experts are missing",
-            quote(&module),
-            layer.unwrap_or_default(),
-            stack.missing
+            "{}: {} of {} tensors are missing",
+            quote(&filled(&module, layer.as_deref(), None)),
+            stack.missing,
+            stack.each.saturating_mul(stack.rules.len() as u64)
         );
         budget.push(
             &mut done.refused,
-            (module.into(), Error::malformed(text)),
+            (module.into(), Error::unsupported(text)),
             PLAN,
         )?;
     }
@@ -282,15 +302,23 @@ impl<'j> Stack<'j> {
 }
 
 impl SourceModel<'_> {
+    /// Layers, of the larger stack where there are two.
+    fn most_layers(&self) -> Result<u64> {
+        let stacks = [&keys::LAYERS, &keys::STACK_LAYERS, &keys::DECODER_LAYERS];
+        let stated = stacks.iter().filter_map(|field| self.config.number(field));
+        stated
+            .max()
+            .ok_or_else(|| self.config.missing(&keys::LAYERS))
+    }
+
     /// Tensors of a stack: experts, or heads with norms of their own.
     fn stacked(&self, rule: &TensorRule) -> Result<u64> {
-        use crate::models::config::keys::EXPERTS;
         if rule.output.contains("q_layernorm") {
             return self.heads();
         }
         if rule.output.contains("k_layernorm") {
             return self.key_value_heads();
         }
-        self.needed(&EXPERTS)
+        self.needed(&keys::EXPERTS)
     }
 }

@@ -138,7 +138,7 @@ fn numbers(
     match values.iter().all(|value| value.is_finite()) {
         true => Ok(values),
         false => Err(Error::unsupported(
-            "it has a value that is infinite or no number, which a quantised file cannot have",
+            "it has a value that is infinite or no number, or becomes infinite as it is rounded, which a quantised file cannot have",
         )),
     }
 }
