@@ -163,7 +163,7 @@ fn numbers_that_contradict_the_tensors_are_refused() {
             serde_json::from_str(&text).unwrap();
         let numbers = whole.iter().filter(|(_, value)| value.is_number());
         let keys: Vec<&String> = numbers.map(|(key, _)| key).collect();
-        assert!(keys.len() > 8, "{case}");
+        assert!(keys.len() > 5, "{case}");
         for key in keys {
             for number in [
                 "0",
