@@ -173,9 +173,8 @@ impl CoreCheckpoint {
             quantise = quantise.type_of(pattern, kind).map_err(fails)?;
         }
         if let Some(via) = via {
-            let dtype = match dtype_of(via)? {
-                OutputDtype::Of(dtype) => dtype,
-                _ => return Err(PyValueError::new_err(format!("via: {via} is no float"))),
+            let OutputDtype::Of(dtype) = dtype_of(via)? else {
+                return Err(PyValueError::new_err(format!("via: {via} is no float")));
             };
             quantise = quantise.via(dtype).map_err(fails)?;
         }
