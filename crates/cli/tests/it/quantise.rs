@@ -334,7 +334,7 @@ fn a_checkpoint_becomes_a_gguf_in_one_step_as_in_two() {
         path_str(&scratch.path().join("f16.gguf")),
     ]);
     let metadata = &header["checkpoints"][0]["metadata"];
-    // of the folder's name
+    // from the folder's name
     assert_eq!(metadata["general.name"], "Scribe It");
     assert_eq!(metadata["general.file_type"], 1);
     assert_eq!(metadata["tokenizer.ggml.pre"], "qwen2");
