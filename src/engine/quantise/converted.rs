@@ -47,6 +47,7 @@ pub(super) struct ConvertedModel {
     pub(super) notes: Vec<String>,
     /// Statements of the files about stored weights that no scheme explains.
     pub(super) unexplained: Vec<String>,
+    config: ModelConfig,
 }
 
 impl ConvertedModel {
@@ -102,6 +103,7 @@ impl ConvertedModel {
             form,
             notes,
             unexplained: plan.unexplained,
+            config,
         }))
     }
 
@@ -119,8 +121,7 @@ impl ConvertedModel {
         let folder = folder.ok_or_else(|| {
             Error::unsupported("a model without a folder has no tokenizer, which a GGUF needs")
         })?;
-        let config = ModelConfig::load(checkpoint, budget)?;
-        let model = source_model(&config, Some(&folder))?;
+        let model = source_model(&self.config, Some(&folder))?;
         let read = || self.converted_keys(&model, what.pre_tokenizer.as_deref(), &folder);
         read_of_checkpoint(checkpoint, folder.path(), |_| true, read)
     }
